@@ -1,0 +1,36 @@
+"""What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
+
+from hal.clock import Rate
+from hal.errors import (
+    ConnectionLost,
+    DeadlineExceeded,
+    EpisodeError,
+    IllegalAction,
+    LogError,
+    ProfileError,
+    ResetFailed,
+    RobotError,
+    RobotStopped,
+    SourceError,
+    SpecError,
+    SpecMismatch,
+    StaleReading,
+    Violation,
+    WireError,
+)
+from hal.field import Field
+from hal.guard import Guard
+from hal.homing import Homing, HomingSettings
+from hal.limits import Limits
+from hal.robot import CameraSpec, Image, Reading, Robot, RobotSpec
+from hal.signals import Answer, Automatic, Fixture, ResetRequest, Signal, Terminal
+from hal.spec import Spec
+from hal.watchdog import Watchdog
+
+__all__ = [
+    "Answer", "Automatic", "CameraSpec", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture",
+    "Guard", "Homing", "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "ProfileError", "Rate",
+    "Reading", "ResetFailed", "ResetRequest", "Robot", "RobotError", "RobotSpec", "RobotStopped", "Signal",
+    "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "Terminal", "Violation", "Watchdog",
+    "WireError",
+]  # fmt: skip

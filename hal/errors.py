@@ -1,0 +1,134 @@
+"""The exception tree. Every message says what was wrong, what was got, what is allowed, and what to do next."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = [
+    "ConnectionLost",
+    "DeadlineExceeded",
+    "EpisodeError",
+    "IllegalAction",
+    "LogError",
+    "ProfileError",
+    "ResetFailed",
+    "RobotError",
+    "RobotStopped",
+    "SourceError",
+    "SpecError",
+    "SpecMismatch",
+    "StaleReading",
+    "Violation",
+    "WireError",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """One way in which a value breaks its description; becomes ``extra_info["error"]`` (R1.2).
+
+    Attributes:
+        code: a short machine-readable word: ``missing``, ``unknown``, ``dtype``, ``shape``, ``not_finite``,
+            ``range``, ``env_id``, ``frame_no``, or a world's own (``occupied`` in Go).
+        field: the dotted name of the field, e.g. ``action.joint_target``; empty if the whole is meant.
+        index: the position of the offending element; empty for scalars and for the whole field.
+        message: one sentence for a person: what was got, what is allowed.
+    """
+
+    code: str
+    field: str
+    index: tuple[int, ...]
+    message: str
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data for ``extra_info["error"]``: keys code, field, index (list), message."""
+        return {"code": self.code, "field": self.field, "index": list(self.index), "message": self.message}
+
+
+class RobotError(Exception):
+    """Base of everything this software raises on purpose."""
+
+
+class SpecError(RobotError, ValueError):
+    """A description is itself wrong (two fields of one name, low above high, ...)."""
+
+
+class IllegalAction(RobotError, ValueError):
+    """An action or command that must not be executed (R1.2). Nothing moved."""
+
+    def __init__(self, violation: Violation) -> None:
+        super().__init__(violation.message)
+        self.violation = violation
+
+
+class EpisodeError(RobotError):
+    """A call out of turn: a step before a reset or after the end, a call after close."""
+
+
+class RobotStopped(RobotError):
+    """The robot is stopped and latched; only ``reset({"clear_stop": "<why>"})`` goes on."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"the robot is stopped: {reason}. Look at it, then clear the stop with "
+            'reset({"clear_stop": "<what you found>"}); nothing moves before that.'
+        )
+        self.reason = reason
+
+
+class DeadlineExceeded(RobotError, TimeoutError):
+    """A wait ended without what it waited for."""
+
+    def __init__(self, what: str, seconds: float, hint: str = "") -> None:
+        super().__init__(f"{what} within {seconds:g} s" + (f"; {hint}" if hint else ""))
+        self.seconds = seconds
+
+
+class StaleReading(RobotError):
+    """A sensor's newest sample is older than it may be. It is never replaced by a cached value."""
+
+    def __init__(self, sensor: str, age_s: float, max_age_s: float) -> None:
+        super().__init__(
+            f"sensor {sensor!r} is {age_s * 1e3:.1f} ms old, allowed are {max_age_s * 1e3:.1f} ms; "
+            "check its cable and its driver's log"
+        )
+        self.sensor = sensor
+
+
+class ConnectionLost(RobotError, ConnectionError):
+    """The other side of the wire is gone, refused, or was never there."""
+
+
+class WireError(RobotError, ValueError):
+    """A message that breaks the wire's rules (size, version, layout)."""
+
+
+class SpecMismatch(RobotError):
+    """Client and server, or log and task, describe the robot differently. ``difference`` has a line each."""
+
+    def __init__(self, what: str, difference: Iterable[str]) -> None:
+        self.difference = tuple(difference)
+        super().__init__(f"{what}: " + "; ".join(self.difference))
+
+
+class ResetFailed(RobotError):
+    """A reset that did not reach its end: no signal in time, refused, or the pose was not reached."""
+
+
+class ProfileError(RobotError, ValueError):
+    """A profile with a wrong key or value; the message names file and key."""
+
+    def __init__(self, file: str, key: str, problem: str) -> None:
+        super().__init__(f"{file}: {key}: {problem}" if key else f"{file}: {problem}")
+        self.file = file
+        self.key = key
+
+
+class LogError(RobotError):
+    """A log that can't be written, or read as what it claims to be."""
+
+
+class SourceError(RobotError, ValueError):
+    """A data set that is missing, empty or incomplete, or a request that it can't answer."""

@@ -1,0 +1,262 @@
+"""One number, or one array of them, that crosses a border: name, type, shape, range, unit, meaning."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal.errors import IllegalAction, SpecError, Violation
+
+__all__ = ["DTYPES", "Bound", "Field"]
+
+Bound = float | tuple[float, ...]
+"""One number for every element, or one number an element in C order."""
+
+DTYPES = (
+    "float64", "float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
+)  # fmt: skip
+"""The element types that numpy, ROS 2 messages and CDR all have."""
+
+_NAME = re.compile(r"[a-z](_?[a-z0-9])*")  # what a ROS 2 message field may be called
+_LOOP_LIMIT = 32
+"""Below this many elements a Python loop over floats is faster than three numpy calls."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """The description of one named array (R4.2). Immutable; equal by value.
+
+    Attributes:
+        name: lower case with underscores, as a ROS 2 message field.
+        shape: of one value, without leading (batch or time) axes; ``()`` is a scalar.
+        dtype: one of `DTYPES`.
+        low, high: inclusive range, one number or one an element; by default all finite values of the dtype.
+        unit: SI symbol (``rad``, ``m/s``), ``1`` if there is none.
+        meaning: one sentence.
+        elements: names of the elements along the last axis, or none.
+
+    Raises:
+        SpecError: the description contradicts itself.
+    """
+
+    name: str
+    shape: tuple[int, ...] = ()
+    dtype: str = "float32"
+    low: Bound = -math.inf
+    high: Bound = math.inf
+    unit: str = "1"
+    meaning: str = ""
+    elements: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        for key in ("shape", "elements"):
+            object.__setattr__(self, key, tuple(getattr(self, key)))
+        for key in ("low", "high"):
+            value = getattr(self, key)
+            plain = float(value) if np.ndim(value) == 0 else tuple(np.asarray(value, float).ravel().tolist())
+            object.__setattr__(self, key, plain)
+        self._check_description()
+
+    def _check_description(self) -> None:
+        def wrong(problem: str) -> SpecError:
+            return SpecError(f"field {self.name!r}: {problem}")
+
+        if not _NAME.fullmatch(self.name):
+            raise wrong("a name is lower-case letters, digits and single underscores, a letter first")
+        if self.dtype not in DTYPES:
+            raise wrong(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
+        if not all(isinstance(n, int) and n > 0 for n in self.shape):
+            raise wrong(f"shape {self.shape} must hold positive whole numbers")
+        if self.elements and (not self.shape or len(self.elements) != self.shape[-1]):
+            raise wrong(f"{len(self.elements)} element names do not fit shape {self.shape}")
+        for key, bound in (("low", self.low), ("high", self.high)):
+            if isinstance(bound, tuple) and len(bound) != self.size:
+                raise wrong(f"{key} has {len(bound)} numbers, the field {self.size} elements")
+        low, high = self._broadcast(self.low), self._broadcast(self.high)
+        if not np.all(low <= high):  # catches NaN too
+            raise wrong(f"low {self.low} must not be above high {self.high}, and neither may be NaN")
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @cached_property
+    def numpy_dtype(self) -> np.dtype[Any]:
+        """The element type as numpy's, little-endian."""
+        return np.dtype("<" + np.dtype(self.dtype).str[1:])  # numpy's own singleton on little-endian machines
+
+    def _broadcast(self, bound: Bound) -> np.ndarray:
+        return np.broadcast_to(np.asarray(bound, float).reshape(self.shape if np.ndim(bound) else ()), self.shape)
+
+    @cached_property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest legal value, each of the field's shape and dtype, always finite (read-only)."""
+        limits = np.finfo(self.dtype) if self.numpy_dtype.kind == "f" else np.iinfo(self.dtype)
+        low, high = self._broadcast(self.low), self._broadcast(self.high)
+        if self.numpy_dtype.kind != "f":
+            low, high = np.ceil(low), np.floor(high)
+        pair = []
+        for bound in (low, high):
+            # Saturate in Python numbers: an int64 limit is not a float64.
+            flat = [self._saturate(value, limits) for value in bound.ravel().tolist()]
+            array = np.array(flat, self.numpy_dtype).reshape(self.shape)
+            array.setflags(write=False)
+            pair.append(array)
+        return pair[0], pair[1]
+
+    @staticmethod
+    def _saturate(value: float, limits: Any) -> float | int:
+        whole = isinstance(limits, np.iinfo)
+        if value <= float(limits.min):
+            return int(limits.min) if whole else float(limits.min)
+        if value >= float(limits.max):
+            return int(limits.max) if whole else float(limits.max)
+        return int(value) if whole else value
+
+    @cached_property
+    def _flat_bounds(self) -> tuple[list[float], list[float]]:
+        low, high = self.bounds
+        return low.ravel().tolist(), high.ravel().tolist()
+
+    def validate(self, value: Any, where: str = "") -> np.ndarray:
+        """The value as an array of exactly this field's shape and dtype.
+
+        Numbers, lists and arrays are taken if they convert without changing their kind: a whole number may
+        become a float, a float never a whole number; narrower floats are rounded.
+
+        Args:
+            value: what to check.
+            where: what the value is part of, for the message (``action``).
+
+        Returns:
+            The array itself if it already fits (no copy), else a new one.
+
+        Raises:
+            IllegalAction: with code dtype, shape, not_finite or range.
+        """
+        if type(value) is np.ndarray and value.dtype == self.numpy_dtype and value.shape == self.shape:
+            array = value
+        else:
+            array = self._convert(value, where)
+        if self.size > _LOOP_LIMIT:
+            low, high = self.bounds
+            if not ((array >= low) & (array <= high)).all():
+                self._refuse(array, where)
+            return array
+        lows, highs = self._flat_bounds
+        for number, low, high in zip(array.ravel().tolist(), lows, highs, strict=True):
+            if not low <= number <= high:  # False for NaN too
+                self._refuse(array, where)
+        return array
+
+    def _convert(self, value: Any, where: str) -> np.ndarray:
+        name = self._dotted(where)
+        try:
+            array = np.asarray(value)
+        except (ValueError, TypeError):
+            raise self._illegal("shape", (), f"{name} is not a rectangular array, wanted shape {self.shape}") from None
+        if array.dtype.kind not in "fiu":
+            got = type(value).__name__ if array.dtype == object else str(array.dtype)
+            raise self._illegal("dtype", (), f"{name} has type {got}, wanted {self.dtype}")
+        if array.shape != self.shape:
+            raise self._illegal("shape", (), f"{name} has shape {array.shape}, wanted {self.shape}")
+        if self.numpy_dtype.kind != "f" and array.dtype.kind == "f":
+            raise self._illegal("dtype", (), f"{name} has type {array.dtype}, wanted whole numbers ({self.dtype})")
+        if self.numpy_dtype.kind != "f":
+            self._check_whole_range(array, where)
+        with np.errstate(over="ignore"):
+            return array.astype(self.numpy_dtype)
+
+    def _check_whole_range(self, array: np.ndarray, where: str) -> None:
+        """Before the cast, which would wrap around."""
+        lows, highs = self._flat_bounds
+        for flat, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
+            if not low <= number <= high:
+                raise self._out_of_range(flat, number, where)
+
+    def _refuse(self, array: np.ndarray, where: str) -> None:
+        """Find the first offender and raise for it."""
+        lows, highs = self._flat_bounds
+        for flat, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
+            if not math.isfinite(number):
+                index = self._index(flat)
+                raise self._illegal(
+                    "not_finite", index, f"{self._dotted(where, index)} is {number}, wanted a finite number"
+                )
+            if not low <= number <= high:
+                raise self._out_of_range(flat, number, where)
+
+    def _out_of_range(self, flat: int, number: float, where: str) -> IllegalAction:
+        lows, highs = self._flat_bounds
+        index = self._index(flat)
+        unit = "" if self.unit == "1" else f" {self.unit}"
+        message = f"{self._dotted(where, index)} is {number:.9g}{unit}, allowed are {lows[flat]:.9g} to {highs[flat]:.9g}{unit}"
+        return self._illegal("range", index, message)
+
+    def _illegal(self, code: str, index: tuple[int, ...], message: str) -> IllegalAction:
+        field = message.split(" ", 1)[0].split("[", 1)[0]
+        return IllegalAction(Violation(code, field, index, message))
+
+    def _index(self, flat: int) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.unravel_index(flat, self.shape)) if self.shape else ()
+
+    def _dotted(self, where: str, index: tuple[int, ...] = ()) -> str:
+        name = f"{where}.{self.name}" if where else self.name
+        if not index:
+            return name
+        label = f" ({self.elements[index[-1]]})" if self.elements else ""
+        return f"{name}[{', '.join(map(str, index))}]{label}"
+
+    def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> np.ndarray:
+        """Random legal values, shape ``leading + shape``: uniform in the range, normal where it has no end (R4.3)."""
+        shape = leading + self.shape
+        low, high = self.bounds
+        if self.numpy_dtype.kind != "f":
+            return np.asarray(rng.integers(low, high, size=shape, dtype=self.dtype, endpoint=True), self.numpy_dtype)
+        closed = np.isfinite(self._broadcast(self.low)) & np.isfinite(self._broadcast(self.high))
+        inside = rng.uniform(np.where(closed, low, 0.0), np.where(closed, high, 1.0), size=shape)
+        value = np.where(closed, inside, rng.standard_normal(shape))
+        return np.clip(value.astype(self.numpy_dtype), low, high)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data (JSON, msgpack, TOML); an unbounded side is None."""
+
+        def plain(bound: Bound) -> Any:
+            numbers = bound if isinstance(bound, tuple) else (bound,)
+            finite = [number if math.isfinite(number) else None for number in numbers]
+            return finite if isinstance(bound, tuple) else finite[0]
+
+        return {
+            "name": self.name, "shape": list(self.shape), "dtype": self.dtype, "low": plain(self.low),
+            "high": plain(self.high), "unit": self.unit, "meaning": self.meaning, "elements": list(self.elements),
+        }  # fmt: skip
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Field:
+        """The inverse of `to_plain`.
+
+        Raises:
+            SpecError: a key is missing, unknown or of the wrong type.
+        """
+
+        def bound(value: Any, open_end: float) -> Bound:
+            if isinstance(value, Sequence):
+                return tuple(open_end if number is None else float(number) for number in value)
+            return open_end if value is None else float(value)
+
+        try:
+            values = dict(plain)
+            values["low"] = bound(values.get("low"), -math.inf)
+            values["high"] = bound(values.get("high"), math.inf)
+            return Field(**values)
+        except (TypeError, ValueError) as error:
+            if isinstance(error, SpecError):
+                raise
+            raise SpecError(f"not a field description: {error}") from error

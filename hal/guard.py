@@ -1,0 +1,112 @@
+"""The last word before the motors: range, speed and lead of every command, and a stop that stays."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal.errors import EpisodeError, RobotStopped, StaleReading
+from hal.robot import Reading, Robot, RobotSpec
+
+__all__ = ["Guard", "check_fresh"]
+
+_log = logging.getLogger(__name__)
+
+
+def check_fresh(spec: RobotSpec, reading: Reading) -> None:
+    """Refuse a reading that holds a sample older than its sensor's ``max_age_s``.
+
+    Raises:
+        StaleReading: naming the sensor, its age and what is allowed.
+    """
+    for sensor, age_ns in reading.age_ns.items():
+        allowed = spec.max_age_s.get(sensor)
+        if allowed is not None and age_ns > allowed * 1e9:
+            raise StaleReading(sensor, age_ns / 1e9, allowed)
+
+
+class Guard:
+    """A robot around a robot that lets only legal commands through.
+
+    A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
+    far ahead of the arm is brought to the nearest that is not, which shows in ``Reading.applied``.
+    A stop is latched here: every later command is refused until a reset names why it may be cleared.
+
+    Args:
+        robot: what to guard; its ``spec`` holds the limits.
+    """
+
+    def __init__(self, robot: Robot) -> None:
+        self._robot = robot
+        self._spec = robot.spec
+        self._limited = self._spec.limits.names
+        self._last: Reading | None = None
+        self._stopped: str | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The guarded robot's."""
+        return self._spec
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the robot is stopped, or None."""
+        return self._stopped
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        """As `Robot.reset`; ``options["clear_stop"]`` clears a latched stop, and is logged."""
+        self._clear(options.get("clear_stop"))
+        self._last = None
+        reading = self._robot.reset(options)
+        check_fresh(self._spec, reading)
+        self._last = reading
+        return reading
+
+    def _clear(self, why: Any) -> None:
+        with self._lock:
+            if self._stopped is None:
+                return
+            if not (isinstance(why, str) and why.strip()):
+                raise RobotStopped(self._stopped)
+            _log.warning("stop cleared: was %r, cleared because %r", self._stopped, why)
+            self._stopped = None
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        """As `Robot.step`, with the command limited as the class says."""
+        if self._stopped is not None:
+            raise RobotStopped(self._stopped)
+        last = self._last
+        if last is None:
+            raise EpisodeError("step before reset: call reset first, it reads where the robot is")
+        values = self._spec.commands.validate(command, "command")
+        for name in self._limited:
+            values[name] = self._limit(name, values[name], last)
+        reading = self._robot.step(values)
+        if reading.age_ns:
+            check_fresh(self._spec, reading)
+        self._last = reading
+        return reading
+
+    def _limit(self, name: str, target: np.ndarray, last: Reading) -> np.ndarray:
+        spec = self._spec
+        sensor = spec.measured_by.get(name)
+        measured = None if sensor is None else last.sensors[sensor]
+        limited = spec.limits.apply(name, target, last.applied[name], measured, spec.period_s)
+        return np.clip(limited, *spec.commands[name].bounds)  # measured may lie outside the range
+
+    def stop(self, reason: str) -> None:
+        """Latch a stop and pass it on. The first reason is kept."""
+        with self._lock:
+            if self._stopped is None:
+                self._stopped = reason
+                _log.error("stopped: %s", reason)
+        self._robot.stop(reason)
+
+    def close(self) -> None:
+        """Close the guarded robot."""
+        self._robot.close()

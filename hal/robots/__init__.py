@@ -1,0 +1,1 @@
+"""Descriptions of the robots that this software knows, one file each."""

@@ -1,0 +1,139 @@
+"""The SO-101 arm: six Feetech STS3215 servos. What it is, where its gripper is, and what LeRobot calls its units."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from hal.field import Field
+from hal.limits import Limits
+from hal.robot import CameraSpec, RobotSpec
+from hal.spec import Spec
+
+__all__ = [
+    "CHAIN",
+    "JOINTS",
+    "TIP",
+    "TICKS_PER_TURN",
+    "Link",
+    "SO101",
+    "forward_kinematics",
+    "from_lerobot",
+    "to_lerobot",
+]
+
+JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+"""The joints in servo order, ids 1 to 6."""
+
+LOW = (-1.91986, -1.74533, -1.69, -1.65806, -2.74385, -0.17453)
+HIGH = (1.91986, 1.74533, 1.69, 1.65806, 2.84121, 1.74533)
+"""Joint ranges, rad (SO-ARM100 repository, SO101 simulation model, new calibration)."""
+
+TICKS_PER_TURN = 4096
+"""Resolution of the servo's magnetic encoder (STS3215 memory table: 0.0879 degrees a step)."""
+
+HOME = (0.0, -0.5, 0.5, 0.6, 0.0, 0.0)
+"""Upper arm leaning back, forearm level, gripper pointing down and forward over the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    """A joint's frame in its parent's: ``offset`` in metres, then a turn about ``axis`` (``x``, ``y`` or ``z``)."""
+
+    joint: str
+    offset: tuple[float, float, float]
+    axis: str
+
+
+CHAIN = (
+    Link("shoulder_pan", (0.0388, 0.0, 0.0624), "z"),
+    Link("shoulder_lift", (0.0304, 0.0, 0.0542), "y"),
+    Link("elbow_flex", (0.0280, 0.0, 0.1126), "y"),
+    Link("wrist_flex", (0.1349, 0.0, 0.0052), "y"),
+    Link("wrist_roll", (0.0611, 0.0, 0.0), "x"),
+)
+"""From the table's surface under the base to the gripper, at zero angles: upper arm up, forearm forward.
+
+Distances between joint axes of the public SO-101 drawing, rounded to 0.1 mm; the small sideways offsets of
+the printed brackets are left out, so the arm is symmetric here.
+"""
+
+TIP = (0.0981, 0.0, 0.0)
+"""The point between the finger tips in the frame of wrist_roll, metres."""
+
+
+def _turn(axis: str, angle: np.ndarray) -> np.ndarray:
+    """Rotation matrices about a coordinate axis, shape (..., 3, 3)."""
+    cosine, sine = np.cos(angle), np.sin(angle)
+    first, second = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
+    matrix = np.zeros((*np.shape(angle), 3, 3), cosine.dtype)
+    matrix[..., 3 - first - second, 3 - first - second] = 1
+    matrix[..., first, first] = matrix[..., second, second] = cosine
+    matrix[..., first, second], matrix[..., second, first] = -sine, sine
+    return matrix
+
+
+def forward_kinematics(joint_position: np.ndarray) -> np.ndarray:
+    """Where the point between the finger tips is.
+
+    Args:
+        joint_position: rad, shape (..., 5) or (..., 6); the gripper's own angle does not matter.
+
+    Returns:
+        Position in the base frame (x forward, z up, origin on the table), metres, shape (..., 3).
+    """
+    angles = np.asarray(joint_position)
+    point = np.broadcast_to(np.asarray(TIP, angles.dtype), (*angles.shape[:-1], 3))
+    for index, link in reversed(list(enumerate(CHAIN))):
+        turned = (_turn(link.axis, angles[..., index]) @ point[..., None])[..., 0]
+        point = turned + np.asarray(link.offset, angles.dtype)
+    return point
+
+
+def from_lerobot(units: np.ndarray) -> np.ndarray:
+    """LeRobot's calibrated units (-100..100, gripper 0..100) as angles in rad, shape (..., 6)."""
+    low, high, start, end = _calibration(units)
+    return low + (units - start) * (high - low) / (end - start)
+
+
+def to_lerobot(joint_position: np.ndarray) -> np.ndarray:
+    """Angles in rad as LeRobot's calibrated units, shape (..., 6)."""
+    low, high, start, end = _calibration(joint_position)
+    return start + (joint_position - low) * (end - start) / (high - low)
+
+
+def _calibration(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    dtype = np.asarray(values).dtype
+    numbers = (LOW, HIGH, (-100.0,) * 5 + (0.0,), (100.0,) * 6)
+    low, high, start, end = (np.asarray(number, dtype) for number in numbers)
+    return low, high, start, end
+
+
+def _joints(name: str, unit: str, meaning: str, low: object, high: object) -> Field:
+    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS)  # type: ignore[arg-type]
+
+
+_TURN = 2 * np.pi  # servos report a little outside their range when pushed
+
+SO101 = RobotSpec(
+    name="so101",
+    sensors=Spec("so101_sensors", (
+        _joints("joint_position", "rad", "measured joint angles", -_TURN, _TURN),
+        _joints("joint_velocity", "rad/s", "measured joint velocities", -50.0, 50.0),
+        _joints("joint_goal", "rad", "the goal that the servos hold, read back", LOW, HIGH),
+        Field("gripper_position", (3,), "float32", -1.0, 1.0, "m",
+              "point between the finger tips in the base frame, from joint_position", ("x", "y", "z")),
+    )),
+    commands=Spec("so101_commands", (_joints("joint_target", "rad", "goal angles of the servos", LOW, HIGH),)),
+    rate_hz=30.0,
+    limits=Limits(max_velocity={"joint_target": 4.0}, max_lead={"joint_target": 0.8}),
+    cameras=(
+        CameraSpec("overhead", 640, 480, "looks down on the table"),
+        CameraSpec("wrist", 640, 480, "rides on the gripper and looks at the finger tips"),
+    ),
+    home={"joint_target": HOME},
+    measured_by={"joint_target": "joint_position"},
+    max_age_s={"joint_position": 0.1, "joint_velocity": 0.1},
+)  # fmt: skip
+"""The arm as LeRobot drives it, at 30 Hz. 4 rad/s is under the servo's no-load speed of 45 rpm (4.7 rad/s) at 12 V."""

@@ -1,0 +1,205 @@
+"""An ordered set of fields: the one description of everything that crosses a border."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal.errors import IllegalAction, SpecError, Violation
+from hal.field import Field
+
+__all__ = ["Spec"]
+
+
+@dataclass(frozen=True)
+class Spec:
+    """Named fields, and what follows from them: validation, a packed row, a digest, samples.
+
+    The packed row orders the fields by falling element size. So every field lies at a multiple of its own
+    element size without padding, which is also how CDR (ROS 2's encoding) lays out a message of
+    fixed-size arrays: one buffer serves memory, wire and log.
+
+    Attributes:
+        name: what is described, in lower case (``so101_sensors``).
+        fields: in the order of the documentation.
+
+    Raises:
+        SpecError: two fields of one name.
+    """
+
+    name: str
+    fields: tuple[Field, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fields", tuple(self.fields))
+        names = [field.name for field in self.fields]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise SpecError(f"spec {self.name!r}: two fields are called {', '.join(twice)}")
+
+    @cached_property
+    def _by_name(self) -> dict[str, Field]:
+        return {field.name: field for field in self.fields}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The fields' names in order."""
+        return tuple(self._by_name)
+
+    def __getitem__(self, name: str) -> Field:
+        try:
+            return self._by_name[name]
+        except KeyError:
+            raise SpecError(f"spec {self.name!r} has no field {name!r}, it has {self._listed()}") from None
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._by_name
+
+    def __iter__(self) -> Iterator[Field]:
+        return iter(self.fields)
+
+    def __len__(self) -> int:
+        return len(self.fields)
+
+    def _listed(self) -> str:
+        return ", ".join(self._by_name) or "none"
+
+    # -- values ------------------------------------------------------------------------------------------
+
+    def validate(self, values: Any, where: str = "") -> dict[str, np.ndarray]:
+        """Check a structure against the description.
+
+        Args:
+            values: a mapping from every field's name to its value.
+            where: what the structure is, for the message (``action``).
+
+        Returns:
+            A new dictionary in the spec's order of arrays of exactly the described shapes and dtypes.
+
+        Raises:
+            IllegalAction: with the first violation, in the order unknown, missing, then field by field.
+        """
+        if not isinstance(values, Mapping):
+            message = f"{where or self.name} is a {type(values).__name__}, wanted a mapping with {self._listed()}"
+            raise IllegalAction(Violation("dtype", where, (), message))
+        fields = self._by_name
+        if values.keys() != fields.keys():
+            raise IllegalAction(self._key_violation(values, where))
+        return {name: field.validate(values[name], where) for name, field in fields.items()}
+
+    def _key_violation(self, values: Mapping[Any, Any], where: str) -> Violation:
+        what = where or self.name
+        for name in values:
+            if name not in self._by_name:
+                return Violation(
+                    "unknown", f"{what}.{name}", (), f"{what}.{name} is unknown, allowed are {self._listed()}"
+                )
+        missing = next(name for name in self._by_name if name not in values)
+        return Violation(
+            "missing", f"{what}.{missing}", (), f"{what}.{missing} is missing, wanted are {self._listed()}"
+        )
+
+    def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
+        """Random legal values with the leading axes in front (R4.3)."""
+        return {field.name: field.sample(rng, leading) for field in self.fields}
+
+    # -- rows --------------------------------------------------------------------------------------------
+
+    @cached_property
+    def row_dtype(self) -> np.dtype[Any]:
+        """The packed row: little-endian, no padding, every field at a multiple of its element size."""
+        ordered = sorted(self.fields, key=lambda field: -field.numpy_dtype.itemsize)
+        return np.dtype([(field.name, field.numpy_dtype, field.shape) for field in ordered])
+
+    def rows(self, *leading: int) -> np.ndarray:
+        """Empty (zero) rows of the given leading shape."""
+        return np.zeros(leading, self.row_dtype)
+
+    def pack_into(self, row: np.ndarray | np.void, values: Mapping[str, Any]) -> None:
+        """Write validated values, with the leading axes of ``row``, into it. Leaves other fields as they are."""
+        for name, value in values.items():
+            row[name] = value
+
+    def pack(self, values: Mapping[str, Any]) -> bytes:
+        """One row as bytes. The values must have passed `validate`."""
+        row = self.rows()
+        self.pack_into(row, values)
+        return row.tobytes()
+
+    def view(self, rows: np.ndarray | np.void) -> dict[str, np.ndarray]:
+        """The fields of rows of any leading shape, as views in the order of the spec."""
+        return {name: rows[name] for name in self._by_name}
+
+    def unpack(self, buffer: Any) -> dict[str, np.ndarray]:
+        """The fields of one row's bytes, as read-only views.
+
+        Raises:
+            SpecError: the buffer is not exactly one row long.
+        """
+        size = memoryview(buffer).nbytes
+        if size != self.row_dtype.itemsize:
+            raise SpecError(f"a row of {self.name!r} has {self.row_dtype.itemsize} bytes, got {size}")
+        if not self.fields:
+            return {}
+        return self.view(np.frombuffer(buffer, self.row_dtype)[0])
+
+    # -- identity ----------------------------------------------------------------------------------------
+
+    @cached_property
+    def digest(self) -> str:
+        """SHA-256 (hex) of everything but the meanings: a reworded sentence breaks no connection."""
+        plain = [{key: value for key, value in field.to_plain().items() if key != "meaning"} for field in self.fields]
+        return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
+
+    def difference(self, other: Spec) -> list[str]:
+        """What differs, a line each, as ``field: key: mine, theirs``; empty where the digests agree."""
+        lines = [f"{name}: only here" for name in self.names if name not in other]
+        lines += [f"{name}: only there" for name in other.names if name not in self]
+        for field in self.fields:
+            if field.name in other:
+                lines += _field_difference(field, other[field.name])
+        if not lines and self.names != other.names:
+            lines.append(f"order: {', '.join(self.names)} here, {', '.join(other.names)} there")
+        return lines
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data: name and fields."""
+        return {"name": self.name, "fields": [field.to_plain() for field in self.fields]}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Spec:
+        """The inverse of `to_plain`.
+
+        Raises:
+            SpecError: it is no spec.
+        """
+        try:
+            return Spec(str(plain["name"]), tuple(Field.from_plain(field) for field in plain["fields"]))
+        except (KeyError, TypeError) as error:
+            raise SpecError(f"not a spec: {error!r}") from error
+
+    # -- composition -------------------------------------------------------------------------------------
+
+    def prefixed(self, prefix: str) -> Spec:
+        """The same fields under ``prefix_<name>``."""
+        return Spec(self.name, tuple(replace(field, name=f"{prefix}_{field.name}") for field in self.fields))
+
+    @staticmethod
+    def joined(name: str, parts: Iterable[Spec]) -> Spec:
+        """All fields of the parts, in order."""
+        return Spec(name, tuple(field for part in parts for field in part.fields))
+
+
+def _field_difference(mine: Field, theirs: Field) -> list[str]:
+    here, there = mine.to_plain(), theirs.to_plain()
+    return [
+        f"{mine.name}: {key}: {here[key]} here, {there[key]} there"
+        for key in here
+        if key != "meaning" and here[key] != there[key]
+    ]
