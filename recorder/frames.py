@@ -1,0 +1,88 @@
+"""The frame row: the one record of a frame, in memory, in the log and in the table (see docs/architecture.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from hal.field import Field
+from hal.spec import Spec
+
+__all__ = ["PREFIXES", "FrameLayout", "reward_field"]
+
+PREFIXES = ("observation", "action", "applied", "sensor")
+"""What the names of a frame row's grouped fields begin with."""
+
+_HEAD = (
+    Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
+    Field("wall_ns", (), "int64", unit="ns", meaning="recording machine's clock, since 1970"),
+    Field("frame_no", (), "int32", meaning="the frame's number in its episode"),
+    Field("episode", (), "int32", meaning="the episode's number in this run"),
+)
+_TAIL = (
+    Field("terminated", (), "uint8", 0, 1, meaning="the task ended here"),
+    Field("truncated", (), "uint8", 0, 1, meaning="time, a fault or an interruption ended it here"),
+    Field("acted", (), "uint8", 0, 1, meaning="an action was executed between the last frame and this one"),
+    Field("log_probability", (), "float64", meaning="of the action under the behaviour policy; NaN if unknown"),
+    Field("intervention", (), "uint8", 0, 1, meaning="a person chose the action"),
+)
+
+
+def reward_field(agent: str = "") -> str:
+    """The name of the row's reward field: ``reward``, or ``reward_<agent>`` with several agents."""
+    return f"reward_{agent}" if agent else "reward"
+
+
+@dataclass(frozen=True)
+class FrameLayout:
+    """What a frame row is made of.
+
+    Attributes:
+        observation, action: the world's.
+        agents: names of the agents that are rewarded one by one; empty for a single reward.
+        applied, sensors: a robot's commands and sensors; empty for worlds without a robot.
+    """
+
+    observation: Spec
+    action: Spec
+    agents: Sequence[str] = ()
+    applied: Spec = field(default_factory=lambda: Spec("applied"))
+    sensors: Spec = field(default_factory=lambda: Spec("sensors"))
+
+    @property
+    def spec(self) -> Spec:
+        """All fields of the row, named ``frame``."""
+        rewards = tuple(
+            Field(reward_field(agent), (), "float64", meaning="of the action that led here")
+            for agent in (self.agents or ("",))
+        )
+        groups = (self.observation, self.action, self.applied, self.sensors)
+        parts = [spec.prefixed(prefix) for prefix, spec in zip(PREFIXES, groups, strict=True)]
+        return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL)))
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data, for a log's metadata."""
+        return {
+            "observation": self.observation.to_plain(),
+            "action": self.action.to_plain(),
+            "agents": list(self.agents),
+            "applied": self.applied.to_plain(),
+            "sensors": self.sensors.to_plain(),
+        }
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> FrameLayout:
+        """The inverse of `to_plain`.
+
+        Raises:
+            SpecError: a part is no spec.
+            KeyError: a part is missing.
+        """
+        return FrameLayout(
+            Spec.from_plain(plain["observation"]),
+            Spec.from_plain(plain["action"]),
+            tuple(plain["agents"]),
+            Spec.from_plain(plain["applied"]),
+            Spec.from_plain(plain["sensors"]),
+        )
