@@ -103,9 +103,9 @@ class Field:
         if self.numpy_dtype.kind != "f":
             low, high = np.ceil(low), np.floor(high)
         pair = []
-        for bound in (low, high):
+        for side in (low, high):
             # Saturate in Python numbers: an int64 limit is not a float64.
-            flat = [self._saturate(value, limits) for value in bound.ravel().tolist()]
+            flat = [self._saturate(value, limits) for value in side.ravel().tolist()]
             array = np.array(flat, self.numpy_dtype).reshape(self.shape)
             array.setflags(write=False)
             pair.append(array)
@@ -223,7 +223,7 @@ class Field:
         closed = np.isfinite(self._broadcast(self.low)) & np.isfinite(self._broadcast(self.high))
         inside = rng.uniform(np.where(closed, low, 0.0), np.where(closed, high, 1.0), size=shape)
         value = np.where(closed, inside, rng.standard_normal(shape))
-        return np.clip(value.astype(self.numpy_dtype), low, high)
+        return np.asarray(np.clip(value.astype(self.numpy_dtype), low, high))
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data (JSON, msgpack, TOML); an unbounded side is None."""

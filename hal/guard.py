@@ -12,7 +12,7 @@ import numpy as np
 from hal.errors import EpisodeError, RobotStopped, StaleReading
 from hal.robot import Reading, Robot, RobotSpec
 
-__all__ = ["Guard", "check_fresh"]
+__all__ = ["Guard", "check_fresh", "limited"]
 
 _log = logging.getLogger(__name__)
 
@@ -29,6 +29,22 @@ def check_fresh(spec: RobotSpec, reading: Reading) -> None:
             raise StaleReading(sensor, age_ns / 1e9, allowed)
 
 
+def limited(spec: RobotSpec, name: str, target: np.ndarray, last: Reading) -> np.ndarray:
+    """The legal command nearest to ``target`` after the reading ``last``: within speed, lead and range.
+
+    Args:
+        spec: whose limits.
+        name: which command.
+        target: wanted, shape (..., n) with any leading axes.
+        last: the reading before, with the same leading axes.
+    """
+    sensor = spec.measured_by.get(name)
+    measured = None if sensor is None else last.sensors[sensor]
+    target = spec.limits.apply(name, target, last.applied[name], measured, spec.period_s)
+    bounded: np.ndarray = np.clip(target, *spec.commands[name].bounds)  # measured may lie outside the range
+    return bounded
+
+
 class Guard:
     """A robot around a robot that lets only legal commands through.
 
@@ -43,7 +59,7 @@ class Guard:
     def __init__(self, robot: Robot) -> None:
         self._robot = robot
         self._spec = robot.spec
-        self._limited = self._spec.limits.names
+        self._limits = self._spec.limits.names
         self._last: Reading | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
@@ -84,20 +100,13 @@ class Guard:
         if last is None:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         values = self._spec.commands.validate(command, "command")
-        for name in self._limited:
-            values[name] = self._limit(name, values[name], last)
+        for name in self._limits:
+            values[name] = limited(self._spec, name, values[name], last)
         reading = self._robot.step(values)
         if reading.age_ns:
             check_fresh(self._spec, reading)
         self._last = reading
         return reading
-
-    def _limit(self, name: str, target: np.ndarray, last: Reading) -> np.ndarray:
-        spec = self._spec
-        sensor = spec.measured_by.get(name)
-        measured = None if sensor is None else last.sensors[sensor]
-        limited = spec.limits.apply(name, target, last.applied[name], measured, spec.period_s)
-        return np.clip(limited, *spec.commands[name].bounds)  # measured may lie outside the range
 
     def stop(self, reason: str) -> None:
         """Latch a stop and pass it on. The first reason is kept."""

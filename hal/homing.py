@@ -133,4 +133,5 @@ class Homing:
 
 def _towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:
     """``goal``, or as near to it as one stride from ``value`` comes."""
-    return np.clip(goal, value - stride, value + stride).astype(goal.dtype, copy=False)
+    nearer: np.ndarray = np.clip(goal, value - stride, value + stride).astype(goal.dtype, copy=False)
+    return nearer

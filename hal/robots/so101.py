@@ -14,10 +14,10 @@ from hal.spec import Spec
 __all__ = [
     "CHAIN",
     "JOINTS",
-    "TIP",
-    "TICKS_PER_TURN",
-    "Link",
     "SO101",
+    "TICKS_PER_TURN",
+    "TIP",
+    "Link",
     "forward_kinematics",
     "from_lerobot",
     "to_lerobot",
@@ -94,13 +94,13 @@ def forward_kinematics(joint_position: np.ndarray) -> np.ndarray:
 def from_lerobot(units: np.ndarray) -> np.ndarray:
     """LeRobot's calibrated units (-100..100, gripper 0..100) as angles in rad, shape (..., 6)."""
     low, high, start, end = _calibration(units)
-    return low + (units - start) * (high - low) / (end - start)
+    return np.asarray(low + (units - start) * (high - low) / (end - start))
 
 
 def to_lerobot(joint_position: np.ndarray) -> np.ndarray:
     """Angles in rad as LeRobot's calibrated units, shape (..., 6)."""
     low, high, start, end = _calibration(joint_position)
-    return start + (joint_position - low) * (end - start) / (high - low)
+    return np.asarray(start + (joint_position - low) * (end - start) / (high - low))
 
 
 def _calibration(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
