@@ -1,0 +1,89 @@
+"""A recorded robot as a robot: it answers with what was measured, whatever it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import EpisodeError, Reading, RobotSpec, RobotStopped, SourceError
+from recorder.table import Table
+
+__all__ = ["ReplayRobot"]
+
+
+class ReplayRobot:
+    """Plays the episodes of a table one after another; each reset begins the next, and after the last the first.
+
+    Commands are checked and otherwise ignored: the readings, and what was applied, are the recorded ones. After
+    an episode's last frame every step repeats it with the fault ``the recording ended``.
+
+    Args:
+        table: with sensors and applied commands.
+        name: the kind of robot, for `RobotSpec.name`.
+        rate_hz: control periods a second, as recorded.
+
+    Raises:
+        SourceError: the table has no episodes, or no sensors.
+    """
+
+    def __init__(self, table: Table, name: str, rate_hz: float) -> None:
+        layout = table.layout
+        if not len(table.starts):
+            raise SourceError(f"{table.origin} has no episodes, so there is nothing to replay")
+        if not len(layout.sensors):
+            raise SourceError(f"{table.origin} has no sensors, so no robot can be replayed from it")
+        self._table = table
+        self._spec = RobotSpec(name, layout.sensors, layout.applied, rate_hz)
+        self._next = 0
+        self._row, self._last = -1, -1
+        self._stopped: str | None = None
+
+    @property
+    def spec(self) -> RobotSpec:
+        """Sensors and commands as recorded."""
+        return self._spec
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        """The first frame of ``options["episode"]``, by default of the next one.
+
+        Raises:
+            SourceError: there is no such episode.
+        """
+        if self._stopped is not None and not options.get("clear_stop"):
+            raise RobotStopped(self._stopped)
+        self._stopped = None
+        count = len(self._table.starts)
+        episode = int(options.get("episode", self._next % count))
+        if not 0 <= episode < count:
+            raise SourceError(f"episode {episode} is not in {self._table.origin}, which has 0 to {count - 1}")
+        self._next = episode + 1
+        self._row, self._last = int(self._table.starts[episode]), int(self._table.stops[episode]) - 1
+        return self._reading(())
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        """The next recorded frame."""
+        if self._stopped is not None:
+            raise RobotStopped(self._stopped)
+        if self._row < 0:
+            raise EpisodeError("step before reset: reset chooses the episode that is replayed")
+        self._spec.commands.validate(command, "command")
+        if self._row == self._last:
+            return self._reading(("the recording ended",))
+        self._row += 1
+        return self._reading(())
+
+    def _reading(self, faults: tuple[str, ...]) -> Reading:
+        row, layout = self._table.rows[self._row], self._table.layout
+        sensors = {name: np.array(row[f"sensor_{name}"]) for name in layout.sensors.names}
+        applied = {name: np.array(row[f"applied_{name}"]) for name in layout.applied.names}
+        return Reading(sensors, applied, int(row["stamp_ns"]), faults=faults)
+
+    def stop(self, reason: str) -> None:
+        """Nothing moves here, but the stop is latched as on every robot."""
+        self._stopped = self._stopped or reason
+
+    def close(self) -> None:
+        """Forget where it was."""
+        self._row = -1

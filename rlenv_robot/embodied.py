@@ -1,0 +1,229 @@
+"""A robot with a task as a world (clause B.6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+import numpy as np
+
+from hal import IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
+from recorder.frames import FrameLayout
+from rlenv_robot.task import Arrays, Episode, Task
+from rlenv_robot.world import Turn
+
+__all__ = ["Mode", "RobotWorld", "check_fit", "episode_rng"]
+
+Mode = Literal["training", "inference"]
+
+_OPTIONS = frozenset({"seed", "goal", "clear_stop"})
+_EXTRA = frozenset({"log_probability", "intervention", "sensor_error"})
+
+
+def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
+    """The randomness of one episode: it depends on neither the number of environments nor of threads."""
+    return np.random.default_rng([seed, env, episode])
+
+
+def check_fit(task: Task, sensors: Spec, commands: Spec, robot: str) -> None:
+    """Refuse a task for another kind of robot.
+
+    Raises:
+        SpecMismatch: saying what the task is for.
+    """
+    if task.robot != robot:
+        raise SpecMismatch(f"task {task.name!r} does not fit", [f"it is for {task.robot!r}, the robot is {robot!r}"])
+
+
+class RobotWorld:
+    """A `Robot` and a `Task`.
+
+    Args:
+        robot: any; already guarded if it is real.
+        task: for that kind of robot.
+        mode: in ``training`` the task's privileged state is in ``extra_info["state"]``; opened for
+            ``inference`` it is never computed (R2.1).
+
+    Raises:
+        SpecMismatch: the task is for another robot.
+    """
+
+    def __init__(self, robot: Robot, task: Task, mode: Mode = "training") -> None:
+        if mode not in ("training", "inference"):
+            raise ValueError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
+        spec = robot.spec
+        check_fit(task, spec.sensors, spec.commands, spec.name)
+        self.robot, self.task, self.mode = robot, task, mode
+        self._privileged = mode == "training" and len(task.state) > 0
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self._episodes = 0
+        self._episode = Episode({})
+        self._reading: Reading | None = None
+        self._step_no = 0
+        self._last: Turn | None = None
+
+    @property
+    def name(self) -> str:
+        """The task's."""
+        return self.task.name
+
+    @property
+    def observation(self) -> Spec:
+        """The task's."""
+        return self.task.observation
+
+    @property
+    def action(self) -> Spec:
+        """The task's."""
+        return self.task.action
+
+    @property
+    def layout(self) -> FrameLayout:
+        """The task's observation and action, the robot's commands and sensors."""
+        spec = self.robot.spec
+        return FrameLayout(self.task.observation, self.task.action, (), spec.commands, spec.sensors)
+
+    # -- turns -------------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, Any]) -> Turn:
+        """Draw an episode and bring the robot to its start.
+
+        Args:
+            options: ``seed`` (int; restarts the count of episodes), ``goal`` (name -> value, instead of
+                drawing it), ``clear_stop`` (why a latched stop may be cleared).
+        """
+        self._seed_from(options)
+        rng = episode_rng(self._seed, 0, self._episodes)
+        self._episodes += 1
+        self._episode = self.task.begin(rng, options)
+        wanted: dict[str, Any] = {"seed": int(rng.integers(2**31)), "start": self._episode.start}
+        if "clear_stop" in options:
+            wanted["clear_stop"] = options["clear_stop"]
+        self._step_no = 0
+        reading = self._reading = self.robot.reset(wanted)
+        observation = self.task.observe(reading.sensors, self._episode.goal)
+        over = bool(self.task.terminated(reading.sensors, self._episode.goal))
+        return self._turn(reading, observation, 0.0, over, False)
+
+    def _seed_from(self, options: Mapping[str, Any]) -> None:
+        unknown = options.keys() - _OPTIONS
+        if unknown:
+            raise ValueError(
+                f"reset option {sorted(unknown)[0]!r} is unknown, allowed are {', '.join(sorted(_OPTIONS))}"
+            )
+        seed = options.get("seed")
+        if seed is None:
+            return
+        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+            raise ValueError(f"seed is {seed!r}, it must be a whole number of at least 0")
+        self._seed, self._episodes = int(seed), 0
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+        """Command the robot for one control period.
+
+        A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the turn
+        is truncated, repeats the last observation, and says why in ``extra_info["fault"]``.
+        """
+        task, goal, before = self.task, self._episode.goal, self._reading
+        assert before is not None  # the environment resets first
+        if extra_info:
+            _check_extra(extra_info, self.robot.spec.sensors)
+        try:
+            reading = self.robot.step(task.command(action, before.sensors))
+        except IllegalAction:
+            raise
+        except RobotError as error:
+            return self._broken(error)
+        if "sensor_error" in extra_info:
+            reading = _with_sensor_error(reading, extra_info["sensor_error"])
+        self._reading = reading
+        self._step_no += 1
+        sensors = reading.sensors
+        reward = float(task.reward(before.sensors, action, sensors, goal))
+        over = bool(task.terminated(sensors, goal))
+        late = self._step_no >= task.steps
+        return self._turn(reading, task.observe(sensors, goal), reward, over, late and not over)
+
+    def _turn(self, reading: Reading, observation: Arrays, reward: float, over: bool, late: bool) -> Turn:
+        extra: dict[str, Any] = {"applied": reading.applied}
+        if self._privileged:
+            extra["state"] = self.task.privileged(reading.sensors, self._episode.goal)
+        if reading.images:
+            extra["images"] = reading.images
+        if reading.faults:
+            extra["faults"] = reading.faults
+            extra["truncated_by"] = f"fault: {reading.faults[0]}"
+            over, late = False, True
+        elif late:
+            extra["truncated_by"] = "time"
+        if over or late:
+            extra["success"] = bool(self.task.success(reading.sensors, self._episode.goal))
+            extra["metrics"] = {
+                name: float(value) for name, value in self.task.metrics(reading.sensors, self._episode.goal).items()
+            }
+        turn = Turn(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
+        self._last = turn
+        return turn
+
+    def _broken(self, error: RobotError) -> Turn:
+        last = self._last
+        assert last is not None
+        fault = {"kind": type(error).__name__, "message": str(error)}
+        extra = {"applied": last.applied, "fault": fault, "truncated_by": f"fault: {error}", "success": False}
+        turn = last._replace(reward=0.0, terminated=False, truncated=True, extra_info=extra, acted=False)
+        self._last = turn
+        return turn
+
+    # -- the rest ----------------------------------------------------------------------------------------
+
+    def episode_info(self) -> dict[str, Any]:
+        """Task, goal, seed, and at the end success and metrics."""
+        info: dict[str, Any] = {
+            "task": self.task.name,
+            "robot": self.robot.spec.name,
+            "seed": self._seed,
+            "draw": self._episodes - 1,
+            "goal": {name: np.asarray(value).tolist() for name, value in self._episode.goal.items()},
+        }
+        last = self._last.extra_info if self._last is not None else {}
+        info.update({key: last[key] for key in ("success", "metrics", "fault") if key in last})
+        return info
+
+    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+        """The robot's model posed as last measured, with the goal marked."""
+        from rlenv_robot.render import draw
+
+        if self._reading is None:
+            raise RobotError("nothing to show yet: reset first")
+        frames = draw(self.robot.spec.name, self._reading.sensors, self._episode.goal, options)
+        return next(iter(frames))
+
+    def stop(self, reason: str) -> None:
+        """Stop the robot."""
+        self.robot.stop(reason)
+
+    def close(self) -> None:
+        """Close the robot."""
+        self.robot.close()
+
+
+def _check_extra(extra_info: Mapping[str, Any], sensors: Spec) -> None:
+    """Before anything moves: what the agent sent along is known and usable."""
+    unknown = extra_info.keys() - _EXTRA
+    if unknown:
+        raise _wrong_extra(sorted(unknown)[0], f"unknown, allowed are {', '.join(sorted(_EXTRA))}")
+    for name in extra_info.get("sensor_error", ()):
+        if name not in sensors:
+            raise _wrong_extra(f"sensor_error.{name}", f"unknown, the sensors are {', '.join(sensors.names)}")
+
+
+def _wrong_extra(key: str, problem: str) -> IllegalAction:
+    return IllegalAction(Violation("unknown", f"extra_info.{key}", (), f"extra_info.{key} is {problem}"))
+
+
+def _with_sensor_error(reading: Reading, error: Mapping[str, Any]) -> Reading:
+    """The reading with a known error added to some sensors (clause 6.2.2.2: transferring a sensor's error)."""
+    sensors = dict(reading.sensors)
+    for name, value in error.items():
+        sensors[name] = (sensors[name] + np.asarray(value)).astype(sensors[name].dtype)
+    return reading._replace(sensors=sensors)

@@ -1,0 +1,213 @@
+"""The simulator adapter (clause 6.2): reset, step and render with the standard's tables around any world."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from hal import EpisodeError, IllegalAction, Spec, Violation
+from rlenv_robot.protocol import ActionTable, ObservationTable, RewardTable, check_action_table, check_env_id
+from rlenv_robot.world import NOTHING, Turn, World
+
+__all__ = ["Environment", "Observer"]
+
+Phase = Literal["new", "running", "ended", "closed"]
+
+
+class Observer(Protocol):
+    """Sees every frame of an environment; a recorder is one."""
+
+    def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
+        """An episode began with this turn."""
+        ...
+
+    def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
+        """An action was answered; ``extra_info`` is what the agent sent along."""
+        ...
+
+    def end(self, reason: str, info: Mapping[str, Any]) -> None:
+        """The episode is over."""
+        ...
+
+    def close(self) -> None:
+        """No more frames will come."""
+        ...
+
+
+class Environment:
+    """One environment instance by the standard.
+
+    Args:
+        world: what it is about.
+        env_id: 1 to 36 characters; by default a new random one.
+        observer: sees every frame.
+
+    Raises:
+        ValueError: env_id has another length.
+    """
+
+    def __init__(self, world: World, env_id: str | None = None, observer: Observer | None = None) -> None:
+        self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
+        self.world = world
+        self._check = world.action.validate
+        self._observer = observer
+        self._phase: Phase = "new"
+        self._frame_no = 0
+        self._turn: Turn | None = None
+
+    @property
+    def observation(self) -> Spec:
+        """What ``observation`` in Table 1 holds."""
+        return self.world.observation
+
+    @property
+    def action(self) -> Spec:
+        """What ``action`` in Table 2 must hold."""
+        return self.world.action
+
+    # -- the three interfaces ----------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, Any] = NOTHING) -> ObservationTable:
+        """Begin an episode (R1.3).
+
+        Args:
+            options: the world's own, e.g. ``seed`` (int), which fixes the randomness of the initial state.
+
+        Returns:
+            Table 1 with ``frame_no`` 0.
+
+        Raises:
+            EpisodeError: the environment is closed.
+            ValueError: an unknown option or a wrong value.
+            RobotError: the start could not be reached; nothing was begun.
+        """
+        if self._phase == "closed":
+            raise EpisodeError("reset after close: make a new environment")
+        self._finish("abandoned")
+        self._phase = "new"
+        turn = self.world.reset(options)
+        self._turn, self._frame_no = turn, 0
+        if self._observer is not None:
+            self._observer.begin(self.env_id, turn, self.world.episode_info())
+        self._phase = "running"
+        if turn.terminated or turn.truncated:
+            self._end(turn)
+        return self._table(turn, turn.extra_info)
+
+    def step(
+        self, action: ActionTable | Mapping[str, Any], extra_info: Mapping[str, Any] = NOTHING
+    ) -> tuple[ObservationTable, RewardTable]:
+        """Carry out one action (R1.4).
+
+        An illegal action is not executed (R1.2): the answer is the current observation with the same
+        ``frame_no``, reward 0 and ``extra_info["error"]`` = {code, field, index, message}.
+
+        Args:
+            action: Table 2.
+            extra_info: what executing or recording needs beyond it: ``log_probability`` (of the action under
+                the behaviour policy), ``intervention`` (a person chose it), and the world's own.
+
+        Returns:
+            Table 1 and Table 3.
+
+        Raises:
+            EpisodeError: before a reset, after the end, or after close. Nothing moves.
+        """
+        if self._phase != "running":
+            raise EpisodeError(self._out_of_turn())
+        try:
+            values = self._check(check_action_table(action, self.env_id, self._frame_no), "action")
+            turn = self.world.step(values, extra_info)
+        except IllegalAction as refused:
+            return self._refuse(refused.violation)
+        except BaseException as error:
+            self._finish("interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}")
+            raise
+        self._frame_no += 1
+        self._turn = turn
+        if self._observer is not None:
+            self._observer.frame(self._frame_no, values, turn, extra_info)
+        if turn.terminated or turn.truncated:
+            self._end(turn)
+        return self._table(turn, turn.extra_info), self._reward(turn.reward)
+
+    def render(self, options: Mapping[str, Any] = NOTHING) -> None:
+        """Show the present state, or history (R1.5). Takes no part in the simulation.
+
+        Args:
+            options: see `rlenv_robot.render.show`; ``{"mode": "window"}`` by default.
+
+        Raises:
+            ValueError: an unknown option or mode.
+            RobotError: no picture can be made here, with the reason.
+        """
+        from rlenv_robot.render import show
+
+        show(self.env_id, self._frame_no, self.world, options)
+
+    # -- life --------------------------------------------------------------------------------------------
+
+    def stop(self, reason: str) -> None:
+        """Hold still now; from any thread. The running episode ends with its next step."""
+        self.world.stop(reason)
+
+    def close(self) -> None:
+        """End the episode, if one runs, and let go of the world. Twice is fine."""
+        if self._phase == "closed":
+            return
+        self._finish("closed")
+        self._phase = "closed"
+        try:
+            self.world.close()
+        finally:
+            if self._observer is not None:
+                self._observer.close()
+
+    def __enter__(self) -> Environment:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    # -- inside ------------------------------------------------------------------------------------------
+
+    def _table(self, turn: Turn, extra_info: dict[str, Any]) -> ObservationTable:
+        return {
+            "env_id": self.env_id,
+            "frame_no": self._frame_no,
+            "observation": turn.observation,
+            "extra_info": extra_info,
+            "terminated": int(turn.terminated),
+            "truncated": int(turn.truncated),
+        }
+
+    def _reward(self, reward: Any) -> RewardTable:
+        return {"env_id": self.env_id, "frame_no": self._frame_no, "reward": reward}
+
+    def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
+        turn = self._turn
+        assert turn is not None  # the phase is running
+        nothing = dict.fromkeys(turn.reward, 0.0) if isinstance(turn.reward, Mapping) else 0.0
+        return self._table(turn, {**turn.extra_info, "error": violation.to_plain()}), self._reward(nothing)
+
+    def _out_of_turn(self) -> str:
+        return {
+            "new": "step before reset: call reset first",
+            "ended": "step after the end of the episode: call reset first; nothing moved",
+            "closed": "step after close: make a new environment",
+        }[self._phase]
+
+    def _end(self, turn: Turn) -> None:
+        reason = "terminated" if turn.terminated else str(turn.extra_info.get("truncated_by", "truncated"))
+        self._finish(reason)
+
+    def _finish(self, reason: str) -> None:
+        """The one place where an episode ends; without a running one it does nothing."""
+        if self._phase != "running":
+            return
+        self._phase = "ended"
+        if self._observer is not None:
+            self._observer.end(reason, self.world.episode_info())

@@ -1,0 +1,197 @@
+"""Go, as annex C of the standard lays it out: tables 7, 8 and 9."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, IllegalAction, RobotError, Spec, Violation
+from recorder.frames import FrameLayout
+from rlenv_robot.world import Turn
+
+__all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
+
+BLACK, EMPTY, WHITE = -1, 0, 1
+"""A point's state, and the colour to move (Table 7)."""
+
+KOMI = 7.5
+"""What white gets for moving second, points; the half avoids a draw."""
+
+Group = tuple[set[int], set[int]]
+"""The points of a connected group, and its liberties."""
+
+
+def neighbours(point: int, size: int) -> list[int]:
+    """The up to four points beside ``point`` (row * size + column)."""
+    row, column = divmod(point, size)
+    beside = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
+    return [r * size + c for r, c in beside if 0 <= r < size and 0 <= c < size]
+
+
+def group_at(stones: np.ndarray, point: int, size: int) -> Group:
+    """The group that ``point`` belongs to; also works for empty points, whose liberties are then stones.
+
+    Args:
+        stones: shape (size * size,).
+        point: where to start.
+        size: of the board's side.
+    """
+    colour, members, edge, todo = stones[point], {point}, set(), [point]
+    while todo:
+        for beside in neighbours(todo.pop(), size):
+            if stones[beside] != colour:
+                edge.add(beside)
+            elif beside not in members:
+                members.add(beside)
+                todo.append(beside)
+    liberties = {beside for beside in edge if stones[beside] == EMPTY}
+    return members, edge if colour == EMPTY else liberties
+
+
+def play(stones: np.ndarray, point: int, colour: int, size: int) -> np.ndarray:
+    """The board after a stone is put on an empty point and captured groups are taken off.
+
+    Returns:
+        A new array. A group of ``colour`` without liberties in it means suicide.
+    """
+    after = stones.copy()
+    after[point] = colour
+    for beside in neighbours(point, size):
+        if after[beside] == -colour:
+            members, liberties = group_at(after, beside, size)
+            if not liberties:
+                after[list(members)] = EMPTY
+    return after
+
+
+def score(stones: np.ndarray, size: int) -> float:
+    """White's area less black's, with komi: stones and the empty points that only one colour borders."""
+    balance = float(stones.sum()) + KOMI
+    seen: set[int] = set()
+    for point in np.flatnonzero(stones == EMPTY).tolist():
+        if point in seen:
+            continue
+        members, border = group_at(stones, point, size)
+        seen |= members
+        owners = {int(stones[beside]) for beside in border}
+        if len(owners) == 1:
+            balance += owners.pop() * len(members)
+    return balance
+
+
+class Go:
+    """Two players in turn; the agent plays both, or two agents share the environment.
+
+    Illegal: an occupied point, suicide, and a move that brings back an earlier position (positional superko).
+    Two passes in a row end the game; area scoring. The reward is 0 until then, and at the end 1 or -1 for the
+    side that moved last (Table 9). A game of more than ``3 * size**2`` moves is truncated.
+
+    Args:
+        size: of the board's side, 2 to 19; the standard's board has 19.
+
+    Raises:
+        ValueError: another size.
+    """
+
+    def __init__(self, size: int = 19) -> None:
+        if not 2 <= size <= 19:
+            raise ValueError(f"size is {size}, a board has 2 to 19 lines")
+        self.size = size
+        self._pass = size * size
+        self._stones = np.zeros(size * size, np.int32)
+        self._seen: set[bytes] = set()
+        self._moves, self._passes, self._colour = 0, 0, BLACK
+
+    @property
+    def name(self) -> str:
+        """What `rlenv_robot.make` calls it."""
+        return "go"
+
+    @cached_property
+    def observation(self) -> Spec:
+        """Table 7."""
+        board = Field("board", (self.size, self.size), "int32", -1, 1, meaning="-1 black, 0 empty, 1 white")
+        return Spec(
+            "go_observation", (board, Field("colour", (), "int32", -1, 1, meaning="to move: -1 black, 1 white"))
+        )
+
+    @cached_property
+    def action(self) -> Spec:
+        """Table 8: a point, row by row, or ``size * size`` to pass."""
+        return Spec(
+            "go_action", (Field("move", (), "int32", 0, self._pass, meaning="point, or the last number to pass"),)
+        )
+
+    @property
+    def layout(self) -> FrameLayout:
+        """Observation and action; there is no robot."""
+        return FrameLayout(self.observation, self.action)
+
+    def reset(self, options: Mapping[str, Any]) -> Turn:
+        """An empty board, black to move; ``seed`` is accepted and changes nothing."""
+        unknown = options.keys() - {"seed"}
+        if unknown:
+            raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed is seed")
+        self._stones = np.zeros(self.size**2, np.int32)
+        self._seen = {self._stones.tobytes()}
+        self._moves, self._passes, self._colour = 0, 0, BLACK
+        return self._turn(0.0, False)
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+        """Play a move or pass."""
+        move = int(action["move"])
+        if move == self._pass:
+            self._passes += 1
+        else:
+            self._stones = self._legal(move)
+            self._seen.add(self._stones.tobytes())
+            self._passes = 0
+        mover, self._colour, self._moves = self._colour, -self._colour, self._moves + 1
+        over = self._passes == 2
+        reward = float(np.sign(score(self._stones, self.size)) * mover) if over else 0.0
+        return self._turn(reward, over)
+
+    def _legal(self, move: int) -> np.ndarray:
+        """The board after the move.
+
+        Raises:
+            IllegalAction: with code occupied, suicide or ko.
+        """
+
+        def illegal(code: str, why: str) -> IllegalAction:
+            row, column = divmod(move, self.size)
+            message = f"action.move {move} (row {row}, column {column}) is illegal: {why}"
+            return IllegalAction(Violation(code, "action.move", (), message))
+
+        if self._stones[move] != EMPTY:
+            raise illegal("occupied", "a stone is there")
+        after = play(self._stones, move, self._colour, self.size)
+        if not group_at(after, move, self.size)[1]:
+            raise illegal("suicide", "the stone would have no liberty")
+        if after.tobytes() in self._seen:
+            raise illegal("ko", "it would bring back an earlier position")
+        return after
+
+    def _turn(self, reward: float, over: bool) -> Turn:
+        board = self._stones.reshape(self.size, self.size).copy()
+        observation = {"board": board, "colour": np.array(self._colour, np.int32)}
+        long = not over and self._moves >= 3 * self.size**2
+        extra = {"truncated_by": "moves"} if long else {}
+        return Turn(observation, reward, over, long, extra)
+
+    def episode_info(self) -> dict[str, Any]:
+        """Size and komi."""
+        return {"task": self.name, "size": self.size, "komi": KOMI}
+
+    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+        """Not drawn."""
+        raise RobotError("Go has no picture here; print the observation's board")
+
+    def stop(self, reason: str) -> None:
+        """Nothing moves by itself."""
+
+    def close(self) -> None:
+        """Nothing to close."""

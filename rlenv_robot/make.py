@@ -1,0 +1,170 @@
+"""Names to things: one word chooses the world in which a task is carried out."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from hal import Guard, Robot
+from rlenv_robot.embodied import Mode, RobotWorld
+from rlenv_robot.environment import Environment
+from rlenv_robot.task import Task
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.world import World
+
+if TYPE_CHECKING:
+    from rlenv_robot.vector import VectorEnvironment
+
+__all__ = ["environment_names", "make", "make_vector", "robot", "task"]
+
+_TASKS: Mapping[str, Callable[..., Task]] = {"so101-reach": Reach}
+
+
+def _go(**options: Any) -> World:
+    from rlenv_robot.examples.go import Go
+
+    return Go(**options)
+
+
+_WORLDS: Mapping[str, Callable[..., World]] = {"go": _go}
+
+
+def environment_names() -> list[str]:
+    """What `make` knows."""
+    return sorted((*_TASKS, *_WORLDS))
+
+
+def _unknown(name: str, what: str, known: list[str]) -> ValueError:
+    near = difflib.get_close_matches(name, known, 1)
+    hint = f", did you mean {near[0]!r}?" if near else ""
+    return ValueError(f"{what} {name!r} is unknown{hint} Known are {', '.join(known)}")
+
+
+def task(name: str, **options: Any) -> Task:
+    """A task by name.
+
+    Args:
+        name: such as ``so101-reach``.
+        options: the task's own settings, such as ``tolerance_m``.
+
+    Raises:
+        ValueError: unknown name, unknown setting, or a wrong value.
+    """
+    if name not in _TASKS:
+        raise _unknown(name, "task", sorted(_TASKS))
+    chosen: Task = _built(_TASKS[name], name, options)
+    return chosen
+
+
+def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+    try:
+        return factory(**options)
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}") from error
+
+
+def robot(kind: str, where: str | Robot = "sim", *, keys: Any = None) -> Robot:
+    """A robot of a kind, in one of its worlds.
+
+    Args:
+        kind: ``RobotSpec.name``, such as ``so101``.
+        where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server,
+            such as ``tcp://127.0.0.1:5555``; or a robot of your own, which is guarded here.
+        keys: reserved for encrypted connections, which come with the networked bridge.
+
+    Raises:
+        ValueError: an unknown kind or place.
+        SpecMismatch: a robot of your own is of another kind.
+    """
+    if not isinstance(where, str):
+        return where if isinstance(where, Guard) else Guard(where)
+    if kind != "so101":
+        raise _unknown(kind, "robot", ["so101"])
+    if keys is not None:
+        raise ValueError("keys are given, but encrypted connections are not built yet; loopback needs none")
+    if where == "sim":
+        from sim.robot import SimRobot
+        from sim.so101 import so101
+
+        return Guard(SimRobot(so101()))
+    if where == "twin":
+        from sim.twin import twin_robot
+
+        return Guard(twin_robot())
+    if "://" in where:
+        from hal.robots.so101 import SO101
+        from real.remote import RemoteRobot
+
+        return Guard(RemoteRobot(where, expect=SO101))
+    raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
+                     "'tcp://127.0.0.1:5555', or a Robot")  # fmt: skip
+
+
+def make(
+    name: str,
+    robot: str | Robot = "sim",
+    *,
+    env_id: str | None = None,
+    mode: Mode = "training",
+    record: str | Path | None = None,
+    info: Mapping[str, Any] | None = None,
+    keys: Any = None,
+    **options: Any,
+) -> Environment:
+    """An environment by name, in simulation or on a robot.
+
+    Args:
+        name: one of `environment_names`.
+        robot: see `rlenv_robot.make.robot`; the one word that moves a policy from simulation to the arm.
+        env_id: 1 to 36 characters; by default a new one.
+        mode: ``training``, or ``inference``, where privileged state can't be reached.
+        record: a folder; every episode is recorded into a new run inside it.
+        info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
+        keys: see `rlenv_robot.make.robot`.
+        options: the task's own settings.
+
+    Raises:
+        ValueError: an unknown name, robot, mode or setting, or a wrong env_id.
+    """
+    if name in _WORLDS:
+        world: World = _built(_WORLDS[name], name, options)
+    elif name in _TASKS:
+        chosen = task(name, **options)
+        world = RobotWorld(_robot(chosen.robot, robot, keys=keys), chosen, mode)
+    else:
+        raise _unknown(name, "environment", environment_names())
+    observer = None
+    if record is not None:
+        from rlenv_robot.recording import record_to
+
+        observer = record_to(Path(record), world, info)
+    return Environment(world, env_id, observer)
+
+
+_robot = robot  # `make` has a parameter of that name
+
+
+def make_vector(
+    name: str, num_envs: int, *, threads: int = 0, seed: int | None = None, **options: Any
+) -> VectorEnvironment:
+    """Many simulated environments of one task that step together on native threads.
+
+    Args:
+        name: of a task with a simulated robot.
+        num_envs: how many, at least 1.
+        threads: native threads; 0 for one a processor.
+        seed: of all randomness; each environment has its own stream whatever their number.
+        options: the task's own settings, and those of `VectorEnvironment`.
+
+    Raises:
+        ValueError: an unknown name or setting.
+    """
+    from rlenv_robot.vector import VectorEnvironment
+    from sim.batch import SimBatch
+    from sim.so101 import so101
+
+    own = {key: options.pop(key) for key in ("autoreset", "mode") if key in options}
+    chosen = task(name, **options)
+    return VectorEnvironment(SimBatch(so101(), num_envs, threads), chosen, seed=seed, **own)

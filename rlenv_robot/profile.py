@@ -1,0 +1,130 @@
+"""What a run is made of, as a TOML file; every mistake is reported with file and key."""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import tomllib
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+from hal import ProfileError
+from hal.homing import HomingSettings
+
+__all__ = ["Profile", "RecordSection", "ResetSection", "RobotSection", "ServeSection", "TaskSection", "load_profile"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSection:
+    """``[task]``: which task, and its own settings."""
+
+    name: str = "so101-reach"
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class RobotSection:
+    """``[robot]``: the kind, and where it is: ``sim``, ``twin`` or an address. ``seed`` draws a twin's faults."""
+
+    kind: str = "so101"
+    where: str = "sim"
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ResetSection:
+    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.homing.HomingSettings`)."""
+
+    signal: Literal["automatic", "terminal", "fixture"] = "automatic"
+    fixture: str = ""
+    velocity: float = HomingSettings().velocity
+    tolerance: float = HomingSettings().tolerance
+    deadline_s: float = HomingSettings().deadline_s
+    signal_deadline_s: float = HomingSettings().signal_deadline_s
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSection:
+    """``[serve]``: the address that is bound, and the longest silence before the robot holds, seconds."""
+
+    address: str = "tcp://127.0.0.1:5555"
+    watchdog_s: float = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class RecordSection:
+    """``[record]``: the folder of the runs; empty records nothing."""
+
+    folder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """A whole profile. ``file`` is where it came from, for messages."""
+
+    task: TaskSection = field(default_factory=TaskSection)
+    robot: RobotSection = field(default_factory=RobotSection)
+    reset: ResetSection = field(default_factory=ResetSection)
+    serve: ServeSection = field(default_factory=ServeSection)
+    record: RecordSection = field(default_factory=RecordSection)
+    file: str = "defaults"
+
+
+def load_profile(path: str | Path) -> Profile:
+    """Read a profile.
+
+    Raises:
+        ProfileError: the file is missing or no TOML, a key is unknown, or a value has the wrong type.
+    """
+    file = Path(path)
+    try:
+        plain = tomllib.loads(file.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise ProfileError(str(file), "", "there is no such file; launch/ holds profiles to start from") from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise ProfileError(str(file), "", f"not readable as TOML: {error}") from error
+    sections = {item.name: item for item in dataclasses.fields(Profile) if item.name != "file"}
+    _check_keys(str(file), "", plain, list(sections))
+    hints = typing.get_type_hints(Profile)
+    made = {name: _section(str(file), name, hints[name], value) for name, value in plain.items()}
+    profile = Profile(**made, file=str(file))
+    if profile.reset.signal == "fixture" and not profile.reset.fixture:
+        raise ProfileError(str(file), "reset.fixture", "is missing: signal is 'fixture', so give its address")
+    return profile
+
+
+def _section(file: str, name: str, kind: type[_T], plain: Any) -> _T:
+    if not isinstance(plain, dict):
+        raise ProfileError(file, name, f"is {plain!r}, it must be a table: [{name}]")
+    hints = typing.get_type_hints(kind)
+    _check_keys(file, f"{name}.", plain, list(hints))
+    return kind(**{key: _value(file, f"{name}.{key}", hints[key], value) for key, value in plain.items()})
+
+
+def _check_keys(file: str, prefix: str, plain: dict[str, Any], allowed: list[str]) -> None:
+    for key in plain:
+        if key not in allowed:
+            near = difflib.get_close_matches(key, allowed, 1)
+            hint = f"did you mean {near[0]!r}? " if near else ""
+            raise ProfileError(file, prefix + key, f"is unknown; {hint}allowed are {', '.join(allowed)}")
+
+
+def _value(file: str, key: str, wanted: Any, value: Any) -> Any:
+    if typing.get_origin(wanted) is Literal:
+        choices = typing.get_args(wanted)
+        if value not in choices:
+            raise ProfileError(file, key, f"is {value!r}, allowed are {', '.join(map(repr, choices))}")
+        return value
+    plain = typing.get_origin(wanted) or wanted
+    assert not isinstance(plain, types.UnionType)
+    whole_as_float = plain is float and type(value) is int
+    if type(value) is not plain and not whole_as_float:
+        raise ProfileError(file, key, f"is {value!r} ({type(value).__name__}), it must be a {plain.__name__}")
+    if plain is float and not value > 0:  # every float here is a speed, a length or a time
+        raise ProfileError(file, key, f"is {value!r}, it must be above 0")
+    return float(value) if plain is float else value

@@ -1,0 +1,121 @@
+"""From an environment's turns to the recorder's frame rows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from recorder.frames import FrameLayout, reward_field
+from rlenv_robot.world import Turn, World
+
+__all__ = ["FrameObserver", "Sink", "record_to"]
+
+
+class Sink(Protocol):
+    """What takes the rows: `recorder.log.LogWriter`, or a list in a test. Must not wait."""
+
+    def begin(self, info: Mapping[str, Any]) -> int:
+        """An episode begins; returns its number."""
+        ...
+
+    def frame(self, row: np.ndarray) -> None:
+        """One frame row, which the sink must copy."""
+        ...
+
+    def end(self, info: Mapping[str, Any]) -> None:
+        """The episode is over."""
+        ...
+
+    def close(self) -> None:
+        """Nothing more comes."""
+        ...
+
+
+class FrameObserver:
+    """Packs every frame of an `rlenv_robot.Environment` into one row (docs/architecture.md).
+
+    Args:
+        layout: the world's.
+        sink: takes the rows.
+        info: what every episode of this run has in common (policy, source, ...).
+        now_ns: the wall clock, nanoseconds since 1970.
+    """
+
+    def __init__(
+        self,
+        layout: FrameLayout,
+        sink: Sink,
+        info: Mapping[str, Any] | None = None,
+        now_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._sink, self._info, self._now_ns = sink, dict(info or {}), now_ns
+        self._row = layout.spec.rows()
+        self._names = {
+            prefix: [(f"{prefix}_{name}", name) for name in spec.names]
+            for prefix, spec in (
+                ("observation", layout.observation), ("action", layout.action),
+                ("applied", layout.applied), ("sensor", layout.sensors),
+            )
+        }  # fmt: skip
+        self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
+        self._return: dict[str, float] = {}
+        self._episode = 0
+        self._begun: dict[str, Any] = {}
+
+    def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
+        """Row 0: an observation that no action led to."""
+        self._begun = {"env_id": env_id, **self._info, **info}
+        self._episode = self._sink.begin(self._begun)
+        self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
+        self._row[...] = np.zeros((), self._row.dtype)
+        self._row["log_probability"] = np.nan
+        self._write(0, turn, False)
+
+    def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
+        """Row n: how frame n came about, and what was seen there."""
+        row = self._row
+        for field, name in self._names["action"]:
+            row[field] = action[name]
+        row["log_probability"] = extra_info.get("log_probability", np.nan)
+        row["intervention"] = bool(extra_info.get("intervention", False))
+        rewards = turn.reward if isinstance(turn.reward, Mapping) else {"": turn.reward}
+        for field, agent in self._rewards or [("reward", "")]:
+            row[field] = rewards[agent]
+            self._return[field] += float(rewards[agent])
+        self._write(frame_no, turn, turn.acted)
+
+    def _write(self, frame_no: int, turn: Turn, acted: bool) -> None:
+        row = self._row
+        row["stamp_ns"], row["wall_ns"] = turn.stamp_ns, self._now_ns()
+        row["frame_no"], row["episode"] = frame_no, self._episode
+        row["terminated"], row["truncated"], row["acted"] = turn.terminated, turn.truncated, acted
+        for prefix, values in (("observation", turn.observation), ("applied", turn.applied), ("sensor", turn.sensors)):
+            for field, name in self._names[prefix]:
+                row[field] = values[name]
+        self._sink.frame(row)
+
+    def end(self, reason: str, info: Mapping[str, Any]) -> None:
+        """The episode's other end, with why it ended and its return."""
+        total = self._return if self._rewards else self._return["reward"]
+        self._sink.end({**self._begun, **info, "end": reason, "return": total})
+
+    def close(self) -> None:
+        """Close the sink."""
+        self._sink.close()
+
+
+def record_to(folder: Path, world: World, info: Mapping[str, Any] | None) -> FrameObserver:
+    """Record every episode of a world into a new run inside ``folder``.
+
+    Raises:
+        LogError: nothing can be written there.
+    """
+    from recorder.log import LogWriter, new_run
+
+    layout = world.layout
+    writer = LogWriter(new_run(folder), layout, {"world": world.name, **(info or {})})
+    return FrameObserver(layout, writer, info)

@@ -1,0 +1,139 @@
+"""`so101-reach`: bring the point between the finger tips to a point in space."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.robots.so101 import HOME, SO101, forward_kinematics
+from rlenv_robot.task import Arrays, Episode
+
+__all__ = ["Reach"]
+
+_LOW = np.array((-1.0, -0.9, -0.3, 0.0, 0.0, 0.0), np.float32)
+_HIGH = np.array((1.0, 0.5, 1.0, 1.2, 0.0, 0.0), np.float32)
+"""Joint angles (rad) whose gripper positions are the goals: all reachable, in front of the arm."""
+
+_TARGET = Field(
+    "target_position", (3,), "float32", -1.0, 1.0, "m", "where the gripper shall go, in the base frame", ("x", "y", "z")
+)
+
+_FLOOR_M = 0.04
+_START_NOISE = 0.15
+_TRIES = 100
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Reach a point with the SO-101.
+
+    Reward of a step, at most 1: ``0.5 exp(-d / 0.1 m) + 0.5 exp(-d / 0.01 m) - 0.02 |q* - q*before|^2`` with
+    ``d`` the distance after the step and ``q*`` the joint goals in rad. The first term leads from afar, the
+    second asks for the last millimetres, the third for calm. The task terminates where the gripper goes
+    below the table, and is truncated after ``steps``.
+
+    Attributes:
+        tolerance_m: the distance that counts as success at the end of an episode, metres.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_m: float = 0.015
+    steps: int = 60
+
+    name = "so101-reach"
+    robot = "so101"
+
+    def __post_init__(self) -> None:
+        if not self.tolerance_m > 0:
+            raise ValueError(f"tolerance_m is {self.tolerance_m}, it must be above 0")
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+
+    @cached_property
+    def observation(self) -> Spec:
+        """Joint angles, velocities and goals, gripper and target position."""
+        return Spec("so101_reach_observation", (*SO101.sensors.fields, _TARGET))
+
+    @cached_property
+    def action(self) -> Spec:
+        """The robot's own command."""
+        return replace(SO101.commands, name="so101_reach_action")
+
+    @cached_property
+    def goal(self) -> Spec:
+        """The target."""
+        return Spec("so101_reach_goal", (_TARGET,))
+
+    @cached_property
+    def state(self) -> Spec:
+        """Nothing is hidden here."""
+        return Spec("so101_reach_state")
+
+    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+        """A target drawn by joint angles, and a start near home."""
+        home = np.asarray(HOME, np.float32)
+        noise = rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
+        noise[5] = 0.0
+        goal: Arrays = {"target_position": self._draw(rng)}
+        if options.get("goal"):
+            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        return Episode(goal, {"joint_target": home + noise})
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        for _ in range(_TRIES):
+            point = forward_kinematics(rng.uniform(_LOW, _HIGH).astype(np.float32))
+            if point[2] >= _FLOOR_M:
+                return point
+        raise AssertionError("no target above the table in 100 draws")  # probability below 1e-40
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """The action is the command."""
+        return action
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """The sensors and the target."""
+        target = goal["target_position"]
+        shape = sensors["gripper_position"].shape
+        if target.shape != shape:
+            target = np.broadcast_to(target, shape)
+        return {**sensors, "target_position": target}
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Nothing."""
+        return {}
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """As the class says; shape = leading axes."""
+        gap = self.distance(following, goal)
+        change = np.square(following["joint_goal"] - sensors["joint_goal"]).sum(axis=-1)
+        value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.02 * change
+        return value
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """The gripper is below the table."""
+        below: np.ndarray = sensors["gripper_position"][..., 2] < 0.0
+        return below
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Within the tolerance."""
+        close: np.ndarray = self.distance(sensors, goal) <= self.tolerance_m
+        return close
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """The distance in millimetres."""
+        return {"distance_mm": self.distance(sensors, goal) * 1e3}
+
+    def distance(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """From gripper to target, metres; shape = leading axes."""
+        gap = sensors["gripper_position"] - goal["target_position"]
+        distance: np.ndarray = np.sqrt(np.square(gap).sum(axis=-1))
+        return distance
+
+    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
+        """The goal that the last of these readings (along time) reached."""
+        return {"target_position": sensors["gripper_position"][-1]}

@@ -1,0 +1,104 @@
+"""What an environment is about. A robot with a task is one world; a board game is another."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import numpy as np
+
+from hal import Spec
+from recorder.frames import FrameLayout
+
+__all__ = ["NOTHING", "Turn", "World"]
+
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+"""An empty mapping that nobody can fill by mistake."""
+
+
+class Turn(NamedTuple):
+    """What a world answers to a reset or an action.
+
+    Attributes:
+        observation: by the names in the world's observation spec.
+        reward: a number, or a mapping from agent to number.
+        terminated: the task's own end.
+        truncated: an end by time, fault or interruption.
+        extra_info: what Table 1 calls extra information; a new dictionary that the receiver owns.
+        stamp_ns: capture time on the world's clock.
+        applied, sensors: a robot's own values for the record, by the names in the layout.
+        acted: False where nobody knows whether the action was carried out (the robot was lost): no training
+            data is made of it.
+    """
+
+    observation: Mapping[str, np.ndarray]
+    reward: float | Mapping[str, float]
+    terminated: bool
+    truncated: bool
+    extra_info: dict[str, Any]
+    stamp_ns: int = 0
+    applied: Mapping[str, np.ndarray] = NOTHING
+    sensors: Mapping[str, np.ndarray] = NOTHING
+    acted: bool = True
+
+
+@runtime_checkable
+class World(Protocol):
+    """The inside of an `Environment`: it knows no tables, no frame numbers and no recorder."""
+
+    @property
+    def name(self) -> str:
+        """What `rlenv_robot.make` calls it."""
+        ...
+
+    @property
+    def observation(self) -> Spec:
+        """What the agent sees."""
+        ...
+
+    @property
+    def action(self) -> Spec:
+        """What the agent may do."""
+        ...
+
+    @property
+    def layout(self) -> FrameLayout:
+        """What a recorded frame holds."""
+        ...
+
+    def reset(self, options: Mapping[str, Any]) -> Turn:
+        """Begin an episode.
+
+        Raises:
+            ValueError: an option that the world does not know, or with a wrong value.
+        """
+        ...
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+        """Carry out an action that fits ``action``.
+
+        Raises:
+            IllegalAction: it breaks a rule that the spec can't express; nothing changed.
+        """
+        ...
+
+    def episode_info(self) -> dict[str, Any]:
+        """What the record keeps of the running episode, as plain data (goal, seed, ...)."""
+        ...
+
+    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+        """The present state for people, uint8 of shape (height, width, 3), RGB.
+
+        Raises:
+            RobotError: no picture can be made here, with the reason.
+        """
+        ...
+
+    def stop(self, reason: str) -> None:
+        """Hold still; from any thread."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything. Twice is fine."""
+        ...
