@@ -1,0 +1,140 @@
+"""The thread that writes a log, and the bounded queue in front of it."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+from hal import LogError
+from recorder.plain import to_json
+from recorder.sink import McapSink
+
+__all__ = ["Background", "Write"]
+
+Write = Callable[[McapSink], None]
+"""One thing to be written."""
+
+_POLL_S = 0.02
+_BATCH = 500
+"""Things written between two looks at the clock."""
+_LOG = logging.getLogger("rlenv_robot.recorder")
+
+
+class Background:
+    """Writes what is put into it, in order, in a thread of its own.
+
+    Putting wakes nobody, which would cost more than all the rest: the thread looks every 20 ms.
+
+    Args:
+        sink: where to; closed by the thread.
+        capacity: bytes that may wait.
+    """
+
+    def __init__(self, sink: McapSink, capacity: int) -> None:
+        self.dropped = 0
+        self._said = 0
+        self._sink = sink
+        self._capacity = capacity
+        self._queue: deque[tuple[int, Write]] = deque()
+        self._lock = threading.Lock()
+        self._given = self._taken = 0  # bytes; each is written by one side only
+        self._wake = threading.Event()
+        self._closing = False
+        self._failure: LogError | None = None
+        self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
+        self._thread.start()
+
+    def put(self, size: int, write: Write) -> None:
+        """Queue it, or drop and count it if there is no room; what has size 0 always finds room.
+
+        Raises:
+            LogError: the log can't be written any more.
+        """
+        self.check()
+        with self._lock:
+            if size and self._given - self._taken + size > self._capacity:
+                self.dropped += 1
+                return
+            self._given += size
+            self._queue.append((size, write))
+
+    def wake(self) -> None:
+        """Look now."""
+        self._wake.set()
+
+    def check(self) -> None:
+        """Raise what went wrong in the thread."""
+        if self._failure is not None:
+            raise self._failure
+
+    def sync(self, timeout_s: float) -> None:
+        """Wait until everything that was put is on the disk.
+
+        Raises:
+            LogError: it can't be written, or not in time.
+        """
+        done = threading.Event()
+
+        def write(sink: McapSink) -> None:
+            sink.sync()
+            done.set()
+
+        self.put(0, write)
+        self.wake()
+        deadline = time.monotonic() + timeout_s
+        while not done.wait(_POLL_S):
+            self.check()
+            if time.monotonic() > deadline:
+                raise self._too_slow(timeout_s)
+
+    def close(self, timeout_s: float) -> None:
+        """Write the rest and end the thread. Twice is fine.
+
+        Raises:
+            LogError: not all could be written, or not in time.
+        """
+        self._closing = True
+        self.wake()
+        self._thread.join(timeout_s)
+        if self._thread.is_alive():
+            raise self._too_slow(timeout_s)
+        self.check()
+
+    def _too_slow(self, timeout_s: float) -> LogError:
+        return LogError(
+            f"{self._sink.path}: the disk did not take what waited within {timeout_s:g} s; look at the disk"
+        )
+
+    # -- in the thread -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            while self._queue or not self._closing:
+                if not self._queue:
+                    self._wake.wait(_POLL_S)
+                    self._wake.clear()
+                self._drain()
+                self._sink.keep_up()
+            self._sink.close()
+        except Exception as error:  # nothing may end this thread unseen
+            self._failure = error if isinstance(error, LogError) else LogError(f"{self._sink.path}: {error!r}")
+            self._failure.__cause__ = self._failure.__cause__ or (error if error is not self._failure else None)
+            self._sink.abandon()
+
+    def _drain(self) -> None:
+        for _ in range(min(_BATCH, len(self._queue))):
+            size, write = self._queue.popleft()
+            write(self._sink)
+            self._taken += size
+        if self.dropped != self._said:
+            self._say_drops(self.dropped)
+
+    def _say_drops(self, total: int) -> None:
+        if not self._said:
+            _LOG.warning("%s: the disk is too slow, frames or images are dropped; the log counts them", self._sink.path)
+        counts = to_json({"since": total - self._said, "total": total}, "a drop")
+        self._sink.event("dropped", -1, counts, time.time_ns())
+        self._said = total

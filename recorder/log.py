@@ -1,0 +1,209 @@
+"""Records a run: what the control loop hands over is queued in microseconds and written by another thread."""
+
+from __future__ import annotations
+
+import atexit
+import struct
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from hal import Image, LogError
+from recorder.background import Background
+from recorder.frames import FrameLayout
+from recorder.picture import check_picture
+from recorder.plain import to_json
+from recorder.sink import McapSink
+
+__all__ = ["LogWriter"]
+
+_CLOSE_S = 30.0
+_ITEM_BYTES = 300
+"""What a queued row costs beside its bytes, about."""
+
+
+class LogWriter:
+    """The log of one run: ``folder/log.mcap``.
+
+    The caller's thread only queues; a thread of our own encodes, writes and syncs. While the queue is full,
+    frames and images are dropped and counted, and the log says how many; episodes' ends and events never are.
+    An error of the disk is raised by the next call. Call `begin`, `frame` and `end` from one thread; `event`
+    and `image` may come from any.
+
+    Args:
+        folder: of the run, made if missing (see `recorder.disk.new_run`).
+        layout: of the frame rows.
+        metadata: of the run, as plain data by name: robot, task, profile, seeds.
+        capacity: bytes that may wait to be written.
+    """
+
+    def __init__(
+        self,
+        folder: Path | str,
+        layout: FrameLayout,
+        metadata: Mapping[str, Any] | None = None,
+        capacity: int = 64 << 20,
+    ) -> None:
+        self.folder = Path(folder)
+        self.layout = layout
+        self._metadata = dict(metadata or {})
+        self._capacity = capacity
+        self._dtype = layout.spec.row_dtype
+        self._row_bytes = self._dtype.itemsize
+        offsets = self._dtype.fields or {}
+        self._episode_at = int(offsets["episode"][1])
+        self._episode = -1
+        self._rows: int | None = None  # of the open episode; None between episodes
+        self._writer: Background | None = None
+        self._closed = False
+
+    @property
+    def dropped(self) -> int:
+        """Frames and images for which there was no room so far."""
+        return self._writer.dropped if self._writer else 0
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    def open(self) -> LogWriter:
+        """Make the file and start writing; ``with`` and the first record do it by themselves. Twice is fine.
+
+        Raises:
+            LogError: there is a log already, it can't be written, or the writer was closed.
+        """
+        self._opened()
+        return self
+
+    def _opened(self) -> Background:
+        if self._closed:
+            raise LogError(f"the log in {self.folder} is closed; make a new LogWriter for a new run")
+        if self._writer is None:
+            sink = McapSink(self.folder, self.layout, self._metadata)
+            self._writer = Background(sink, self._capacity)
+            atexit.register(self.close)
+        return self._writer
+
+    def close(self) -> None:
+        """End an open episode as interrupted, write everything, close the file. Twice is fine.
+
+        Raises:
+            LogError: something could not be written.
+        """
+        self._close({})
+
+    def _close(self, details: Mapping[str, Any]) -> None:
+        if self._closed:
+            return
+        try:
+            if self._rows is not None:
+                self.end({"end": "interrupted", **details})
+        finally:
+            self._closed = True
+            atexit.unregister(self.close)
+            if self._writer is not None:
+                self._writer.close(_CLOSE_S)
+
+    def __enter__(self) -> LogWriter:
+        return self.open()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self._close({} if error is None else {"error": repr(error)})
+
+    # -- what is recorded ----------------------------------------------------------------------------------
+
+    def begin(self, info: Mapping[str, Any]) -> int:
+        """An episode begins; one that is still open ends as interrupted.
+
+        Args:
+            info: what is known by now, as plain data: ``env_id``, ``goal``, ``seed``, ``task``, ``policy``, ...
+
+        Returns:
+            The episode's number in this run, which its rows must carry in ``episode``.
+
+        Raises:
+            LogError: the info is not plain data, or the log can't be written.
+        """
+        text = to_json(info, "an episode's info")
+        if self._rows is not None:
+            self.end({"end": "interrupted"})
+        number, now = self._episode + 1, time.time_ns()
+        self._opened().put(0, lambda sink: sink.episode("begin", number, text, now))
+        self._episode, self._rows = number, 0
+        return number
+
+    def frame(self, row: np.ndarray | np.void | bytes) -> None:
+        """One row of the open episode, as an array of no axes, a scalar of the row's type, or its bytes.
+
+        Raises:
+            LogError: no episode is open, the row is not of the layout or of another episode, or the log can't
+                be written.
+        """
+        data = row if isinstance(row, bytes) else self._packed(row)
+        if self._rows is None:
+            raise LogError("a frame outside an episode; call begin first")
+        if len(data) != self._row_bytes:
+            raise LogError(f"a row of {len(data)} bytes, the layout has {self._row_bytes}; use layout.spec.row_dtype")
+        (number,) = struct.unpack_from("<i", data, self._episode_at)
+        if number != self._episode:
+            raise LogError(f"a row says episode {number}, the one that is open is {self._episode}")
+        now = time.time_ns()
+        self._opened().put(len(data) + _ITEM_BYTES, lambda sink: sink.frame(data, now))
+        self._rows += 1
+
+    def _packed(self, row: np.ndarray | np.void) -> bytes:
+        if row.dtype is not self._dtype and row.dtype != self._dtype:
+            raise LogError(f"a row of type {row.dtype}, the layout has {self._dtype}; make rows with layout.spec.rows")
+        return row.tobytes()
+
+    def end(self, info: Mapping[str, Any]) -> None:
+        """The open episode ends; all of it is on the disk soon after.
+
+        Args:
+            info: what is known now, as plain data: ``end`` (why it ended), ``verdict``, ``return``, ...
+
+        Raises:
+            LogError: no episode is open, the info is not plain data, or the log can't be written.
+        """
+        if self._rows is None:
+            raise LogError("an end without an episode; call begin first")
+        number, now = self._episode, time.time_ns()
+        text = to_json({**info, "rows": self._rows}, "an episode's info")
+        self._rows = None
+
+        def write(sink: McapSink) -> None:
+            sink.episode("end", number, text, now)
+            sink.sync()
+
+        writer = self._opened()
+        writer.put(0, write)
+        writer.wake()
+
+    def event(self, kind: str, detail: Mapping[str, Any] | None = None) -> None:
+        """Something else that happened: a stop, a signal, a fault.
+
+        Raises:
+            LogError: the detail is not plain data, or the log can't be written.
+        """
+        text, now = to_json(detail or {}, f"event {kind!r}"), time.time_ns()
+        number = self._episode if self._rows is not None else -1
+        self._opened().put(0, lambda sink: sink.event(kind, number, text, now))
+
+    def image(self, camera: str, image: Image) -> None:
+        """A picture; pixels must not be changed afterwards, since the writing thread encodes them (as JPEG).
+
+        Raises:
+            LogError: it is no picture that can be recorded, or the log can't be written.
+        """
+        size, now = check_picture(image, camera), time.time_ns()
+        self._opened().put(size, lambda sink: sink.image(camera, image, now))
+
+    def sync(self, timeout_s: float = 10.0) -> None:
+        """Wait until everything handed over so far is on the disk.
+
+        Raises:
+            LogError: it can't be written, or not in time.
+        """
+        self._opened().sync(timeout_s)

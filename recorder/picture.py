@@ -1,0 +1,76 @@
+"""Pictures in a log: JPEG or PNG bytes. Pixels become JPEG, which is the only thing here that needs OpenCV."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from hal import Image, LogError
+
+__all__ = ["check_picture", "decoded", "encoded", "opencv"]
+
+_QUALITY = 90
+"""Of JPEG, 0 to 100."""
+
+
+def opencv(what: str) -> Any:
+    """The module cv2.
+
+    Args:
+        what: what it is needed for, as a clause.
+
+    Raises:
+        LogError: it is not installed.
+    """
+    try:
+        import cv2
+    except ImportError:
+        raise LogError(f"{what} needs OpenCV: pip install 'rlenv-robot[headless]', or [vision] with windows") from None
+    return cv2
+
+
+def check_picture(image: Image, camera: str) -> int:
+    """How many bytes it holds.
+
+    Raises:
+        LogError: it can't be recorded.
+    """
+    if isinstance(image.data, bytes):
+        if image.encoding not in ("jpeg", "png"):
+            raise LogError(f"camera {camera!r}: bytes encoded as {image.encoding!r}, wanted jpeg or png")
+        return len(image.data)
+    pixels = image.data
+    if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
+        raise LogError(
+            f"camera {camera!r}: pixels of type {pixels.dtype} and shape {pixels.shape}, "
+            "wanted uint8 of shape (height, width, 3)"
+        )
+    opencv(f"recording the pixels of camera {camera!r} as JPEG")
+    return pixels.nbytes
+
+
+def encoded(image: Image, camera: str) -> Image:
+    """The picture as JPEG, or as it is if it is encoded already. It must have passed `check_picture`."""
+    if isinstance(image.data, bytes):
+        return image
+    cv2 = opencv("JPEG")
+    done, data = cv2.imencode(".jpg", image.data[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
+    if not done:
+        raise LogError(f"camera {camera!r}: a picture of shape {image.data.shape} could not be encoded as JPEG")
+    return Image(data.tobytes(), "jpeg", image.stamp_ns)
+
+
+def decoded(image: Image) -> np.ndarray:
+    """The pixels, uint8 of shape (height, width, 3), RGB.
+
+    Raises:
+        LogError: the bytes are no picture, or OpenCV is missing.
+    """
+    if isinstance(image.data, np.ndarray):
+        return image.data
+    cv2 = opencv("decoding a picture")
+    pixels = cv2.imdecode(np.frombuffer(image.data, np.uint8), cv2.IMREAD_COLOR)
+    if pixels is None:
+        raise LogError(f"{len(image.data)} bytes of {image.encoding} are no picture")
+    return np.ascontiguousarray(pixels[..., ::-1])

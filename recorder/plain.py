@@ -1,0 +1,48 @@
+"""Plain data as JSON and back, for what is said about runs, episodes and events."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import numpy as np
+
+from hal import LogError
+
+__all__ = ["from_json", "to_json"]
+
+
+def to_json(value: Any, what: str) -> str:
+    """As JSON; numpy arrays and numbers become lists and numbers, tuples become lists.
+
+    Args:
+        value: mappings with text keys, sequences, texts, numbers, None, numpy arrays.
+        what: what it is, for the message.
+
+    Raises:
+        LogError: it holds something else.
+    """
+    try:
+        return json.dumps(value, default=_numpy)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise LogError(
+            f"{what} can't be recorded: {error}; allowed are mappings, lists, texts, numbers, None and numpy arrays"
+        ) from error
+
+
+def _numpy(value: Any) -> Any:
+    if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
+        return value.tolist()
+    raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def from_json(text: str, what: str) -> Any:
+    """The inverse.
+
+    Raises:
+        LogError: it is no JSON.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise LogError(f"{what} is not JSON: {error}") from error

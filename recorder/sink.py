@@ -1,0 +1,202 @@
+"""The MCAP file of a run: channels, chunks that close in time, and data that reaches the disk in time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import foxglove
+from foxglove.mcap import MCAPCompression, MCAPWriteOptions
+
+from hal import Image, LogError
+from recorder.cdr import HEADER
+from recorder.disk import LogFile
+from recorder.frames import FrameLayout
+from recorder.picture import encoded
+from recorder.plain import to_json
+from recorder.ros import (
+    COMPRESSED_IMAGE,
+    EPISODE,
+    EVENT,
+    JOINT_STATE,
+    JointStates,
+    MessageType,
+    compressed_image,
+    message_type,
+    note,
+)
+
+__all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FORMAT", "FRAME_TOPIC", "McapSink"]
+
+FORMAT = 1
+"""The number of this layout of a log; a reader refuses those that it doesn't know."""
+
+DESCRIPTION = "rlenv_robot"
+"""The name of the metadata record that describes a log."""
+
+FRAME_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, CAMERA_TOPIC = "/frame", "/episode", "/event", "/camera/"
+JOINT_TOPIC = "/joint_states"
+
+CHUNK_S = 0.2
+"""A chunk closes this long after its first message; the writer looks every 20 ms, so 250 ms holds."""
+SYNC_S = 0.7
+"""What was written is forced to the disk this long after the last time; with a chunk on top, 1 s holds."""
+
+
+class McapSink:
+    """Writes one log. Used by one thread at a time.
+
+    Opening it writes the description of the run and forces it to the disk, so that even a log that is torn
+    at once can be read.
+
+    Args:
+        folder: of the run.
+        layout: of the frame rows.
+        metadata: what else is known of the run (robot spec, task, profile, seeds, ...), as plain data.
+
+    Raises:
+        LogError: there is a log already, it can't be written, or the metadata is not plain data.
+    """
+
+    def __init__(self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any]) -> None:
+        description = _describe(layout, metadata)
+        self._file = LogFile(folder)
+        self.path = self._file.path
+        self._context = foxglove.Context()  # our own: nothing global hears of it
+        options = MCAPWriteOptions(
+            profile="ros2",
+            disable_seeking=True,  # a chunk is written whole or not at all
+            compression=MCAPCompression.Zstd,
+            compression_threads=0,
+        )
+        self._writer = self._guarded(
+            lambda: foxglove.open_mcap(self._file, context=self._context, writer_options=options)
+        )
+        spec = layout.spec
+        self._channels: dict[str, Any] = {}
+        self._frames = self._channel(FRAME_TOPIC, message_type(spec))
+        self._episodes = self._channel(EPISODE_TOPIC, EPISODE)
+        self._events = self._channel(EVENT_TOPIC, EVENT)
+        self._joints = JointStates(spec) if JointStates.possible(spec) else None
+        self._chunk_since: float | None = None
+        self._unsynced_since: float | None = None
+        self._guarded(lambda: self._writer.write_metadata(DESCRIPTION, description))
+        self.sync()
+
+    def _channel(self, topic: str, kind: MessageType) -> Any:
+        if topic not in self._channels:
+            schema = foxglove.Schema(name=kind.name, encoding="ros2msg", data=kind.definition.encode())
+            self._channels[topic] = foxglove.Channel(
+                topic, schema=schema, message_encoding="cdr", context=self._context
+            )
+        return self._channels[topic]
+
+    def _log(self, channel: Any, message: bytes, time_ns: int) -> None:
+        channel.log(message, log_time=time_ns)
+        if self._chunk_since is None:
+            self._chunk_since = time.monotonic()
+
+    def frame(self, row: bytes, time_ns: int) -> None:
+        """One packed row."""
+        self._log(self._frames, HEADER + row, time_ns)
+        if self._joints is not None:
+            self._log(self._channel(JOINT_TOPIC, JOINT_STATE), self._joints.message(row, time_ns), time_ns)
+
+    def episode(self, kind: str, number: int, data: str, time_ns: int) -> None:
+        """A ``begin`` or ``end``, with its JSON."""
+        self._log(self._episodes, note(kind, number, data), time_ns)
+
+    def event(self, kind: str, number: int, data: str, time_ns: int) -> None:
+        """Whatever else happened, with its JSON."""
+        self._log(self._events, note(kind, number, data), time_ns)
+
+    def image(self, camera: str, image: Image, time_ns: int) -> None:
+        """A picture; pixels are encoded as JPEG here.
+
+        The image must have passed `recorder.picture.check_picture`.
+        """
+        channel = self._channel(CAMERA_TOPIC + camera, COMPRESSED_IMAGE)
+        self._log(channel, compressed_image(encoded(image, camera), camera), time_ns)
+
+    def keep_up(self) -> None:
+        """Close the chunk and force data to the disk where it is time. To be called every 20 ms or so."""
+        now = time.monotonic()
+        if self._chunk_since is not None and now - self._chunk_since >= CHUNK_S:
+            self._flush()
+        if self._unsynced_since is not None and now - self._unsynced_since >= SYNC_S:
+            self.sync()
+
+    def sync(self) -> None:
+        """Close the chunk, and return once all is on the disk.
+
+        Raises:
+            LogError: it is not.
+        """
+        self._flush()
+        self._guarded(self._file.sync)
+        self._unsynced_since = None
+
+    def _flush(self) -> None:
+        self._guarded(self._writer.flush)
+        self._unsynced_since = self._unsynced_since or time.monotonic()
+        self._chunk_since = None
+
+    def _guarded(self, act: Callable[[], Any]) -> Any:
+        """Do it; turn what went wrong, now or unnoticed before, into a `LogError` with its reason."""
+        try:
+            result = act()
+        except (OSError, RuntimeError) as error:  # RuntimeError is foxglove's
+            raise self._lost(error) from error
+        if self._file.error is not None:
+            raise self._lost(self._file.error)
+        return result
+
+    def _lost(self, error: Exception) -> LogError:
+        reason = self._file.error or error
+        return LogError(
+            f"{self.path} can't be written any more: {reason}; what came before is in it. "
+            "Make room or use another disk, and begin a new run"
+        )
+
+    def close(self) -> None:
+        """Write the index and close the file. Twice is fine.
+
+        Raises:
+            LogError: it could not be written.
+        """
+        try:
+            self._guarded(self._writer.close)
+            self._guarded(self._file.sync)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Let go of the file as it is; it stays readable up to its last whole chunk."""
+        for channel in self._channels.values():
+            channel.close()
+        self._channels.clear()
+        self._file.close()
+
+
+def _describe(layout: FrameLayout, metadata: Mapping[str, Any]) -> dict[str, str]:
+    """The metadata record: every value JSON, as MCAP has texts only."""
+    ours = {
+        "format": FORMAT,
+        "layout": layout.to_plain(),
+        "digest": layout.spec.digest,
+        "versions": {name: _version(name) for name in ("rlenv-robot", "mujoco-core", "numpy", "foxglove-sdk")},
+    }
+    twice = sorted(ours.keys() & metadata.keys())
+    if twice:
+        raise LogError(f"metadata must not have the keys {', '.join(twice)}, the log writes them itself; rename them")
+    return {key: to_json(value, f"metadata[{key!r}]") for key, value in {**ours, **metadata}.items()}
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
