@@ -59,8 +59,8 @@ class Field:
             object.__setattr__(self, key, tuple(getattr(self, key)))
         for key in ("low", "high"):
             value = getattr(self, key)
-            plain = float(value) if np.ndim(value) == 0 else tuple(np.asarray(value, float).ravel().tolist())
-            object.__setattr__(self, key, plain)
+            plain = np.asarray(value, float) + 0.0  # -0.0 becomes 0.0, so that equal fields have equal digests
+            object.__setattr__(self, key, float(plain) if plain.ndim == 0 else tuple(plain.ravel().tolist()))
         self._check_description()
 
     def _check_description(self) -> None:
@@ -78,9 +78,16 @@ class Field:
         for key, bound in (("low", self.low), ("high", self.high)):
             if isinstance(bound, tuple) and len(bound) != self.size:
                 raise wrong(f"{key} has {len(bound)} numbers, the field {self.size} elements")
-        low, high = self._broadcast(self.low), self._broadcast(self.high)
+        if not all(isinstance(text, str) for text in (self.unit, self.meaning, *self.elements)):
+            raise wrong("unit, meaning and element names are text")
+        low, high = np.asarray(self.low), np.asarray(self.high)
         if not np.all(low <= high):  # catches NaN too
             raise wrong(f"low {self.low} must not be above high {self.high}, and neither may be NaN")
+        if self.numpy_dtype.kind != "f":
+            low, high = np.ceil(low), np.floor(high)
+        lowest, highest = float(self._limits.min), float(self._limits.max)
+        if not np.all((low <= high) & (low <= highest) & (high >= lowest)):
+            raise wrong(f"no {self.dtype} lies between low {self.low} and high {self.high}")
 
     @property
     def size(self) -> int:
@@ -92,20 +99,23 @@ class Field:
         """The element type as numpy's, little-endian."""
         return np.dtype("<" + np.dtype(self.dtype).str[1:])  # numpy's own singleton on little-endian machines
 
+    @property
+    def _limits(self) -> np.finfo | np.iinfo:
+        return np.finfo(self.dtype) if self.numpy_dtype.kind == "f" else np.iinfo(self.dtype)
+
     def _broadcast(self, bound: Bound) -> np.ndarray:
         return np.broadcast_to(np.asarray(bound, float).reshape(self.shape if np.ndim(bound) else ()), self.shape)
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Lowest and highest legal value, each of the field's shape and dtype, always finite (read-only)."""
-        limits = np.finfo(self.dtype) if self.numpy_dtype.kind == "f" else np.iinfo(self.dtype)
         low, high = self._broadcast(self.low), self._broadcast(self.high)
         if self.numpy_dtype.kind != "f":
             low, high = np.ceil(low), np.floor(high)
         pair = []
         for side in (low, high):
             # Saturate in Python numbers: an int64 limit is not a float64.
-            flat = [self._saturate(value, limits) for value in side.ravel().tolist()]
+            flat = [self._saturate(value, self._limits) for value in side.ravel().tolist()]
             array = np.array(flat, self.numpy_dtype).reshape(self.shape)
             array.setflags(write=False)
             pair.append(array)
@@ -146,8 +156,8 @@ class Field:
         else:
             array = self._convert(value, where)
         if self.size > _LOOP_LIMIT:
-            low, high = self.bounds
-            if not ((array >= low) & (array <= high)).all():
+            lowest, highest = self.bounds
+            if not ((array >= lowest) & (array <= highest)).all():
                 self._refuse(array, where)
             return array
         lows, highs = self._flat_bounds
@@ -160,15 +170,21 @@ class Field:
         name = self._dotted(where)
         try:
             array = np.asarray(value)
-        except (ValueError, TypeError):
-            raise self._illegal("shape", (), f"{name} is not a rectangular array, wanted shape {self.shape}") from None
+        except ValueError:
+            raise self._illegal(
+                "shape", where, (), f"{name} is not a rectangular array, wanted shape {self.shape}"
+            ) from None
+        except Exception as error:  # an object's own __array__ may raise anything (a tensor that needs its gradient)
+            raise self._illegal("dtype", where, (), f"{name} can't be read as an array: {error}") from error
         if array.dtype.kind not in "fiu":
             got = type(value).__name__ if array.dtype == object else str(array.dtype)
-            raise self._illegal("dtype", (), f"{name} has type {got}, wanted {self.dtype}")
+            raise self._illegal("dtype", where, (), f"{name} has type {got}, wanted {self.dtype}")
         if array.shape != self.shape:
-            raise self._illegal("shape", (), f"{name} has shape {array.shape}, wanted {self.shape}")
+            raise self._illegal("shape", where, (), f"{name} has shape {array.shape}, wanted {self.shape}")
         if self.numpy_dtype.kind != "f" and array.dtype.kind == "f":
-            raise self._illegal("dtype", (), f"{name} has type {array.dtype}, wanted whole numbers ({self.dtype})")
+            raise self._illegal(
+                "dtype", where, (), f"{name} has type {array.dtype}, wanted whole numbers ({self.dtype})"
+            )
         if self.numpy_dtype.kind != "f":
             self._check_whole_range(array, where)
         with np.errstate(over="ignore"):
@@ -187,9 +203,8 @@ class Field:
         for flat, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
             if not math.isfinite(number):
                 index = self._index(flat)
-                raise self._illegal(
-                    "not_finite", index, f"{self._dotted(where, index)} is {number}, wanted a finite number"
-                )
+                message = f"{self._dotted(where, index)} is {number}, wanted a finite number"
+                raise self._illegal("not_finite", where, index, message)
             if not low <= number <= high:
                 raise self._out_of_range(flat, number, where)
 
@@ -197,12 +212,12 @@ class Field:
         lows, highs = self._flat_bounds
         index = self._index(flat)
         unit = "" if self.unit == "1" else f" {self.unit}"
-        message = f"{self._dotted(where, index)} is {number:.9g}{unit}, allowed are {lows[flat]:.9g} to {highs[flat]:.9g}{unit}"
-        return self._illegal("range", index, message)
+        allowed = f"{lows[flat]:.9g} to {highs[flat]:.9g}{unit}"
+        message = f"{self._dotted(where, index)} is {number:.9g}{unit}, allowed are {allowed}"
+        return self._illegal("range", where, index, message)
 
-    def _illegal(self, code: str, index: tuple[int, ...], message: str) -> IllegalAction:
-        field = message.split(" ", 1)[0].split("[", 1)[0]
-        return IllegalAction(Violation(code, field, index, message))
+    def _illegal(self, code: str, where: str, index: tuple[int, ...], message: str) -> IllegalAction:
+        return IllegalAction(Violation(code, self._dotted(where), index, message))
 
     def _index(self, flat: int) -> tuple[int, ...]:
         return tuple(int(i) for i in np.unravel_index(flat, self.shape)) if self.shape else ()
@@ -215,15 +230,19 @@ class Field:
         return f"{name}[{', '.join(map(str, index))}]{label}"
 
     def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> np.ndarray:
-        """Random legal values, shape ``leading + shape``: uniform in the range, normal where it has no end (R4.3)."""
+        """Random legal values, shape ``leading + shape`` (R4.3).
+
+        Uniform in a range with two ends, half a normal distribution from a single end, normal without any.
+        """
         shape = leading + self.shape
         low, high = self.bounds
         if self.numpy_dtype.kind != "f":
             return np.asarray(rng.integers(low, high, size=shape, dtype=self.dtype, endpoint=True), self.numpy_dtype)
-        closed = np.isfinite(self._broadcast(self.low)) & np.isfinite(self._broadcast(self.high))
-        inside = rng.uniform(np.where(closed, low, 0.0), np.where(closed, high, 1.0), size=shape)
-        value = np.where(closed, inside, rng.standard_normal(shape))
-        return np.asarray(np.clip(value.astype(self.numpy_dtype), low, high))
+        has_low, has_high = np.isfinite(self._broadcast(self.low)), np.isfinite(self._broadcast(self.high))
+        part, spread = rng.random(shape), rng.standard_normal(shape)
+        one_end = np.where(has_low, low + np.abs(spread), np.where(has_high, high - np.abs(spread), spread))
+        value = np.where(has_low & has_high, low * (1 - part) + high * part, one_end)
+        return np.asarray(np.clip(value, low, high), self.numpy_dtype)
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data (JSON, msgpack, TOML); an unbounded side is None."""
@@ -247,7 +266,7 @@ class Field:
         """
 
         def bound(value: Any, open_end: float) -> Bound:
-            if isinstance(value, Sequence):
+            if isinstance(value, Sequence) and not isinstance(value, str):
                 return tuple(open_end if number is None else float(number) for number in value)
             return open_end if value is None else float(value)
 
