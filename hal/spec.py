@@ -137,7 +137,7 @@ class Spec:
         return {name: rows[name] for name in self._by_name}
 
     def unpack(self, buffer: Any) -> dict[str, np.ndarray]:
-        """The fields of one row's bytes, as read-only views.
+        """The fields of one row's bytes, as read-only arrays over the same memory.
 
         Raises:
             SpecError: the buffer is not exactly one row long.
@@ -147,7 +147,9 @@ class Spec:
             raise SpecError(f"a row of {self.name!r} has {self.row_dtype.itemsize} bytes, got {size}")
         if not self.fields:
             return {}
-        return self.view(np.frombuffer(buffer, self.row_dtype)[0])
+        row = np.frombuffer(buffer, self.row_dtype).reshape(())  # not [0]: its scalar fields would be no arrays
+        row.setflags(write=False)
+        return self.view(row)
 
     # -- identity ----------------------------------------------------------------------------------------
 
