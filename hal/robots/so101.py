@@ -83,7 +83,7 @@ def forward_kinematics(joint_position: np.ndarray) -> np.ndarray:
     Returns:
         Position in the base frame (x forward, z up, origin on the table), metres, shape (..., 3).
     """
-    angles = np.asarray(joint_position)
+    angles = _floating(joint_position)
     point = np.broadcast_to(np.asarray(TIP, angles.dtype), (*angles.shape[:-1], 3))
     for index, link in reversed(list(enumerate(CHAIN))):
         turned = (_turn(link.axis, angles[..., index]) @ point[..., None])[..., 0]
@@ -93,18 +93,25 @@ def forward_kinematics(joint_position: np.ndarray) -> np.ndarray:
 
 def from_lerobot(units: np.ndarray) -> np.ndarray:
     """LeRobot's calibrated units (-100..100, gripper 0..100) as angles in rad, shape (..., 6)."""
-    low, high, start, end = _calibration(units)
+    units = _floating(units)
+    low, high, start, end = _calibration(units.dtype)
     return np.asarray(low + (units - start) * (high - low) / (end - start))
 
 
 def to_lerobot(joint_position: np.ndarray) -> np.ndarray:
     """Angles in rad as LeRobot's calibrated units, shape (..., 6)."""
-    low, high, start, end = _calibration(joint_position)
+    joint_position = _floating(joint_position)
+    low, high, start, end = _calibration(joint_position.dtype)
     return np.asarray(start + (joint_position - low) * (end - start) / (high - low))
 
 
-def _calibration(values: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    dtype = np.asarray(values).dtype
+def _floating(values: np.ndarray) -> np.ndarray:
+    """Whole numbers as floats: the constants here must not be rounded to their type."""
+    array = np.asarray(values)
+    return array if array.dtype.kind == "f" else array.astype(np.float64)
+
+
+def _calibration(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     numbers = (LOW, HIGH, (-100.0,) * 5 + (0.0,), (100.0,) * 6)
     low, high, start, end = (np.asarray(number, dtype) for number in numbers)
     return low, high, start, end
