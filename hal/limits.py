@@ -34,6 +34,8 @@ class Limits:
             for name, value in getattr(self, key).items():
                 if not np.all(np.asarray(value, float) > 0):  # False for NaN too
                     raise SpecError(f"{key}.{name} is {value}, it must be above 0")
+            plain = {name: _plain(value) for name, value in getattr(self, key).items()}
+            object.__setattr__(self, key, plain)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -60,28 +62,36 @@ class Limits:
         Returns:
             Shape and dtype of ``target``; ``target`` itself where nothing limits it.
         """
+        previous = np.asarray(previous, target.dtype)
         velocity, lead = self.max_velocity.get(name), self.max_lead.get(name)
         if velocity is not None:
             step = np.asarray(velocity, target.dtype) * target.dtype.type(period_s)
             target = np.clip(target, previous - step, previous + step)
         if lead is not None and measured is not None:
             reach = np.asarray(lead, target.dtype)
-            target = np.clip(target, measured - reach, measured + reach)
+            near = np.asarray(measured, target.dtype)
+            target = np.clip(target, near - reach, near + reach)
         return target
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""
         return {
-            key: {name: value if isinstance(value, float | int) else list(value) for name, value in limits.items()}
+            key: {name: list(value) if isinstance(value, tuple) else value for name, value in limits.items()}
             for key, limits in (("max_velocity", self.max_velocity), ("max_lead", self.max_lead))
         }
 
     @staticmethod
     def from_plain(plain: Mapping[str, Any]) -> Limits:
-        """The inverse of `to_plain`."""
-        return Limits(
-            **{
-                key: {name: value if isinstance(value, float | int) else tuple(value) for name, value in limits.items()}
-                for key, limits in plain.items()
-            }
-        )
+        """The inverse of `to_plain`.
+
+        Raises:
+            SpecError: a limit is not a positive number.
+            TypeError: an unknown kind of limit.
+        """
+        return Limits(**plain)
+
+
+def _plain(value: Any) -> float | tuple[float, ...]:
+    """One number, or one an element, as Python's own."""
+    array = np.asarray(value, float)
+    return float(array) if array.ndim == 0 else tuple(array.ravel().tolist())

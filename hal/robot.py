@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from hal.errors import SpecError
+from hal.errors import IllegalAction, SpecError
 from hal.limits import Limits
 from hal.spec import Spec
 
@@ -97,13 +98,40 @@ class RobotSpec:
     max_age_s: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        if not self.rate_hz > 0:
-            raise SpecError(f"robot {self.name!r}: rate_hz is {self.rate_hz}, it must be above 0")
+        if not 0 < self.rate_hz < math.inf:
+            raise self._wrong(f"rate_hz is {self.rate_hz}, it must be a number above 0")
+        object.__setattr__(self, "rate_hz", float(self.rate_hz))  # 30 and 30.0 are one rate, and one digest
         for command, sensor in self.measured_by.items():
             if self.commands[command].shape != self.sensors[sensor].shape:
-                raise SpecError(f"robot {self.name!r}: sensor {sensor!r} and command {command!r} differ in shape")
-        for command in (*self.home, *self.limits.names):
-            self.commands[command]  # raises with the list of what there is
+                raise self._wrong(f"sensor {sensor!r} and command {command!r} differ in shape")
+        for sensor, age_s in self.max_age_s.items():
+            if not age_s > 0:
+                raise self._wrong(f"max_age_s.{self.sensors[sensor].name} is {age_s}, it must be above 0")
+        for command, value in self.home.items():
+            self._check_home(command, value)
+        for command in self.limits.names:
+            self._check_limits(command)
+
+    def _wrong(self, problem: str) -> SpecError:
+        return SpecError(f"robot {self.name!r}: {problem}")
+
+    def _check_home(self, command: str, value: Any) -> None:
+        try:
+            self.commands[command].validate(value, "home")
+        except IllegalAction as illegal:
+            raise self._wrong(str(illegal)) from illegal
+
+    def _check_limits(self, command: str) -> None:
+        """A limit that could not hold is refused here rather than left out in silence later."""
+        field = self.commands[command]
+        if field.numpy_dtype.kind != "f":
+            raise self._wrong(f"limits are for commands of a float type, {command!r} is {field.dtype}")
+        for key, limits in (("max_velocity", self.limits.max_velocity), ("max_lead", self.limits.max_lead)):
+            limit = limits.get(command)
+            if isinstance(limit, tuple) and (len(limit),) != field.shape[-1:]:
+                raise self._wrong(f"{key}.{command} has {len(limit)} numbers, the command has shape {field.shape}")
+        if command in self.limits.max_lead and command not in self.measured_by:
+            raise self._wrong(f"max_lead.{command} needs measured_by.{command}: the sensor that it is a lead over")
 
     @property
     def period_s(self) -> float:
@@ -143,7 +171,9 @@ class RobotSpec:
                 measured_by=dict(plain["measured_by"]),
                 max_age_s=dict(plain["max_age_s"]),
             )
-        except (KeyError, TypeError, AttributeError) as error:
+        except SpecError:
+            raise
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise SpecError(f"not a robot description: {error!r}") from error
 
     @property
