@@ -50,6 +50,7 @@ class Guard:
 
     A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
     far ahead of the arm is brought to the nearest that is not, which shows in ``Reading.applied``.
+    A reading that is no number, so that nothing can be limited by it, stops the robot.
     A stop is latched here: every later command is refused until a reset names why it may be cleared.
 
     Args:
@@ -101,7 +102,10 @@ class Guard:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         values = self._spec.commands.validate(command, "command")
         for name in self._limits:
-            values[name] = limited(self._spec, name, values[name], last)
+            values[name] = bounded = limited(self._spec, name, values[name], last)
+            if np.isnan(bounded).any():  # a measurement that is no number passes through every clip
+                self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
+                raise RobotStopped(str(self._stopped))
         reading = self._robot.step(values)
         if reading.age_ns:
             check_fresh(self._spec, reading)
