@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
@@ -30,6 +30,9 @@ class HomingSettings:
         settle_s: how long it must be still, seconds.
         deadline_s: longest way home, seconds.
         signal_deadline_s: longest wait for the person or fixture, seconds.
+
+    Raises:
+        ValueError: one of them is not above 0.
     """
 
     velocity: float = 1.5
@@ -38,6 +41,12 @@ class HomingSettings:
     settle_s: float = 0.1
     deadline_s: float = 10.0
     signal_deadline_s: float = 60.0
+
+    def __post_init__(self) -> None:
+        for setting in fields(self):
+            value = getattr(self, setting.name)
+            if not value > 0:  # False for NaN too
+                raise ValueError(f"reset.{setting.name} is {value}, it must be above 0")
 
 
 class Homing:
@@ -68,19 +77,26 @@ class Homing:
         return self._robot.spec
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
-        """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there."""
+        """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there.
+
+        Raises:
+            IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
+        """
+        start = self._start(options)
         reading = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
         request = ResetRequest(self.spec.name, self._episode, self._settings.signal_deadline_s)
         self._episode += 1
         self._on_event("asked", request.message)
         answer = self._signal.ask(request)
         self._on_event("ready", answer.by)
-        return self._go(self._start(options), reading)
+        return self._go(start, reading)
 
     def _start(self, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
         start = {**self.spec.home, **options.get("start", {})}
-        if start.keys() != set(self.spec.commands.names):
-            raise ResetFailed(f"no start given for {', '.join(set(self.spec.commands.names) - start.keys())}")
+        missing = [name for name in self.spec.commands.names if name not in start]
+        if missing:
+            hint = 'give one in reset({"start": ...}), or a home in its RobotSpec'
+            raise ResetFailed(f"robot {self.spec.name!r} has no start for {', '.join(missing)}; {hint}")
         return self.spec.commands.validate(start, "start")
 
     def _go(self, start: dict[str, np.ndarray], reading: Reading) -> Reading:
@@ -102,8 +118,8 @@ class Homing:
                 self._on_event("settled", f"{self._error(reading, start):.3f} from the start")
                 return reading
         raise ResetFailed(
-            f"the start was not reached within {settings.deadline_s:g} s: still {self._error(reading, start):.3f} away, "
-            f"allowed are {settings.tolerance:g}; look what blocks the arm, or raise reset.tolerance"
+            f"the start was not reached within {settings.deadline_s:g} s: still {self._error(reading, start):.3f} "
+            f"away, allowed are {settings.tolerance:g}; look what blocks the arm, or raise reset.tolerance"
         )
 
     def _pairs(self) -> Mapping[str, str]:
@@ -127,8 +143,10 @@ class Homing:
 
     def close(self) -> None:
         """Close robot and signal."""
-        self._robot.close()
-        self._signal.close()
+        try:
+            self._robot.close()
+        finally:
+            self._signal.close()
 
 
 def _towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import select
 import sys
 import time
@@ -68,7 +69,9 @@ class Automatic:
 
 
 class Terminal:
-    """A person at a terminal, over ssh too: Enter when ready, ``n`` to refuse.
+    """A person at a terminal, over ssh too: Enter (or ``y``, ``yes``, ``ok``) when ready; anything else refuses.
+
+    What was typed before the question counts for nothing at a real terminal: an early Enter must not move a robot.
 
     Args:
         source: where answers are read, a stream with a file descriptor; by default standard input.
@@ -80,21 +83,55 @@ class Terminal:
 
     def ask(self, request: ResetRequest) -> Answer:
         """Write the request and wait for a line."""
-        source, target = self._source or sys.stdin, self._target or sys.stderr
+        source = _descriptor(self._source or sys.stdin)
+        _forget_input(source)
+        target = self._target or sys.stderr
         target.write(f"[{request.robot}] episode {request.episode}: {request.message}; Enter when ready, n to refuse: ")
         target.flush()
-        ready, _, _ = select.select([source], [], [], request.deadline_s)
-        if not ready:
-            raise DeadlineExceeded("nobody pressed Enter", request.deadline_s, "reset again when somebody is there")
-        line = source.readline()
-        if not line:
-            raise ResetFailed("the terminal is closed, so nobody can say that the scene is ready; use another signal")
-        if line.strip().lower() in {"n", "no"}:
-            raise ResetFailed("the person at the terminal refused the reset")
-        return Answer("terminal", line.strip())
+        answer = _read_line(source, request.deadline_s)
+        if answer.lower() not in _READY:
+            raise ResetFailed(f"the person at the terminal refused the reset: {answer!r}")
+        return Answer("terminal", answer)
 
     def close(self) -> None:
         """The streams are not ours to close."""
+
+
+_READY = {"", "y", "yes", "ok", "ready"}
+_CLOSED = "the terminal is closed, so nobody can say that the scene is ready; use another signal"
+
+
+def _descriptor(source: TextIO | None) -> int:
+    try:
+        return source.fileno()  # type: ignore[union-attr]  # None, where there is no terminal, has none either
+    except (AttributeError, OSError, ValueError) as error:
+        raise ResetFailed(_CLOSED) from error
+
+
+def _forget_input(source: int) -> None:
+    if os.isatty(source):
+        import termios  # only where there are terminals
+
+        termios.tcflush(source, termios.TCIFLUSH)
+
+
+def _read_line(source: int, deadline_s: float) -> str:
+    """A line, byte by byte: a buffered reader would hide the next line from select, and wait for an end forever."""
+    line = bytearray()
+    end = time.monotonic() + deadline_s
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([source], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            raise DeadlineExceeded("nobody pressed Enter", deadline_s, "reset again when somebody is there")
+        byte = os.read(source, 1)
+        if not byte:
+            raise ResetFailed(_CLOSED)
+        line += byte
+    return line.decode(errors="replace").strip()
+
+
+_LARGEST_ANSWER = 65536
+"""Bytes; a fixture's answer is a sentence."""
 
 
 class Fixture:
@@ -115,14 +152,27 @@ class Fixture:
     def _open(self) -> Any:
         import zmq
 
-        if self._socket is None:
-            self._socket = zmq.Context.instance().socket(zmq.DEALER)
-            self._socket.setsockopt(zmq.LINGER, 0)
-            self._socket.connect(self.address)
-        return self._socket
+        if self._socket is not None:
+            return self._socket
+        socket: Any = zmq.Context.instance().socket(zmq.DEALER)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.MAXMSGSIZE, _LARGEST_ANSWER)
+        try:
+            socket.connect(self.address)
+        except zmq.ZMQError as error:
+            socket.close()
+            hint = "wanted is an endpoint such as tcp://127.0.0.1:5556"
+            raise ResetFailed(f"the fixture's address {self.address!r} can't be used ({error}); {hint}") from error
+        self._socket = socket
+        return socket
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Send the request and wait for its own answer."""
+        """Send the request and wait for its own answer.
+
+        Raises:
+            DeadlineExceeded: no answer in time.
+            ResetFailed: the fixture said no, or its address is no address.
+        """
         socket = self._open()
         asked = uuid.uuid4().hex
         body = {"ask": "reset", "id": asked, "robot": request.robot, "episode": request.episode,
@@ -155,6 +205,6 @@ def _parse(frame: bytes) -> dict[str, Any]:
     """A fixture's answer; one that isn't a JSON object counts as no answer."""
     try:
         answer = json.loads(frame)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}
