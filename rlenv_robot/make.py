@@ -165,6 +165,6 @@ def make_vector(
     from sim.batch import SimBatch
     from sim.so101 import so101
 
-    own = {key: options.pop(key) for key in ("autoreset", "mode") if key in options}
+    own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
     return VectorEnvironment(SimBatch(so101(), num_envs, threads), chosen, seed=seed, **own)

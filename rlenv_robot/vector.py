@@ -1,0 +1,343 @@
+"""Many simulated environments of one task that step together: the tables with a leading axis."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol
+
+import numpy as np
+
+from hal import EpisodeError, IllegalAction, Reading, RobotSpec, Spec, Violation
+from hal.guard import limited
+from rlenv_robot.embodied import Mode, check_fit, episode_rng
+from rlenv_robot.task import Arrays, Task
+from rlenv_robot.world import NOTHING
+
+__all__ = ["Autoreset", "RobotBatch", "VectorEnvironment"]
+
+Autoreset = Literal["same_step", "disabled"]
+
+
+class RobotBatch(Protocol):
+    """N robots that step together; `sim.batch.SimBatch` is one."""
+
+    @property
+    def spec(self) -> RobotSpec:
+        """What each of them is."""
+        ...
+
+    @property
+    def num(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def broken(self) -> np.ndarray:
+        """Shape (num,), bool: whose physics failed since its last reset."""
+        ...
+
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> Reading:
+        """Begin anew; rows in the order of ids."""
+        ...
+
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> Reading:
+        """One control period of all, or of a mask of them; rows of all."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class VectorEnvironment:
+    """The standard's tables with a leading axis of N environments.
+
+    Table 1 of a batch: ``env_id`` a list of N names, ``frame_no``, ``terminated`` and ``truncated`` int32 of
+    shape (N,), ``observation`` and ``extra_info["applied"]`` name -> (N, ...). Table 2 carries the same keys
+    with a leading axis, Table 3 a reward of shape (N,).
+
+    Environment i draws its episodes from (seed, i, episode), so it does the same whatever N and the number of
+    threads are, and environment 0 does what a single `Environment` with that seed does.
+
+    With ``autoreset="same_step"`` an environment that ended begins its next episode within the same step: the
+    flags say that it ended, ``observation`` is the new episode's first and ``frame_no`` 0, and the true last
+    observation is in ``extra_info["final"]`` = {index (K,), observation, metrics, success (K,), ...}.
+    With ``"disabled"`` it stays where it is until ``reset({"ids": [...]})``.
+
+    Args:
+        batch: the robots.
+        task: what they do.
+        seed: of all randomness; None draws one.
+        mode: as `RobotWorld`'s.
+        autoreset: as above.
+        streams: shape (N,), the number that stands for i in the draws; environments that share one get the same
+            episodes (common random numbers, to compare policies). By default 0 to N - 1.
+
+    Raises:
+        SpecMismatch: the task is for another robot.
+        ValueError: an unknown mode.
+    """
+
+    def __init__(
+        self,
+        batch: RobotBatch,
+        task: Task,
+        *,
+        seed: int | None = None,
+        mode: Mode = "training",
+        autoreset: Autoreset = "same_step",
+        streams: np.ndarray | None = None,
+    ) -> None:
+        if autoreset not in ("same_step", "disabled"):
+            raise ValueError(f"autoreset is {autoreset!r}, allowed are 'same_step' and 'disabled'")
+        spec = batch.spec
+        check_fit(task, spec.sensors, spec.commands, spec.name)
+        self.batch, self.task, self.num_envs = batch, task, batch.num
+        self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
+        self._spec, self._autoreset = spec, autoreset
+        self._privileged = mode == "training" and len(task.state) > 0
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
+        if self._streams.shape != (batch.num,):
+            raise ValueError(f"streams has shape {self._streams.shape}, wanted is one for each of {batch.num}")
+        self._episodes = np.zeros(batch.num, np.int64)
+        self._frame_no = np.zeros(batch.num, np.int32)
+        self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
+        self._over = np.ones(batch.num, bool)
+        self._reading: Reading | None = None
+
+    @property
+    def observation(self) -> Spec:
+        """Of one environment, without the leading axis."""
+        return self.task.observation
+
+    @property
+    def action(self) -> Spec:
+        """Of one environment, without the leading axis."""
+        return self.task.action
+
+    # -- reset -------------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+        """Begin an episode in all environments, or in ``options["ids"]``.
+
+        Args:
+            options: ``seed`` (restarts the count of episodes of all), ``ids`` (rising numbers).
+
+        Returns:
+            Table 1 of all environments.
+
+        Raises:
+            ValueError: unknown option, ids out of range.
+            EpisodeError: ids before the first reset of all.
+        """
+        unknown = options.keys() - {"seed", "ids"}
+        if unknown:
+            raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed are ids, seed")
+        if options.get("seed") is not None:
+            self._seed = int(options["seed"])
+            self._episodes[:] = 0
+        if options.get("ids") is None:
+            self._begin(np.arange(self.num_envs), everyone=True)
+        elif self._reading is None:
+            raise EpisodeError("reset of some before a reset of all: call reset without ids first")
+        else:
+            self._begin(np.asarray(options["ids"], np.int64))
+        none = np.zeros(self.num_envs, np.int32)
+        return self._table(self._observe(), none, none.copy(), {})
+
+    def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
+        """Draw and start an episode in these environments."""
+        starts: dict[str, list[np.ndarray]] = {}
+        seeds = np.zeros(len(ids), np.int64)
+        for place, env in enumerate(ids.tolist()):
+            rng = episode_rng(self._seed, int(self._streams[env]), int(self._episodes[env]))
+            episode = self.task.begin(rng, NOTHING)
+            seeds[place] = rng.integers(2**31)
+            for name, value in episode.goal.items():
+                self._goal[name][env] = value
+            for name, value in episode.start.items():
+                starts.setdefault(name, []).append(np.asarray(value))
+        stacked = {name: np.stack(values) for name, values in starts.items()}
+        first = self.batch.reset(None if everyone else ids, seeds, stacked)
+        self._episodes[ids] += 1
+        self._frame_no[ids] = 0
+        self._over[ids] = False
+        if everyone or self._reading is None:
+            self._reading = first
+        else:
+            _put(self._reading.sensors, ids, first.sensors)
+            _put(self._reading.applied, ids, first.applied)
+
+    # -- step --------------------------------------------------------------------------------------------
+
+    def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One control period of all environments.
+
+        An environment whose own action is illegal (out of range, not finite, stale ``frame_no``, after its
+        end) does not move: its observation and ``frame_no`` stay, its reward is 0, and
+        ``extra_info["error"]`` maps its number to {code, field, index, message}.
+
+        Args:
+            action: Table 2 with a leading axis.
+
+        Returns:
+            Table 1 and Table 3 with a leading axis.
+
+        Raises:
+            IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id); nobody moved.
+            EpisodeError: before the first reset.
+        """
+        before = self._reading
+        if before is None:
+            raise EpisodeError("step before reset: call reset first")
+        values, errors = self._legal(action)
+        moving = None
+        if errors:
+            moving = np.ones(self.num_envs, bool)
+            moving[list(errors)] = False
+        commands = self._commands(values, before, moving)
+        after = self.batch.step(commands, moving)
+        return self._judge(before, values, after, moving, errors)
+
+    def _commands(self, values: Arrays, before: Reading, moving: np.ndarray | None) -> Arrays:
+        """Commands within the guard's limits; whoever does not move keeps what was applied."""
+        spec = self._spec
+        commands = dict(self.task.command(values, before.sensors))
+        for name in spec.limits.names:
+            commands[name] = limited(spec, name, commands[name], before)
+        if moving is not None:
+            for name, value in commands.items():
+                kept = np.array(value)
+                kept[~moving] = before.applied[name][~moving]
+                commands[name] = kept
+        return commands
+
+    def _judge(
+        self,
+        before: Reading,
+        values: Arrays,
+        after: Reading,
+        moving: np.ndarray | None,
+        errors: dict[int, dict[str, Any]],
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        task, goal = self.task, self._goal
+        reward = np.asarray(task.reward(before.sensors, values, after.sensors, goal), np.float64)
+        terminated = np.asarray(task.terminated(after.sensors, goal))
+        broken = self.batch.broken
+        if moving is None:
+            self._frame_no += 1
+        else:
+            reward, terminated = np.where(moving, reward, 0.0), terminated & moving
+            broken = broken & moving
+            self._frame_no[moving] += 1
+        terminated = terminated & ~broken
+        truncated = ((self._frame_no >= task.steps) | broken) & ~terminated & ~self._over
+        self._reading = after
+        extra: dict[str, Any] = {"error": errors} if errors else {}
+        done = terminated | truncated
+        if done.any():
+            extra.update(self._end(done, broken))
+        table = self._table(self._observe(), terminated.astype(np.int32), truncated.astype(np.int32), extra)
+        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+
+    def _end(self, done: np.ndarray, broken: np.ndarray) -> dict[str, Any]:
+        """Keep what the ended environments saw last, and begin their next episode."""
+        assert self._reading is not None
+        ids = np.flatnonzero(done)
+        sensors = {name: value[ids] for name, value in self._reading.sensors.items()}
+        goal = {name: value[ids] for name, value in self._goal.items()}
+        final = {
+            "index": ids,
+            "frame_no": self._frame_no[ids],
+            "observation": {name: np.array(value) for name, value in self.task.observe(sensors, goal).items()},
+            "success": np.asarray(self.task.success(sensors, goal)) & ~broken[ids],
+            "metrics": self.task.metrics(sensors, goal),
+            "broken": broken[ids],
+        }
+        self._over[ids] = True
+        if self._autoreset == "same_step":
+            self._begin(ids)
+        return {"final": final}
+
+    # -- checks ------------------------------------------------------------------------------------------
+
+    def _legal(self, table: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[int, dict[str, Any]]]:
+        """The batch's action, and the violations of single environments."""
+        if not isinstance(table, Mapping) or table.keys() != {"env_id", "frame_no", "action"}:
+            raise _malformed("missing", "", "wanted is Table 2: env_id, frame_no and action, with a leading axis")
+        if table["env_id"] is not self.env_ids and list(table["env_id"]) != self.env_ids:
+            raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
+        action = table["action"]
+        if not isinstance(action, Mapping) or action.keys() != set(self.action.names):
+            raise _malformed("missing", "action", f"action wants exactly {', '.join(self.action.names)}")
+        values, bad = {}, np.zeros(self.num_envs, bool)
+        for field in self.action:
+            value = np.asarray(action[field.name])
+            if value.shape != (self.num_envs, *field.shape) or value.dtype.kind not in "fiu":
+                wanted = f"({self.num_envs}, *{field.shape})"
+                message = f"action.{field.name} has shape {value.shape} and type {value.dtype}, wanted shape {wanted}"
+                raise _malformed("shape", f"action.{field.name}", message)
+            values[field.name] = value = value.astype(field.numpy_dtype, copy=False)
+            low, high = field.bounds
+            good = (value >= low) & (value <= high)
+            if not good.all():
+                bad |= ~good.reshape(self.num_envs, -1).all(axis=1)
+        bad |= np.asarray(table["frame_no"]) != self._frame_no
+        bad |= self._over
+        return values, {int(env): self._violation(int(env), values, table) for env in np.flatnonzero(bad)}
+
+    def _violation(self, env: int, values: Arrays, table: Mapping[str, Any]) -> dict[str, Any]:
+        """What is wrong with one environment's action, found again slowly."""
+        if self._over[env]:
+            return Violation("ended", "", (), "the episode has ended: reset it first").to_plain()
+        got, wanted = int(np.asarray(table["frame_no"])[env]), int(self._frame_no[env])
+        if got != wanted:
+            return Violation("frame_no", "frame_no", (), f"frame_no is {got}, the current frame is {wanted}").to_plain()
+        try:
+            self.action.validate({name: value[env] for name, value in values.items()}, "action")
+        except IllegalAction as refused:
+            return refused.violation.to_plain()
+        raise AssertionError(f"environment {env} was refused without a reason")
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        assert self._reading is not None
+        return dict(self.task.observe(self._reading.sensors, self._goal))
+
+    def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
+        assert self._reading is not None
+        extra["applied"] = self._reading.applied
+        if self._privileged:
+            extra["state"] = self.task.privileged(self._reading.sensors, self._goal)
+        # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
+        frozen = {name: np.array(value) for name, value in observation.items()}
+        return {
+            "env_id": self.env_ids,
+            "frame_no": self._frame_no.copy(),
+            "observation": frozen,
+            "extra_info": extra,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+
+    def close(self) -> None:
+        """Close the batch. Twice is fine."""
+        self.batch.close()
+
+    def __enter__(self) -> VectorEnvironment:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
+    for name, value in rows.items():
+        into[name][ids] = value
+
+
+def _malformed(code: str, field: str, message: str) -> IllegalAction:
+    return IllegalAction(Violation(code, field, (), message))
