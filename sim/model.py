@@ -1,0 +1,129 @@
+"""What of a MuJoCo model is a robot: which numbers are its sensors, its commands and its start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import mujoco
+import numpy as np
+
+from hal.errors import SpecError
+from hal.robot import RobotSpec
+
+__all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice"]
+
+Indices = slice | tuple[int, ...]
+"""Columns of a field whose axes after the first are flattened."""
+
+Scatter = Callable[[np.random.Generator, np.ndarray, np.ndarray], None]
+"""Changes one simulation's ``qpos`` (nq,) and ``qvel`` (nv,) in place, from a seeded generator, at a reset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """Some columns of a field of ``mjData``, read as they are.
+
+    Attributes:
+        field: name of the field (``qpos``, ``sensordata``, ``site_xpos``).
+        columns: which, counted over the flattened axes; evenly spaced ones are the fastest.
+    """
+
+    field: str
+    columns: Indices = field(default_factory=lambda: slice(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A sensor that is a function of columns of ``mjData``.
+
+    Attributes:
+        function: takes an array for each input, with any leading axes, and returns one with the same.
+        inputs: what it is given.
+    """
+
+    function: Callable[..., np.ndarray]
+    inputs: tuple[Columns, ...]
+
+
+Reader = Columns | Computed
+"""Where a sensor's value comes from."""
+
+
+@dataclass(frozen=True)
+class SimModel:
+    """A MuJoCo model seen as a robot. Serves any MJCF.
+
+    Attributes:
+        spec: what the robot is.
+        model: the compiled model; not to be changed any more.
+        substeps: physics steps in a control period.
+        sensors: for every sensor of the spec, where its value comes from.
+        commands: for every command of the spec, its columns of ``ctrl``.
+        start: for commands that are poses, the columns of ``qpos`` that a start at this command sets.
+        keyframe: the state that a reset begins with, by number; -1 is the model's default.
+        scatter: what a reset's seed changes, or None.
+
+    Raises:
+        SpecError: the parts contradict each other.
+    """
+
+    spec: RobotSpec
+    model: mujoco.MjModel
+    substeps: int
+    sensors: Mapping[str, Reader]
+    commands: Mapping[str, Indices]
+    start: Mapping[str, Indices] = field(default_factory=dict)
+    keyframe: int = -1
+    scatter: Scatter | None = None
+
+    def __post_init__(self) -> None:
+        self._check_period()
+        self._check_names()
+        self._check_widths("commands", self.commands, self.model.nu, "ctrl")
+        self._check_widths("start", self.start, self.model.nq, "qpos")
+        if not -1 <= self.keyframe < self.model.nkey:
+            raise self._wrong(f"keyframe {self.keyframe} is not in the model, it has {self.model.nkey} (-1: none)")
+
+    def _wrong(self, problem: str) -> SpecError:
+        return SpecError(f"simulation model of {self.spec.name!r}: {problem}")
+
+    def _check_period(self) -> None:
+        period, timestep = self.spec.period_s, self.model.opt.timestep
+        if self.substeps < 1 or abs(self.substeps * timestep - period) > 1e-9 * period:
+            raise self._wrong(
+                f"{self.substeps} substeps of {timestep:g} s are {self.substeps * timestep:g} s, but a control period "
+                f"at {self.spec.rate_hz:g} Hz is {period:g} s; change the timestep in the MJCF to "
+                f"{period / max(self.substeps, 1)!r}"
+            )
+
+    def _check_names(self) -> None:
+        for what, given, wanted in (
+            ("sensors", self.sensors, self.spec.sensors.names),
+            ("commands", self.commands, self.spec.commands.names),
+        ):
+            if given.keys() != set(wanted):
+                raise self._wrong(f"{what} are given for {sorted(given)}, the spec has {sorted(wanted)}")
+        unknown = self.start.keys() - set(self.spec.commands.names)
+        if unknown:
+            raise self._wrong(f"start names {sorted(unknown)}, commands are {list(self.spec.commands.names)}")
+
+    def _check_widths(self, what: str, given: Mapping[str, Indices], total: int, array: str) -> None:
+        for name, indices in given.items():
+            wanted = self.spec.commands[name].size
+            picked = np.arange(total)[indices] if isinstance(indices, slice) else np.asarray(indices)
+            if picked.size != wanted or (picked.size and not 0 <= picked.min() <= picked.max() < total):
+                raise self._wrong(
+                    f"{what}.{name} picks {picked.tolist()} of the {total} numbers in {array}, "
+                    f"wanted are {wanted} of them"
+                )
+
+
+def as_slice(indices: Indices) -> Indices:
+    """The same columns as a slice where they are evenly spaced and rising: numpy reads those without a copy."""
+    if isinstance(indices, slice) or not indices:
+        return indices
+    step = indices[1] - indices[0] if len(indices) > 1 else 1
+    if step > 0 and indices == tuple(range(indices[0], indices[0] + step * len(indices), step)):
+        return slice(indices[0], indices[-1] + 1, step)
+    return indices

@@ -1,0 +1,1 @@
+"""MJCF files, and the robots made of them."""

@@ -1,0 +1,123 @@
+"""The simulated SO-101 arm, at its table, with or without a cube to pick."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from importlib import resources
+
+import mujoco
+import numpy as np
+
+from hal.field import Field
+from hal.robot import RobotSpec
+from hal.robots.so101 import JOINTS, SO101
+from hal.spec import Spec
+from sim.model import Columns, Computed, Indices, Reader, SimModel
+
+__all__ = ["REST", "SO101_CUBE", "SUBSTEPS", "addresses", "so101", "so101_mjcf"]
+
+SUBSTEPS = 8
+"""Physics steps of 1/240 s in the control period of 1/30 s."""
+
+REST = (0.0, -1.70, 1.65, 1.20, 0.0, 0.0)
+"""Folded, as the arm lies when it is switched off; rad. The keyframe of the model."""
+
+CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
+"""Where a seed puts the middle of the cube: x and y on the table, metres; the gripper reaches all of it."""
+
+CUBE_HALF = 0.0125
+"""Half the cube's edge, metres."""
+
+SO101_CUBE: RobotSpec = replace(
+    SO101,
+    sensors=Spec(
+        "so101_cube_sensors",
+        (
+            *SO101.sensors.fields,
+            Field("cube_position", (3,), "float32", -10.0, 10.0, "m", "middle of the cube", ("x", "y", "z")),
+            Field("cube_orientation", (4,), "float32", -1.0, 1.0, "1", "unit quaternion", ("w", "x", "y", "z")),
+        ),
+    ),
+)
+"""The arm, and where the cube is: what a simulation knows and a real arm would need a tracker for."""
+
+
+def so101(cube: bool = False) -> SimModel:
+    """The nominal model, as one trains in it.
+
+    Args:
+        cube: with a 25 mm cube on the table, at a place that the reset's seed draws from `CUBE_AREA`, and the
+            sensors ``cube_position`` and ``cube_orientation``. Without it there is less to compute.
+    """
+    model = so101_mjcf(cube).compile()
+    joints = addresses(model)
+    tip = 3 * model.site("tip").id
+    sensors: dict[str, Reader] = {
+        "joint_position": Columns("qpos", joints),
+        "joint_velocity": Columns("qvel", _velocities(model)),
+        "joint_goal": Columns("ctrl"),
+        # forward_kinematics of the exact angles: a test holds the two together to a micrometre.
+        "gripper_position": Columns("site_xpos", tuple(range(tip, tip + 3))),
+    }
+    if cube:
+        sensors |= _cube_sensors(model)
+    return SimModel(
+        spec=SO101_CUBE if cube else SO101,
+        model=model,
+        substeps=SUBSTEPS,
+        sensors=sensors,
+        commands={"joint_target": slice(0, 6)},
+        start={"joint_target": joints},
+        keyframe=0,
+        scatter=_Placed(int(model.joint("cube").qposadr[0])) if cube else None,
+    )
+
+
+def so101_mjcf(cube: bool = False) -> mujoco.MjSpec:
+    """The editable MJCF, for who wants to change it before it is compiled. Has the one keyframe ``rest``."""
+    path = resources.files("sim.models").joinpath("so101.xml")
+    mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
+    rest = list(REST)
+    if cube:
+        rest += [0.24, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
+    else:
+        mjcf.delete(mjcf.body("cube"))
+    mjcf.add_key(name="rest", qpos=rest, ctrl=list(REST))
+    return mjcf
+
+
+def addresses(model: mujoco.MjModel) -> Indices:
+    """Where the six joints are in ``qpos``."""
+    return tuple(int(model.joint(name).qposadr[0]) for name in JOINTS)
+
+
+def _velocities(model: mujoco.MjModel) -> Indices:
+    return tuple(int(model.joint(name).dofadr[0]) for name in JOINTS)
+
+
+def _cube_sensors(model: mujoco.MjModel) -> dict[str, Reader]:
+    first = int(model.joint("cube").qposadr[0])
+    return {
+        "cube_position": Columns("qpos", slice(first, first + 3)),
+        "cube_orientation": Computed(_unit, (Columns("qpos", slice(first + 3, first + 7)),)),
+    }
+
+
+def _unit(quaternion: np.ndarray) -> np.ndarray:
+    """Unit length: MuJoCo normalises ``qpos`` at its next step only. Not more than 1 in any element."""
+    length = np.sqrt((quaternion * quaternion).sum(axis=-1, keepdims=True))
+    return np.clip(quaternion / length, -1.0, 1.0)
+
+
+class _Placed:
+    """Puts the cube somewhere on the table, turned by any angle."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        (x0, x1), (y0, y1) = CUBE_AREA
+        angle = generator.uniform(-np.pi / 4, np.pi / 4)  # a cube looks the same after a quarter turn
+        place = (generator.uniform(x0, x1), generator.uniform(y0, y1), CUBE_HALF)
+        turn = (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
+        qpos[self._first : self._first + 7] = (*place, *turn)
