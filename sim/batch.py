@@ -183,11 +183,12 @@ class SimBatch:
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def step(self, commands: Mapping[str, np.ndarray]) -> Reading:
-        """One control period of all of them.
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> Reading:
+        """One control period of all of them, or of some.
 
         Args:
             commands: name -> values, shape (num, ...).
+            ids: a mask of shape (num,); the others do not move, and their row is as it was. None is all.
 
         Returns:
             What was measured at its end, ``stamp_ns`` int64 of shape (num,); all arrays are the caller's to keep.
@@ -211,18 +212,27 @@ class SimBatch:
             unknown = next(name for name in commands if name not in applied)
             _illegal("unknown", unknown, (), f"command.{unknown} is unknown, allowed are {', '.join(applied)}")
         for name, target, index, _, _ in self._writers:
-            target[index] = applied[name]
-        stamp_ns = self.advance()
+            if ids is None:
+                target[index] = applied[name]
+            else:
+                self._command_some(name, applied, np.flatnonzero(ids))
+        stamp_ns = self.advance(ids)
         return Reading(self._read(), applied, np.full(self._num, stamp_ns))  # type: ignore[arg-type]
 
-    def advance(self) -> int:
+    def _command_some(self, name: str, applied: dict[str, np.ndarray], rows: np.ndarray) -> None:
+        """Command some; the others keep, and report, what was applied before."""
+        columns = _numbers(self._sim_model.commands[name], self._ctrl.shape[1])
+        self._ctrl[rows[:, None], columns] = applied[name][rows].reshape(len(rows), -1)
+        applied[name] = self._get(name, np.arange(self._num))
+
+    def advance(self, ids: np.ndarray | None = None) -> int:
         """One control period under the present ``ctrl``, nothing read: what `step` and `SimRobot` share.
 
         Returns:
             Simulated time, as `stamp_ns`.
         """
         # A persistent batch begins its next step where stage VEL ended, so that this stage costs nothing.
-        self._batch.step(None, self._sim_model.substeps, _VEL)  # type: ignore[union-attr]
+        self._batch.step(ids, self._sim_model.substeps, _VEL)  # type: ignore[union-attr]
         self._steps += 1
         if self._warning.tobytes() != self._warned:
             self._warned = self._warning.tobytes()
