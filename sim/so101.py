@@ -12,7 +12,7 @@ from hal.field import Field
 from hal.robot import RobotSpec
 from hal.robots.so101 import JOINTS, SO101
 from hal.spec import Spec
-from sim.model import Columns, Computed, Indices, Reader, SimModel
+from sim.model import Columns, Indices, Reader, SimModel
 
 __all__ = ["REST", "SO101_CUBE", "SUBSTEPS", "addresses", "so101", "so101_mjcf"]
 
@@ -99,14 +99,8 @@ def _cube_sensors(model: mujoco.MjModel) -> dict[str, Reader]:
     first = int(model.joint("cube").qposadr[0])
     return {
         "cube_position": Columns("qpos", slice(first, first + 3)),
-        "cube_orientation": Computed(_unit, (Columns("qpos", slice(first + 3, first + 7)),)),
+        "cube_orientation": Columns("qpos", slice(first + 3, first + 7)),
     }
-
-
-def _unit(quaternion: np.ndarray) -> np.ndarray:
-    """Unit length: MuJoCo normalises ``qpos`` at its next step only. Not more than 1 in any element."""
-    length = np.sqrt((quaternion * quaternion).sum(axis=-1, keepdims=True))
-    return np.clip(quaternion / length, -1.0, 1.0)
 
 
 class _Placed:

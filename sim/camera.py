@@ -1,0 +1,216 @@
+"""Pictures of a simulated robot, drawn without a screen. The only file in this folder that needs OpenGL."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from hal.errors import RobotError
+from sim.egl import EglContext
+from sim.model import Columns, SimModel
+
+__all__ = ["Camera", "Marker", "available", "film"]
+
+_MAX_GEOMS = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Marker:
+    """A ball that isn't there: a goal, a path.
+
+    Attributes:
+        position: metres, in the frame of the world.
+        radius: metres.
+        rgba: colour, 0..1.
+    """
+
+    position: Sequence[float]
+    radius: float = 0.012
+    rgba: tuple[float, float, float, float] = (0.10, 0.65, 0.35, 0.75)
+
+
+class Camera:
+    """One of a model's cameras. Draws any state of the robot; runs no physics.
+
+    Used from one thread, the one that made it.
+
+    Args:
+        sim_model: what to draw.
+        name: a camera of the MJCF.
+        width, height: of the pictures, pixels.
+        fine: shadows and smooth edges; in software they take several times as long.
+
+    Raises:
+        RobotError: no such camera, or nothing here can draw (see `available`).
+    """
+
+    def __init__(self, sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> None:
+        names = [sim_model.model.camera(index).name for index in range(sim_model.model.ncam)]
+        if name not in names:
+            raise RobotError(f"{sim_model.spec.name} has no camera {name!r}, it has {', '.join(names) or 'none'}")
+        self._sim_model, self.width, self.height = sim_model, width, height
+        self._model = copy.copy(sim_model.model)  # the sizes below are the camera's, not the robot's
+        self._model.vis.global_.offwidth, self._model.vis.global_.offheight = width, height
+        self._model.vis.quality.offsamples = 4 if fine else 0
+        self._data = mujoco.MjData(self._model)
+        self._view = mujoco.MjvCamera()
+        self._view.type, self._view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, names.index(name)
+        self._option = mujoco.MjvOption()
+        self._scene = mujoco.MjvScene(self._model, _MAX_GEOMS)
+        for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
+            self._scene.flags[flag] = fine
+        self._gl: Any = _open_gl(width, height)
+        self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+
+    def render(self, state: np.ndarray, markers: Sequence[Marker] = ()) -> np.ndarray:
+        """Draw one state.
+
+        Args:
+            state: all of ``qpos``, shape (nq,); or only the robot's pose as its start command gives it (for an
+                arm its joint positions), with everything else as in the model's keyframe.
+            markers: balls to draw with it.
+
+        Returns:
+            RGB, uint8, shape (height, width, 3), a new array.
+
+        Raises:
+            RobotError: state has another shape, or the camera is closed.
+        """
+        if self._gl is None:
+            raise RobotError("this camera is closed, make a new one")
+        self._data.qpos[:] = whole_state(self._sim_model, state)
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_comPos(self._model, self._data)
+        mujoco.mj_camlight(self._model, self._data)
+        everything = mujoco.mjtCatBit.mjCAT_ALL.value
+        mujoco.mjv_updateScene(self._model, self._data, self._option, None, self._view, everything, self._scene)
+        for marker in markers:
+            self._add(marker)
+        return self._draw()
+
+    def _add(self, marker: Marker) -> None:
+        scene = self._scene
+        if scene.ngeom == scene.maxgeom:
+            raise RobotError(f"a picture holds {scene.maxgeom} bodies and markers, draw fewer")
+        size, rgba = np.full(3, float(marker.radius)), np.asarray(marker.rgba, np.float32)
+        sphere = mujoco.mjtGeom.mjGEOM_SPHERE.value
+        position, turn = np.asarray(marker.position, float), np.eye(3).ravel()
+        mujoco.mjv_initGeom(scene.geoms[scene.ngeom], sphere, size, position, turn, rgba)
+        scene.ngeom += 1
+
+    def _draw(self) -> np.ndarray:
+        self._gl.make_current()
+        picture = np.empty((self.height, self.width, 3), np.uint8)
+        rectangle = mujoco.MjrRect(0, 0, self.width, self.height)
+        mujoco.mjr_render(rectangle, self._scene, self._context)
+        mujoco.mjr_readPixels(picture, None, rectangle, self._context)
+        return np.ascontiguousarray(picture[::-1])  # OpenGL counts rows from below
+
+    def close(self) -> None:
+        """Free the graphics memory. Twice is fine."""
+        if self._gl is not None:
+            self._gl.make_current()
+            self._context.free()
+            self._gl.free()
+            self._gl = None
+
+    def __enter__(self) -> Camera:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def film(
+    sim_model: SimModel,
+    sensors: Mapping[str, np.ndarray],
+    camera: str = "view",
+    width: int = 640,
+    height: int = 480,
+    markers: Sequence[Marker] = (),
+    *,
+    fine: bool = True,
+) -> Iterator[np.ndarray]:
+    """Pictures of what sensors measured, live or in an old log.
+
+    Args:
+        sim_model: the robot to draw.
+        sensors: name -> values, shape (T, ...). Those that the model reads straight from ``qpos`` are drawn, the
+            rest is not needed; what none of them tells is as in the model's keyframe.
+        camera, width, height, fine: as for `Camera`.
+        markers: balls to draw in every picture.
+
+    Returns:
+        T pictures, one after the other, each uint8 of shape (height, width, 3).
+
+    Raises:
+        RobotError: none of the sensors tells a pose, or nothing here can draw.
+    """
+    parts = []
+    for name, reader in sim_model.sensors.items():
+        if name in sensors and isinstance(reader, Columns) and reader.field == "qpos":
+            columns = reader.columns if isinstance(reader.columns, slice) else list(reader.columns)
+            parts.append((columns, np.asarray(sensors[name])))
+    if not parts:
+        drawn = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
+        raise RobotError(f"none of {sorted(sensors)} tells a pose of {sim_model.spec.name}, wanted is one of {drawn}")
+    with Camera(sim_model, camera, width, height, fine=fine) as eye:
+        for index in range(min(len(values) for _, values in parts)):
+            qpos = _resting(sim_model)
+            for columns, values in parts:
+                qpos[columns] = values[index].ravel()
+            yield eye.render(qpos, markers)
+
+
+def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
+    """All of ``qpos``, shape (nq,), from itself or from a pose alone; see `Camera.render`."""
+    given = np.asarray(state, float).ravel()
+    if given.size == sim_model.model.nq:
+        return given
+    qpos = _resting(sim_model)
+    at = [np.arange(len(qpos))[c] if isinstance(c, slice) else np.asarray(c) for c in sim_model.start.values()]
+    pose = np.concatenate(at) if at else np.zeros(0, int)
+    if given.size != pose.size:
+        raise RobotError(f"{given.size} numbers are no state: wanted are {len(qpos)} (qpos) or {pose.size} (a pose)")
+    qpos[pose] = given
+    return qpos
+
+
+def _resting(sim_model: SimModel) -> np.ndarray:
+    model, key = sim_model.model, sim_model.keyframe
+    return np.array(model.key_qpos[key] if key >= 0 else model.qpos0)
+
+
+def _open_gl(width: int, height: int) -> Any:
+    """A current context: this module's own on Linux, or what the user's MUJOCO_GL asks MuJoCo for."""
+    chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
+    if chosen in ("disable", "disabled", "off", "false", "0"):
+        raise RobotError(f"pictures can't be drawn: MUJOCO_GL is {chosen!r}; unset it")
+    if sys.platform == "linux" and chosen in ("", "egl"):
+        return EglContext()
+    try:
+        context = mujoco.GLContext(width, height)
+    except Exception as error:  # each of its back ends raises its own
+        raise RobotError(f"pictures can't be drawn with MUJOCO_GL={chosen or 'unset'}: {error}") from error
+    context.make_current()
+    return context
+
+
+@functools.cache
+def available() -> str | None:
+    """Whether this machine can draw: None if it can, else why not. Asked once, then remembered."""
+    try:
+        context = _open_gl(16, 16)
+    except RobotError as error:
+        return str(error)
+    context.free()
+    return None

@@ -1,0 +1,135 @@
+"""An OpenGL context without a screen, from EGL alone: no window system and no further Python package."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterator
+from typing import Any
+
+from hal.errors import RobotError
+
+__all__ = ["PACKAGES", "EglContext"]
+
+PACKAGES = "libegl1 libgl1 libgl1-mesa-dri"
+"""What Debian and Ubuntu call what is needed (the last one draws in software where there is no GPU driver)."""
+
+# Names and numbers from the Khronos registry: EGL 1.5, EXT_platform_device, MESA_platform_surfaceless.
+_OPENGL_API, _NONE = 0x30A2, 0x3038
+_PLATFORM_DEVICE, _PLATFORM_SURFACELESS = 0x313F, 0x31DD
+_CONFIG = (
+    0x3033, 0x0001,  # SURFACE_TYPE: PBUFFER_BIT
+    0x3040, 0x0008,  # RENDERABLE_TYPE: OPENGL_BIT
+    0x3024, 8, 0x3023, 8, 0x3022, 8,  # RED, GREEN, BLUE_SIZE
+    0x3025, 24,  # DEPTH_SIZE
+    _NONE,
+)  # fmt: skip
+_MAX_DEVICES = 16
+
+
+class EglContext:
+    """A current OpenGL context of the first device that gives one: a GPU if its driver works, else software.
+
+    It belongs to the thread that made it current.
+
+    Raises:
+        RobotError: there is no EGL, or none of its devices draws; the message names the packages to install.
+    """
+
+    def __init__(self) -> None:
+        self._egl = _load()
+        for display in _displays(self._egl):
+            context = _context(self._egl, display)
+            if context:
+                self._display, self._context = display, context
+                self.make_current()
+                return
+        raise _missing("no EGL device gives an OpenGL context")
+
+    def make_current(self) -> None:
+        """Let this thread draw into it.
+
+        Raises:
+            RobotError: another thread holds it.
+        """
+        if not self._egl.eglMakeCurrent(self._display, None, None, self._context):
+            raise RobotError(
+                f"the OpenGL context can't be used here (EGL error {self._egl.eglGetError():#x}); "
+                "draw in the thread that made the camera"
+            )
+
+    def free(self) -> None:
+        """Destroy it. Twice is fine."""
+        if self._context:
+            self._egl.eglMakeCurrent(self._display, None, None, None)
+            self._egl.eglDestroyContext(self._display, self._context)
+            self._context = None
+
+
+def _missing(problem: str) -> RobotError:
+    return RobotError(
+        f"pictures can't be drawn: {problem}. On Debian or Ubuntu: apt-get install {PACKAGES}. "
+        "Everything but cameras and videos works without."
+    )
+
+
+def _load() -> Any:
+    try:
+        egl = ctypes.CDLL("libEGL.so.1")
+        ctypes.CDLL("libGL.so.1")  # MuJoCo loads it by itself, but dies where it is missing
+    except OSError as error:
+        raise _missing(str(error)) from None
+    pointer, integer = ctypes.c_void_p, ctypes.c_int
+    for name, result, arguments in (
+        ("eglGetProcAddress", pointer, (ctypes.c_char_p,)),
+        ("eglGetError", integer, ()),
+        ("eglGetDisplay", pointer, (pointer,)),
+        ("eglInitialize", ctypes.c_uint, (pointer, pointer, pointer)),
+        ("eglBindAPI", ctypes.c_uint, (ctypes.c_uint,)),
+        ("eglChooseConfig", ctypes.c_uint, (pointer, pointer, pointer, integer, pointer)),
+        ("eglCreateContext", pointer, (pointer, pointer, pointer, pointer)),
+        ("eglDestroyContext", ctypes.c_uint, (pointer, pointer)),
+        ("eglMakeCurrent", ctypes.c_uint, (pointer, pointer, pointer, pointer)),
+    ):
+        function = getattr(egl, name)
+        function.restype, function.argtypes = result, arguments
+    return egl
+
+
+def _displays(egl: Any) -> Iterator[int]:
+    """Initialised displays: of every device, then Mesa's without surface, then the default one."""
+    address = egl.eglGetProcAddress(b"eglGetPlatformDisplayEXT")
+    candidates: list[int] = []
+    if address:
+        void = ctypes.c_void_p
+        of_platform = ctypes.CFUNCTYPE(void, ctypes.c_uint, void, void)(address)
+        candidates += [of_platform(_PLATFORM_DEVICE, device, None) for device in _devices(egl)]
+        candidates.append(of_platform(_PLATFORM_SURFACELESS, None, None))
+    candidates.append(egl.eglGetDisplay(None))
+    for display in candidates:
+        if display and egl.eglInitialize(display, None, None):
+            yield display
+
+
+def _devices(egl: Any) -> list[int]:
+    address = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
+    if not address:
+        return []
+    query = ctypes.CFUNCTYPE(ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(address)
+    devices, count = (ctypes.c_void_p * _MAX_DEVICES)(), ctypes.c_int()
+    if not query(_MAX_DEVICES, devices, ctypes.byref(count)):
+        return []
+    return [device for device in devices[: count.value] if device]
+
+
+def _context(egl: Any, display: int) -> int | None:
+    config, count = ctypes.c_void_p(), ctypes.c_int()
+    wanted = (ctypes.c_int * len(_CONFIG))(*_CONFIG)
+    if not egl.eglBindAPI(_OPENGL_API):
+        return None
+    if not egl.eglChooseConfig(display, wanted, ctypes.byref(config), 1, ctypes.byref(count)) or not count.value:
+        return None
+    context: int | None = egl.eglCreateContext(display, config, None, None)
+    if context and not egl.eglMakeCurrent(display, None, None, context):
+        egl.eglDestroyContext(display, context)
+        return None
+    return context
