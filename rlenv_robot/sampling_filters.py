@@ -1,0 +1,216 @@
+"""Which transitions a request may use (R6.2): each filter says why it left nothing or can't be applied."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import Field, IllegalAction, SourceError, Spec
+from recorder.transitions import Transitions
+
+__all__ = ["is_expert", "is_success", "near", "need_rewards", "select"]
+
+
+def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
+    """Apply the filters among the options, in the order of `sampling_options.FILTERS`.
+
+    ============== =====================================================================================
+    episodes       numbers of episodes, or a slice of them
+    source, policy the episode's record says this word, or one of these
+    verdict        likewise: what the person said of the episode
+    expert         the record's ``expert``, else whether its source is ``expert``
+    success        the record's ``success``, else whether its verdict is ``success`` or ``failure``
+    min_return     the episode's undiscounted return is at least this
+    top_fraction   the best share by return of the episodes that are left, at least one
+    intervention   steps whose action a person chose (True) or did not choose (False)
+    near           steps whose observation, action or both lie within ``tolerance`` of the given values in
+                   every element (the largest difference counts); ``tolerance`` is a number or one a field
+    ============== =====================================================================================
+
+    Returns:
+        (M,), the positions that pass, in order; at least one.
+
+    Raises:
+        SourceError: a filter needs what was not recorded, or nothing is left.
+    """
+    passing = np.ones(len(transitions), bool)
+    for name, function in _FILTERS.items():
+        if name not in options:
+            continue
+        left = passing & function(transitions, options[name], passing, name)
+        if not left.any():
+            raise SourceError(_nothing_left(transitions, name, options[name], passing))
+        passing = left
+    return np.flatnonzero(passing)
+
+
+def _nothing_left(transitions: Transitions, name: str, value: Any, before: np.ndarray) -> str:
+    detail = ""
+    if name == "min_return":
+        left = np.unique(transitions.facts["episode"][before])
+        detail = f"; the highest return among them is {transitions.returns[left].max():g}"
+    elif name in ("source", "policy", "verdict"):
+        counts = Counter(str(record.get(name)) for record in transitions.table.episodes)
+        detail = "; recorded are " + ", ".join(f"{word} ({count} episodes)" for word, count in counts.items())
+    return (
+        f"{name}={value!r} leaves nothing of {transitions.table.origin}: "
+        f"none of the {before.sum()} steps up to this filter fits{detail}"
+    )
+
+
+def need_rewards(transitions: Transitions, what: str) -> None:
+    """Refuse where a reward is unknown.
+
+    Raises:
+        SourceError: some reward is NaN.
+    """
+    unknown = int(np.isnan(transitions.facts["reward"]).sum())
+    if unknown:
+        raise SourceError(
+            f"{what} needs rewards, but {unknown} of the {len(transitions)} steps of {transitions.table.origin} have "
+            "none; give a task that computes them from the sensors: open_source(path, task=...)"
+        )
+
+
+def is_expert(record: Mapping[str, Any]) -> bool | None:
+    """Whether an episode was shown by an expert; None if its record doesn't say."""
+    if record.get("expert") is not None:
+        return bool(record["expert"])
+    return None if record.get("source") is None else record["source"] == "expert"
+
+
+def is_success(record: Mapping[str, Any]) -> bool | None:
+    """Whether an episode succeeded; None if its record doesn't say."""
+    if record.get("success") is not None:
+        return bool(record["success"])
+    return {"success": True, "failure": False}.get(str(record.get("verdict")))
+
+
+def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], tolerance: Any) -> np.ndarray:
+    """Which rows' fields lie within the tolerance of the wanted values, in every element.
+
+    Args:
+        rows: frame rows, (B,).
+        spec, prefix: the group of fields (``observation``).
+        wanted: field -> value; fields that are left out don't count.
+        tolerance: a number, or a mapping from field to number; a field that is left out must be equal.
+
+    Returns:
+        (B,) bool.
+
+    Raises:
+        SourceError: a field is unknown or a value does not have its shape.
+    """
+    fits = np.ones(len(rows), bool)
+    for name, value in wanted.items():
+        value = _shaped(spec, prefix, name, value)
+        allowed = float(tolerance.get(name, 0.0) if isinstance(tolerance, Mapping) else tolerance)
+        gap = np.abs(rows[f"{prefix}_{name}"].astype(float) - value)
+        fits &= (gap <= allowed).reshape(len(rows), -1).all(axis=1)
+    return fits
+
+
+def _shaped(spec: Spec, prefix: str, name: str, value: Any) -> np.ndarray:
+    if name not in spec:
+        raise SourceError(f"{prefix}.{name} is unknown, the data have {', '.join(spec.names)}")
+    field = spec[name]
+    try:
+        # Only shape and kind: a recorded value may lie outside of the range that was described.
+        return Field(name, field.shape, field.dtype).validate(value, prefix)
+    except IllegalAction as error:
+        raise SourceError(str(error)) from None
+
+
+_Filter = Callable[[Transitions, Any, np.ndarray, str], np.ndarray]
+
+
+def _by_episode(transitions: Transitions, passes: np.ndarray) -> np.ndarray:
+    return np.asarray(passes[transitions.facts["episode"]])
+
+
+def _episodes(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+    count = len(transitions.first)
+    passes = np.zeros(count, bool)
+    if isinstance(value, slice):
+        passes[value] = True
+    else:
+        numbers = np.asarray(value, np.int64)
+        wrong = numbers[(numbers < 0) | (numbers >= count)]
+        if len(wrong):
+            raise SourceError(f"there is no episode {wrong[0]}, {transitions.table.origin} has 0 to {count - 1}")
+        passes[numbers] = True
+    return _by_episode(transitions, passes)
+
+
+def _recorded(transitions: Transitions, values: list[Any], name: str) -> list[Any]:
+    """Refuse where no episode says it."""
+    if all(value is None for value in values):
+        raise SourceError(f"{name}: not one of the {len(values)} episodes of {transitions.table.origin} records it")
+    return values
+
+
+def _labelled(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+    words = _recorded(transitions, [record.get(name) for record in transitions.table.episodes], name)
+    wanted = {value} if isinstance(value, str) else set(value)
+    return _by_episode(transitions, np.array([word in wanted for word in words], bool))
+
+
+def _judged(judge: Callable[[Mapping[str, Any]], bool | None]) -> _Filter:
+    def passes(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+        said = _recorded(transitions, [judge(record) for record in transitions.table.episodes], name)
+        return _by_episode(transitions, np.array([word is not None and word == value for word in said], bool))
+
+    return passes
+
+
+def _min_return(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+    need_rewards(transitions, name)
+    return _by_episode(transitions, transitions.returns >= value)
+
+
+def _top_fraction(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+    need_rewards(transitions, name)
+    left = np.unique(transitions.facts["episode"][before])
+    best = left[np.argsort(-transitions.returns[left], kind="stable")]
+    # 0.1 * 30 is a hair above 3, which must not make it 4.
+    keep = max(1, math.ceil(round(value * len(best), 9)))
+    passes = np.zeros(len(transitions.first), bool)
+    passes[best[:keep]] = True
+    return _by_episode(transitions, passes)
+
+
+def _intervention(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+    return np.asarray((transitions.facts["intervention"] != 0) == value)
+
+
+def _near(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+    left = np.flatnonzero(before)
+    layout, tolerance = transitions.table.layout, value.get("tolerance", 0.0)
+    fits = np.ones(len(left), bool)
+    if "observation" in value:
+        rows = transitions.rows(left)
+        fits &= near(rows, layout.observation, "observation", value["observation"], tolerance)
+    if "action" in value:
+        rows = transitions.next_rows(left)
+        fits &= near(rows, layout.action, "action", value["action"], tolerance)
+    passes = np.zeros(len(transitions), bool)
+    passes[left[fits]] = True
+    return passes
+
+
+_FILTERS: Mapping[str, _Filter] = {
+    "episodes": _episodes,
+    "source": _labelled,
+    "policy": _labelled,
+    "expert": _judged(is_expert),
+    "success": _judged(is_success),
+    "verdict": _labelled,
+    "min_return": _min_return,
+    "top_fraction": _top_fraction,
+    "intervention": _intervention,
+    "near": _near,
+}

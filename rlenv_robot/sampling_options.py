@@ -1,0 +1,146 @@
+"""The options of the source-data functions, checked: a typing mistake must not quietly sample something else."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+
+__all__ = ["ACTIONS", "FILTERS", "INIT", "STEPS", "TRAJECTORIES", "Check", "call", "choice", "read", "whole"]
+
+Check = Callable[[Any], str | None]
+"""Says what is allowed if the value is not, else None."""
+
+
+def read(options: Mapping[str, Any], allowed: Mapping[str, Check], function: str) -> dict[str, Any]:
+    """The options that are not None, checked.
+
+    Raises:
+        SourceError: an option is unknown, or its value is not allowed.
+    """
+    if not isinstance(options, Mapping):
+        raise SourceError(f"{function}: options are a {type(options).__name__}, wanted a mapping")
+    given = {name: value for name, value in options.items() if value is not None}
+    for name, value in given.items():
+        if name not in allowed:
+            raise SourceError(f"{function}: option {name!r} is unknown, allowed are {', '.join(allowed)}")
+        wanted = allowed[name](value)
+        if wanted:
+            raise SourceError(f"{function}: option {name!r} is {_short(value)}, allowed is {wanted}")
+    return given
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 80 else text[:77] + "..."
+
+
+def whole(low: int) -> Check:
+    """A whole number from ``low``."""
+
+    def check(value: Any) -> str | None:
+        fits = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= low
+        return None if fits else f"a whole number from {low}"
+
+    return check
+
+
+def number(low: float, high: float = math.inf) -> Check:
+    """A finite number in the closed range."""
+
+    def check(value: Any) -> str | None:
+        real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
+        return None if real and low <= value <= high and math.isfinite(value) else _range(low, high)
+
+    return check
+
+
+def _range(low: float, high: float) -> str:
+    if high < math.inf:
+        return f"a number from {low:g} to {high:g}"
+    return "a finite number" if low == -math.inf else f"a finite number from {low:g}"
+
+
+def choice(*words: str) -> Check:
+    """One of some words."""
+    return lambda value: None if isinstance(value, str) and value in words else "one of " + ", ".join(words)
+
+
+def call(arguments: str) -> Check:
+    """A function."""
+    return lambda value: None if callable(value) else f"a function of {arguments}"
+
+
+def _truth(value: Any) -> str | None:
+    return None if isinstance(value, bool | np.bool_) else "True or False"
+
+
+def _labels(value: Any) -> str | None:
+    many = isinstance(value, Sequence) and all(isinstance(word, str) for word in value)
+    return None if isinstance(value, str) or many else "a word or a list of words"
+
+
+def _episodes(value: Any) -> str | None:
+    if isinstance(value, slice):
+        return None
+    numbers = np.asarray(value)
+    return (
+        None
+        if numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
+        else ("a slice or a list of episode numbers")
+    )
+
+
+def _fraction(value: Any) -> str | None:
+    return "a number above 0, at most 1" if value == 0 else number(0.0, 1.0)(value)
+
+
+def _tolerance(value: Any) -> str | None:
+    numbers = list(value.values()) if isinstance(value, Mapping) else [value]
+    return "a number from 0, or one for each field" if any(number(0.0)(one) for one in numbers) else None
+
+
+def _near(value: Any) -> str | None:
+    wanted = 'a mapping with "observation", "action" or both (field -> value), and "tolerance" (a number from 0)'
+    if not isinstance(value, Mapping) or not value.keys() <= {"observation", "action", "tolerance"}:
+        return wanted
+    groups = [value[key] for key in ("observation", "action") if key in value]
+    fits = groups and all(isinstance(group, Mapping) and group for group in groups)
+    return None if fits and not _tolerance(value.get("tolerance", 0.0)) else wanted
+
+
+def _state(value: Any) -> str | None:
+    return None if isinstance(value, Mapping) and value else "an observation: a mapping from field to value"
+
+
+FILTERS: Mapping[str, Check] = {
+    "episodes": _episodes,
+    "source": _labels,
+    "policy": _labels,
+    "expert": _truth,
+    "success": _truth,
+    "verdict": _labels,
+    "min_return": number(-math.inf),
+    "top_fraction": _fraction,
+    "intervention": _truth,
+    "near": _near,
+}
+"""Which part of the data counts; every function but `init` takes them. What each means: `sampling_filters`."""
+
+_DRAW: Mapping[str, Check] = {
+    "alpha": number(0.0),
+    "beta": number(0.0),
+    "replace": _truth,
+    "privileged": _truth,
+}
+
+INIT: Mapping[str, Check] = {"seed": whole(0), "episode": whole(0), "frame": whole(0)}
+STEPS: Mapping[str, Check] = {
+    "priority": choice("return", "reward", "advantage", "td_error"), **_DRAW, "n_step": whole(1), **FILTERS,
+}  # fmt: skip
+TRAJECTORIES: Mapping[str, Check] = {"priority": choice("return"), **_DRAW, **FILTERS}
+ACTIONS: Mapping[str, Check] = {"state": _state, "tolerance": _tolerance, **FILTERS}

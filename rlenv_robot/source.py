@@ -1,0 +1,278 @@
+"""Recorded data as the standard's source-data environment (T/CCF 0002-2025, 6.3; R3, R6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+from recorder.table import Table
+from recorder.transitions import Transitions, columns
+from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
+from rlenv_robot.relabel import Goal, Sensors, relabelled
+from rlenv_robot.sampling_batch import Batches
+from rlenv_robot.sampling_draws import Draws
+from rlenv_robot.sampling_filters import near, select
+from rlenv_robot.sampling_options import ACTIONS, INIT, read, whole
+from rlenv_robot.source_folder import read_folder
+from rlenv_robot.source_statistics import statistics
+from rlenv_robot.task import Task
+
+__all__ = ["SourceData", "open_source"]
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+class SourceData:
+    """Recorded episodes behind the standard's five functions.
+
+    Args:
+        table: the frames.
+        task: computes observation, reward and ends anew from the recorded sensors (R3.1); None takes them as
+            recorded.
+        goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.relabel.Goal`).
+        discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
+        mode: ``train``, or ``inference``, which keeps the privileged state and raw sensors out of reach.
+        sensors: computes the task's sensors for data that have none (`rlenv_robot.relabel.Sensors`).
+
+    Raises:
+        SourceError: there is no transition, or the task does not fit the data.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        task: Task | None = None,
+        goal: Goal = "recorded",
+        discount: float = 0.99,
+        mode: str = "train",
+        sensors: Sensors | None = None,
+    ) -> None:
+        if mode not in ("train", "inference"):
+            raise SourceError(f"mode is {mode!r}, allowed are 'train' and 'inference'")
+        if not 0 <= discount <= 1:
+            raise SourceError(f"discount is {discount}, it must be from 0 to 1")
+        self.table = table if task is None else relabelled(table, task, goal, sensors)
+        self.transitions = Transitions.of(self.table)
+        if not len(self.transitions):
+            raise SourceError(
+                f"{table.origin} has {len(table.episodes)} episodes but not one transition: "
+                "two neighbouring frames with an executed action between them"
+            )
+        self.discount, self.mode = discount, mode
+        self._task = task
+        self._batches = Batches(self.transitions, discount, self._privileged)
+        self.init()
+
+    def __len__(self) -> int:
+        """Number of transitions."""
+        return len(self.transitions)
+
+    def init(self, options: Mapping[str, Any] = _NOTHING) -> None:
+        """Set the data to the first state or to a given one; forget all TD errors (R3.2).
+
+        Args:
+            options: ``seed`` fixes all sampling that follows; ``episode`` and ``frame`` (counted from 0 in
+                the episode) set the current state of `get_all_actions`; both are 0 by default.
+
+        Raises:
+            SourceError: an option is unknown or out of range.
+        """
+        given = read(options, INIT, "init")
+        episode, frame = given.get("episode", 0), given.get("frame", 0)
+        count = len(self.table.starts)
+        if episode >= count:
+            raise SourceError(f"init: there is no episode {episode}, {self.table.origin} has 0 to {count - 1}")
+        length = int(self.table.stops[episode] - self.table.starts[episode])
+        if frame >= length:
+            raise SourceError(f"init: episode {episode} has no frame {frame}, it has 0 to {length - 1}")
+        self._episode, self._row = int(episode), int(self.table.starts[episode]) + int(frame)
+        self._draws = Draws(self.transitions, self.discount, given.get("seed"))
+
+    def sample_steps(self, batch_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> StepTable:
+        """Draw transitions (R3.3), with replacement unless told otherwise.
+
+        Args:
+            batch_size: how many, B, from 1.
+            extra_info: the filters of `sampling_filters.select`, and
+
+                * ``priority``: ``return`` (discounted return from the step on, as in self-imitation),
+                  ``reward``, ``advantage`` (its positive part; baseline: see `recorder.sampling.advantages`),
+                  or ``td_error`` (see `update_priorities`); several agents: of the sum of their rewards;
+                * ``alpha``: how strongly, 1 by default: chances are priorities to this power;
+                * ``beta``: how far the weights undo that, 0 (all 1) by default, 1 entirely;
+                * ``replace``: False draws each transition at most once;
+                * ``n_step``: n-step transitions: the reward is the discounted sum over n steps or fewer,
+                  ``next_observation`` and ``done`` belong to the last of them;
+                * ``privileged``: True adds the task's hidden state, in training only.
+
+        Returns:
+            Table 5 with a leading axis: ``env_id`` (B,) of str, ``frame_no`` int32 (B,), ``observation``,
+            ``action`` and ``next_observation`` (name -> (B, ...)), ``reward`` float64 (B,) or agent -> (B,),
+            ``done`` int32 (B,), and ``extra_info`` with, each (B,): ``index`` (for `update_priorities`),
+            ``weights``, ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next
+            observation's value: ``discount**steps``, 0 if terminated, so a truncated end still bootstraps),
+            ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; if asked, ``state`` and
+            ``next_state``.
+
+        Raises:
+            SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
+        """
+        read({"batch_size": batch_size}, {"batch_size": whole(1)}, "sample_steps")
+        index, weights, options = self._draws.steps(batch_size, extra_info)
+        return self._batches.steps(index, weights, options.get("n_step", 1), self._may_see_hidden(options))
+
+    def sample_trajectories(
+        self, trajectory_size: int, extra_info: Mapping[str, Any] = _NOTHING
+    ) -> list[TrajectoryTable]:
+        """Draw whole episodes (R3.4), with replacement unless told otherwise.
+
+        Args:
+            trajectory_size: how many, from 1.
+            extra_info: as for `sample_steps`, without ``n_step``; ``priority`` is ``return`` (undiscounted).
+                A filter on steps takes the episodes that have at least one such step.
+
+        Returns:
+            Table 6 each: ``env_id``, ``trajectory_id`` (the episode's number), ``steps_set`` (a Table 5 along
+            time), and ``extra_info`` with ``start`` and ``end`` (positions of its transitions, end excluded),
+            ``length``, ``return`` (undiscounted; several agents: one each), ``terminated``, ``truncated``,
+            ``unbroken`` (no frame is missing), ``weight``, and as recorded ``source``, ``policy``, ``expert``,
+            ``success``, ``verdict``, ``end_reason``, ``goal``, ``seed``, ``task`` (None if unknown).
+
+        Raises:
+            SourceError: as for `sample_steps`.
+        """
+        read({"trajectory_size": trajectory_size}, {"trajectory_size": whole(1)}, "sample_trajectories")
+        numbers, weights, options = self._draws.episodes(trajectory_size, extra_info)
+        hidden = self._may_see_hidden(options)
+        pairs = zip(numbers.tolist(), weights.tolist(), strict=True)
+        return [self._batches.trajectory(number, weight, hidden) for number, weight in pairs]
+
+    def get_all_actions(self, extra_info: Mapping[str, Any] = _NOTHING) -> ActionTable:
+        """All distinct actions that were taken in the current state (R3.5).
+
+        Args:
+            extra_info: ``tolerance`` (a number, or one a field; 0 by default: equal states only): how far an
+                element of the observation may lie from the current state's; ``state``: an observation (or some
+                of its fields) in place of the current state that `init` set; and the filters.
+
+        Returns:
+            Table 2 of the current state, ``action`` being name -> (K, ...), in no particular order; K is 0
+            where the data hold no action for this state.
+
+        Raises:
+            SourceError: an option is unknown or wrong, or a filter leaves nothing.
+        """
+        options = read(extra_info, ACTIONS, "get_all_actions")
+        layout = self.table.layout
+        part = select(self.transitions, options)
+        row = self.table.rows[self._row]
+        state = options.get("state") or {name: row[f"observation_{name}"] for name in layout.observation.names}
+        rows = self.transitions.rows(part)
+        fits = near(rows, layout.observation, "observation", state, options.get("tolerance", 0.0))
+        taken = columns(self.transitions.next_rows(part[fits]), layout.action, "action")
+        packed = layout.action.rows(int(fits.sum()))
+        layout.action.pack_into(packed, taken)
+        distinct = np.unique(packed) if len(layout.action) else packed[:0]
+        return {
+            "env_id": self._batches.env_id(self._episode),
+            "frame_no": int(row["frame_no"]),
+            "action": {name: np.ascontiguousarray(distinct[name]) for name in layout.action.names},
+        }
+
+    def statistics(self, extra_info: Mapping[str, Any] = _NOTHING) -> dict[str, Any] | None:
+        """Figures about the data as plain data (R3.6); the filters choose which.
+
+        Args:
+            extra_info: the filters, and ``kind``:
+
+                * ``summary`` (default), ``returns``, ``episodes``, ``timing``, ``advantage``;
+                * ``histogram`` with ``field`` (``observation.<name>``, ``action.<name>``, ``reward``), ``bins``;
+                * ``off_policy`` with ``log_probability``, a function of observation and action;
+                * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
+                * ``model_return`` with ``model``, ``policy``, ``reward``, ``horizon``: a policy inside it.
+
+                What they hold: `rlenv_robot.statistics`, `rlenv_robot.off_policy`, `rlenv_robot.dynamics`.
+
+        Raises:
+            SourceError: as for `sample_steps`.
+        """
+        return statistics(self.transitions, extra_info, self.discount, self.mode == "train")
+
+    def update_priorities(self, index: Any, td_error: Any) -> None:
+        """Set the priorities of ``priority: td_error``; transitions without one count as the largest known.
+
+        Args:
+            index: (B,), from a batch's ``extra_info``. If one comes twice, its last error counts.
+            td_error: (B,), of any sign.
+
+        Raises:
+            SourceError: the shapes differ, an index is out of range, or an error is not finite.
+        """
+        self._draws.update(index, td_error)
+
+    def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
+        """Episodes to train on and episodes to test on, for the option ``episodes``.
+
+        Args:
+            held_out: the share to test on, between 0 and 1; at least one episode stays on either side.
+            seed: the same seed gives the same split.
+
+        Raises:
+            SourceError: the share is out of range, or there are not two episodes with transitions.
+        """
+        usable = np.flatnonzero(self.transitions.lengths)
+        if not 0 < held_out < 1:
+            raise SourceError(f"split: held_out is {held_out}, it must be between 0 and 1")
+        if len(usable) < 2:
+            raise SourceError(f"split: {self.table.origin} has {len(usable)} usable episodes, it needs 2")
+        order = np.random.default_rng(seed).permutation(usable)
+        count = min(max(1, round(held_out * len(order))), len(order) - 1)
+        return sorted(order[count:].tolist()), sorted(order[:count].tolist())
+
+    def _may_see_hidden(self, options: Mapping[str, Any]) -> bool:
+        """Whether the hidden state is asked for; refuses where it may not or can't be had."""
+        if not options.get("privileged"):
+            return False
+        if self.mode == "inference":
+            raise SourceError("privileged: the data are opened for inference, hidden state is for training only")
+        if self._task is None:
+            raise SourceError(
+                "privileged: the hidden state is computed by a task; give one: open_source(path, task=...)"
+            )
+        if not len(self.table.layout.sensors):
+            raise SourceError(f"privileged: {self.table.origin} has no recorded sensors to compute hidden state from")
+        return True
+
+    def _privileged(self, rows: np.ndarray, episode: np.ndarray) -> dict[str, np.ndarray]:
+        assert self._task is not None  # _may_see_hidden was there first
+        sensors = columns(rows, self.table.layout.sensors, "sensor")
+        goals = self._task.goal.rows(len(self.table.episodes))
+        for number, record in enumerate(self.table.episodes):
+            self._task.goal.pack_into(goals[number], {k: np.asarray(v) for k, v in record.get("goal", {}).items()})
+        return dict(self._task.privileged(sensors, self._task.goal.view(goals[episode])))
+
+
+def open_source(path: str | Path, task: Task | str | None = None, **options: Any) -> SourceData:
+    """Open recorded data by what lies in the folder.
+
+    Args:
+        path: one of our runs, or a folder of runs (``log.mcap`` below it); or a LeRobot data set of version
+            2.1 or 3.0 (``meta/info.json``).
+        task: a task, or the name of one; None takes observation and reward as recorded.
+        options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``.
+
+    Raises:
+        SourceError: the folder is missing or empty, holds neither layout, or the task does not fit.
+        LogError: a log can't be read.
+    """
+    table = read_folder(Path(path))
+    if isinstance(task, str):
+        from rlenv_robot.make import task as task_by_name
+
+        task = task_by_name(task)
+    return SourceData(table, task, **options)

@@ -1,0 +1,98 @@
+"""Which statistics there are, and what each of them takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hal import SourceError
+from recorder.transitions import Transitions
+from rlenv_robot import statistics as figures
+from rlenv_robot.dynamics import model_error, model_return
+from rlenv_robot.off_policy import off_policy
+from rlenv_robot.sampling_filters import select
+from rlenv_robot.sampling_options import FILTERS, Check, call, choice, read, whole
+
+__all__ = ["statistics"]
+
+
+class _Request(NamedTuple):
+    """What a kind works on."""
+
+    transitions: Transitions
+    part: np.ndarray
+    options: Mapping[str, Any]
+    discount: float
+    privileged: bool
+
+
+class _Kind(NamedTuple):
+    """One kind: what it computes, its own options, and those of them that must be there."""
+
+    compute: Callable[[_Request], dict[str, Any] | None]
+    options: Mapping[str, Check]
+    required: tuple[str, ...] = ()
+
+
+def statistics(
+    transitions: Transitions, extra_info: Mapping[str, Any], discount: float, privileged: bool
+) -> dict[str, Any] | None:
+    """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
+    name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
+    choices = choice(*_KINDS)
+    wanted = choices(name)
+    if wanted:
+        raise SourceError(f"statistics: kind is {name!r}, allowed is {wanted}")
+    kind = _KINDS[name]
+    allowed = {"kind": choices, **kind.options, **FILTERS}
+    options = read(extra_info, allowed, f"statistics of kind {name}")
+    for option in kind.required:
+        if option not in options:
+            raise SourceError(
+                f"statistics of kind {name}: option {option!r} is missing, it needs {', '.join(kind.required)}"
+            )
+    part = select(transitions, options)
+    return kind.compute(_Request(transitions, part, options, discount, privileged))
+
+
+def _word(value: Any) -> str | None:
+    return None if isinstance(value, str) else "a word"
+
+
+def _error(request: _Request) -> dict[str, Any]:
+    return model_error(request.transitions, request.part, request.options["model"], request.options.get("horizon", 1))
+
+
+def _inside(request: _Request) -> dict[str, Any]:
+    given = request.options
+    functions = (given["model"], given["policy"], given["reward"])
+    return model_return(request.transitions, request.part, *functions, given["horizon"], request.discount)
+
+
+_MODEL = {"model": call("observation and action"), "horizon": whole(1)}
+
+_KINDS: Mapping[str, _Kind] = {
+    "summary": _Kind(lambda r: figures.summary(r.transitions, r.part, r.privileged), {}),
+    "returns": _Kind(lambda r: figures.returns(r.transitions, r.part), {}),
+    "episodes": _Kind(lambda r: figures.episodes(r.transitions, r.part), {}),
+    "timing": _Kind(lambda r: figures.timing(r.transitions, r.part), {}),
+    "advantage": _Kind(lambda r: figures.advantage(r.transitions, r.part, r.discount), {}),
+    "histogram": _Kind(
+        lambda r: figures.histogram(r.transitions, r.part, r.options["field"], r.options.get("bins", 20)),
+        {"field": _word, "bins": whole(1)},
+        ("field",),
+    ),
+    "off_policy": _Kind(
+        lambda r: off_policy(r.transitions, r.part, r.options["log_probability"], r.discount),
+        {"log_probability": call("observation and action")},
+        ("log_probability",),
+    ),
+    "model_error": _Kind(_error, _MODEL, ("model",)),
+    "model_return": _Kind(
+        _inside,
+        {**_MODEL, "policy": call("observation"), "reward": call("observation, action and next observation")},
+        ("model", "policy", "reward", "horizon"),
+    ),
+}

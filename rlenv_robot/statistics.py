@@ -1,0 +1,181 @@
+"""What `SourceData.statistics` says of recorded data (R3.6), each kind as plain data that JSON can hold."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import Field, SourceError
+from recorder.sampling import advantages
+from recorder.transitions import Transitions
+from rlenv_robot.sampling_filters import is_expert, is_success, need_rewards
+
+__all__ = ["advantage", "episodes", "histogram", "returns", "summary", "timing"]
+
+_QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+
+_LATE = 1.5
+"""A period counts as late from this many nominal ones: half a period too long, so jitter alone is not late."""
+
+
+def _moments(values: np.ndarray) -> dict[str, Any]:
+    """Mean, deviation, range and quantiles along the first axis, as numbers or lists of the other axes' shape."""
+    values = np.asarray(values, float)
+    figures = {"mean": values.mean(0), "std": values.std(0), "min": values.min(0), "max": values.max(0)}
+    figures |= dict(zip(_QUANTILES, np.quantile(values, list(_QUANTILES.values()), axis=0), strict=True))
+    return {name: figure.tolist() for name, figure in figures.items()}
+
+
+def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
+    """Episodes, steps, returns, lengths, timing, and the distribution of every field.
+
+    Args:
+        transitions: all of them.
+        part: (M,) positions that count.
+        privileged: whether sensors and applied commands are described too.
+    """
+    numbers = np.unique(transitions.facts["episode"][part])
+    known = not np.isnan(transitions.facts["reward"][part]).any()
+    table = transitions.table
+    return {
+        "kind": "summary",
+        "origin": table.origin,
+        "notes": list(table.notes),
+        "episodes": len(numbers),
+        "steps": len(part),
+        "lengths": _moments(transitions.lengths[numbers]),
+        "returns": _moments(transitions.returns[numbers]) if known else None,
+        "rewards": _moments(transitions.facts["reward"][part]) if known else None,
+        "interventions": int(transitions.facts["intervention"][part].sum()),
+        "fields": _fields(transitions, part, privileged),
+        "timing": timing(transitions, part),
+    }
+
+
+def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
+    layout = transitions.table.layout
+    here, there = transitions.rows(part), transitions.next_rows(part)
+    groups = [("observation", layout.observation, here), ("action", layout.action, there)]
+    if privileged:
+        groups += [("applied", layout.applied, there), ("sensor", layout.sensors, here)]
+    return {
+        f"{prefix}.{field.name}": {
+            "unit": field.unit, "elements": list(field.elements), **_moments(rows[f"{prefix}_{field.name}"])
+        }
+        for prefix, spec, rows in groups
+        for field in spec
+    }  # fmt: skip
+
+
+def returns(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
+    """The undiscounted return of each episode.
+
+    Raises:
+        SourceError: a reward is unknown.
+    """
+    need_rewards(transitions, "statistics of returns")
+    numbers = np.unique(transitions.facts["episode"][part])
+    values = transitions.returns[numbers]
+    return {"kind": "returns", "episode": numbers.tolist(), "return": values.tolist(), **_moments(values)}
+
+
+def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> dict[str, Any]:
+    """How often the values of a field (``observation.state``, ``action.joint_target``, ``reward``) lie where.
+
+    Returns:
+        ``edges`` (elements, bins + 1) and ``counts`` (elements, bins), one row an element in C order.
+
+    Raises:
+        SourceError: there is no such field, or its values are unknown.
+    """
+    values, elements, unit = _column(transitions, part, field)
+    flat = values.reshape(len(values), -1).astype(float)
+    if not np.isfinite(flat).all():
+        raise SourceError(f"histogram: {field} has values that are not finite; it can't be counted into bins")
+    pairs = [np.histogram(column, bins) for column in flat.T]
+    return {
+        "kind": "histogram",
+        "field": field,
+        "unit": unit,
+        "elements": elements,
+        "counts": [counts.tolist() for counts, _ in pairs],
+        "edges": [edges.tolist() for _, edges in pairs],
+    }
+
+
+def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.ndarray, list[str], str]:
+    layout = transitions.table.layout
+    known: dict[str, tuple[Field, str]] = {
+        f"{prefix}.{one.name}": (one, f"{prefix}_{one.name}")
+        for prefix, spec in (("observation", layout.observation), ("action", layout.action))
+        for one in spec
+    }
+    if field == "reward":
+        return transitions.facts["reward"][part], [], "1"
+    if field not in known:
+        raise SourceError(f"histogram: field {field!r} is unknown, allowed are {', '.join([*known, 'reward'])}")
+    one, column = known[field]
+    rows = transitions.next_rows(part) if column.startswith("action_") else transitions.rows(part)
+    return rows[column], list(one.elements), one.unit
+
+
+def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
+    """One line of plain data an episode: where it lies, how long it is, how it ended, what is said of it."""
+    lines = []
+    for number in np.unique(transitions.facts["episode"][part]).tolist():
+        record: Mapping[str, Any] = transitions.table.episodes[number]
+        value = float(transitions.returns[number])
+        lines.append({
+            "episode": number,
+            "length": int(transitions.lengths[number]),
+            "return": None if np.isnan(value) else value,
+            "terminated": int(transitions.facts["terminated"][transitions.last[number] - 1]),
+            "unbroken": bool(transitions.unbroken[number]),
+            "expert": is_expert(record),
+            "success": is_success(record),
+            **{key: record.get(key) for key in ("env_id", "source", "policy", "verdict", "end", "seed")},
+        })  # fmt: skip
+    return {"kind": "episodes", "episodes": lines}
+
+
+def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
+    """The periods between the stamps of neighbouring frames.
+
+    Returns:
+        ``nominal_s``, their median; ``largest_s``; ``share_late``, of those above 1.5 nominal periods;
+        ``lost``, breaks where frames are missing; mean, deviation and quantiles. None where the data have no
+        clock: no two stamps differ.
+    """
+    stamps = transitions.table.rows["stamp_ns"]
+    row = transitions.facts["row"][part]
+    periods = (stamps[row + 1] - stamps[row]) * 1e-9
+    if not periods.any():
+        return None
+    nominal = float(np.median(periods))
+    numbers = np.unique(transitions.facts["episode"][part])
+    ends = np.bincount(transitions.facts["episode"], transitions.facts["done"], minlength=len(transitions.first))
+    return {
+        "kind": "timing",
+        "nominal_s": nominal,
+        "largest_s": float(periods.max()),
+        "share_late": float(np.mean(periods > _LATE * nominal)),
+        "lost": int((ends[numbers] - 1).sum()),
+        **_moments(periods),
+    }
+
+
+def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> dict[str, Any]:
+    """The distribution of the Monte-Carlo advantage (see `recorder.sampling.advantages`).
+
+    Raises:
+        SourceError: a reward is unknown.
+    """
+    need_rewards(transitions, "statistics of advantages")
+    return {
+        "kind": "advantage",
+        "baseline": "mean return to go of all episodes at the same step",
+        "discount": discount,
+        **_moments(advantages(transitions, discount)[part]),
+    }
