@@ -54,7 +54,7 @@ class LogWriter:
         self._capacity = capacity
         self._dtype = layout.spec.row_dtype
         self._row_bytes = self._dtype.itemsize
-        offsets = self._dtype.fields or {}
+        offsets: Mapping[str, Any] = self._dtype.fields or {}
         self._episode_at = int(offsets["episode"][1])
         self._episode = -1
         self._rows: int | None = None  # of the open episode; None between episodes

@@ -1,0 +1,117 @@
+"""Cuts the rows of a log into episodes in which every two neighbours really followed one another."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recorder.frames import PREFIXES, FrameLayout, reward_field
+from recorder.reader import LoggedEpisode
+
+__all__ = ["Segments", "cut"]
+
+
+class Segments(NamedTuple):
+    """What a `Table` has beside its layout and origin."""
+
+    rows: np.ndarray
+    starts: np.ndarray
+    stops: np.ndarray
+    episodes: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...]
+
+
+class _Piece(NamedTuple):
+    start: int
+    stop: int
+    part: int  # 0 for the first piece of its episode
+    last: bool
+
+
+def cut(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]) -> Segments:
+    """Episodes from rows in the order of recording.
+
+    Rows of an episode whose begin is not in the log are left out. Where frames are missing inside an episode,
+    it is cut in two: the first part is truncated, the second begins like an episode, with no action and no
+    reward in its first row, and says ``part`` in its info. An episode that did not end by a flag (interrupted,
+    torn) is truncated at its last row. All this is noted.
+
+    Args:
+        layout: of the rows.
+        rows: shape (R,), structured.
+        episodes: the ends that the log has.
+    """
+    known = {episode.number: episode for episode in episodes}
+    fresh = np.array(rows)
+    notes: list[str] = []
+    bounds: list[tuple[int, int]] = []
+    infos: list[Mapping[str, Any]] = []
+    for number, pieces in _by_episode(rows):
+        if number not in known:
+            count = sum(piece.stop - piece.start for piece in pieces)
+            notes.append(f"{count} frames of episode {number} are left out, its begin is not in the log")
+            continue
+        episode = known[number]
+        notes += _missing(episode, rows, pieces)
+        for piece in pieces:
+            _mend(layout, fresh, piece, rows["frame_no"][piece.start])
+            bounds.append((piece.start, piece.stop))
+            infos.append(_info(episode, piece))
+    starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
+    return Segments(fresh, starts.copy(), stops.copy(), tuple(infos), tuple(notes))
+
+
+def _by_episode(rows: np.ndarray) -> Iterator[tuple[int, list[_Piece]]]:
+    """Each episode's number and its pieces without a gap. A frame that is not executed repeats its number."""
+    if not len(rows):
+        return
+    numbers, frames = rows["episode"], rows["frame_no"].astype(np.int64)
+    new_episode = np.flatnonzero(np.diff(numbers)) + 1
+    gap = ~np.isin(np.diff(frames), (0, 1))
+    for start, stop in zip((0, *new_episode), (*new_episode, len(rows)), strict=True):
+        inner = start + 1 + np.flatnonzero(gap[start : stop - 1])
+        edges = [int(start), *inner.tolist(), int(stop)]
+        pairs = list(pairwise(edges))
+        yield int(numbers[start]), [_Piece(a, b, k, b == stop) for k, (a, b) in enumerate(pairs)]
+
+
+def _missing(episode: LoggedEpisode, rows: np.ndarray, pieces: list[_Piece]) -> list[str]:
+    notes = []
+    first = int(rows["frame_no"][pieces[0].start])
+    if first:
+        notes.append(f"episode {episode.number}: frames 0 to {first - 1} are missing")
+    for before, after in pairwise(pieces):
+        gap = (int(rows["frame_no"][before.stop - 1]) + 1, int(rows["frame_no"][after.start]) - 1)
+        notes.append(f"episode {episode.number}: frames {gap[0]} to {gap[1]} are missing, it is cut in two there")
+    count = pieces[-1].stop - pieces[0].start
+    expected = int((episode.end or {}).get("rows", count))
+    if count < expected:
+        notes.append(f"episode {episode.number} has {count} of its {expected} rows")
+    return notes
+
+
+def _mend(layout: FrameLayout, rows: np.ndarray, piece: _Piece, first_frame: int) -> None:
+    """Give a piece the first and the last row that every episode has."""
+    if first_frame:
+        first = rows[piece.start : piece.start + 1]
+        for field in layout.action:
+            first[f"{PREFIXES[1]}_{field.name}"] = 0
+        for agent in layout.agents or ("",):
+            first[reward_field(agent)] = 0
+        first["acted"] = first["intervention"] = 0
+        first["log_probability"] = np.nan
+    last = rows[piece.stop - 1 : piece.stop]
+    if not last["terminated"][0]:
+        last["truncated"] = 1
+
+
+def _info(episode: LoggedEpisode, piece: _Piece) -> Mapping[str, Any]:
+    end: Mapping[str, Any] = {"end": "gap"}
+    if piece.last:
+        end = {"end": "torn"} if episode.end is None else episode.end
+    info = {"episode": episode.number, **episode.begin, **end}
+    info.pop("rows", None)
+    return info | ({"part": piece.part} if piece.part else {})
