@@ -1,0 +1,9 @@
+"""A robot on the network: a server that serves any robot, and a client that is one."""
+
+from real.link import Link
+from real.loop import ControlLoop
+from real.remote import RemoteRobot
+from real.server import Server
+from real.wire import Kind, Message
+
+__all__ = ["ControlLoop", "Kind", "Link", "Message", "RemoteRobot", "Server"]

@@ -1,0 +1,116 @@
+"""A client's end of the wire: one socket, one request at a time, a deadline on every wait."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import zmq
+
+from hal.errors import ConnectionLost, EpisodeError, WireError
+from hal.robot import RobotSpec
+from real import failure, wire
+from real.wire import Kind, Message
+
+__all__ = ["Link", "server_spec"]
+
+_SLICE_S = 0.1
+"""How soon a wait notices that it was cancelled."""
+
+_SEND_S = 1.0
+"""Longest wait for room to send; one request fits always, unless the socket is broken."""
+
+_OPTIONS: dict[int, int] = {
+    zmq.LINGER: 0,  # what was not delivered by its deadline must not be delivered later
+    zmq.RCVTIMEO: int(_SLICE_S * 1000),
+    zmq.SNDTIMEO: int(_SEND_S * 1000),
+    zmq.MAXMSGSIZE: wire.MAX_FRAME_BYTES,
+}
+
+
+class Link:
+    """A connection. `ask` is for one thread at a time, `cancel` for any.
+
+    Args:
+        address: of the server.
+        on_event: told a reset's progress as (state, detail).
+    """
+
+    def __init__(self, address: str, on_event: Callable[[str, str], None] | None = None) -> None:
+        self.address = address
+        self.session = 0
+        self._sequence = 0
+        self._on_event = on_event
+        self._cancelled = threading.Event()
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
+        for option, value in _OPTIONS.items():
+            self._socket.setsockopt(option, value)
+        self._socket.connect(address)
+
+    def ask(self, kind: Kind, detail: Any, frames: Sequence[Any], silence_s: float) -> Message:
+        """Send a request and wait for its answer.
+
+        Args:
+            kind, detail, frames: of the request.
+            silence_s: longest wait in which the server says nothing at all, seconds.
+
+        Raises:
+            ConnectionLost: it said nothing for so long.
+            EpisodeError: the wait was cancelled.
+            RobotError: whatever the server answered with.
+        """
+        self._sequence = sequence = self._sequence + 1
+        try:
+            self._socket.send_multipart(wire.encode(kind, self.session, sequence, detail, frames))
+        except zmq.Again:
+            raise self._lost(kind, _SEND_S) from None
+        end = time.monotonic() + silence_s
+        while True:
+            try:
+                message = wire.decode(self._socket.recv_multipart())
+            except zmq.Again:
+                if self._cancelled.is_set():
+                    raise EpisodeError(f"closed while {kind.name.lower()} was waiting for its answer") from None
+                if time.monotonic() > end:
+                    raise self._lost(kind, silence_s) from None
+                continue
+            if message.kind is Kind.ERROR and message.sequence in (0, sequence):
+                raise failure.from_plain(message.detail)
+            if message.sequence != sequence:  # the late answer to a request that was given up
+                continue
+            if message.kind is not Kind.EVENT:
+                return message
+            self._tell(message)
+            end = time.monotonic() + silence_s
+
+    def _tell(self, message: Message) -> None:
+        match message.detail:
+            case [str(state), str(detail)] if self._on_event is not None and state != "alive":
+                self._on_event(state, detail)
+
+    def _lost(self, kind: Kind, seconds: float) -> ConnectionLost:
+        return ConnectionLost(
+            f"no answer to {kind.name.lower()} from {self.address} within {seconds:g} s; "
+            "is `rlenv-robot serve` running there? A robot in mid-episode is held by its own watchdog"
+        )
+
+    def cancel(self) -> None:
+        """End a wait under way, from any thread."""
+        self._cancelled.set()
+
+    def close(self) -> None:
+        """Close the socket; only where no `ask` is under way. Twice is fine."""
+        self._socket.close()
+
+
+def server_spec(message: Message) -> RobotSpec:
+    """The robot that a server's welcome, or its refusal of another spec, describes.
+
+    Raises:
+        WireError, SpecError: it describes none.
+    """
+    if len(message.frames) != 1:
+        raise WireError(f"a welcome has one frame, the robot's description, got {len(message.frames)}")
+    return RobotSpec.from_plain(wire.unpack_plain(message.frames[0], "robot description"))

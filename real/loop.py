@@ -1,0 +1,258 @@
+"""The one thread that moves the robot. It needs neither the network nor the client to hold the robot still."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from queue import Empty, SimpleQueue
+from typing import Any
+
+import numpy as np
+
+from hal.clock import Rate
+from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
+from hal.guard import Guard
+from hal.robot import Reading, Robot
+from hal.watchdog import Watchdog
+
+__all__ = ["Answerer", "ControlLoop"]
+
+_log = logging.getLogger(__name__)
+
+Answerer = Callable[[Any, "Reading | Exception"], None]
+"""Given an order's token and what came of it, on the loop's thread; must not wait for anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Reset:
+    token: Any
+    options: Mapping[str, Any]
+    stops: int  # how many stops there had been when it was asked for
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    token: Any
+    command: Mapping[str, np.ndarray]
+
+
+class _Finish:
+    """The client said goodbye."""
+
+
+class _Quit:
+    """The loop is to end."""
+
+
+_Order = _Reset | _Step | _Finish | _Quit
+
+
+class ControlLoop:
+    """Runs a robot: one step a control period, a reset when asked, a hold when nobody commands.
+
+    A command is applied at the start of the next period and answered with the reading at that period's end.
+    A period without a command repeats what was applied last. After ``watchdog_s`` without a valid command the
+    episode is broken: the robot holds, and commands are refused until a reset.
+
+    Args:
+        robot: what to run; wrapped in a `Guard` unless it is one.
+        answer: gets every order's outcome.
+        watchdog_s: longest silence in an episode, seconds; at least two control periods.
+        lockstep: for simulations: time stands still between commands, so there is neither a rate nor a watchdog.
+        paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to
+            come in, since the client computes it from the reading with which the last period ended.
+
+    Raises:
+        ValueError: the watchdog is shorter than two control periods.
+    """
+
+    def __init__(
+        self,
+        robot: Robot,
+        answer: Answerer,
+        *,
+        watchdog_s: float = 0.2,
+        lockstep: bool = False,
+        paced_by_robot: bool = False,
+    ) -> None:
+        self._guard = robot if isinstance(robot, Guard) else Guard(robot)
+        spec = self._guard.spec
+        if not lockstep and watchdog_s < 2 * spec.period_s:
+            raise ValueError(
+                f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
+                f"it must be at least two periods, {2 * spec.period_s:.3g} s"
+            )
+        self._answer = answer
+        self._lockstep = lockstep
+        self._window_s = spec.period_s / 2 if paced_by_robot else 0.0
+        self._rate = Rate(spec.rate_hz)
+        self._watchdog = Watchdog(watchdog_s)
+        self._orders: SimpleQueue[_Order] = SimpleQueue()
+        self._applied: Mapping[str, np.ndarray] | None = None  # None: no episode
+        self._broken: str | None = None
+        self._stops = 0
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
+
+    # -- from any thread ---------------------------------------------------------------------------------
+
+    @property
+    def broken(self) -> str | None:
+        """Why the episode is broken and the robot held, or None."""
+        return self._broken
+
+    @property
+    def stopped(self) -> str | None:
+        """Why the robot is stopped, or None."""
+        return self._guard.stopped
+
+    def start(self) -> None:
+        """Start the thread. The robot is first touched by a reset."""
+        self._thread.start()
+
+    def reset(self, token: Any, options: Mapping[str, Any]) -> None:
+        """Order a reset. A stop that comes after this call is not cleared by it."""
+        self._orders.put(_Reset(token, options, self._stops))
+
+    def step(self, token: Any, command: Mapping[str, np.ndarray]) -> None:
+        """Order one period of a command."""
+        self._orders.put(_Step(token, command))
+
+    def finish(self) -> None:
+        """Nobody will command any more: the robot rests where it is."""
+        self._orders.put(_Finish())
+
+    def stop(self, reason: str) -> None:
+        """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``."""
+        self._stops += 1
+        self._guard.stop(reason)
+
+    def close(self, timeout_s: float = 5.0) -> None:
+        """Stop the robot, end the thread and close the robot. Twice is fine."""
+        started = self._thread.is_alive()
+        if started:
+            self.stop("the server was closed")
+            self._orders.put(_Quit())
+            self._thread.join(timeout_s)
+            if self._thread.is_alive():
+                _log.error("the robot's driver did not return within %g s of its stop; it is left alone", timeout_s)
+                return
+        self._guard.close()
+
+    # -- on the loop's own thread ------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        while True:
+            order = self._next()
+            if isinstance(order, _Step):
+                self._step(order)
+            elif order is None:
+                self._hold()
+            elif isinstance(order, _Reset):
+                self._reset(order)
+            elif isinstance(order, _Finish):
+                self._rest()
+            else:
+                return
+
+    @property
+    def _ticking(self) -> bool:
+        return not self._lockstep and self._applied is not None and self._guard.stopped is None
+
+    def _next(self) -> _Order | None:
+        """What to do next; None is a period that nobody commanded."""
+        if not self._ticking:
+            return self._orders.get()
+        if not self._window_s:
+            self._rate.wait()
+        return self._newest()
+
+    def _newest(self) -> _Order | None:
+        order: _Order | None = None
+        wait_s = self._window_s
+        while True:
+            try:
+                later = self._orders.get(timeout=wait_s) if wait_s else self._orders.get_nowait()
+            except Empty:
+                return order
+            if isinstance(order, _Step):
+                self._answer(order.token, EpisodeError("not executed: a newer order came for the same period"))
+            order, wait_s = later, 0.0
+            if not isinstance(order, _Step):
+                return order
+
+    def _check_silence(self) -> None:
+        if self._broken is None and self._watchdog.expired:
+            self._broken = f"held: no valid command for {self._watchdog.timeout_s:g} s"
+            _log.warning("%s %s", self._guard.spec.name, self._broken)
+
+    def _step(self, order: _Step) -> None:
+        if self._broken is not None:
+            self._answer(order.token, EpisodeError(f"{self._broken}; this episode is broken, call reset"))
+            self._hold()
+        elif self._applied is None and self._guard.stopped is None:
+            self._answer(order.token, EpisodeError("step before reset: call reset first, it reads where the robot is"))
+        else:
+            self._command(order)
+
+    def _command(self, order: _Step) -> None:
+        try:
+            reading = self._guard.step(order.command)
+        except IllegalAction as error:  # nothing moved, so the period is still to be filled
+            self._answer(order.token, error)
+            self._hold()
+        except Exception as error:
+            self._answer(order.token, self._fault("step", error))
+        else:
+            self._applied = reading.applied
+            self._watchdog.feed()  # the client's turn begins now
+            self._answer(order.token, reading)
+
+    def _hold(self) -> None:
+        """One period without a valid command: what was applied last, again."""
+        if self._applied is None or not self._ticking:
+            return
+        self._check_silence()  # here alone: where a command was waiting, the robot was slow and not its client
+        try:
+            self._guard.step(self._applied)
+        except Exception as error:
+            self._fault("hold", error)
+
+    def _reset(self, order: _Reset) -> None:
+        self._rest()
+        if order.stops != self._stops:
+            self._answer(order.token, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
+            return
+        try:
+            reading = self._guard.reset(order.options)
+        except RobotError as error:  # said by the robot or its reset: it knows where it stands
+            self._answer(order.token, error)
+        except Exception as error:
+            self._answer(order.token, self._fault("reset", error))
+        else:
+            self._begin(order, reading)
+
+    def _begin(self, order: _Reset, reading: Reading) -> None:
+        if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
+            self._guard.stop("stopped while a reset was under way")
+            self._answer(order.token, RobotStopped(str(self._guard.stopped)))
+            return
+        self._applied = reading.applied
+        self._rate.restart()
+        self._answer(order.token, reading)
+
+    def _rest(self) -> None:
+        self._applied = self._broken = None
+        self._watchdog.disarm()
+
+    def _fault(self, where: str, error: Exception) -> Exception:
+        """A robot that raises can't be trusted to have moved: stop it, and go on serving."""
+        if isinstance(error, RobotStopped | EpisodeError):
+            return error
+        _log.error("the robot failed in %s", where, exc_info=error)
+        try:
+            self._guard.stop(f"fault in {where}: {type(error).__name__}: {error}")
+        except Exception:
+            _log.exception("and its stop failed too")
+        return error

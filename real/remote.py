@@ -1,0 +1,216 @@
+"""A robot at the other end of the wire, used like one on the desk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
+from hal.robot import Reading, RobotSpec
+from real.address import check_loopback
+from real.link import Link, server_spec
+from real.rows import ReadingCodec, RowCodec
+from real.wire import Kind, Message
+
+__all__ = ["RemoteRobot"]
+
+_GRACE_S = 3.0
+"""Longest silence during a reset: the server says every half second that it lives."""
+
+
+class RemoteRobot:
+    """The `Robot` that a `Server` serves. Nothing is opened before the first reset, unless ``spec`` must be asked for.
+
+    After a lost connection every step raises until a reset has connected again.
+
+    Args:
+        address: of the server, loopback.
+        expect: what the robot must be; a server with another is refused. None takes what the server has.
+        connect_timeout_s, step_timeout_s: longest wait for the server to answer, seconds.
+        reset_timeout_s: longest reset, person included, seconds; then the server stops the robot.
+        on_event: told the progress of a reset as (state, detail).
+
+    Raises:
+        WireError: the address is not a loopback endpoint.
+        ValueError: a timeout is not above 0.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        expect: RobotSpec | None = None,
+        *,
+        connect_timeout_s: float = 2.0,
+        step_timeout_s: float = 1.0,
+        reset_timeout_s: float = 90.0,
+        on_event: Callable[[str, str], None] | None = None,
+    ) -> None:
+        self.address = check_loopback(address)
+        for name, value in (("connect", connect_timeout_s), ("step", step_timeout_s), ("reset", reset_timeout_s)):
+            if not value > 0:
+                raise ValueError(f"{name}_timeout_s is {value}, it must be above 0")
+        self._expect = expect
+        self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
+        self._reset_timeout_s = reset_timeout_s
+        self._on_event = on_event
+        self._link: Link | None = None
+        self._lost: str | None = None
+        self._session = 0  # outlives its connection, to take the robot back from oneself
+        self._closed = False
+        self._lock = threading.Lock()
+
+    @cached_property
+    def spec(self) -> RobotSpec:
+        """What is expected; if nothing is, what the server says (this connects, and asks for no right to move).
+
+        Raises:
+            ConnectionLost: nobody answers.
+        """
+        if self._expect is not None:
+            return self._expect
+        return server_spec(self._ask_once(Kind.HELLO, self._introduction(move=False)))
+
+    @cached_property
+    def _commands(self) -> RowCodec:
+        return RowCodec(self.spec.commands)
+
+    @cached_property
+    def _readings(self) -> ReadingCodec:
+        return ReadingCodec(self.spec)
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        """As `Robot.reset`; connects, or connects again, if need be.
+
+        An interruption (Ctrl-C) while the robot moves home stops it.
+
+        Raises:
+            ConnectionLost: nobody answers, or another client holds the robot.
+            SpecMismatch: the server's robot is another than expected, with a line for every difference.
+            DeadlineExceeded: the reset took too long; the robot was stopped.
+            RobotError: what the server's robot raised.
+        """
+        with self._lock:
+            link = self._connected()
+            detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
+            try:
+                return self._reading(self._ask(link, Kind.RESET, detail, (), _GRACE_S))
+            except (KeyboardInterrupt, SystemExit):
+                with contextlib.suppress(RobotError):
+                    self.stop("its client was interrupted during a reset")
+                raise
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        """As `Robot.step`: send the row, wait for the reading at the period's end.
+
+        Raises:
+            IllegalAction: nothing was sent, or the server's guard refused it; nothing moved.
+            ConnectionLost: no answer in time, or the robot is somebody else's by now.
+            EpisodeError: no reset before, or the watchdog broke the episode.
+            RobotError: what the server's robot raised.
+        """
+        with self._lock:
+            link = self._link
+            if link is None:
+                raise self._not_connected()
+            row = self._commands.pack(self.spec.commands.validate(command, "command"))
+            return self._reading(self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
+
+    def stop(self, reason: str) -> None:
+        """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
+
+        Raises:
+            ConnectionLost: the server did not confirm. Use the robot's own stop button.
+        """
+        try:
+            self._ask_once(Kind.STOP, {"reason": str(reason)})
+        except ConnectionLost as error:
+            raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
+
+    def close(self) -> None:
+        """Give the robot back; a wait in another thread ends. Twice is fine."""
+        self._closed = True
+        link = self._link
+        if link is not None:
+            link.cancel()
+        with self._lock:
+            if self._session:
+                self._give_back()
+            self._drop("closed")
+
+    # -- connection --------------------------------------------------------------------------------------
+
+    def _connected(self) -> Link:
+        if self._closed:
+            raise EpisodeError("this remote robot is closed; make a new one")
+        if self._link is None:
+            link = Link(self.address, self._on_event)
+            try:
+                self._welcome(link)
+            except BaseException:
+                link.close()
+                raise
+            self._link = link
+        return self._link
+
+    def _welcome(self, link: Link) -> None:
+        message = link.ask(Kind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
+        theirs = server_spec(message)
+        if message.kind is Kind.MISMATCH:
+            raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
+        link.session = self._session = message.session
+        self.__dict__.setdefault("spec", theirs)  # nothing was expected, and nobody asked before
+
+    def _introduction(self, *, move: bool) -> dict[str, Any]:
+        known = self.__dict__.get("spec", self._expect)
+        name = f"process {os.getpid()} on {socket.gethostname()}"
+        return {"digest": known.digest if known else "", "name": name, "move": move, "replaces": self._session}
+
+    def _ask(self, link: Link, kind: Kind, detail: Any, frames: tuple[bytes, ...], silence_s: float) -> Message:
+        try:
+            return link.ask(kind, detail, frames, silence_s)
+        except (ConnectionLost, WireError) as error:  # who said what is not certain any more
+            self._drop(str(error))
+            raise
+
+    def _ask_once(self, kind: Kind, detail: Any) -> Message:
+        """Ask on a connection of its own, so that no other thread's wait is in the way."""
+        link = Link(self.address)
+        try:
+            return link.ask(kind, detail, (), self._connect_timeout_s)
+        finally:
+            link.close()
+
+    def _reading(self, message: Message) -> Reading:
+        if message.kind is not Kind.READING:
+            self._drop(f"the server answered with {message.kind.name}")
+            raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
+        return self._readings.decode(message.detail, message.frames)
+
+    def _not_connected(self) -> RobotError:
+        if self._closed:
+            return EpisodeError("this remote robot is closed; make a new one")
+        if self._lost is not None:
+            return ConnectionLost(f"the connection was lost ({self._lost}); call reset to connect again")
+        return EpisodeError("step before reset: call reset first, it connects and reads where the robot is")
+
+    def _give_back(self) -> None:
+        link = Link(self.address)
+        link.session, self._session = self._session, 0
+        try:
+            link.ask(Kind.BYE, None, (), min(0.5, self._connect_timeout_s))
+        except RobotError:  # the server is gone, or the robot is somebody else's
+            pass
+        finally:
+            link.close()
+
+    def _drop(self, why: str) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link, self._lost = None, why

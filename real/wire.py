@@ -1,0 +1,141 @@
+"""What goes over the wire: a small msgpack header, then raw rows. Drawn in docs/wire.md."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from typing import Any, NamedTuple
+
+import msgpack
+
+from hal.errors import WireError
+
+__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Kind", "Message", "decode", "encode"]
+
+VERSION = 1
+"""Of the protocol. It stays the header's first element in every version, so that a mismatch can be said."""
+
+MAX_FRAMES = 18
+"""Header, row and 16 images."""
+
+MAX_HEADER_BYTES = 64 * 1024
+MAX_FRAME_BYTES = 32 * 1024 * 1024
+"""A raw picture of 3840 x 2160 pixels has 24 MiB."""
+
+_MAX_TEXT, _MAX_ITEMS = 32 * 1024, 8192
+_MAX_NUMBER = 2**63
+
+
+class Kind(IntEnum):
+    """Message kinds: below 16 asked by a client, from 16 answered by a server."""
+
+    HELLO = 1
+    RESET = 2
+    STEP = 3
+    STOP = 4
+    BYE = 5
+    WELCOME = 16
+    READING = 17
+    EVENT = 18
+    ERROR = 19
+    DONE = 20
+    MISMATCH = 21
+
+
+_KINDS = {int(kind): kind for kind in Kind}
+
+
+class Message(NamedTuple):
+    """One decoded message.
+
+    Attributes:
+        kind: what it is.
+        session: given by the server's welcome; 0 before it.
+        sequence: of the request, counted up from 1 in a session; an answer repeats it. An error about a
+            message that could not be read carries 0.
+        detail: plain data, by kind (see docs/wire.md).
+        frames: the raw frames after the header.
+    """
+
+    kind: Kind
+    session: int
+    sequence: int
+    detail: Any = None
+    frames: Sequence[Any] = ()
+
+
+def encode(kind: Kind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = ()) -> list[Any]:
+    """A message as frames for one multipart send.
+
+    Raises:
+        WireError: the detail is not plain data, or the message breaks the caps.
+    """
+    try:
+        header = msgpack.packb((VERSION, kind, session, sequence, detail), default=_plain)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise WireError(f"a {kind.name} message can carry numbers, text, lists and mappings only: {error}") from None
+    parts = [header, *frames]
+    _check_sizes(parts)
+    return parts
+
+
+def _plain(value: Any) -> Any:
+    """NumPy arrays and scalars as lists and numbers, for reset options."""
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    raise TypeError(f"got a {type(value).__name__}")
+
+
+def decode(parts: Sequence[Any]) -> Message:
+    """The message in received frames. Sizes are checked before anything is unpacked.
+
+    Raises:
+        WireError: too many or too large frames, no header, another version, an unknown kind.
+    """
+    _check_sizes(parts)
+    header = unpack_plain(parts[0], "header")
+    if not isinstance(header, list) or not header:
+        raise WireError("the header is not a list; is the other side an rlenv-robot of another kind?")
+    if header[0] != VERSION:
+        raise WireError(
+            f"the wire's version is {VERSION} here and {header[0]!r} there; "
+            "install the same version of rlenv-robot on both sides"
+        )
+    if len(header) != 5:
+        raise WireError(f"the header has {len(header)} elements, wanted are 5")
+    _, kind, session, sequence, detail = header
+    if type(kind) is not int or kind not in _KINDS:
+        raise WireError(f"message kind {kind!r} is unknown, known are {', '.join(map(str, _KINDS))}")
+    for name, number in (("session", session), ("sequence", sequence)):
+        if type(number) is not int or not 0 <= number < _MAX_NUMBER:
+            raise WireError(f"{name} {number!r} is not a whole number from 0 to 2**63 - 1")
+    return Message(_KINDS[kind], session, sequence, detail, parts[1:])
+
+
+def unpack_plain(frame: Any, what: str) -> Any:
+    """Plain data from one msgpack frame, with capped lengths and no extension types.
+
+    Raises:
+        WireError: it isn't that.
+    """
+    try:
+        return msgpack.unpackb(
+            frame,
+            max_str_len=_MAX_TEXT,
+            max_bin_len=_MAX_TEXT,
+            max_array_len=_MAX_ITEMS,
+            max_map_len=_MAX_ITEMS,
+            max_ext_len=0,
+        )
+    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        raise WireError(f"the {what} is not readable msgpack: {error or type(error).__name__}") from None
+
+
+def _check_sizes(parts: Sequence[Any]) -> None:
+    if not 1 <= len(parts) <= MAX_FRAMES:
+        raise WireError(f"a message of {len(parts)} frames, allowed are 1 to {MAX_FRAMES}")
+    if len(parts[0]) > MAX_HEADER_BYTES:
+        raise WireError(f"a header of {len(parts[0])} bytes, allowed are {MAX_HEADER_BYTES}")
+    for part in parts[1:]:
+        if len(part) > MAX_FRAME_BYTES:
+            raise WireError(f"a frame of {len(part)} bytes, allowed are {MAX_FRAME_BYTES}")
