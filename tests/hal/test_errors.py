@@ -1,0 +1,35 @@
+from __future__ import annotations
+
+import pytest
+
+import hal
+from hal import errors
+
+
+def test_there_is_one_tree() -> None:
+    for name in errors.__all__:
+        kind = getattr(errors, name)
+        assert kind is errors.Violation or issubclass(kind, errors.RobotError)
+        assert getattr(hal, name, kind) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        (errors.RobotStopped("a hand in the way"), ("a hand in the way", "clear_stop", "nothing moves")),
+        (errors.DeadlineExceeded("no answer", 0.5, "is it on?"), ("no answer within 0.5 s", "is it on?")),
+        (errors.StaleReading("gyro", 0.25, 0.1), ("'gyro'", "250.0 ms", "100.0 ms", "cable")),
+        (errors.SpecMismatch("refused", ["rate_hz: 30 here, 50 there", "more"]), ("refused: rate_hz", "; more")),
+        (errors.ProfileError("lab.toml", "robot.rate", "is -1"), ("lab.toml: robot.rate: is -1",)),
+        (errors.ProfileError("lab.toml", "", "is empty"), ("lab.toml: is empty",)),
+    ],
+)
+def test_messages_say_what_and_what_next(error: errors.RobotError, says: tuple[str, ...]) -> None:
+    for part in says:
+        assert part in str(error)
+
+
+def test_builtin_bases_serve_those_who_know_only_python() -> None:
+    assert issubclass(errors.DeadlineExceeded, TimeoutError)
+    assert issubclass(errors.ConnectionLost, ConnectionError)
+    assert issubclass(errors.IllegalAction, ValueError)

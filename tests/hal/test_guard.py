@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import EpisodeError, Guard, IllegalAction, RobotStopped, StaleReading
+
+
+def target(*values: float) -> dict[str, np.ndarray]:
+    return {"target": np.asarray(values, np.float32)}
+
+
+@pytest.fixture
+def inner(puppet: Any) -> Any:
+    return puppet()
+
+
+@pytest.fixture
+def guard(inner: Any) -> Guard:
+    guard = Guard(inner)
+    guard.reset({})
+    return guard
+
+
+def test_a_gentle_command_passes_unchanged(guard: Guard, inner: Any) -> None:
+    reading = guard.step(target(0.1, -0.1))
+    np.testing.assert_array_equal(inner.told[0], np.float32([0.1, -0.1]))
+    np.testing.assert_array_equal(reading.applied["target"], inner.told[0])
+
+
+def test_a_fast_command_is_slowed_and_says_so(guard: Guard) -> None:
+    reading = guard.step(target(1.0, -1.0))
+    np.testing.assert_allclose(reading.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
+
+
+def test_a_stuck_arm_is_not_pressed_on(puppet: Any) -> None:
+    guard = Guard(puppet(follows=0.0))
+    guard.reset({})
+    for _ in range(10):
+        reading = guard.step(target(1.0, 0.0))
+    np.testing.assert_allclose(reading.applied["target"], [0.5, 0.0])  # no farther than the lead
+
+
+def test_an_arm_pushed_outside_its_range_is_led_back_inside(puppet: Any) -> None:
+    guard = Guard(puppet(at=(3.0, 0.0)))
+    guard.reset({})
+    assert guard.step(target(0.0, 0.0)).applied["target"][0] == 1.0
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize("command", [target(0, 2), target(np.nan, 0), target(0), {}, {"targets": [0, 0]}])
+def test_illegal_commands_move_nothing(guard: Guard, inner: Any, command: dict[str, np.ndarray]) -> None:
+    with pytest.raises(IllegalAction):
+        guard.step(command)
+    assert inner.told == []
+    guard.step(target(0, 0))  # and are no reason to stop
+
+
+def test_a_stop_is_latched_until_a_reset_says_why_it_may_go(guard: Guard, inner: Any, caplog: Any) -> None:
+    with caplog.at_level(logging.WARNING):
+        guard.stop("a hand in the way")
+        guard.stop("and another")
+    assert guard.stopped == "a hand in the way"
+    assert inner.calls[-2:] == ["stop a hand in the way", "stop and another"]
+    for attempt in (
+        lambda: guard.step(target(0, 0)),
+        lambda: guard.reset({}),
+        lambda: guard.reset({"clear_stop": " "}),
+    ):
+        with pytest.raises(RobotStopped, match="a hand in the way"):
+            attempt()
+    assert inner.calls.count("reset") == 1
+    with caplog.at_level(logging.WARNING):
+        guard.reset({"clear_stop": "hand is gone"})
+    assert "hand is gone" in caplog.text
+    assert guard.stopped is None
+    guard.step(target(0, 0))
+
+
+def test_a_stop_while_resetting_holds(puppet: Any) -> None:
+    class Interrupted(puppet):  # type: ignore[misc]
+        def reset(self, options: Any) -> Any:
+            guard.stop("pressed meanwhile")
+            return super().reset(options)
+
+    guard = Guard(Interrupted())
+    guard.reset({})
+    with pytest.raises(RobotStopped, match="pressed meanwhile"):
+        guard.step(target(0, 0))
+
+
+def test_a_step_needs_a_reset_first(puppet: Any) -> None:
+    with pytest.raises(EpisodeError, match="call reset first"):
+        Guard(puppet()).step(target(0, 0))
+
+
+def test_after_a_failed_reset_nothing_moves(guard: Guard, inner: Any) -> None:
+    inner.age_ns = {"angle": 10**9}
+    with pytest.raises(StaleReading):
+        guard.reset({})
+    inner.age_ns = {}
+    with pytest.raises(EpisodeError):
+        guard.step(target(0, 0))
+
+
+def test_an_old_sample_is_an_error(guard: Guard, inner: Any) -> None:
+    inner.age_ns = {"angle": 100_000_000, "unlisted": 10**12}
+    guard.step(target(0, 0))  # exactly as old as it may be
+    inner.age_ns = {"angle": 100_000_001}
+    with pytest.raises(StaleReading, match=r"'angle' is 100.0 ms old, allowed are 100.0 ms"):
+        guard.step(target(0, 0))
+
+
+def test_a_measurement_that_is_no_number_stops_the_robot(guard: Guard, inner: Any) -> None:
+    inner.follows = np.nan
+    guard.step(target(0.1, 0.1))
+    with pytest.raises(RobotStopped, match="not a number"):
+        guard.step(target(0.1, 0.1))
+    assert len(inner.told) == 1
+    assert guard.stopped
+
+
+def test_close_reaches_the_robot_and_twice_is_fine(guard: Guard, inner: Any) -> None:
+    guard.close()
+    guard.close()
+    assert inner.calls[-1] == "close"
+    assert guard.spec is inner.spec

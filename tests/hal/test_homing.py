@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import (
+    Answer,
+    Automatic,
+    Guard,
+    Homing,
+    HomingSettings,
+    IllegalAction,
+    ResetFailed,
+    ResetRequest,
+    RobotStopped,
+)
+
+
+class Nobody:
+    """A signal that writes down what it was asked, and refuses if told so."""
+
+    def __init__(self, refuse: bool = False, meanwhile: Callable[[], None] = lambda: None) -> None:
+        self.asked: list[ResetRequest] = []
+        self.refuse, self.meanwhile, self.closed = refuse, meanwhile, False
+
+    def ask(self, request: ResetRequest) -> Answer:
+        self.asked.append(request)
+        self.meanwhile()
+        if self.refuse:
+            raise ResetFailed("no")
+        return Answer("nobody", "")
+
+    def close(self) -> None:
+        self.closed = True
+
+
+QUICK = HomingSettings(deadline_s=1.0)
+
+
+@pytest.mark.requirement("R6.6")
+def test_it_asks_then_moves_home_at_the_speed_allowed_and_settles(puppet: Any) -> None:
+    robot, signal, events = puppet(at=(0.9, -0.5)), Nobody(), []
+    homing = Homing(robot, signal, QUICK, lambda state, detail: events.append(state))
+    reading = homing.reset({})
+    np.testing.assert_array_equal(reading.sensors["angle"], [0, 0])
+    assert events == ["asked", "ready", "homing", "settled"]
+    assert signal.asked == [ResetRequest("two_joints", 0, 60.0)]
+    steps = np.diff([[0.9, -0.5], *robot.told], axis=0)
+    assert np.abs(steps).max() <= 1.5 * 0.1 + 1e-6  # 1.5 rad/s at 10 Hz
+    homing.reset({})
+    assert signal.asked[1].episode == 1
+
+
+def test_a_given_start_replaces_home(puppet: Any) -> None:
+    homing = Homing(puppet(), Automatic(), QUICK)
+    reading = homing.reset({"start": {"target": (0.3, -0.3)}})
+    np.testing.assert_allclose(reading.applied["target"], [0.3, -0.3], atol=1e-6)
+
+
+def test_it_waits_until_the_arm_is_still(puppet: Any) -> None:
+    robot = puppet(at=(0.9, 0.0), follows=0.3)  # lags behind
+    reading = Homing(robot, Automatic(), HomingSettings(tolerance=0.5, deadline_s=1.0)).reset({})
+    assert abs(reading.sensors["angle"][0]) < 0.03  # the tolerance alone would have been content with 0.5
+
+
+def test_a_blocked_arm_fails_and_says_how_far_it_is(puppet: Any) -> None:
+    homing = Homing(puppet(at=(0.9, 0.0), follows=0.0), Automatic(), HomingSettings(deadline_s=0.05))
+    with pytest.raises(ResetFailed, match=r"not reached within 0.05 s: still 0.900 away, allowed are 0.15"):
+        homing.reset({})
+
+
+@pytest.mark.parametrize("start", [{"target": (0.0, 9.0)}, {"aim": (0.0, 0.0)}])
+def test_an_illegal_start_bothers_nobody(puppet: Any, start: dict[str, Any]) -> None:
+    robot, signal = puppet(), Nobody()
+    with pytest.raises(IllegalAction, match=r"start\."):
+        Homing(robot, signal).reset({"start": start})
+    assert signal.asked == robot.calls == []
+
+
+def test_a_robot_without_a_home_needs_a_start(puppet: Any) -> None:
+    robot = puppet(replace(puppet().spec, home={}))
+    with pytest.raises(ResetFailed, match="'two_joints' has no start for target"):
+        Homing(robot, Automatic()).reset({})
+
+
+def test_a_refusal_moves_nothing(puppet: Any) -> None:
+    robot = puppet(at=(0.5, 0.5))
+    with pytest.raises(ResetFailed):
+        Homing(robot, Nobody(refuse=True)).reset({})
+    assert robot.told == []
+
+
+def test_a_latched_stop_asks_nobody(puppet: Any) -> None:
+    guard, signal = Guard(puppet()), Nobody()
+    homing = Homing(guard, signal, QUICK)
+    homing.stop("smoke")
+    with pytest.raises(RobotStopped):
+        homing.reset({})
+    assert signal.asked == []
+    homing.reset({"clear_stop": "it was steam"})
+    assert len(signal.asked) == 1
+
+
+def test_a_stop_while_a_person_is_asked_prevents_the_motion(puppet: Any) -> None:
+    robot = puppet(at=(0.5, 0.5))
+    guard = Guard(robot)
+    with pytest.raises(RobotStopped, match="wait"):
+        Homing(guard, Nobody(meanwhile=lambda: guard.stop("wait")), QUICK).reset({})
+    assert robot.told == []
+
+
+def test_close_closes_both_even_if_the_robot_fails(puppet: Any) -> None:
+    class Broken(puppet):  # type: ignore[misc]
+        def close(self) -> None:
+            raise OSError("unplugged")
+
+    signal = Nobody()
+    with pytest.raises(OSError, match="unplugged"):
+        Homing(Broken(), signal).close()
+    assert signal.closed
+
+
+def test_step_and_spec_are_the_inner_robots(puppet: Any) -> None:
+    robot = puppet()
+    homing = Homing(robot, Automatic())
+    assert homing.spec is robot.spec
+    homing.step({"target": np.zeros(2, np.float32)})
+    assert robot.calls == ["step"]
+
+
+@pytest.mark.parametrize("wrong", [{"velocity": 0}, {"deadline_s": -1}, {"tolerance": float("nan")}])
+def test_settings_are_above_zero(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=f"reset.{next(iter(wrong))} is .* above 0"):
+        HomingSettings(**wrong)

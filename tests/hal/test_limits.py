@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from hal import Limits, SpecError
+
+ANGLES = hnp.arrays(np.float32, (5, 3), elements=st.floats(-10, 10, width=32))
+
+
+@given(ANGLES, ANGLES, ANGLES)
+def test_speed_and_lead_hold_and_the_rest_is_left_alone(
+    target: np.ndarray, previous: np.ndarray, measured: np.ndarray
+) -> None:
+    limits = Limits(max_velocity={"q": 2.0}, max_lead={"q": (0.5, 1.0, 4.0)})
+    result = limits.apply("q", target, previous, measured, 0.1)
+    lead = np.asarray((0.5, 1.0, 4.0), np.float32)
+    assert result.dtype == np.float32
+    assert (np.abs(result - measured) <= lead + 1e-5).all()
+    within_lead = np.abs(np.clip(target, previous - 0.2, previous + 0.2) - measured) <= lead
+    assert (np.abs(result - previous)[within_lead] <= 0.2 + 1e-5).all()
+    free = (np.abs(target - previous) < 0.19) & (np.abs(target - measured) < lead - 0.01)
+    np.testing.assert_array_equal(result[free], target[free])
+
+
+def test_without_a_limit_the_target_itself_comes_back() -> None:
+    target = np.ones(3)
+    assert Limits().apply("q", target, target, target, 0.1) is target
+
+
+def test_wider_measurements_do_not_widen_the_command() -> None:
+    result = Limits({"q": 1.0}, {"q": 1.0}).apply("q", np.ones(2, np.float32), np.zeros(2), np.zeros(2), 0.1)
+    assert result.dtype == np.float32
+
+
+def test_plain_data_and_back() -> None:
+    limits = Limits({"q": np.array([1, 2])}, {"q": 3, "p": 0.5})  # type: ignore[dict-item]
+    assert Limits.from_plain(json.loads(json.dumps(limits.to_plain()))) == limits
+    assert limits.max_velocity == {"q": (1.0, 2.0)}
+    assert limits.names == ("q", "p")
+
+
+@pytest.mark.parametrize("value", [0, -1, np.nan, (1.0, 0.0)])
+def test_limits_are_positive(value: float) -> None:
+    with pytest.raises(SpecError, match=r"max_lead.q is .* above 0"):
+        Limits(max_lead={"q": value})

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Field, Limits, Robot, RobotSpec, Spec, SpecError
+from hal.robots.so101 import SO101
+
+SENSORS = Spec("sensors", (Field("angle", (2,)),))
+COMMANDS = Spec("commands", (Field("target", (2,), "float32", -1, 1), Field("gear", (), "int8", 0, 3)))
+
+
+def robot(**changes: Any) -> RobotSpec:
+    return RobotSpec(**{"name": "legs", "sensors": SENSORS, "commands": COMMANDS, "rate_hz": 50} | changes)
+
+
+def test_plain_data_and_back() -> None:
+    again = RobotSpec.from_plain(json.loads(json.dumps(SO101.to_plain())))
+    assert again == SO101
+    assert again.digest == SO101.digest
+
+
+def test_a_whole_rate_is_the_same_rate() -> None:
+    assert robot(rate_hz=50).digest == robot(rate_hz=50.0).digest
+    assert robot().period_s == 0.02
+
+
+@pytest.mark.parametrize("change", [{"name": "arms"}, {"rate_hz": 49}, {"sensors": Spec("none")}])
+def test_a_change_of_the_contract_shows(change: dict[str, Any]) -> None:
+    other = robot(**change)
+    assert other.digest != robot().digest
+    assert len(robot().difference(other)) == 1
+    assert next(iter(change)) in robot().difference(other)[0]
+
+
+def test_limits_and_homes_are_each_ends_own_matter() -> None:
+    other = robot(limits=Limits({"target": 1.0}), home={"target": (0, 0)})
+    assert other.digest == robot().digest
+    assert robot().difference(other) == []
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"rate_hz": 0}, "above 0"),
+        ({"rate_hz": np.nan}, "above 0"),
+        ({"rate_hz": np.inf}, "above 0"),
+        ({"measured_by": {"gear": "angle"}}, "differ in shape"),
+        ({"measured_by": {"target": "speed"}}, "no field 'speed'"),
+        ({"home": {"aim": (0, 0)}}, "no field 'aim'"),
+        ({"home": {"target": (0, 2)}}, r"home.target\[1\] is 2"),
+        ({"limits": Limits(max_velocity={"aim": 1.0})}, "no field 'aim'"),
+        ({"limits": Limits(max_velocity={"target": (1.0, 2.0, 3.0)})}, "has 3 numbers"),
+        ({"limits": Limits(max_velocity={"gear": 1.0})}, "'gear' is int8"),
+        ({"limits": Limits(max_lead={"target": 1.0})}, "needs measured_by.target"),
+        ({"max_age_s": {"angel": 0.1}}, "no field 'angel'"),
+        ({"max_age_s": {"angle": 0}}, "max_age_s.angle is 0"),
+    ],
+)
+def test_what_could_not_hold_is_refused(wrong: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        robot(**wrong)
+
+
+@pytest.mark.parametrize(
+    "change", [{"rate_hz": "fast"}, {"sensors": 1}, {"limits": {"speed": 1}}, {"cameras": [{}]}, {"home": 3}]
+)
+def test_no_robot_descriptions_are_refused(change: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        RobotSpec.from_plain(SO101.to_plain() | change)
+    with pytest.raises(SpecError):
+        RobotSpec.from_plain({})
+
+
+def test_a_spec_can_be_varied() -> None:
+    assert replace(SO101, rate_hz=60).period_s == pytest.approx(1 / 60)
+
+
+def test_anything_with_the_five_members_is_a_robot(puppet: Any) -> None:
+    assert isinstance(puppet(), Robot)
+    assert not isinstance(object(), Robot)

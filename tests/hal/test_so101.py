@@ -1,0 +1,71 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from hal.robots.so101 import CHAIN, HIGH, JOINTS, LOW, SO101, TIP, forward_kinematics, from_lerobot, to_lerobot
+
+ANGLES = hnp.arrays(np.float64, (4, 6), elements=st.floats(-1.6, 1.6))
+
+
+def test_stretched_out_it_reaches_as_far_as_its_links() -> None:
+    offsets = np.array([link.offset for link in CHAIN] + [TIP])
+    np.testing.assert_allclose(forward_kinematics(np.zeros(6)), offsets.sum(axis=0))
+
+
+@given(ANGLES)
+def test_the_pan_joint_turns_the_gripper_about_the_base(angles: np.ndarray) -> None:
+    ahead = angles.copy()
+    ahead[:, 0] = 0
+    pan = np.array(CHAIN[0].offset)
+    turned, straight = forward_kinematics(angles) - pan, forward_kinematics(ahead) - pan
+    cosine, sine = np.cos(angles[:, 0]), np.sin(angles[:, 0])
+    np.testing.assert_allclose(turned[:, 0], cosine * straight[:, 0] - sine * straight[:, 1], atol=1e-12)
+    np.testing.assert_allclose(turned[:, 1], sine * straight[:, 0] + cosine * straight[:, 1], atol=1e-12)
+    np.testing.assert_allclose(turned[:, 2], straight[:, 2], atol=1e-12)
+
+
+@given(ANGLES)
+def test_it_never_reaches_farther_than_its_links_are_long(angles: np.ndarray) -> None:
+    shoulder = np.array(CHAIN[0].offset)
+    links = [np.linalg.norm(link.offset) for link in CHAIN[1:]] + [np.linalg.norm(TIP)]
+    assert (np.linalg.norm(forward_kinematics(angles) - shoulder, axis=-1) <= sum(links) + 1e-12).all()
+
+
+@given(ANGLES)
+def test_axes_in_front_and_the_gripper_make_no_difference(angles: np.ndarray) -> None:
+    batch = forward_kinematics(angles.reshape(2, 2, 6))
+    assert batch.shape == (2, 2, 3)
+    for row, point in zip(angles, batch.reshape(4, 3), strict=True):
+        np.testing.assert_allclose(forward_kinematics(row[:5]), point, atol=1e-12)
+
+
+def test_whole_numbers_and_narrow_floats_are_angles_too() -> None:
+    np.testing.assert_array_equal(forward_kinematics(np.zeros(5, int)), forward_kinematics(np.zeros(5)))
+    assert forward_kinematics(np.zeros(6, np.float32)).dtype == np.float32
+    np.testing.assert_allclose(from_lerobot(np.array([0, 0, 0, 0, 0, 50])), (np.add(LOW, HIGH)) / 2)
+
+
+def test_lerobots_ends_are_the_joints_ends() -> None:
+    np.testing.assert_allclose(to_lerobot(np.array(LOW)), [-100] * 5 + [0], atol=1e-9)
+    np.testing.assert_allclose(from_lerobot(np.full(6, 100.0)), HIGH)
+
+
+@given(ANGLES)
+def test_lerobots_units_and_back(angles: np.ndarray) -> None:
+    np.testing.assert_allclose(from_lerobot(to_lerobot(angles)), angles, atol=1e-12)
+
+
+@pytest.mark.requirement("R4.2")
+def test_every_number_of_the_arm_is_described() -> None:
+    for field in (*SO101.sensors, *SO101.commands):
+        assert field.meaning
+        assert field.unit != "1"
+        assert len(field.elements) == field.size
+    assert SO101.commands["joint_target"].elements == JOINTS
+    low, high = SO101.commands["joint_target"].bounds
+    assert ((low < SO101.home["joint_target"]) & (high > SO101.home["joint_target"])).all()
+    assert forward_kinematics(np.array(SO101.home["joint_target"]))[2] > 0.02  # above the table

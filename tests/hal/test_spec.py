@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hal import Field, IllegalAction, Spec, SpecError
+from hal.field import DTYPES
+
+
+@st.composite
+def specs(draw: st.DrawFn) -> Spec:
+    """Any mixture of element types and small shapes."""
+    kinds = draw(st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(1, 3), max_size=2)), max_size=8))
+    return Spec("any", tuple(Field(f"f{n}", tuple(shape), dtype) for n, (dtype, shape) in enumerate(kinds)))
+
+
+SEEDS = st.integers(0, 2**32 - 1)
+
+ARM = Spec(
+    "arm",
+    (
+        Field("angle", (2,), "float32", -1, 1, "rad", "joint angles", ("hip", "knee")),
+        Field("tick", (), "int64", 0, meaning="count"),
+    ),
+)
+
+
+@given(specs(), SEEDS)
+def test_rows_hold_exactly_what_was_packed(spec: Spec, seed: int) -> None:
+    values = spec.sample(np.random.default_rng(seed))
+    unpacked = spec.unpack(spec.pack(values))
+    assert tuple(unpacked) == spec.names
+    for name, value in unpacked.items():
+        assert type(value) is np.ndarray
+        assert not value.flags.writeable
+        assert value.tobytes() == values[name].tobytes()
+        spec[name].validate(value)
+
+
+@given(specs())
+def test_every_field_lies_at_a_multiple_of_its_element_and_there_are_no_gaps(spec: Spec) -> None:
+    """CDR's rule for a message of fixed-size arrays, so that a row is one."""
+    layout = spec.row_dtype
+    at = 0
+    for name in layout.names or ():
+        dtype, offset = layout.fields[name][:2]
+        assert offset == at
+        assert offset % dtype.base.itemsize == 0
+        assert dtype.base.byteorder in "=|" or dtype.base.str.startswith("<")
+        at += dtype.itemsize
+    assert layout.itemsize == at == sum(field.size * field.numpy_dtype.itemsize for field in spec)
+
+
+@given(specs())
+def test_plain_data_and_back(spec: Spec) -> None:
+    again = Spec.from_plain(json.loads(json.dumps(spec.to_plain())))
+    assert again == spec
+    assert again.digest == spec.digest
+    assert again.difference(spec) == []
+
+
+@given(specs(), SEEDS)
+def test_validate_keeps_order_and_takes_all_samples(spec: Spec, seed: int) -> None:
+    sample = spec.sample(np.random.default_rng(seed))
+    backwards = dict(reversed(sample.items()))
+    assert tuple(spec.validate(backwards)) == spec.names
+
+
+def test_views_of_many_rows_write_through() -> None:
+    rows = ARM.rows(4, 3)
+    ARM.pack_into(rows, {"angle": np.ones((4, 3, 2)), "tick": 7})
+    assert ARM.view(rows)["angle"].shape == (4, 3, 2)
+    ARM.view(rows)["tick"][1, 2] = 9
+    assert rows["tick"].sum() == 7 * 11 + 9
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_a_row_of_another_length_is_refused(change: int) -> None:
+    size = ARM.row_dtype.itemsize
+    with pytest.raises(SpecError, match=f"has {size} bytes, got {size + change}"):
+        ARM.unpack(bytes(size + change))
+
+
+def test_unpacked_rows_are_read_only_over_writable_memory_too() -> None:
+    values = ARM.unpack(bytearray(ARM.pack({"angle": [0, 1], "tick": 3})))
+    with pytest.raises(ValueError, match="read-only"):
+        values["angle"][0] = 1
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize(
+    ("values", "code", "field"),
+    [
+        ({"angle": [0, 0]}, "missing", "action.tick"),
+        ({"angle": [0, 0], "tick": 1, "speed": 2}, "unknown", "action.speed"),
+        ({"angle": [0, 0], "tick": 1, 5: 2}, "unknown", "action.5"),
+        ({"angle": [0, np.nan], "tick": 1}, "not_finite", "action.angle"),
+        ([0, 0], "dtype", "action"),
+        (None, "dtype", "action"),
+    ],
+)
+def test_illegal_structures_are_refused(values: object, code: str, field: str) -> None:
+    with pytest.raises(IllegalAction) as refused:
+        ARM.validate(values, "action")
+    assert (refused.value.violation.code, refused.value.violation.field) == (code, field)
+
+
+CHANGES = {
+    "name": "angles", "shape": (1,), "dtype": "float64", "low": -2.0, "high": 2.0, "unit": "1",
+    "elements": ("hip", "ankle"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("key", CHANGES)
+def test_the_digest_and_the_difference_know_every_key(key: str) -> None:
+    change = {key: CHANGES[key]} | ({"elements": ()} if key == "shape" else {})
+    other = Spec("arm", (replace(ARM["angle"], **change), ARM["tick"]))
+    assert other.digest != ARM.digest
+    assert any(key in line or "only" in line for line in ARM.difference(other))
+
+
+def test_order_counts_and_a_reworded_meaning_does_not() -> None:
+    swapped = Spec("arm", ARM.fields[::-1])
+    assert swapped.digest != ARM.digest
+    assert ARM.difference(swapped) == ["order: angle, tick here, tick, angle there"]
+    reworded = Spec("leg", (replace(ARM["angle"], meaning="bends"), ARM["tick"]))
+    assert reworded.digest == ARM.digest
+    assert ARM.difference(reworded) == []
+
+
+@given(specs(), specs())
+def test_there_is_a_difference_exactly_where_digests_differ(one: Spec, other: Spec) -> None:
+    assert (one.difference(other) == []) == (one.digest == other.digest)
+
+
+def test_asking_for_a_field_that_is_not_there_lists_those_that_are() -> None:
+    with pytest.raises(SpecError, match="no field 'speed', it has angle, tick"):
+        ARM["speed"]
+    assert "speed" not in ARM
+
+
+def test_two_fields_of_one_name_are_refused() -> None:
+    with pytest.raises(SpecError, match="two fields are called angle"):
+        Spec.joined("both", (ARM, ARM))
+
+
+def test_prefixed_and_joined() -> None:
+    both = Spec.joined("both", (ARM.prefixed("left"), ARM.prefixed("right")))
+    assert both.names == ("left_angle", "left_tick", "right_angle", "right_tick")
+
+
+@pytest.mark.parametrize("plain", [None, {}, {"name": "x"}, {"name": "x", "fields": 5}, {"name": "x", "fields": [1]}])
+def test_no_specs_are_refused(plain: object) -> None:
+    with pytest.raises(SpecError):
+        Spec.from_plain(plain)  # type: ignore[arg-type]
