@@ -266,7 +266,9 @@ class Field:
         """
 
         def bound(value: Any, open_end: float) -> Bound:
-            if isinstance(value, Sequence) and not isinstance(value, str):
+            if isinstance(value, str | bytes):
+                raise TypeError(f"low and high are numbers, got {value!r}")
+            if isinstance(value, Sequence):
                 return tuple(open_end if number is None else float(number) for number in value)
             return open_end if value is None else float(value)
 

@@ -105,8 +105,9 @@ class RobotSpec:
             if self.commands[command].shape != self.sensors[sensor].shape:
                 raise self._wrong(f"sensor {sensor!r} and command {command!r} differ in shape")
         for sensor, age_s in self.max_age_s.items():
+            self.sensors[sensor]  # raises with the list of what there is
             if not age_s > 0:
-                raise self._wrong(f"max_age_s.{self.sensors[sensor].name} is {age_s}, it must be above 0")
+                raise self._wrong(f"max_age_s.{sensor} is {age_s}, it must be above 0")
         for command, value in self.home.items():
             self._check_home(command, value)
         for command in self.limits.names:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -102,10 +103,10 @@ _CLOSED = "the terminal is closed, so nobody can say that the scene is ready; us
 
 
 def _descriptor(source: TextIO | None) -> int:
-    try:
-        return source.fileno()  # type: ignore[union-attr]  # None, where there is no terminal, has none either
-    except (AttributeError, OSError, ValueError) as error:
-        raise ResetFailed(_CLOSED) from error
+    if source is not None:  # as it is where there is no terminal
+        with contextlib.suppress(OSError, ValueError):
+            return source.fileno()
+    raise ResetFailed(_CLOSED)
 
 
 def _forget_input(source: int) -> None:
