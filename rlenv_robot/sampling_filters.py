@@ -105,6 +105,8 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], t
     Raises:
         SourceError: a field is unknown or a value does not have its shape.
     """
+    if isinstance(tolerance, Mapping) and not tolerance.keys() <= set(spec.names):
+        raise SourceError(f"tolerance names {', '.join(tolerance)}; {prefix} has {', '.join(spec.names)}")
     fits = np.ones(len(rows), bool)
     for name, value in wanted.items():
         value = _shaped(spec, prefix, name, value)
@@ -183,20 +185,27 @@ def _top_fraction(transitions: Transitions, value: Any, before: np.ndarray, name
     return _by_episode(transitions, passes)
 
 
+def _of_group(tolerance: Any, wanted: Mapping[str, Any], groups: Mapping[str, Any]) -> Any:
+    """The tolerances of one group's fields, out of one mapping for both groups."""
+    if not isinstance(tolerance, Mapping):
+        return tolerance
+    asked = {name for prefix in ("observation", "action") for name in groups.get(prefix, {})}
+    if not tolerance.keys() <= asked:
+        raise SourceError(f"near: tolerance names {', '.join(tolerance)}; the fields asked for are {', '.join(asked)}")
+    return {name: tolerance[name] for name in wanted if name in tolerance}
+
+
 def _intervention(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
     return np.asarray((transitions.facts["intervention"] != 0) == value)
 
 
 def _near(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
-    left = np.flatnonzero(before)
-    layout, tolerance = transitions.table.layout, value.get("tolerance", 0.0)
+    left, layout = np.flatnonzero(before), transitions.table.layout
+    here, there = transitions.rows(left), transitions.next_rows(left)
     fits = np.ones(len(left), bool)
-    if "observation" in value:
-        rows = transitions.rows(left)
-        fits &= near(rows, layout.observation, "observation", value["observation"], tolerance)
-    if "action" in value:
-        rows = transitions.next_rows(left)
-        fits &= near(rows, layout.action, "action", value["action"], tolerance)
+    for prefix, spec, rows in (("observation", layout.observation, here), ("action", layout.action, there)):
+        wanted = value.get(prefix, {})
+        fits &= near(rows, spec, prefix, wanted, _of_group(value.get("tolerance", 0.0), wanted, value))
     passes = np.zeros(len(transitions), bool)
     passes[left[fits]] = True
     return passes

@@ -87,12 +87,12 @@ def _labels(value: Any) -> str | None:
 def _episodes(value: Any) -> str | None:
     if isinstance(value, slice):
         return None
-    numbers = np.asarray(value)
-    return (
-        None
-        if numbers.ndim == 1 and (numbers.dtype.kind in "iu" or not numbers.size)
-        else ("a slice or a list of episode numbers")
-    )
+    try:
+        numbers = np.asarray(value)
+    except ValueError:  # a ragged list
+        numbers = np.zeros(())
+    whole_numbers = numbers.dtype.kind in "iu" or not numbers.size
+    return None if numbers.ndim == 1 and whole_numbers else "a slice or a list of episode numbers"
 
 
 def _fraction(value: Any) -> str | None:
