@@ -179,7 +179,8 @@ class SimBatch:
     def _get(self, name: str, rows: np.ndarray) -> np.ndarray:
         field = self._sim_model.spec.commands[name]
         columns = _numbers(self._sim_model.commands[name], self._ctrl.shape[1])
-        return self._ctrl[rows[:, None], columns].reshape(-1, *field.shape).astype(field.numpy_dtype)
+        values: np.ndarray = self._ctrl[rows[:, None], columns].reshape(-1, *field.shape)
+        return values.astype(field.numpy_dtype)
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -268,8 +269,9 @@ class SimBatch:
             columns = as_slice(self._sim_model.commands[field.name])
             ctrl = self._ctrl if row is None else self._ctrl[row]
             shape = field.shape if row is not None else (self._num, *field.shape)
+            index: Any = ...
             if isinstance(columns, slice):
-                target, index = ctrl[..., columns].reshape(shape), ...
+                target = ctrl[..., columns].reshape(shape)
                 assert np.shares_memory(target, ctrl)
             else:
                 target, index = ctrl, (..., np.asarray(columns).reshape(field.shape))

@@ -37,6 +37,7 @@ class EglContext:
 
     def __init__(self) -> None:
         self._egl = _load()
+        self._context: int | None
         for display in _displays(self._egl):
             context = _context(self._egl, display)
             if context:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as default
 
 import mujoco
 import numpy as np
@@ -30,7 +31,7 @@ class Columns:
     """
 
     field: str
-    columns: Indices = field(default_factory=lambda: slice(None))
+    columns: Indices = default(default_factory=lambda: slice(None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +74,7 @@ class SimModel:
     substeps: int
     sensors: Mapping[str, Reader]
     commands: Mapping[str, Indices]
-    start: Mapping[str, Indices] = field(default_factory=dict)
+    start: Mapping[str, Indices] = default(default_factory=dict)
     keyframe: int = -1
     scatter: Scatter | None = None
 

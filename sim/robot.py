@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal.clock import Rate
-from hal.errors import EpisodeError, RobotError, RobotStopped
+from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, Reading, RobotSpec
 from sim.batch import SimBatch
 from sim.model import SimModel

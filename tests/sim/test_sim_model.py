@@ -1,0 +1,59 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from hal import SpecError
+from sim.batch import SimBatch
+from sim.model import Columns, SimModel, as_slice
+
+
+@pytest.mark.parametrize(
+    ("indices", "wanted"),
+    [
+        ((3,), slice(3, 4, 1)),
+        ((2, 3, 4), slice(2, 5, 1)),
+        ((0, 2, 4), slice(0, 5, 2)),
+        ((2, 0), (2, 0)),
+        ((0, 1, 3), (0, 1, 3)),
+        ((), ()),
+        (slice(1, 4), slice(1, 4)),
+    ],
+)
+def test_evenly_spaced_columns_are_read_without_a_copy(indices: Any, wanted: Any) -> None:
+    assert as_slice(indices) == wanted
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"substeps": 4}, r"4 substeps of 0.01 s are 0.04 s, .* 20 Hz is 0.05 s; change the timestep .* to 0.0125"),
+        ({"substeps": 0}, "0 substeps"),
+        ({"sensors": {}}, "sensors are given for"),
+        ({"commands": {"torque": (0, 2)}}, "commands are given for"),
+        ({"commands": {"torque": (0, 3), "bend": (1,)}}, r"commands.torque picks \[0, 3\] of the 3 numbers in ctrl"),
+        ({"commands": {"torque": (0,), "bend": (1,)}}, "wanted are 2 of them"),
+        ({"start": {"bend": (7,)}}, "start.bend picks"),
+        ({"start": {"bent": (1,)}}, "start names"),
+        ({"keyframe": 1}, "keyframe 1 is not in the model, it has 1"),
+    ],
+)
+def test_parts_that_contradict_each_other_are_refused(pendulum: SimModel, change: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        replace(pendulum, **change)
+
+
+@pytest.mark.parametrize(
+    ("reader", "message"),
+    [
+        (Columns("qpso"), "sensor 'angles' reads 'qpso'.*qpos"),
+        (Columns("qpos", (2, 0, 9)), "which has 3"),
+        (Columns("qpos", slice(0, 2)), r"is read with shape \(2, 2\), the spec says \(2, 3\)"),
+    ],
+)
+def test_a_sensor_that_is_not_there_is_named(pendulum: SimModel, reader: Columns, message: str) -> None:
+    broken = replace(pendulum, sensors={**pendulum.sensors, "angles": reader})
+    with pytest.raises(SpecError, match=message):
+        SimBatch(broken, 2, 1)
