@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hal import Field, LogError, SourceError, Spec, SpecMismatch
+from recorder.frames import FrameLayout
+from recorder.log import LogWriter
+from recorder.reader import LoggedEpisode, LogReader
+from recorder.segments import cut
+from recorder.table import build, load_runs
+
+
+@pytest.mark.requirement("R3.1")
+def test_a_run_becomes_episodes(tmp_path: Path, make_log: Any, make_row: Any) -> None:
+    layout = make_log(tmp_path, [4, 3])
+    table = build(tmp_path)
+    assert table.layout == layout
+    assert table.starts.tolist() == [0, 4]
+    assert table.stops.tolist() == [4, 7]
+    assert table.notes == ()
+    assert table.episodes[1] == {
+        "episode": 1, "env_id": "e", "goal": {"target": [0.0, 1.0, 2.0]}, "seed": 5, "end": "time", "return": 1.5,
+    }  # fmt: skip
+    assert table.rows["truncated"].tolist() == [0, 0, 0, 1, 0, 0, 1]  # no flag was set: the end is a truncation
+    wanted = make_row(layout, 1, 2)
+    assert table.rows[6]["reward"] == wanted["reward"]
+
+
+def test_the_cache_is_used_and_made_anew(tmp_path: Path, make_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_log(tmp_path, [4])
+    first = build(tmp_path)
+    assert isinstance(first.rows, np.memmap)
+    with monkeypatch.context() as context:
+        context.setattr(LogReader, "frames", lambda self: pytest.fail("the log was read again"))
+        again = build(tmp_path / "log.mcap")
+    assert again.rows.tobytes() == first.rows.tobytes()
+    assert (again.episodes, again.layout, again.origin) == (first.episodes, first.layout, first.origin)
+    (tmp_path / "table" / "episodes.json").write_text("{}")
+    assert build(tmp_path).rows.tobytes() == first.rows.tobytes()
+    os.utime(tmp_path / "log.mcap", ns=(1, 1))
+    assert len(build(tmp_path).rows) == 4
+    assert json.loads((tmp_path / "table" / "episodes.json").read_text())["log"]["mtime_ns"] == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.mcap", "table"]
+
+
+def test_a_damaged_cache_is_made_anew(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [4])
+    good = build(tmp_path).rows.tobytes()
+    rows = tmp_path / "table" / "rows.npy"
+    rows.write_bytes(rows.read_bytes()[:-10])
+    assert build(tmp_path).rows.tobytes() == good
+
+
+def test_a_log_that_grows(tmp_path: Path, layout: FrameLayout, make_row: Any) -> None:
+    with LogWriter(tmp_path, layout) as log:
+        log.begin({})
+        for frame in range(6):
+            log.frame(make_row(layout, 0, frame))
+            log.sync()
+            table = build(tmp_path)
+            assert len(table.rows) == frame + 1
+            assert table.episodes[0]["end"] == "torn"
+    assert build(tmp_path).episodes[0]["end"] == "interrupted"
+
+
+def test_missing_frames_cut_an_episode(layout: FrameLayout, make_row: Any) -> None:
+    rows = np.stack([make_row(layout, 0, frame) for frame in (0, 1, 2, 5, 6)])
+    result = cut(layout, rows, [LoggedEpisode(0, {"seed": 1}, {"end": "time", "rows": 7})])
+    assert result.starts.tolist() == [0, 3]
+    assert result.stops.tolist() == [3, 5]
+    assert result.episodes == (
+        {"episode": 0, "seed": 1, "end": "gap"},
+        {"episode": 0, "seed": 1, "end": "time", "part": 1},
+    )
+    assert result.notes == (
+        "episode 0: frames 3 to 4 are missing, it is cut in two there",
+        "episode 0 has 5 of its 7 rows",
+    )
+    assert result.rows["truncated"].tolist() == [0, 0, 1, 0, 1]
+    again = result.rows[3]
+    assert (again["acted"], again["reward"], again["action_joint_target"].tolist()) == (0, 0, [0, 0])
+    assert np.isnan(again["log_probability"])
+    assert again["observation_joint_position"].tolist() == rows[3]["observation_joint_position"].tolist()
+
+
+def test_an_illegal_action_repeats_its_frame_and_is_no_gap(layout: FrameLayout, make_row: Any) -> None:
+    rows = np.stack([make_row(layout, 0, frame) for frame in (0, 1, 1, 2)])
+    result = cut(layout, rows, [LoggedEpisode(0, {}, {})])
+    assert result.stops.tolist() == [4]
+    assert result.notes == ()
+
+
+def test_frames_without_a_begin_are_left_out(layout: FrameLayout, make_row: Any) -> None:
+    rows = np.stack([make_row(layout, episode, frame) for episode in (0, 1) for frame in (0, 1)])
+    result = cut(layout, rows, [LoggedEpisode(1, {}, {})])
+    assert (result.starts.tolist(), result.stops.tolist()) == ([2], [4])
+    assert result.notes == ("2 frames of episode 0 are left out, its begin is not in the log",)
+
+
+@settings(deadline=None)
+@given(st.lists(st.lists(st.booleans(), min_size=1, max_size=12), max_size=4))
+def test_neighbours_always_followed_one_another(kept: list[list[bool]]) -> None:
+    layout = FrameLayout(Spec("o"), Spec("a", (Field("x"),)))
+    pairs = [(e, f) for e, flags in enumerate(kept) for f, keep in enumerate(flags) if keep]
+    rows = layout.spec.rows(len(pairs))
+    rows["episode"], rows["frame_no"] = np.array(pairs, int).reshape(-1, 2).T
+    rows["action_x"] = 1
+    result = cut(layout, rows, [LoggedEpisode(e, {}, {"rows": len(flags)}) for e, flags in enumerate(kept)])
+    assert sum(result.stops - result.starts) == len(pairs)
+    for start, stop in zip(result.starts, result.stops, strict=True):
+        piece = result.rows[start:stop]
+        assert (np.diff(piece["frame_no"]) == 1).all()
+        assert len(set(piece["episode"].tolist())) == 1
+        assert piece["truncated"].tolist() == [0] * (len(piece) - 1) + [1]
+    heads = result.rows[result.starts]
+    assert (heads["action_x"][heads["frame_no"] > 0] == 0).all()
+
+
+@pytest.mark.requirement("R3.1")
+def test_many_runs_are_one_table(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "a", [4, 3])
+    make_log(tmp_path / "b" / "c", [5])
+    table = load_runs(tmp_path)
+    assert table.starts.tolist() == [0, 4, 7]
+    assert table.stops.tolist() == [4, 7, 12]
+    assert [info["run"] for info in table.episodes] == [str(tmp_path / "a")] * 2 + [str(tmp_path / "b" / "c")]
+    assert table.rows["episode"].tolist() == [0] * 4 + [1] * 3 + [0] * 5
+
+
+def test_runs_of_different_layouts_are_refused(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "a", [2])
+    other = FrameLayout(Spec("o"), Spec("a", (Field("joint_target", (2,), "float64"),)))
+    with LogWriter(tmp_path / "b", other) as log:
+        log.begin({})
+    with pytest.raises(SpecMismatch, match=r"hold different rows.*observation_joint_position: only here"):
+        load_runs(tmp_path)
+
+
+def test_an_unreadable_run_is_noted(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "a", [2])
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b" / "log.mcap").touch()
+    table = load_runs(tmp_path)
+    assert len(table.rows) == 2
+    assert "is empty" in table.notes[0]
+    with pytest.raises(SourceError, match=r"no run in .* can be read: .* is empty"):
+        load_runs(tmp_path / "b")
+
+
+def test_nothing_there(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match=r"holds no runs; wanted a folder with a log\.mcap"):
+        load_runs(tmp_path)
+    with pytest.raises(SourceError, match="does not exist"):
+        load_runs(tmp_path / "nowhere")
+    with pytest.raises(LogError, match="there is no log"):
+        build(tmp_path)
