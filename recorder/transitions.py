@@ -95,17 +95,23 @@ class Transitions:
         return np.asarray(self.last - self.first)
 
     @cached_property
-    def unbroken(self) -> np.ndarray:
-        """(E,): whether an episode's transitions follow one another without a lost frame."""
-        return np.bincount(self.facts["episode"], self.facts["done"], minlength=len(self.first)) <= 1
+    def lost(self) -> np.ndarray:
+        """(E,): how many executed actions are in no transition, as the frame before them is missing."""
+        acted = np.concatenate([[0], np.cumsum(np.asarray(self.table.rows["acted"]) == 1)])
+        return np.asarray(acted[self.table.stops] - acted[self.table.starts] - self.lengths)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """The frame rows at which the transitions begin."""
-        return np.asarray(self.table.rows).take(self.facts["row"][positions])
+        return self._take(self.facts["row"][positions])
 
     def next_rows(self, positions: np.ndarray) -> np.ndarray:
         """The frame rows at which the transitions end; they hold action, reward and flags."""
-        return np.asarray(self.table.rows).take(self.facts["row"][positions] + 1)
+        return self._take(self.facts["row"][positions] + 1)
+
+    def _take(self, numbers: np.ndarray) -> np.ndarray:
+        # Ten times as fast as indexing, for structured rows.
+        taken: np.ndarray = np.asarray(self.table.rows).take(numbers)
+        return taken
 
 
 def _pairs(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

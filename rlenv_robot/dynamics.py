@@ -62,7 +62,7 @@ def model_return(
     transitions: Transitions,
     part: np.ndarray,
     model: Model,
-    policy: Callable[[Named], Mapping[str, Any]],
+    agent: Callable[[Named], Mapping[str, Any]],
     reward: Callable[[Named, Named, Named], Any],
     horizon: int,
     discount: float,
@@ -72,7 +72,7 @@ def model_return(
     Args:
         transitions, part: the episodes of these positions are the starts.
         model: see `Model`.
-        policy: action from observation.
+        agent: the policy: action from observation.
         reward: (B,) from observation, action and next observation.
         horizon: number of steps, from 1.
         discount: of one step.
@@ -88,7 +88,7 @@ def model_return(
     state: Named = columns(transitions.rows(starts), layout.observation, "observation")
     total = np.zeros(len(starts))
     for k in range(horizon):
-        action = _checked(policy(state), _like(layout.action, len(starts)), "policy")
+        action = _checked(agent(state), _like(layout.action, len(starts)), "agent")
         following = _checked(model(state, action), state, "model")
         earned = np.asarray(reward(state, action, following), float)
         if earned.shape != total.shape:

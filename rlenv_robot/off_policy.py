@@ -70,7 +70,7 @@ def _check_recorded(transitions: Transitions, positions: np.ndarray, numbers: np
             f"off-policy evaluation needs the recorded policy's log probabilities, but {unknown} of "
             f"{len(positions)} steps have none; pass log_probability in step's extra_info when recording"
         )
-    broken = numbers[~transitions.unbroken[numbers]]
+    broken = numbers[transitions.lost[numbers] > 0]
     if len(broken):
         raise SourceError(
             f"off-policy evaluation needs whole episodes, frames are missing in {broken.tolist()}; "

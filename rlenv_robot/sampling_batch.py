@@ -96,7 +96,7 @@ class Batches:
                 "return": self._return(episode),
                 "terminated": int(ends["terminated"]),
                 "truncated": int(ends["truncated"]),
-                "unbroken": bool(transitions.unbroken[episode]),
+                "lost": int(transitions.lost[episode]),
                 "weight": weight,
                 **_said(transitions.table.episodes[episode]),
             },

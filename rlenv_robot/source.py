@@ -140,8 +140,9 @@ class SourceData:
             Table 6 each: ``env_id``, ``trajectory_id`` (the episode's number), ``steps_set`` (a Table 5 along
             time), and ``extra_info`` with ``start`` and ``end`` (positions of its transitions, end excluded),
             ``length``, ``return`` (undiscounted; several agents: one each), ``terminated``, ``truncated``,
-            ``unbroken`` (no frame is missing), ``weight``, and as recorded ``source``, ``policy``, ``expert``,
-            ``success``, ``verdict``, ``end_reason``, ``goal``, ``seed``, ``task`` (None if unknown).
+            ``lost`` (how many steps begin at a missing frame and are left out), ``weight``, and as recorded
+            ``source``, ``policy``, ``expert``, ``success``, ``verdict``, ``end_reason``, ``goal``, ``seed``,
+            ``task`` (None if unknown).
 
         Raises:
             SourceError: as for `sample_steps`.
@@ -194,7 +195,7 @@ class SourceData:
                 * ``histogram`` with ``field`` (``observation.<name>``, ``action.<name>``, ``reward``), ``bins``;
                 * ``off_policy`` with ``log_probability``, a function of observation and action;
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
-                * ``model_return`` with ``model``, ``policy``, ``reward``, ``horizon``: a policy inside it.
+                * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
                 What they hold: `rlenv_robot.statistics`, `rlenv_robot.off_policy`, `rlenv_robot.dynamics`.
 

@@ -67,7 +67,7 @@ def _error(request: _Request) -> dict[str, Any]:
 
 def _inside(request: _Request) -> dict[str, Any]:
     given = request.options
-    functions = (given["model"], given["policy"], given["reward"])
+    functions = (given["model"], given["agent"], given["reward"])
     return model_return(request.transitions, request.part, *functions, given["horizon"], request.discount)
 
 
@@ -92,7 +92,7 @@ _KINDS: Mapping[str, _Kind] = {
     "model_error": _Kind(_error, _MODEL, ("model",)),
     "model_return": _Kind(
         _inside,
-        {**_MODEL, "policy": call("observation"), "reward": call("observation, action and next observation")},
-        ("model", "policy", "reward", "horizon"),
+        {**_MODEL, "agent": call("observation"), "reward": call("observation, action and next observation")},
+        ("model", "agent", "reward", "horizon"),
     ),
 }

@@ -132,7 +132,7 @@ def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
             "length": int(transitions.lengths[number]),
             "return": None if np.isnan(value) else value,
             "terminated": int(transitions.facts["terminated"][transitions.last[number] - 1]),
-            "unbroken": bool(transitions.unbroken[number]),
+            "lost": int(transitions.lost[number]),
             "expert": is_expert(record),
             "success": is_success(record),
             **{key: record.get(key) for key in ("env_id", "source", "policy", "verdict", "end", "seed")},
@@ -145,7 +145,7 @@ def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
 
     Returns:
         ``nominal_s``, their median; ``largest_s``; ``share_late``, of those above 1.5 nominal periods;
-        ``lost``, breaks where frames are missing; mean, deviation and quantiles. None where the data have no
+        ``lost``, steps that begin at a missing frame; mean, deviation and quantiles. None where the data have no
         clock: no two stamps differ.
     """
     stamps = transitions.table.rows["stamp_ns"]
@@ -155,13 +155,12 @@ def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
         return None
     nominal = float(np.median(periods))
     numbers = np.unique(transitions.facts["episode"][part])
-    ends = np.bincount(transitions.facts["episode"], transitions.facts["done"], minlength=len(transitions.first))
     return {
         "kind": "timing",
         "nominal_s": nominal,
         "largest_s": float(periods.max()),
         "share_late": float(np.mean(periods > _LATE * nominal)),
-        "lost": int((ends[numbers] - 1).sum()),
+        "lost": int(transitions.lost[numbers].sum()),
         **_moments(periods),
     }
 

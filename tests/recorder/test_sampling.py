@@ -79,7 +79,8 @@ def test_a_refused_action_breaks_no_episode_and_a_lost_frame_does() -> None:
     lost = Transitions.of(table_of(["a!a"]))
     assert lost.facts["done"].tolist() == [1, 1]
     assert lost.facts["truncated"].tolist() == [1, 1]
-    assert lost.unbroken.tolist() == [False]
+    assert lost.lost.tolist() == [1]
+    assert Transitions.of(table_of(["axa", "!a", "a!"])).lost.tolist() == [0, 1, 1]
 
 
 def test_episodes_may_lie_in_any_order_and_leave_rows_out() -> None:

@@ -1,0 +1,272 @@
+"""Figures about recorded data, against figures made by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Field, SourceError, Spec
+from recorder.frames import FrameLayout
+from recorder.table import Table
+from rlenv_robot.source import SourceData
+
+Named = Mapping[str, np.ndarray]
+
+LAYOUT = FrameLayout(
+    Spec("o", (Field("x", (2,), "float64", unit="m", elements=("forward", "up")),)),
+    Spec("a", (Field("u", (2,), "float64", unit="m"),)),
+    sensors=Spec("s", (Field("current", (), "float64", unit="A"),)),
+)
+PERIOD_NS = 20_000_000
+
+
+def walk(episodes: list[np.ndarray], rewards: list[list[float]], log_probability: float = math.nan) -> Table:
+    """x is the running sum of the actions; one frame every 20 ms."""
+    lengths = [len(actions) for actions in episodes]
+    stops = np.cumsum(lengths) + np.arange(1, len(lengths) + 1)
+    starts = stops - np.array(lengths) - 1
+    rows = LAYOUT.spec.rows(int(stops[-1]))
+    for start, stop, actions, reward in zip(starts, stops, episodes, rewards, strict=True):
+        block = rows[start:stop]
+        block["frame_no"] = np.arange(stop - start)
+        block["acted"][1:] = 1
+        block["action_u"][1:] = actions
+        block["observation_x"][1:] = np.cumsum(actions, axis=0)
+        block["reward"][1:] = reward
+        block["stamp_ns"] = 10**12 + PERIOD_NS * np.arange(stop - start)
+    rows["log_probability"] = log_probability
+    return Table(LAYOUT, rows, starts, stops, tuple({"source": "expert"} for _ in episodes), "the walk")
+
+
+def two_walks() -> Table:
+    rng = np.random.default_rng(3)
+    return walk([rng.normal(size=(4, 2)), rng.normal(size=(6, 2))], [[1.0] * 4, [2.0] * 6])
+
+
+def figures(data: SourceData, extra_info: dict[str, Any]) -> dict[str, Any]:
+    found = data.statistics(extra_info)
+    assert found is not None
+    json.dumps(found)  # plain data all the way down
+    return found
+
+
+@pytest.mark.requirement("R3.6")
+def test_the_summary_says_how_much_there_is_and_how_it_is_spread() -> None:
+    table = two_walks()
+    found = figures(SourceData(table), {})
+    assert (found["episodes"], found["steps"]) == (2, 10)
+    assert found["returns"]["mean"] == pytest.approx(8.0)
+    assert found["returns"]["max"] == 12.0
+    assert found["lengths"]["min"] == 4
+    seen = np.concatenate([table.rows["observation_x"][:4], table.rows["observation_x"][5:11]])
+    described = found["fields"]["observation.x"]
+    assert (described["unit"], described["elements"]) == ("m", ["forward", "up"])
+    np.testing.assert_allclose(described["mean"], seen.mean(axis=0))
+    np.testing.assert_allclose(described["q50"], np.median(seen, axis=0))
+    acted = table.rows["action_u"][table.rows["acted"] == 1]
+    np.testing.assert_allclose(found["fields"]["action.u"]["std"], acted.std(axis=0))
+    assert set(found["fields"]) == {"observation.x", "action.u", "sensor.current"}
+
+
+@pytest.mark.requirement("R3.6")
+def test_filters_choose_what_is_described() -> None:
+    data = SourceData(two_walks())
+    assert figures(data, {"episodes": [0]})["steps"] == 4
+    assert figures(data, {"kind": "returns", "min_return": 5})["return"] == [12.0]
+
+
+@pytest.mark.requirement("R2.1")
+def test_inference_sees_no_sensor() -> None:
+    assert "sensor.current" not in figures(SourceData(two_walks(), mode="inference"), {})["fields"]
+
+
+@pytest.mark.requirement("R3.6")
+def test_a_histogram_counts_every_element() -> None:
+    table = two_walks()
+    found = figures(SourceData(table), {"kind": "histogram", "field": "action.u", "bins": 5})
+    acted = table.rows["action_u"][table.rows["acted"] == 1]
+    for element in range(2):
+        counts, edges = np.histogram(acted[:, element], 5)
+        assert found["counts"][element] == counts.tolist()
+        np.testing.assert_allclose(found["edges"][element], edges)
+    assert sum(figures(SourceData(table), {"kind": "histogram", "field": "reward"})["counts"][0]) == 10
+
+
+@pytest.mark.requirement("R3.6")
+def test_timing_finds_the_late_period() -> None:
+    table = two_walks()
+    table.rows["stamp_ns"][7:12] += 35_000_000  # one period of episode 1 takes 55 ms
+    found = figures(SourceData(table), {"kind": "timing"})
+    assert found["nominal_s"] == pytest.approx(0.02)
+    assert found["largest_s"] == pytest.approx(0.055)
+    assert found["share_late"] == pytest.approx(0.1)
+    assert found["lost"] == 0
+    table.rows["frame_no"][8:12] += 3
+    assert figures(SourceData(table), {"kind": "timing"})["lost"] == 1
+
+
+def test_data_without_a_clock_have_no_timing() -> None:
+    table = two_walks()
+    table.rows["stamp_ns"] = 0
+    data = SourceData(table)
+    assert data.statistics({"kind": "timing"}) is None
+    assert figures(data, {})["timing"] is None
+
+
+@pytest.mark.requirement("R6.2")
+def test_advantages_and_their_baseline() -> None:
+    found = figures(SourceData(two_walks(), discount=1.0), {"kind": "advantage"})
+    # Returns to go 4 3 2 1 and 12 10 8 6 4 2; only the first four steps have two episodes.
+    each = [-4, -3.5, -3, -2.5, 4, 3.5, 3, 2.5, 0, 0]
+    assert found["mean"] == pytest.approx(np.mean(each))
+    assert found["std"] == pytest.approx(np.std(each))
+    assert "same step" in found["baseline"]
+
+
+@pytest.mark.requirement("R3.6")
+def test_a_line_an_episode() -> None:
+    lines = figures(SourceData(two_walks()), {"kind": "episodes"})["episodes"]
+    assert [line["length"] for line in lines] == [4, 6]
+    assert [line["return"] for line in lines] == [4.0, 12.0]
+    assert [line["expert"] for line in lines] == [True, True]
+    bare = two_walks()
+    bare.rows["reward"] = np.nan
+    assert [line["return"] for line in figures(SourceData(bare), {"kind": "episodes"})["episodes"]] == [None, None]
+    assert figures(SourceData(bare), {})["returns"] is None
+
+
+# -- models ------------------------------------------------------------------------------------------------
+
+
+def exact(observation: Named, action: Named) -> dict[str, np.ndarray]:
+    return {"x": observation["x"] + action["u"]}
+
+
+def biased(observation: Named, action: Named) -> dict[str, np.ndarray]:
+    return {"x": observation["x"] + action["u"] + 0.1}
+
+
+@pytest.mark.requirement("R6.2")
+def test_the_error_of_a_model_grows_open_loop() -> None:
+    data = SourceData(two_walks())
+    assert figures(data, {"kind": "model_error", "model": exact})["rms"]["x"] == pytest.approx([0.0])
+    found = figures(data, {"kind": "model_error", "model": biased, "horizon": 3, "episodes": [1]})
+    assert found["rms"]["x"] == pytest.approx([0.1, 0.2, 0.3])
+    assert found["starts"] == 4
+    assert found["unchanged"]["x"][0] > 0.5
+    with pytest.raises(SourceError, match="take a smaller horizon"):
+        data.statistics({"kind": "model_error", "model": exact, "horizon": 7})
+    with pytest.raises(SourceError, match=r"model returned shape \(3,\) for 'x', wanted shape \(10, 2\)"):
+        data.statistics({"kind": "model_error", "model": lambda observation, action: {"x": np.zeros(3)}})
+    with pytest.raises(SourceError, match="model returned nothing for 'x'"):
+        data.statistics({"kind": "model_error", "model": lambda observation, action: {}})
+
+
+@pytest.mark.requirement("R6.2")
+def test_a_policy_earns_inside_a_model() -> None:
+    def policy(observation: Named) -> dict[str, np.ndarray]:
+        return {"u": np.ones_like(observation["x"])}
+
+    def reward(observation: Named, action: Named, following: Named) -> np.ndarray:
+        return following["x"][:, 0]
+
+    request = {"kind": "model_return", "model": exact, "agent": policy, "reward": reward, "horizon": 3}
+    found = figures(SourceData(two_walks(), discount=0.5), request)
+    assert found["returns"] == pytest.approx([1 + 0.5 * 2 + 0.25 * 3] * 2)
+    with pytest.raises(SourceError, match="reward returned shape"):
+        SourceData(two_walks()).statistics({**request, "reward": lambda *_: 1.0})
+    with pytest.raises(SourceError, match="agent returned nothing for 'u'"):
+        SourceData(two_walks()).statistics({**request, "agent": lambda observation: {}})
+
+
+# -- off-policy evaluation ---------------------------------------------------------------------------------
+
+LEFT, RIGHT = 0.3, 0.8
+"""Chance of action 1 under the recorded policy and under the one that is judged."""
+
+
+def coins(count: int, horizon: int) -> Table:
+    """Action 1 pays 1; every possible episode as often as the recorded policy plays it, out of ``count``."""
+    episodes, rewards = [], []
+    for taken in itertools.product((0, 1), repeat=horizon):
+        chance = math.prod(LEFT if one else 1 - LEFT for one in taken)
+        for _ in range(round(chance * count)):
+            episodes.append(np.array([[one, 0] for one in taken], float))
+            rewards.append([float(one) for one in taken])
+    table = walk(episodes, rewards)
+    table.rows["log_probability"] = np.log(np.where(table.rows["action_u"][:, 0] == 1, LEFT, 1 - LEFT))
+    return table
+
+
+def right(observation: Named, action: Named) -> np.ndarray:
+    return np.log(np.where(action["u"][:, 0] == 1, RIGHT, 1 - RIGHT))
+
+
+@pytest.mark.requirement("R6.2")
+def test_off_policy_evaluation_is_exact_where_every_episode_is_there_as_often_as_it_should() -> None:
+    data = SourceData(coins(1000, 3), discount=0.5)
+    found = figures(data, {"kind": "off_policy", "log_probability": right})
+    truth = RIGHT * (1 + 0.5 + 0.25)
+    assert found["per_decision"] == pytest.approx(truth)
+    assert found["self_normalised"] == pytest.approx(truth)
+    assert found["behaviour"] == pytest.approx(LEFT * 1.75)
+    # E[rho]^2 / E[rho^2] of one toss, to the power of three tosses, times the number of episodes.
+    one = 1 / (RIGHT**2 / LEFT + (1 - RIGHT) ** 2 / (1 - LEFT))
+    assert found["effective_sample_size"] == pytest.approx(1000 * one**3)
+    assert 0 < found["standard_error"] < 0.3
+
+
+@pytest.mark.requirement("R6.2")
+def test_the_recorded_policy_is_worth_what_it_earned() -> None:
+    data = SourceData(coins(100, 2))
+    same = {"kind": "off_policy", "log_probability": lambda o, a: np.log(np.where(a["u"][:, 0] == 1, LEFT, 1 - LEFT))}
+    found = figures(data, same)
+    assert found["per_decision"] == found["self_normalised"] == pytest.approx(found["behaviour"])
+    assert found["effective_sample_size"] == pytest.approx(found["episodes"])
+
+
+@pytest.mark.requirement("R6.2")
+def test_a_policy_that_never_does_what_was_recorded_is_no_number_that_lies() -> None:
+    request = {"kind": "off_policy", "log_probability": lambda o, a: np.full(len(a["u"]), -np.inf)}
+    found = figures(SourceData(coins(100, 2)), request)
+    assert (found["effective_sample_size"], found["self_normalised"], found["per_decision"]) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.requirement("R6.2")
+def test_off_policy_evaluation_refuses_what_it_cannot_know() -> None:
+    request: dict[str, Any] = {"kind": "off_policy", "log_probability": right}
+    with pytest.raises(SourceError, match="10 of 10 steps have none; pass log_probability"):
+        SourceData(two_walks()).statistics(request)
+    broken = coins(1000, 3)
+    broken.rows["frame_no"][broken.starts[1] + 1] = 5
+    with pytest.raises(SourceError, match=r"frames are missing in \[1\]"):
+        SourceData(broken).statistics(request)
+    with pytest.raises(SourceError, match=r"returned shape \(\)"):
+        SourceData(coins(100, 2)).statistics({**request, "log_probability": lambda o, a: 0.0})
+    bare = coins(100, 2)
+    bare.rows["reward"] = np.nan
+    with pytest.raises(SourceError, match="off-policy evaluation needs rewards"):
+        SourceData(bare).statistics(request)
+
+
+@pytest.mark.parametrize(
+    ("extra_info", "message"),
+    [
+        ({"kind": "sumary"}, "kind is 'sumary', allowed is one of summary, returns"),
+        ({"bins": 3}, "'bins' is unknown"),
+        ({"kind": "histogram"}, "option 'field' is missing"),
+        ({"kind": "histogram", "field": "action.v"}, "allowed are observation.x, action.u, reward"),
+        ({"kind": "off_policy"}, "option 'log_probability' is missing"),
+        ({"kind": "model_return", "model": exact}, "option 'agent' is missing, it needs model, agent, reward"),
+        ({"kind": "model_error", "model": 3}, "a function of observation and action"),
+    ],
+)
+def test_a_statistic_that_cannot_be_made_says_why(extra_info: dict[str, Any], message: str) -> None:
+    with pytest.raises(SourceError, match=message):
+        SourceData(two_walks()).statistics(extra_info)
