@@ -1,0 +1,186 @@
+"""LeRobot data sets (v3.0 and v2.1) as a `Table`.
+
+LeRobot stores pairs: the observation of frame t and the action chosen there. Our row n holds the action that led
+to frame n and what was seen there; so LeRobot's T pairs become T rows, and the action of pair t stands in row t + 1,
+as do ``next.reward`` and ``next.done``. The observation that followed the last action of an episode was never
+recorded. Where ``next.done`` says that the task ended there, one more row is added, ``terminated``, whose
+observation repeats the last one: an end's observation is not bootstrapped from, its reward must not be lost. In
+all other cases the last action stays out of the rows, in the episode's info as ``last_action``, and the episode
+is truncated.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hal import SourceError
+from recorder.formats import lerobot_so101 as so101
+from recorder.formats.lerobot_features import INTERVENTION, Features, sort_features
+from recorder.formats.lerobot_files import Entry, LeRobotFiles, open_files
+from recorder.formats.parquet import column
+from recorder.frames import FrameLayout
+from recorder.table import Table
+
+__all__ = ["is_lerobot", "load_lerobot"]
+
+Columns = dict[str, np.ndarray]
+
+
+def is_lerobot(path: Path | str) -> bool:
+    """Whether a folder looks like a LeRobot data set."""
+    return (Path(path) / "meta" / "info.json").is_file()
+
+
+def load_lerobot(path: Path | str) -> Table:
+    """A whole LeRobot data set.
+
+    Observation and action keep the data set's own units. For an SO-101 in calibrated units the rows also have
+    the sensors and commands of `hal.robots.so101` in SI, so that a task of ours can reward them.
+
+    Args:
+        path: the folder with ``meta`` and ``data``.
+
+    Raises:
+        SourceError: it is none, of another version, incomplete, or contradicts itself; or pyarrow is missing.
+    """
+    files = open_files(Path(path))
+    where = str(files.root / "meta" / "info.json")
+    features = sort_features(files.info["features"], where)
+    read = [(entry, _columns(entry, table, features)) for entry, table in files.episodes(features.columns)]
+    si, reason = _is_so101(files, features, [columns for _, columns in read])
+    observation, action = features.specs
+    layout = FrameLayout(observation, action)
+    if si:
+        layout = FrameLayout(observation, action, applied=so101.COMMANDS, sensors=so101.SENSORS)
+    dtype = layout.spec.row_dtype
+    blank = _Blank(np.dtype(dtype), round(1e9 / float(files.info["fps"])), si)
+    episodes = [_rows(entry, columns, features, blank) for entry, columns in read]
+    stops = np.cumsum([len(rows) for rows in episodes], dtype=np.int64)
+    return Table(
+        layout=layout,
+        rows=np.concatenate(episodes) if episodes else np.zeros(0, dtype),
+        starts=np.concatenate([[0], stops[:-1]]).astype(np.int64) if episodes else stops,
+        stops=stops,
+        episodes=tuple(_info(entry, columns, features, files) for entry, columns in read),
+        origin=str(files.root),
+        notes=_notes(files, features, [columns for _, columns in read], reason),
+    )
+
+
+def _columns(entry: Entry, table: Any, features: Features) -> Columns:
+    """The columns of one episode, in the order of its frames.
+
+    Raises:
+        SourceError: frames are missing or twice there, or stamps don't rise.
+    """
+    where = f"{entry.file}, episode {entry.index}"
+    frames = column(table, "frame_index", np.int64, (), where)
+    order = np.argsort(frames, kind="stable")
+    if (frames[order] != np.arange(entry.length)).any():
+        raise SourceError(f"{where}: frame_index is not 0 to {entry.length - 1}; fetch the data set again")
+    found: Columns = {"timestamp": column(table, "timestamp", np.float64, (), where)[order]}
+    if (np.diff(found["timestamp"]) <= 0).any():
+        raise SourceError(f"{where}: timestamp does not rise from frame to frame; the recording is damaged")
+    for feature in (*features.observation, *features.action):
+        found[feature.column] = column(table, feature.column, feature.field.dtype, feature.field.shape, where)[order]
+    for name in features.reserved:
+        found[name] = column(table, name, np.float64, (), where)[order]
+    return found
+
+
+def _ended(columns: Columns) -> bool:
+    """Whether the task itself ended after the last action."""
+    done = columns.get("next.done")
+    truncated = columns.get("next.truncated")
+    return done is not None and bool(done[-1]) and not (truncated is not None and bool(truncated[-1]))
+
+
+class _Blank(NamedTuple):
+    """What rows are like: their type, the control period in nanoseconds, whether they have SI columns."""
+
+    dtype: np.dtype[Any]
+    period_ns: int
+    si: bool
+
+
+def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> np.ndarray:
+    """The rows of one episode: as many as pairs, and one more if the task ended."""
+    ended = _ended(columns)
+    count = entry.length + ended
+    rows = np.zeros(count, blank.dtype)
+    last = np.minimum(np.arange(count), entry.length - 1)  # repeats the last observation where the task ended
+    stamps = np.round(columns["timestamp"] * 1e9).astype(np.int64)
+    rows["stamp_ns"] = stamps[last]
+    if ended:
+        rows["stamp_ns"][-1] += blank.period_ns
+    rows["frame_no"], rows["episode"] = np.arange(count), entry.index
+    for feature in features.observation:
+        rows[f"observation_{feature.field.name}"] = columns[feature.column][last]
+    for feature in features.action:
+        rows[f"action_{feature.field.name}"][1:] = columns[feature.column][: count - 1]
+    if "next.reward" in columns:
+        rows["reward"][1:] = columns["next.reward"][: count - 1]
+    if INTERVENTION in columns:
+        rows["intervention"][1:] = columns[INTERVENTION][: count - 1] != 0
+    rows["acted"][1:] = 1
+    rows["log_probability"] = np.nan
+    rows["terminated"][-1], rows["truncated"][-1] = ended, not ended
+    if blank.si:
+        state, target = columns["observation.state"], columns["action"]
+        so101.fill(rows, state[last], target[: count - 1])
+    return rows
+
+
+def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles) -> dict[str, Any]:
+    info: dict[str, Any] = {
+        "episode": entry.index,
+        "tasks": list(entry.tasks),
+        "length": entry.length,
+        "robot": files.info.get("robot_type"),
+        "fps": files.info["fps"],
+    }
+    if entry.tasks:
+        info["task"] = entry.tasks[0]
+    if "next.success" in columns:
+        info["verdict"] = "success" if bool(columns["next.success"].any()) else "failure"
+    if _ended(columns):
+        return info | {"end": "done", "last_observation": "repeated"}
+    info["end"] = "end of recording"
+    info["last_action"] = {feature.field.name: columns[feature.column][-1].tolist() for feature in features.action}
+    if "next.reward" in columns:
+        info["last_reward"] = float(columns["next.reward"][-1])
+    return info
+
+
+def _is_so101(files: LeRobotFiles, features: Features, episodes: list[Columns]) -> tuple[bool, str]:
+    """Whether SI columns can be given, and if not for an SO-101, why."""
+    reason = so101.why_not(str(files.info.get("robot_type")), features)
+    if reason is not None:
+        return False, reason
+    if not all(so101.in_units(columns["observation.state"], columns["action"]) for columns in episodes):
+        return False, "values lie outside -100 to 100, so they are not in calibrated units (degrees?)"
+    return True, ""
+
+
+def _notes(files: LeRobotFiles, features: Features, episodes: list[Columns], reason: str) -> tuple[str, ...]:
+    notes = []
+    ended = sum(_ended(columns) for columns in episodes)
+    if ended < len(episodes):
+        notes.append(
+            f"{len(episodes) - ended} episodes: what followed the last action was not recorded; that action is in the "
+            "episode's info, not in the rows"
+        )
+    if ended:
+        notes.append(f"{ended} episodes ended by next.done: their last row repeats the observation before it")
+    if features.videos:
+        notes.append(f"pictures are not read: {', '.join(features.videos)}")
+    if features.ignored:
+        notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
+    if reason:
+        notes.append(f"no SI columns for this {files.info.get('robot_type')}: {reason}")
+    if "next.reward" not in features.reserved:
+        notes.append("no rewards were recorded, reward is 0 everywhere")
+    return tuple(notes)

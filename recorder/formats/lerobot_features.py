@@ -1,0 +1,109 @@
+"""LeRobot's features as fields: which columns become observation and action, and what the elements are called."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from hal import Field, SourceError, Spec
+from hal.field import DTYPES
+
+__all__ = ["BOOKKEEPING", "Feature", "Features", "sort_features"]
+
+BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index")
+NEXT = ("next.reward", "next.done", "next.truncated", "next.success")
+INTERVENTION = "complementary_info.is_intervention"
+
+
+@dataclass(frozen=True)
+class Feature:
+    """A column and the field that it becomes."""
+
+    column: str
+    field: Field
+
+
+@dataclass(frozen=True)
+class Features:
+    """What a data set's columns become.
+
+    Attributes:
+        observation, action: in the order of the description.
+        reserved: columns with a meaning of their own that are there (``next.reward`` ...).
+        videos: features that are pictures.
+        ignored: columns for which a frame row has no place.
+    """
+
+    observation: tuple[Feature, ...]
+    action: tuple[Feature, ...]
+    reserved: tuple[str, ...]
+    videos: tuple[str, ...]
+    ignored: tuple[str, ...]
+
+    @property
+    def columns(self) -> list[str]:
+        """All columns that are read."""
+        return [*BOOKKEEPING, *self.reserved, *(feature.column for feature in (*self.observation, *self.action))]
+
+    @property
+    def specs(self) -> tuple[Spec, Spec]:
+        """Observation and action."""
+        parts = (("observation", self.observation), ("action", self.action))
+        first, second = (Spec(name, tuple(feature.field for feature in part)) for name, part in parts)
+        return first, second
+
+
+def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Features:
+    """Sort the ``features`` of an ``info.json``.
+
+    ``observation.state`` becomes the observation ``state``; ``action`` becomes the action ``target``, and
+    ``action.x`` the action ``x``.
+
+    Raises:
+        SourceError: there is no action, or no observation in numbers.
+    """
+    observation, action, videos, ignored = [], [], [], []
+    reserved = tuple(name for name in (*NEXT, INTERVENTION) if name in features)
+    for name, description in features.items():
+        if description.get("dtype") in ("video", "image"):
+            videos.append(name)
+        elif name in BOOKKEEPING or name in reserved:
+            continue
+        elif description.get("dtype") not in (*DTYPES, "bool"):
+            ignored.append(name)
+        elif name.startswith("observation."):
+            observation.append(_feature(name, name.removeprefix("observation."), description, where))
+        elif name == "action" or name.startswith("action."):
+            action.append(_feature(name, name.removeprefix("action").lstrip(".") or "target", description, where))
+        else:
+            ignored.append(name)
+    if not action or not observation:
+        raise SourceError(f"{where}: features must have action and observation.* in numbers, got {', '.join(features)}")
+    return Features(tuple(observation), tuple(action), reserved, tuple(videos), tuple(ignored))
+
+
+def _feature(column: str, name: str, description: Mapping[str, Any], where: str) -> Feature:
+    try:
+        shape = tuple(int(size) for size in description["shape"])
+    except (KeyError, TypeError, ValueError):
+        raise SourceError(f"{where}: feature {column!r} has shape {description.get('shape')}, wanted a list") from None
+    dtype = "uint8" if description["dtype"] == "bool" else str(description["dtype"])
+    names = tuple(_flat(description.get("names")))
+    elements = names if shape and len(names) == shape[-1] and prod(shape) == len(names) else ()
+    clean = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
+    return Feature(column, Field(clean, shape, dtype, meaning=f"LeRobot's {column}", elements=elements))
+
+
+def _flat(names: Any) -> Iterable[str]:
+    """Names come as a list, a list in a list, or a mapping of a group's name to a list."""
+    if isinstance(names, str):
+        yield names
+    elif isinstance(names, Mapping):
+        values = list(names.values())
+        yield from _flat(values if any(isinstance(value, list) for value in values) else list(names))
+    elif isinstance(names, Iterable):
+        for name in names:
+            yield from _flat(name)

@@ -1,0 +1,311 @@
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import SourceError
+from hal.robots.so101 import JOINTS, SO101, forward_kinematics, from_lerobot
+from recorder.formats.lerobot import is_lerobot, load_lerobot
+from recorder.formats.lerobot_features import sort_features
+
+pa = pytest.importorskip("pyarrow")
+import pyarrow.parquet as pq  # noqa: E402
+
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+POSITIONS = [f"{joint}.pos" for joint in JOINTS]
+
+
+def described(dtype: str, shape: list[int], names: Any = None) -> dict[str, Any]:
+    return {"dtype": dtype, "shape": shape, "names": names}
+
+
+def write_set(
+    root: Path, version: str, lengths: tuple[int, ...] = (4, 3), robot: str = "arm", names: Any = None, **extra: Any
+) -> dict[str, np.ndarray]:
+    """A small data set; ``extra`` columns are given as name -> (dtype, values)."""
+    count, size = sum(lengths), len(names or "ab")
+    rng = np.random.default_rng(0)
+    columns: dict[str, Any] = {
+        "observation.state": rng.uniform(-90, 90, (count, size)).astype(np.float32),
+        "action": rng.uniform(0, 90, (count, size)).astype(np.float32),
+        "timestamp": np.concatenate([np.arange(n) / 10 for n in lengths]).astype(np.float32),
+        "frame_index": np.concatenate([np.arange(n) for n in lengths]),
+        "episode_index": np.repeat(np.arange(len(lengths)), lengths),
+        "index": np.arange(count),
+        "task_index": np.zeros(count, int),
+    }
+    columns["observation.state"][:, -1] = abs(columns["observation.state"][:, -1])
+    features = {
+        "observation.state": described("float32", [size], names or [["a", "b"]]),
+        "action": described("float32", [size], names or {"motors": ["a", "b"]}),
+        "observation.images.top": described("video", [480, 640, 3]),
+    }
+    for name, (dtype, values) in extra.items():
+        columns[name], features[name] = np.asarray(values, dtype), described(dtype, [1])
+    v3 = version == "v3.0"
+    info = {
+        "codebase_version": version,
+        "robot_type": robot,
+        "fps": 10,
+        "features": features,
+        "total_episodes": len(lengths),
+        "total_frames": count,
+        "chunks_size": 1000,
+        "data_path": "data/chunk-{chunk_index:03d}/file-{file_index:03d}.parquet" if v3
+        else "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet",
+    }  # fmt: skip
+    (root / "meta" / "episodes" / "chunk-000").mkdir(parents=True)
+    (root / "data" / "chunk-000").mkdir(parents=True)
+    (root / "meta" / "info.json").write_text(json.dumps(info))
+    arrays = {k: pa.array(v.tolist(), pa.list_(pa.float32(), size)) if v.ndim == 2 else v for k, v in columns.items()}
+    table = pa.table(arrays)
+    episodes = [{"episode_index": e, "length": n, "tasks": ["pick it"]} for e, n in enumerate(lengths)]
+    if v3:
+        pq.write_table(table, root / "data" / "chunk-000" / "file-000.parquet")
+        entries = [{**episode, "data/chunk_index": 0, "data/file_index": 0} for episode in episodes]
+        pq.write_table(pa.Table.from_pylist(entries), root / "meta" / "episodes" / "chunk-000" / "file-000.parquet")
+    else:
+        (root / "meta" / "episodes.jsonl").write_text("".join(json.dumps(episode) + "\n" for episode in episodes))
+        for e in range(len(lengths)):
+            part = table.filter(pa.compute.equal(table["episode_index"], e))
+            pq.write_table(part, root / "data" / "chunk-000" / f"episode_{e:06d}.parquet")
+    return columns
+
+
+VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1"])
+
+
+@VERSIONS
+@pytest.mark.requirement("R3.1")
+def test_pairs_become_rows(tmp_path: Path, version: str) -> None:
+    columns = write_set(tmp_path, version)
+    assert is_lerobot(tmp_path)
+    table = load_lerobot(tmp_path)
+    assert (table.starts.tolist(), table.stops.tolist()) == ([0, 4], [4, 7])
+    rows = table.rows
+    np.testing.assert_array_equal(rows["observation_state"], columns["observation.state"])
+    np.testing.assert_array_equal(rows["action_target"][1:4], columns["action"][:3])  # the action before the frame
+    np.testing.assert_array_equal(rows["action_target"][5:], columns["action"][4:6])
+    assert (rows["action_target"][[0, 4]] == 0).all()
+    assert rows["acted"].tolist() == [0, 1, 1, 1, 0, 1, 1]
+    assert rows["stamp_ns"][:4].tolist() == pytest.approx([0, 1e8, 2e8, 3e8], abs=100)
+    assert rows["truncated"].tolist() == [0, 0, 0, 1, 0, 0, 1]
+    assert np.isnan(rows["log_probability"]).all()
+    assert table.layout.observation["state"].elements == ("a", "b")
+    assert table.layout.action["target"].elements == ("a", "b")
+    first = table.episodes[0]
+    assert (first["task"], first["length"], first["fps"], first["end"]) == ("pick it", 4, 10, "end of recording")
+    assert first["last_action"]["target"] == pytest.approx(columns["action"][3])
+    assert "what followed the last action was not recorded" in table.notes[0]
+    assert "pictures are not read: observation.images.top" in table.notes
+    assert "no rewards were recorded, reward is 0 everywhere" in table.notes
+
+
+@VERSIONS
+def test_an_end_keeps_its_reward(tmp_path: Path, version: str) -> None:
+    columns = write_set(
+        tmp_path,
+        version,
+        **{
+            "next.reward": ("float32", [0, 0, 0, 1, 0.5, 0.25, 2]),
+            "next.done": ("bool", [0, 0, 0, 1, 0, 0, 1]),
+            "next.truncated": ("bool", [0, 0, 0, 0, 0, 0, 1]),
+            "next.success": ("bool", [0, 0, 0, 1, 0, 0, 0]),
+            "complementary_info.is_intervention": ("bool", [0, 1, 0, 0, 0, 0, 0]),
+        },
+    )
+    table = load_lerobot(tmp_path)
+    rows = table.rows
+    assert (table.starts.tolist(), table.stops.tolist()) == ([0, 5], [5, 8])
+    assert rows["reward"].tolist() == [0, 0, 0, 0, 1, 0, 0.5, 0.25]
+    assert rows["terminated"].tolist() == [0, 0, 0, 0, 1, 0, 0, 0]
+    assert rows["truncated"].tolist() == [0, 0, 0, 0, 0, 0, 0, 1]
+    assert rows["intervention"].tolist() == [0, 0, 1, 0, 0, 0, 0, 0]
+    np.testing.assert_array_equal(rows["action_target"][4], columns["action"][3])
+    np.testing.assert_array_equal(rows["observation_state"][4], rows["observation_state"][3])
+    assert rows["stamp_ns"][4] - rows["stamp_ns"][3] == pytest.approx(1e8, abs=100)
+    assert [info["verdict"] for info in table.episodes] == ["success", "failure"]
+    assert table.episodes[0]["end"] == "done"
+    assert table.episodes[1]["last_reward"] == 2
+    assert "1 episodes ended by next.done: their last row repeats the observation before it" in table.notes
+
+
+@pytest.mark.parametrize("kind", ["so101_follower", "so100"])
+def test_an_so101_has_si_columns(tmp_path: Path, kind: str) -> None:
+    columns = write_set(tmp_path, "v3.0", robot=kind, names=POSITIONS)
+    table = load_lerobot(tmp_path)
+    assert table.layout.sensors == SO101.sensors
+    assert table.layout.applied == SO101.commands
+    rows, position = table.rows, from_lerobot(columns["observation.state"].astype(float))
+    np.testing.assert_allclose(rows["sensor_joint_position"], position, atol=1e-6)
+    np.testing.assert_allclose(rows["sensor_joint_velocity"][1], (position[1] - position[0]) * 10, rtol=1e-4)
+    assert (rows["sensor_joint_velocity"][[0, 4]] == 0).all()
+    np.testing.assert_allclose(rows["applied_joint_target"][1:4], from_lerobot(columns["action"][:3]), atol=1e-6)
+    np.testing.assert_array_equal(rows["applied_joint_target"], rows["sensor_joint_goal"])
+    np.testing.assert_allclose(rows["sensor_gripper_position"], forward_kinematics(position), atol=1e-6)
+
+
+def test_other_units_or_names_of_an_so101_are_left_alone(tmp_path: Path) -> None:
+    write_set(tmp_path / "names", "v3.0", robot="so101_follower", names=list("abcdef"))
+    table = load_lerobot(tmp_path / "names")
+    assert len(table.layout.sensors) == 0
+    assert any("no SI columns for this so101_follower: observation.state is not named" in n for n in table.notes)
+
+
+def test_degrees_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_set(tmp_path, "v3.0", robot="so101_follower", names=POSITIONS)
+    file = tmp_path / "data" / "chunk-000" / "file-000.parquet"
+    table = pq.read_table(file)
+    degrees = pa.array([[150.0] * 6] * table.num_rows, pa.list_(pa.float32(), 6))
+    pq.write_table(table.set_column(table.column_names.index("action"), "action", degrees), file)
+    loaded = load_lerobot(tmp_path)
+    assert len(loaded.layout.sensors) == 0
+    assert any("not in calibrated units (degrees?)" in note for note in loaded.notes)
+
+
+def edit(root: Path, **changes: Any) -> None:
+    path = root / "meta" / "info.json"
+    info = json.loads(path.read_text())
+    info.update(changes)
+    path.write_text(json.dumps({key: value for key, value in info.items() if value is not None}))
+
+
+def remove(pattern: str) -> Callable[[Path], None]:
+    return lambda root: next(root.glob(pattern)).unlink()
+
+
+@pytest.mark.parametrize(
+    ("version", "harm", "message"),
+    [
+        ("v3.0", lambda root: edit(root, codebase_version="v1.6"), "codebase_version is 'v1.6', supported are v3.0"),
+        ("v3.0", lambda root: edit(root, total_frames=8), "total_frames is 8, .* gives 7"),
+        ("v2.1", lambda root: edit(root, total_episodes=3), "total_episodes is 3, .* gives 2"),
+        ("v2.1", lambda root: edit(root, features=None), "features is missing"),
+        ("v3.0", remove("meta/info.json"), "is no LeRobot data set"),
+        ("v3.0", remove("data/**/*.parquet"), r"file-000\.parquet is missing; the data set is incomplete"),
+        ("v3.0", remove("meta/episodes/**/*.parquet"), "holds no chunk"),
+        ("v2.1", remove("data/**/episode_000001.parquet"), r"episode_000001\.parquet is missing"),
+        ("v2.1", remove("meta/episodes.jsonl"), r"episodes\.jsonl is missing"),
+        ("v3.0", lambda root: next(root.glob("data/**/*.parquet")).write_bytes(b"PAR1"), "can't be read"),
+        ("v2.1", lambda root: (root / "meta" / "episodes.jsonl").write_text("{"), "is not JSON"),
+    ],
+)
+def test_what_is_incomplete_is_refused(tmp_path: Path, version: str, harm: Any, message: str) -> None:
+    write_set(tmp_path, version)
+    harm(tmp_path)
+    with pytest.raises(SourceError, match=message):
+        load_lerobot(tmp_path)
+
+
+def test_wrong_lengths_are_refused(tmp_path: Path) -> None:
+    write_set(tmp_path, "v3.0")
+    file = tmp_path / "data" / "chunk-000" / "file-000.parquet"
+    pq.write_table(pq.read_table(file).slice(1), file)
+    with pytest.raises(SourceError, match="holds 3 frames of episode 0, the data set's description says 4"):
+        load_lerobot(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
+        ("frame_index", [0, 1, 1, 3, 0, 1, 2], "episode 0: frame_index is not 0 to 3"),
+        ("timestamp", [0.0, 0.1, 0.2, 0.3, 0.0, 0.2, 0.1], "episode 1: timestamp does not rise"),
+        ("timestamp", [0.0, None, 0.2, 0.3, 0.0, 0.2, 0.1], "'timestamp' has 1 empty values"),
+        ("action", ["a"] * 7, "'action' holds object, wanted numbers"),
+        ("action", [1.0] * 7, r"'action' has 4 numbers for 4 rows of shape \(2,\)"),
+    ],
+)
+def test_damaged_columns_are_refused(tmp_path: Path, name: str, values: list[Any], message: str) -> None:
+    write_set(tmp_path, "v3.0")
+    file = tmp_path / "data" / "chunk-000" / "file-000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(values)), file)
+    with pytest.raises(SourceError, match=message):
+        load_lerobot(tmp_path)
+
+
+@VERSIONS
+def test_frames_in_any_order(tmp_path: Path, version: str) -> None:
+    write_set(tmp_path, version, (5,))
+    before = load_lerobot(tmp_path).rows.tobytes()
+    file = next(tmp_path.glob("data/**/*.parquet"))
+    pq.write_table(pq.read_table(file).take([3, 1, 0, 4, 2]), file)
+    assert load_lerobot(tmp_path).rows.tobytes() == before
+
+
+def test_without_pyarrow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    write_set(tmp_path, "v3.0")
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    with pytest.raises(SourceError, match=r"pip install 'rlenv-robot\[parquet\]'"):
+        load_lerobot(tmp_path)
+
+
+@pytest.mark.parametrize("names", [["a", "b"], [["a", "b"]], {"motors": ["a", "b"]}, {"a": 0, "b": 1}])
+def test_names_come_in_many_forms(names: Any) -> None:
+    features = {"action": described("float32", [2], names), "observation.state": described("float32", [2], None)}
+    sorted_features = sort_features(features, "here")
+    assert sorted_features.action[0].field.elements == ("a", "b")
+    assert sorted_features.observation[0].field.elements == ()
+
+
+def test_features_are_named_for_their_columns() -> None:
+    features = {
+        "observation.environment_state": described("float64", [3]),
+        "observation.depth.Left": described("float32", [1]),
+        "action": described("float32", [2]),
+        "action.gripper": described("bool", [1]),
+        "note": described("string", [1]),
+        "annotation.quality": described("float32", [1]),
+    }
+    found = sort_features(features, "here")
+    assert [f.field.name for f in found.observation] == ["environment_state", "depth_left"]
+    assert [(f.field.name, f.field.dtype) for f in found.action] == [("target", "float32"), ("gripper", "uint8")]
+    assert found.ignored == ("note", "annotation.quality")
+    with pytest.raises(SourceError, match="features must have action and observation"):
+        sort_features({"action": described("float32", [2])}, "here")
+
+
+# -- real data ---------------------------------------------------------------------------------------------------------
+
+
+def real(name: str) -> Path:
+    if not (DATA / name).is_dir():
+        pytest.skip(f"the data set {name} is not beside the repository in shared/data")
+    return DATA / name
+
+
+@pytest.mark.requirement("R3.1", "R6.6")
+def test_a_real_so101() -> None:
+    table = load_lerobot(real("so101-pick-place"))
+    assert (len(table.rows), table.stops.tolist()) == (747, [373, 747])
+    assert table.episodes[0]["task"] == "Pick the orange cube and place it in the box"
+    rows = table.rows
+    for field in table.layout.sensors:
+        low, high = field.bounds
+        values = rows[f"sensor_{field.name}"]
+        assert ((values >= low) & (values <= high)).all(), field.name
+    # The measured position follows the goal some 4 frames later: a goal and position that were swapped or
+    # shifted the wrong way round would not fit best there.
+    goal, position = rows["sensor_joint_goal"][:373, 0], rows["sensor_joint_position"][:373, 0]
+    errors = [np.abs(position[10 + lag : 360 + lag] - goal[10:360]).mean() for lag in range(-8, 10)]
+    assert 1 <= int(np.argmin(errors)) - 8 <= 5
+    # The cube lies on the table: the finger tips come down to it and stay within the arm's reach.
+    tips = rows["sensor_gripper_position"]
+    assert -0.05 < tips[:, 2].min() < 0.05
+    assert np.linalg.norm(tips, axis=1).max() < 0.5
+
+
+@pytest.mark.requirement("R3.1", "R6.6")
+def test_a_real_g1() -> None:
+    table = load_lerobot(real("g1-pick-bottle"))
+    assert (len(table.rows), len(table.starts)) == (7844, 20)
+    assert table.layout.action["target"].shape == (26,)
+    assert table.layout.observation["state"].elements[0] == "kLeftShoulderPitch"
+    assert len(table.layout.sensors) == 0
+    assert np.diff(table.rows["stamp_ns"][:479]).mean() == pytest.approx(1e9 / 30, rel=1e-3)
