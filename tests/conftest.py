@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import defaultdict
 from pathlib import Path
 
@@ -16,8 +14,6 @@ PROVED = pytest.StashKey[dict[str, list[str]]]()
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
 settings.load_profile("house")
-if sys.platform == "linux":
-    os.environ.setdefault("MUJOCO_GL", "egl")  # before anything imports mujoco: tests draw without a screen
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
