@@ -46,7 +46,7 @@ def make_loop(robot, answers):
 
 
 def test_a_watchdog_shorter_than_two_periods_is_refused(robot, answers):
-    with pytest.raises(ValueError, match="at least two periods, 0.04 s"):
+    with pytest.raises(ValueError, match=r"at least two periods, 0\.04 s"):
         ControlLoop(robot, answers, watchdog_s=0.03)
 
 

@@ -1,0 +1,157 @@
+"""What a peer sends that is no client of ours: it costs the sender an error, never the server."""
+
+import msgpack
+import pytest
+import zmq
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from real import Kind, RemoteRobot, Server, wire
+from real.server import _LARGEST_REQUEST
+
+
+@pytest.fixture
+def server(robot):
+    with Server(robot, lockstep=True) as server:
+        yield server
+
+
+class Peer:
+    """A bare socket that says whatever it likes."""
+
+    def __init__(self, address):
+        self.socket = zmq.Context.instance().socket(zmq.DEALER)
+        self.socket.linger = 0
+        self.socket.connect(address)
+
+    def say(self, *frames):
+        self.socket.send_multipart(frames)
+        return self.hear()
+
+    def hear(self, seconds=10):
+        while True:
+            assert self.socket.poll(int(seconds * 1000)), "no answer"
+            message = wire.decode(self.socket.recv_multipart())
+            if message.kind is not Kind.EVENT:
+                return message
+
+    def ask(self, kind, session=0, sequence=1, detail=None, frames=()):
+        return self.say(*wire.encode(kind, session, sequence, detail, frames))
+
+    def hello(self, **changes):
+        detail = {"digest": "", "name": "peer", "move": True, "replaces": 0, **changes}
+        return self.ask(Kind.HELLO, detail=detail)
+
+
+@pytest.fixture
+def peer(server):
+    peer = Peer(server.address)
+    yield peer
+    peer.socket.close()
+
+
+@pytest.fixture
+def still_serves(server, robot, target):
+    """After all that a client can use the robot."""
+    yield
+    remote = RemoteRobot(server.address)
+    remote.reset({})
+    assert remote.step(target(0.5, 0)).sensors["steps"] == 1
+    remote.close()
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_random_frames_are_answered_with_errors(peer):
+    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.binary(max_size=300), min_size=1, max_size=22))
+    def fuzz(frames):
+        assert peer.say(*frames).kind is Kind.ERROR
+
+    fuzz()
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_well_formed_headers_with_random_contents_are_answered(peer):
+    values = st.none() | st.booleans() | st.integers(0, 9) | st.floats() | st.text(max_size=9) | st.just({})
+    keys = st.sampled_from(["digest", "name", "move", "replaces", "options", "deadline_s", "reason"])
+    kinds = st.sampled_from([kind for kind in Kind if kind is not Kind.STOP])
+
+    @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(kinds, st.integers(0, 3), values | st.dictionaries(keys, values), st.lists(st.binary(max_size=9)))
+    def fuzz(kind, session, detail, frames):
+        assert peer.ask(kind, session, 1, detail, frames[:3]).kind in (Kind.ERROR, Kind.WELCOME, Kind.MISMATCH)
+
+    fuzz()
+    peer.ask(Kind.BYE, peer.hello(replaces=0).session)
+
+
+@pytest.mark.usefixtures("still_serves")
+@pytest.mark.parametrize(
+    ("frames", "problem"),
+    [
+        ([b""], "not readable msgpack"),
+        ([msgpack.packb([7, 1, 0, 0, None])], "version is 1 here and 7 there"),
+        ([b"x" * (wire.MAX_HEADER_BYTES + 1)], "a header of 65537 bytes"),
+        ([b"x"] * 40, "frames, allowed are 1 to 18"),
+        (wire.encode(Kind.READING, 0, 1), "a client does not send READING"),
+        (wire.encode(Kind.STEP, 1, 1, None, [bytes(7)]), "has 8 bytes, got 7"),
+        (wire.encode(Kind.STEP, 1, 1), "a step has one row, got 0"),
+        (wire.encode(Kind.STEP, 1, 1, None, [bytes(8)]), "does not hold the robot"),
+        (wire.encode(Kind.RESET, 0, 1, {"options": {}, "deadline_s": 1.0}), "does not hold the robot"),
+        (wire.encode(Kind.RESET, 0, 1, {"options": [], "deadline_s": 1.0}), r"options is \[\], wanted a dict"),
+        (wire.encode(Kind.RESET, 0, 1, {"options": {}, "deadline_s": float("nan")}), "deadline of nan"),
+        (wire.encode(Kind.STOP, 0, 1, 5), "reason is None, wanted a str"),
+    ],
+)
+def test_each_malformed_message_is_told_what_is_wrong(peer, frames, problem):
+    answer = peer.say(*frames)
+    assert answer.kind is Kind.ERROR
+    with pytest.raises(AssertionError, match=problem):
+        raise AssertionError(answer.detail["message"])
+
+
+@pytest.mark.usefixtures("still_serves")
+def test_a_frame_too_large_to_take_ends_its_senders_connection_only(server, peer):
+    peer.socket.send_multipart([bytes(_LARGEST_REQUEST + 1)])
+    assert not peer.socket.poll(300)
+
+
+def test_a_sequence_is_executed_once(peer, robot):
+    session = peer.hello().session
+    assert peer.ask(Kind.RESET, session, 1, {"options": {}, "deadline_s": 5.0}).kind is Kind.READING
+    row = robot.spec.commands.pack({"target": (0.5, 0)})
+    assert peer.ask(Kind.STEP, session, 2, None, [row]).kind is Kind.READING
+    for sequence in (2, 1, 0):
+        answer = peer.ask(Kind.STEP, session, sequence, None, [row])
+        assert answer.kind is Kind.ERROR
+        assert "not executed (again)" in answer.detail["message"]
+    assert peer.ask(Kind.STEP, session + 1, 9, None, [row]).kind is Kind.ERROR
+    assert len(robot.commands) == 1
+    assert peer.ask(Kind.STEP, session, 3, None, [row]).kind is Kind.READING
+
+
+@pytest.mark.requirement("R1.2")
+def test_the_robots_side_refuses_what_a_client_did_not_check(peer, robot):
+    session = peer.hello().session
+    peer.ask(Kind.RESET, session, 1, {"options": {}, "deadline_s": 5.0})
+    for sequence, value, code in ((2, (9, 0), "range"), (3, (0, float("nan")), "not_finite")):
+        answer = peer.ask(Kind.STEP, session, sequence, None, [robot.spec.commands.pack({"target": value})])
+        assert (answer.detail["type"], answer.detail["value"]["code"]) == ("IllegalAction", code)
+    assert robot.commands == []
+
+
+def test_watching_gives_no_right_to_move(peer, robot):
+    welcome = peer.hello(move=False)
+    assert (welcome.kind, welcome.session) == (Kind.WELCOME, 0)
+    assert peer.ask(Kind.STEP, 0, 2, None, [bytes(8)]).kind is Kind.ERROR
+
+
+def test_a_bug_in_a_handler_is_answered_and_survived(server, peer, caplog):
+    def bug(peer, message):
+        raise ZeroDivisionError("a bug")
+
+    original = server._handlers
+    server._handlers = {**original, Kind.HELLO: bug}
+    assert "ZeroDivisionError" in peer.hello().detail["message"]
+    server._handlers = original
+    assert peer.hello().kind is Kind.WELCOME
