@@ -1,4 +1,4 @@
-"""A task's observation, reward and ends, computed anew from recorded sensors (R3.1)."""
+"""A task's observation and reward, computed anew from recorded sensors (R3.1)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import IllegalAction, SourceError, Spec
+from hal import Field, IllegalAction, SourceError, Spec
 from recorder.frames import FrameLayout
 from recorder.table import Table
 from recorder.transitions import columns
@@ -23,45 +23,63 @@ Sensors = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, 
 """Sensors from recorded observations and actions, each with a leading time axis, for data without sensors."""
 
 
-def relabelled(table: Table, task: Task, goal: Goal = "recorded", sensors: Sensors | None = None) -> Table:
-    """The same episodes as the task would have seen, rewarded and ended them.
+def relabelled(
+    table: Table, task: Task, goal: Goal = "recorded", sensors: Sensors | None = None, ends: str = "recorded"
+) -> Table:
+    """The same episodes as the task would have seen and rewarded them.
 
-    The task's pure functions run over each episode's time axis: the very code that rewards a live step. What
-    comes after the task's own end is left out, as nobody could have acted there; where the log was terminated
-    and the task is not, the data simply end. A refused action's reward stays 0.
+    The task's pure functions run over each episode's time axis: the very code that rewards a live step. A
+    refused action's reward stays 0.
 
     Args:
         table: with the robot's sensors, or with ``sensors`` to compute them.
-        task: whose action the data must hold.
+        task: whose action the data must hold: as the action, or else as the command that was applied.
         goal: see `Goal`.
         sensors: see `Sensors`; used in place of recorded ones.
+        ends: ``recorded`` keeps each episode's own end; ``task`` ends it where the task would have ended, and
+            leaves out what comes after; where the log was terminated and the task is not, the data just end.
 
     Returns:
-        A new table in the task's observation; each episode's record has ``task``, ``goal`` (plain),
-        ``success`` (at the last frame) and ``return`` of this task.
+        A new table in the task's observation and action; each episode's record has ``task``, ``goal``
+        (plain), ``success`` (at the last frame) and ``return`` of this task. With recorded ends, a note says
+        in how many episodes the task would have ended before.
 
     Raises:
         SourceError: sensors, actions or goals are missing or don't fit the task, or it has no hindsight.
     """
-    _check_action(table, task)
-    old = table.layout
-    layout = FrameLayout(task.observation, old.action, (), old.applied, old.sensors)
-    rows = layout.spec.rows(len(table.rows))
-    for name in set(rows.dtype.names or ()) & set(table.rows.dtype.names or ()):
-        if not name.startswith("observation_"):
-            rows[name] = table.rows[name]
-    stops, episodes = table.stops.copy(), []
+    if ends not in ("recorded", "task"):
+        raise SourceError(f"ends is {ends!r}, allowed are 'recorded' and 'task'")
+    rows, layout = _kept(table, task)
+    stops, episodes, early = table.stops.copy(), [dict(record) for record in table.episodes], 0
     for number, (start, stop) in enumerate(zip(table.starts, table.stops, strict=True)):
-        record = table.episodes[number]
         if stop <= start:
-            episodes.append(dict(record))
             continue
         measured = _Measured(_sensors(table, start, stop, sensors), task, table.origin)
-        wanted = _goal(goal, task, measured, record, number)
-        stops[number] = start + _fill(rows[start:stop], task, measured, wanted)
-        episodes.append(_record(record, rows[start : stops[number]], task, measured, wanted))
-    note = f"observation, reward and ends are computed anew for {task.name} with goal {_goal_name(goal)}"
-    return replace(table, layout=layout, rows=rows, stops=stops, episodes=tuple(episodes), notes=(*table.notes, note))
+        wanted = _goal(goal, task, measured, episodes[number], number)
+        _fill(rows[start:stop], task, measured, wanted)
+        over = np.asarray(task.terminated(measured, wanted), bool)
+        early += bool(over[1:-1].any())
+        if ends == "task":
+            stops[number] = start + _end(rows[start:stop], over)
+        episodes[number] |= _said(rows[start : stops[number]], task, measured, wanted)
+    notes = [*table.notes, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
+    if early:
+        happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
+        notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
+    return replace(table, layout=layout, rows=rows, stops=stops, episodes=tuple(episodes), notes=tuple(notes))
+
+
+def _kept(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:
+    """Rows in the task's observation and action, with all that stays as it was recorded."""
+    group = _action_group(table, task)
+    layout = FrameLayout(task.observation, task.action, (), table.layout.applied, table.layout.sensors)
+    rows = layout.spec.rows(len(table.rows))
+    for name in set(rows.dtype.names or ()) & set(table.rows.dtype.names or ()):
+        if not name.startswith(("observation_", "action_")):
+            rows[name] = table.rows[name]
+    for name in task.action.names:
+        rows[f"action_{name}"] = table.rows[f"{group}_{name}"]
+    return rows, layout
 
 
 class _Measured(dict[str, np.ndarray]):
@@ -70,6 +88,10 @@ class _Measured(dict[str, np.ndarray]):
     def __init__(self, values: Mapping[str, np.ndarray], task: Task, origin: str) -> None:
         super().__init__(values)
         self._task, self._origin = task, origin
+
+    def cut(self, part: slice | int) -> _Measured:
+        """A part of the time axis."""
+        return _Measured({name: value[part] for name, value in self.items()}, self._task, self._origin)
 
     def __missing__(self, name: str) -> np.ndarray:
         wanted = sorted({name, *(n for n in self._task.observation.names if n not in self._task.goal)})
@@ -80,15 +102,25 @@ class _Measured(dict[str, np.ndarray]):
         )
 
 
-def _check_action(table: Table, task: Task) -> None:
-    have = table.layout.action
-    for field in task.action:
-        if field.name not in have or have[field.name].shape != field.shape:
-            listed = ", ".join(f"{one.name} {one.shape}" for one in have) or "none"
-            raise SourceError(
-                f"task {task.name!r} needs the action {field.name!r} of shape {field.shape}, "
-                f"{table.origin} has {listed}; these are not data of this task's robot"
-            )
+def _action_group(table: Table, task: Task) -> str:
+    """Where the task's action is in the rows: ``action``, or ``applied`` where it is a robot's own command.
+
+    Raises:
+        SourceError: neither.
+    """
+    for prefix, spec in (("action", table.layout.action), ("applied", table.layout.applied)):
+        if all(field.name in spec and _alike(field, spec[field.name]) for field in task.action):
+            return prefix
+    wanted = ", ".join(f"{field.name} {field.shape} in {field.unit}" for field in task.action)
+    have = ", ".join(f"{one.name} {one.shape} in {one.unit}" for one in (*table.layout.action, *table.layout.applied))
+    raise SourceError(
+        f"task {task.name!r} needs the action {wanted or 'of no field'}, {table.origin} has {have or 'none'}; "
+        "these are not data of this task's robot"
+    )
+
+
+def _alike(wanted: Field, found: Field) -> bool:
+    return wanted.shape == found.shape and wanted.unit == found.unit
 
 
 def _sensors(table: Table, start: int, stop: int, compute: Sensors | None) -> Mapping[str, np.ndarray]:
@@ -141,30 +173,35 @@ def _hindsight(task: Task, measured: Arrays) -> Arrays:
     return {name: np.asarray(value) for name, value in reached(measured).items()}
 
 
-def _fill(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> int:
-    """Write one episode's rows; returns how many of them count."""
+def _fill(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> None:
+    """Write one episode's observation and reward."""
     seen = task.observe(measured, goal)
     for name in task.observation.names:
-        # Through the sensors where the task passes them on unseen, so that the message is the same.
+        # A task may pass the sensors on unread; then the data's own mapping says what is missing.
         rows[f"observation_{name}"] = seen[name] if name in seen else measured[name]
-    before, after = ({name: value[cut] for name, value in measured.items()} for cut in (slice(-1), slice(1, None)))
+    before, after = measured.cut(slice(-1)), measured.cut(slice(1, None))
     action = {name: rows[f"action_{name}"][1:] for name in task.action.names}
-    sensors, following = (_Measured(part, task, measured._origin) for part in (before, after))
     rows["reward"][0] = 0.0
-    rows["reward"][1:] = np.where(rows["acted"][1:] == 1, task.reward(sensors, action, following, goal), 0.0)
-    rows["terminated"] = task.terminated(measured, goal)
+    rows["reward"][1:] = np.where(rows["acted"][1:] == 1, task.reward(before, action, after, goal), 0.0)
+
+
+def _end(rows: np.ndarray, over: np.ndarray) -> int:
+    """Write the flags by the task's word; returns how many rows there are up to its end.
+
+    Row 0 is a reset, which ends nothing.
+    """
+    rows["terminated"] = over
+    rows["terminated"][0] = 0
     ends = np.flatnonzero(rows["terminated"])
-    count = int(ends[0]) + 1 if len(ends) else len(rows)
-    rows["truncated"][:count] &= 1 - rows["terminated"][:count]
-    return count
+    rows["truncated"][rows["terminated"] == 1] = 0
+    return int(ends[0]) + 1 if len(ends) else len(rows)
 
 
-def _record(record: Mapping[str, Any], rows: np.ndarray, task: Task, measured: Arrays, goal: Arrays) -> dict[str, Any]:
-    last = {name: value[len(rows) - 1] for name, value in measured.items()}
+def _said(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
+    """What the task says of an episode of these rows."""
     return {
-        **record,
         "task": task.name,
         "goal": {name: np.asarray(value).tolist() for name, value in goal.items()},
-        "success": bool(task.success(last, goal)),
+        "success": bool(task.success(measured.cut(len(rows) - 1), goal)),
         "return": float(rows["reward"].sum()),
     }

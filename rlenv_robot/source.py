@@ -32,12 +32,12 @@ class SourceData:
 
     Args:
         table: the frames.
-        task: computes observation, reward and ends anew from the recorded sensors (R3.1); None takes them as
-            recorded.
+        task: computes observation and reward anew from the recorded sensors (R3.1); None takes them as recorded.
         goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.relabel.Goal`).
         discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
         mode: ``train``, or ``inference``, which keeps the privileged state and raw sensors out of reach.
         sensors: computes the task's sensors for data that have none (`rlenv_robot.relabel.Sensors`).
+        ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.relabel`).
 
     Raises:
         SourceError: there is no transition, or the task does not fit the data.
@@ -51,12 +51,13 @@ class SourceData:
         discount: float = 0.99,
         mode: str = "train",
         sensors: Sensors | None = None,
+        ends: str = "recorded",
     ) -> None:
         if mode not in ("train", "inference"):
             raise SourceError(f"mode is {mode!r}, allowed are 'train' and 'inference'")
         if not 0 <= discount <= 1:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
-        self.table = table if task is None else relabelled(table, task, goal, sensors)
+        self.table = table if task is None else relabelled(table, task, goal, sensors, ends)
         self.transitions = Transitions.of(self.table)
         if not len(self.transitions):
             raise SourceError(
@@ -265,7 +266,7 @@ def open_source(path: str | Path, task: Task | str | None = None, **options: Any
         path: one of our runs, or a folder of runs (``log.mcap`` below it); or a LeRobot data set of version
             2.1 or 3.0 (``meta/info.json``).
         task: a task, or the name of one; None takes observation and reward as recorded.
-        options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``.
+        options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
         SourceError: the folder is missing or empty, holds neither layout, or the task does not fit.

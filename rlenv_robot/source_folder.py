@@ -6,6 +6,7 @@ from pathlib import Path
 
 from hal import SourceError
 from recorder.disk import LOG_NAME
+from recorder.formats.lerobot import is_lerobot, load_lerobot
 from recorder.table import Table, load_runs
 
 __all__ = ["read_folder"]
@@ -24,10 +25,8 @@ def read_folder(folder: Path) -> Table:
         raise SourceError(f"{folder} does not exist; wanted is a folder of recorded data with {_KNOWN}")
     if not folder.is_dir():
         raise SourceError(f"{folder} is a file; give the folder that it lies in, with {_KNOWN}")
-    if (folder / "meta" / "info.json").is_file():
-        from recorder.formats import lerobot
-
-        return lerobot.read(folder)
+    if is_lerobot(folder):
+        return load_lerobot(folder)
     if next(folder.rglob(LOG_NAME), None) is not None:
         return load_runs(folder)
     there = sorted(child.name for child in folder.iterdir())

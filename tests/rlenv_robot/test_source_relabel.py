@@ -1,0 +1,275 @@
+"""Observation and reward computed anew from sensors, and real robots' logs through `open_source`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Field, SourceError, Spec
+from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
+from recorder.frames import FrameLayout
+from recorder.table import Table
+from rlenv_robot.relabel import relabelled
+from rlenv_robot.source import SourceData, open_source
+from rlenv_robot.task import Task
+from rlenv_robot.tasks.reach import Reach
+
+DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+GOAL = {"target_position": np.array([0.2, 0.1, 0.15], np.float32)}
+
+
+def real(name: str) -> Path:
+    if not (DATA / name).is_dir():
+        pytest.skip(f"the data set {name} is not there: {DATA / name}")
+    pytest.importorskip("pyarrow")
+    return DATA / name
+
+
+def motion(frames: int, seed: int) -> dict[str, np.ndarray]:
+    """Sensors of a wandering arm, (T + 1, ...)."""
+    rng = np.random.default_rng(seed)
+    steps = np.cumsum(rng.normal(0, 0.05, (frames, 6)), axis=0)
+    position = np.clip(np.array([0.0, -0.5, 0.5, 0.6, 0.0, 0.0]) + steps, LOW, HIGH).astype(np.float32)
+    goal = np.clip(position + rng.normal(0, 0.02, position.shape), LOW, HIGH).astype(np.float32)
+    return {
+        "joint_position": position,
+        "joint_velocity": rng.normal(0, 1, position.shape).astype(np.float32),
+        "joint_goal": goal,
+        "gripper_position": forward_kinematics(position).astype(np.float32),
+    }
+
+
+def recorded(lengths: tuple[int, ...] = (20, 30), **parts: Any) -> Table:
+    """A log in a foreign observation, without rewards."""
+    layout = FrameLayout(
+        Spec("o", (Field("noise"),)), parts.pop("action", SO101.commands), (), SO101.commands, SO101.sensors
+    )
+    stops = np.cumsum([length + 1 for length in lengths])
+    starts = stops - np.array(lengths) - 1
+    rows = layout.spec.rows(int(stops[-1]))
+    for seed, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+        block, sensors = rows[start:stop], motion(stop - start, seed)
+        block["frame_no"] = np.arange(stop - start)
+        block["acted"][1:] = 1
+        block["reward"] = np.nan
+        for name, value in sensors.items():
+            block[f"sensor_{name}"] = value
+        block["applied_joint_target"] = sensors["joint_goal"]
+        if "joint_target" in layout.action:
+            block["action_joint_target"] = sensors["joint_goal"]
+    records = tuple({"goal": {"target_position": GOAL["target_position"].tolist()}} for _ in lengths)
+    return Table(layout, rows, starts, stops, records, "the log")
+
+
+@pytest.mark.requirement("R3.1", "R1.1")
+def test_a_log_is_rewarded_to_the_bit_as_every_step_would_have_been_live() -> None:
+    task, table = Reach(), recorded()
+    data = SourceData(table, task)
+    for one in data.sample_trajectories(2, {"replace": False}):
+        start = table.starts[one["trajectory_id"]]
+        steps = one["steps_set"]
+        for n in range(one["extra_info"]["length"]):
+            before, after = (
+                {name: table.rows[f"sensor_{name}"][row] for name in SO101.sensors.names}
+                for row in (start + n, start + n + 1)
+            )
+            live = task.reward(before, {"joint_target": after["joint_goal"]}, after, GOAL)
+            assert steps["reward"][n] == pytest.approx(float(live), rel=1e-6)
+            for name, value in task.observe(before, GOAL).items():
+                np.testing.assert_array_equal(steps["observation"][name][n], value, err_msg=name)
+
+
+@pytest.mark.requirement("R3.1")
+def test_what_was_recorded_stays_and_the_log_is_not_touched() -> None:
+    table = recorded()
+    before = table.rows.copy()
+    made = relabelled(table, Reach())
+    assert (table.rows.tobytes(), made.layout.observation) == (before.tobytes(), Reach().observation)
+    for name in ("sensor_joint_position", "applied_joint_target", "acted", "frame_no", "terminated", "truncated"):
+        np.testing.assert_array_equal(made.rows[name], before[name])
+    assert "computed anew for so101-reach with goal 'recorded'" in made.notes[0]
+    assert made.episodes[0]["return"] == pytest.approx(SourceData(made).transitions.returns[0])
+
+
+@pytest.mark.requirement("R3.1")
+def test_a_goal_may_be_given_or_be_what_was_reached() -> None:
+    table = recorded()
+    far = SourceData(table, Reach(), goal={"target_position": [-0.9, 0.0, 0.5]})
+    hindsight = SourceData(table, Reach(), goal="hindsight")
+    for data in (far, hindsight):
+        batch = data.sample_steps(4)
+        assert (batch["observation"]["target_position"].shape) == (4, 3)
+    assert (hindsight.transitions.returns > far.transitions.returns).all()
+    last = table.rows["sensor_gripper_position"][table.stops - 1]
+    goals = [record["goal"]["target_position"] for record in hindsight.table.episodes]
+    np.testing.assert_allclose(goals, last, rtol=1e-6)
+    assert [record["success"] for record in hindsight.table.episodes] == [True, True]
+    assert set(hindsight.sample_steps(50, {"success": True})["extra_info"]["episode"].tolist()) == {0, 1}
+    with pytest.raises(SourceError, match="success=True leaves nothing"):
+        far.sample_steps(1, {"success": True})
+
+
+@pytest.mark.requirement("R3.1")
+def test_refused_actions_earn_nothing() -> None:
+    table = recorded()
+    table.rows["acted"][5] = 0
+    assert relabelled(table, Reach()).rows["reward"][5] == 0.0
+
+
+@pytest.mark.requirement("R3.1")
+def test_an_end_is_the_recordings_or_the_tasks() -> None:
+    table = recorded()
+    table.rows["sensor_gripper_position"][[7, 9], 2] = -0.01  # below the table: the task is over
+    kept = SourceData(table, Reach())
+    assert kept.transitions.lengths.tolist() == [20, 30]
+    assert "over before the recording in 1 of 2 episodes; ends='task' would" in kept.table.notes[-1]
+    cut = SourceData(table, Reach(), ends="task")
+    assert cut.transitions.lengths.tolist() == [7, 30]
+    assert cut.transitions.facts["terminated"].nonzero()[0].tolist() == [6]
+    assert cut.transitions.facts["truncated"].nonzero()[0].tolist() == [36]
+    with pytest.raises(SourceError, match="allowed are 'recorded' and 'task'"):
+        SourceData(table, Reach(), ends="mine")
+
+
+@pytest.mark.requirement("R3.1")
+def test_the_applied_command_serves_where_the_action_was_something_else() -> None:
+    table = recorded(action=Spec("a", (Field("target", (6,), elements=JOINTS),)))
+    batch = SourceData(table, Reach()).sample_steps(5)
+    index = batch["extra_info"]["index"]
+    row = SourceData(table).transitions.facts["row"][index] + 1
+    np.testing.assert_array_equal(batch["action"]["joint_target"], table.rows["applied_joint_target"][row])
+
+
+@pytest.mark.requirement("R3.1")
+def test_sensors_may_be_computed_from_what_was_observed() -> None:
+    whole = recorded()
+    observed = replace(SO101.sensors, name="o")
+    layout = FrameLayout(observed, SO101.commands)
+    rows = layout.spec.rows(len(whole.rows))
+    for name in observed.names:
+        rows[f"observation_{name}"] = whole.rows[f"sensor_{name}"]
+    for name in ("frame_no", "acted", "action_joint_target"):
+        rows[name] = whole.rows[name]
+    bare = Table(layout, rows, whole.starts, whole.stops, whole.episodes, "the bare log")
+    with pytest.raises(SourceError, match=r"so101-reach.* needs the sensor .* of a 'so101' .*bare log has no sensors"):
+        SourceData(bare, Reach())
+    data = SourceData(bare, Reach(), sensors=lambda observation, action: observation)
+    np.testing.assert_allclose(data.transitions.returns, SourceData(whole, Reach()).transitions.returns)
+
+
+class NoHindsight:
+    """A task without the method."""
+
+    def __init__(self) -> None:
+        self._task = Reach()
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "hindsight":
+            raise AttributeError(name)
+        return getattr(self._task, name)
+
+
+@pytest.mark.requirement("R3.1")
+def test_what_does_not_fit_the_task_is_refused_with_the_reason() -> None:
+    table = recorded()
+    with pytest.raises(SourceError, match="no method hindsight"):
+        SourceData(table, NoHindsight(), goal="hindsight")  # type: ignore[arg-type]
+    with pytest.raises(SourceError, match="allowed are 'recorded', 'hindsight' or a mapping with target_position"):
+        SourceData(table, Reach(), goal="last")
+    with pytest.raises(SourceError, match=r"goal\.target_position has shape \(2,\), wanted \(3,\)"):
+        SourceData(table, Reach(), goal={"target_position": [1, 2]})
+    with pytest.raises(SourceError, match="episode 0 has no goal recorded, task 'so101-reach' needs target_position"):
+        SourceData(replace(table, episodes=({}, {})), Reach())
+    dog = FrameLayout(Spec("o", (Field("x"),)), Spec("a", (Field("leg", (12,), unit="rad"),)))
+    rows = dog.spec.rows(2)
+    with pytest.raises(SourceError, match=r"needs the action joint_target \(6,\) in rad, a dog has leg \(12,\) in rad"):
+        SourceData(Table(dog, rows, np.array([0]), np.array([2]), ({},), "a dog"), Reach())
+
+
+# -- hidden state ------------------------------------------------------------------------------------------
+
+
+class Hidden(NoHindsight):
+    """A task whose hidden state is the way to the goal."""
+
+    def privileged(self, sensors: Mapping[str, np.ndarray], goal: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        return {"way": goal["target_position"] - sensors["gripper_position"]}
+
+
+@pytest.mark.requirement("R2.1")
+def test_hidden_state_is_there_in_training_and_out_of_reach_at_inference() -> None:
+    task: Task = Hidden()  # type: ignore[assignment]
+    table = recorded()
+    batch = SourceData(table, task).sample_steps(6, {"privileged": True})
+    row = SourceData(table).transitions.facts["row"][batch["extra_info"]["index"]]
+    way = GOAL["target_position"] - table.rows["sensor_gripper_position"][row]
+    np.testing.assert_allclose(batch["extra_info"]["state"]["way"], way)
+    assert batch["extra_info"]["next_state"]["way"].shape == (6, 3)
+    assert "state" not in SourceData(table, task).sample_steps(6)["extra_info"]
+    hidden = SourceData(table, task, mode="inference")
+    assert "state" not in hidden.sample_steps(6)["extra_info"]
+    for request in (hidden.sample_steps, hidden.sample_trajectories):
+        with pytest.raises(SourceError, match="opened for inference"):
+            request(1, {"privileged": True})
+
+
+# -- real robots -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R6.6", "R3.3", "R3.4")
+@pytest.mark.parametrize(("name", "joints"), [("so101-pick-place", 6), ("g1-pick-bottle", 26)])
+def test_a_real_robots_log_is_sampled_as_it_is(name: str, joints: int) -> None:
+    data = open_source(real(name))
+    data.init({"seed": 1})
+    batch = data.sample_steps(256)
+    assert batch["observation"]["state"].shape == batch["action"]["target"].shape == (256, joints)
+    one = data.sample_trajectories(1, {"episodes": [0]})[0]
+    np.testing.assert_array_equal(one["steps_set"]["observation"]["state"][1:],
+                                  one["steps_set"]["next_observation"]["state"][:-1])  # fmt: skip
+    timing = data.statistics({"kind": "timing"})
+    assert timing is not None
+    assert timing["nominal_s"] == pytest.approx(1 / 30, rel=1e-3)
+    taken = data.get_all_actions()["action"]["target"]
+    assert (taken == one["steps_set"]["action"]["target"][0]).all(axis=1).any()
+
+
+@pytest.mark.requirement("R6.6", "R3.1")
+def test_a_real_arms_log_gets_rewards_from_a_task_by_name() -> None:
+    folder = real("so101-pick-place")
+    data = open_source(folder, task="so101-reach", goal="hindsight")
+    assert data.transitions.lengths.tolist() == [372, 373]
+    assert np.isfinite(data.transitions.returns).all()
+    assert (data.transitions.facts["reward"] <= 1.0).all()
+    # The task's own bound is reached where the arm is where it will end: both exponentials are 1.
+    assert data.transitions.facts["reward"].max() > 0.9
+    steps = data.sample_steps(32, {"priority": "return", "n_step": 5})
+    assert steps["action"]["joint_target"].shape == (32, 6)
+
+
+@pytest.mark.requirement("R6.2", "R6.6")
+def test_a_model_is_judged_on_held_out_real_episodes() -> None:
+    data = open_source(real("so101-pick-place"))
+    train, test = data.split(0.5)
+
+    def design(observation: Mapping[str, np.ndarray], action: Mapping[str, np.ndarray]) -> np.ndarray:
+        parts = (observation["state"], action["target"], np.ones((len(action["target"]), 1)))
+        return np.concatenate(parts, axis=1).astype(float)
+
+    steps = data.sample_trajectories(1, {"episodes": train})[0]["steps_set"]
+    inputs = design(steps["observation"], steps["action"])
+    fit = np.linalg.lstsq(inputs, steps["next_observation"]["state"].astype(float), rcond=None)[0]
+    request = {"kind": "model_error", "model": lambda o, a: {"state": design(o, a) @ fit}, "episodes": test}
+    found = data.statistics(request)
+    assert found is not None
+    assert found["rms"]["state"][0] < found["unchanged"]["state"][0]
+
+
+@pytest.mark.requirement("R3.1")
+def test_data_of_another_robot_are_refused() -> None:
+    with pytest.raises(SourceError, match="not data of this task's robot"):
+        open_source(real("g1-pick-bottle"), task="so101-reach")
