@@ -1,0 +1,57 @@
+"""``rlenv-robot run``: a trained policy on a robot, simulated or real, recorded."""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+from typing import Any
+
+from rlenv_robot.demo.policy import ReachPolicy
+from rlenv_robot.demo.rollout import Outcome, run_episode
+from rlenv_robot.make import make
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("run", help="run a trained policy", description=__doc__)
+    parser.add_argument("name", help="the environment, such as so101-reach")
+    parser.add_argument("--policy", required=True, help="a policy file, as rlenv-robot demo leaves one")
+    parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
+    parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
+    parser.add_argument("--seed", type=int, default=0, help="of the goals (default: 0)")
+    parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
+    parser.add_argument("--clear-stop", metavar="WHY", help="clear a latched stop, saying what you found")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run the episodes and print a line for each."""
+    if args.episodes < 1:
+        raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
+    policy = ReachPolicy.load(args.policy)
+    info = {"policy": str(args.policy)}
+    with make(args.name, args.robot, mode="inference", record=args.record, info=info) as env:
+        outcomes = []
+        for episode in range(args.episodes):
+            options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
+            if episode == 0 and args.clear_stop:
+                options["clear_stop"] = args.clear_stop
+            *_, outcome = run_episode(env, policy, options)
+            assert outcome is not None
+            outcomes.append(outcome)
+            print(_line(episode, outcome), flush=True)
+    _summarise(outcomes)
+    return 0
+
+
+def _line(episode: int, outcome: Outcome) -> str:
+    word = "reached" if outcome.success else "missed "
+    return f"episode {episode:3d}  {word}  {outcome.distance_mm:7.1f} mm  return {outcome.total:6.2f}  {outcome.end}"
+
+
+def _summarise(outcomes: list[Outcome]) -> None:
+    hits = sum(outcome.success for outcome in outcomes)
+    middle = statistics.median(outcome.distance_mm for outcome in outcomes)
+    print(f"{hits} of {len(outcomes)} reached, median final distance {middle:.1f} mm")

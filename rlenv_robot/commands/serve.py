@@ -1,0 +1,84 @@
+"""``rlenv-robot serve``: runs on the robot's controller and serves the robot of a profile."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import signal
+import threading
+from dataclasses import replace
+from typing import Any
+
+from hal import Automatic, Fixture, Guard, Homing, HomingSettings, Robot, Signal, Terminal
+from rlenv_robot.profile import Profile, ResetSection, load_profile
+
+__all__ = ["add", "run", "served_robot"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("serve", help="serve a robot on the network", description=__doc__)
+    parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
+    parser.add_argument("--address", help="instead of the profile's serve.address; port * is any free one")
+    parser.set_defaults(run=run)
+
+
+def served_robot(profile: Profile) -> Robot:
+    """The robot of a profile as its controller runs it: guarded, reset by a signal and by slow motion.
+
+    Raises:
+        ValueError: the profile names a robot that can't be served.
+    """
+    return Homing(Guard(_hardware(profile)), _signal(profile.reset), _homing(profile.reset))
+
+
+def _hardware(profile: Profile) -> Robot:
+    section = profile.robot
+    if section.kind != "so101":
+        raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed is 'so101'")
+    if section.where == "twin":
+        from sim.twin import twin_robot
+
+        return twin_robot(seed=section.seed)
+    if section.where == "sim":
+        from sim.robot import SimRobot
+        from sim.so101 import so101
+
+        return SimRobot(so101(), real_time=True, teleport=False)
+    raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
+
+
+def _signal(section: ResetSection) -> Signal:
+    if section.signal == "terminal":
+        return Terminal()
+    return Fixture(section.fixture) if section.signal == "fixture" else Automatic()
+
+
+def _homing(section: ResetSection) -> HomingSettings:
+    return HomingSettings(
+        velocity=section.velocity,
+        tolerance=section.tolerance,
+        deadline_s=section.deadline_s,
+        signal_deadline_s=section.signal_deadline_s,
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve until Ctrl-C or SIGTERM; then hold, and let go."""
+    from real.server import Server
+
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    profile = load_profile(args.profile) if args.profile else Profile()
+    if not args.profile:
+        profile = replace(profile, robot=replace(profile.robot, where="twin"))
+    address = args.address or profile.serve.address
+    over = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: over.set())
+    robot = served_robot(profile)
+    with Server(robot, address, watchdog_s=profile.serve.watchdog_s, paced_by_robot=True) as server:
+        print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
+        while not over.wait(0.5):  # a bare wait would not see a signal on every platform
+            pass
+        print("closing: the robot is held", flush=True)
+    return 0

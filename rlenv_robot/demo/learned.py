@@ -1,0 +1,166 @@
+"""A model of the arm's joints, fitted to recorded trajectories, that stands in for the robot."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hal import Reading, RobotSpec, SourceError
+from hal.robots.so101 import SO101, forward_kinematics
+from rlenv_robot.protocol import TrajectoryTable
+from rlenv_robot.task import Arrays
+
+__all__ = ["ArmModel", "LearnedBatch", "fit"]
+
+_GOALS = 6
+"""How many past goals the next position depends on: 200 ms at 30 Hz, more than a servo's usual lag."""
+
+_RIDGE = 1e-4
+_SETTLE = 45
+"""Periods after which an arm that got no new goal counts as settled (1.5 s)."""
+
+
+def _inputs(position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray]) -> np.ndarray:
+    """Regressors, shape (..., joints, k): how far each goal and the last position are, and the weight's levers.
+
+    Args:
+        position, before: joint angles now and a period ago, rad, shape (..., 6).
+        goals: the newest first.
+    """
+    lift = position[..., 1]
+    elbow, wrist = lift + position[..., 2], lift + position[..., 2] + position[..., 3]
+    levers = np.stack([np.sin(lift), np.cos(elbow), np.cos(wrist), np.ones_like(lift)], axis=-1)
+    own = np.stack([position - before, *(goal - position for goal in goals)], axis=-1)
+    return np.concatenate([own, np.broadcast_to(levers[..., None, :], (*own.shape[:-1], levers.shape[-1]))], axis=-1)
+
+
+@dataclass(frozen=True)
+class ArmModel:
+    """Linear in goals and weight, one regression a joint.
+
+    Attributes:
+        weights: shape (members, 6, k): an ensemble, each fitted to its own draw of the trajectories, so that
+            a policy can't lean on one model's errors.
+    """
+
+    weights: np.ndarray
+
+    def next_position(
+        self, position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray], member: np.ndarray
+    ) -> np.ndarray:
+        """Joint angles one period later, rad, shape (n, 6); row i by ensemble member ``member[i]``."""
+        return np.asarray(position + np.einsum("njk,njk->nj", _inputs(position, before, goals), self.weights[member]))
+
+
+def _regression(trajectory: TrajectoryTable) -> tuple[np.ndarray, np.ndarray]:
+    """Regressors and changes of position of one trajectory, shapes (T - 1, 6, k) and (T - 1, 6)."""
+    steps = trajectory["steps_set"]
+    now, after = steps["observation"], steps["next_observation"]
+    position = np.asarray(now["joint_position"], float)
+    following = np.asarray(after["joint_position"], float)
+    goals = np.concatenate([now["joint_goal"][:1], after["joint_goal"]]).astype(float)  # goal 0 held before the start
+    count = len(position)
+    past = [goals[np.maximum(np.arange(count) + 1 - lag, 0)] for lag in range(_GOALS)]
+    before = np.concatenate([position[:1], position[:-1]])
+    return _inputs(position, before, past), following - position
+
+
+def fit(trajectories: Sequence[TrajectoryTable], members: int = 4, seed: int = 0) -> ArmModel:
+    """Ridge regression on trajectories with observations ``joint_position`` and ``joint_goal``.
+
+    Args:
+        trajectories: Table 6, as `SourceData.sample_trajectories` gives them.
+        members: size of the ensemble; each is fitted to as many trajectories drawn with replacement.
+        seed: of those draws.
+
+    Raises:
+        SourceError: no trajectories.
+    """
+    if not trajectories:
+        raise SourceError("there is no trajectory to fit a model to")
+    pairs = [_regression(trajectory) for trajectory in trajectories]
+    rng = np.random.default_rng(seed)
+    weights = []
+    for _ in range(members):
+        drawn = rng.integers(len(pairs), size=len(pairs))
+        inputs = np.concatenate([pairs[place][0] for place in drawn])
+        change = np.concatenate([pairs[place][1] for place in drawn])
+        weights.append([_ridge(inputs[:, joint], change[:, joint]) for joint in range(inputs.shape[1])])
+    return ArmModel(np.array(weights))
+
+
+def _ridge(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
+    penalty = _RIDGE * len(inputs) * np.eye(inputs.shape[1])
+    return np.asarray(np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ target))
+
+
+class LearnedBatch:
+    """N arms that move as the model says; stands where `sim.batch.SimBatch` stands.
+
+    Args:
+        model: how they move.
+        num: how many; robot i is moved by ensemble member ``i % members``.
+    """
+
+    def __init__(self, model: ArmModel, num: int) -> None:
+        self._model, self.num = model, num
+        self._member = np.arange(num) % len(model.weights)
+        self._position = np.zeros((num, 6))
+        self._before = np.zeros((num, 6))
+        self._goals: deque[np.ndarray] = deque(maxlen=_GOALS)
+        self.broken: np.ndarray = np.zeros(num, bool)
+        self._stamp = 0
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The arm's."""
+        return SO101
+
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> Reading:
+        """Let all arms settle at their starts.
+
+        Raises:
+            ValueError: only some are asked to begin anew.
+        """
+        if ids is not None:
+            raise ValueError("arms of a learned model begin together: use autoreset='disabled' and reset all")
+        home = np.tile(np.asarray(SO101.home["joint_target"]), (self.num, 1))
+        goal = np.asarray((starts or {}).get("joint_target", home), float)
+        self._position, self._before = goal.copy(), goal.copy()
+        self._goals.extend([goal] * _GOALS)
+        for _ in range(_SETTLE):
+            self._advance(goal)
+        self.broken = np.asarray(~np.isfinite(self._position).all(axis=1))
+        return self._reading()
+
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> Reading:
+        """One control period; arms that are not in ``ids`` keep their goal."""
+        self._advance(np.asarray(commands["joint_target"], float))
+        return self._reading()
+
+    def _advance(self, goal: np.ndarray) -> None:
+        self._goals.appendleft(goal)
+        following = self._model.next_position(self._position, self._before, list(self._goals), self._member)
+        # A joint has ends; a model does not know them, and far out it may run away.
+        low, high = SO101.commands["joint_target"].bounds
+        self._before, self._position = self._position, np.clip(following, low - 0.1, high + 0.1)
+
+    def _reading(self) -> Reading:
+        self._stamp += round(1e9 * SO101.period_s)
+        position = self._position.astype(np.float32)
+        goal = self._goals[0].astype(np.float32)
+        velocity = ((self._position - self._before) * SO101.rate_hz).astype(np.float32)
+        sensors: Mapping[str, Any] = {
+            "joint_position": position,
+            "joint_velocity": velocity,
+            "joint_goal": goal,
+            "gripper_position": forward_kinematics(position),
+        }
+        return Reading(sensors, {"joint_target": goal.copy()}, self._stamp)
+
+    def close(self) -> None:
+        """Nothing to close."""

@@ -1,0 +1,78 @@
+"""Policy search by evolution (CMA-ES): needs no gradients, so it trains on whatever can be rolled out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from hal import RobotError
+
+__all__ = ["Generation", "SearchSettings", "search"]
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSettings:
+    """How long and how wide to search.
+
+    Attributes:
+        population: candidates a generation.
+        sigma: first step size, in units of the parameters.
+        seconds: wall time after which no further generation begins.
+        generations: at most so many.
+        seed: of the search's own randomness.
+    """
+
+    population: int = 32
+    sigma: float = 0.3
+    seconds: float = 60.0
+    generations: int = 400
+    seed: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One generation: its number, the best and the middle score, the search's mean, and seconds since the start."""
+
+    number: int
+    best: float
+    median: float
+    mean: np.ndarray
+    elapsed_s: float
+
+
+def search(
+    start: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray], settings: SearchSettings
+) -> Iterator[Generation]:
+    """Maximise a score by the covariance matrix adaptation evolution strategy (Hansen 2016, arXiv:1604.00772).
+
+    Args:
+        start: the first mean, shape (n,).
+        score: from a population (p, n) and the generation's number to scores (p,), higher is better. Every
+            candidate should meet the same episodes in one generation, and other ones in the next.
+        settings: see `SearchSettings`.
+
+    Yields:
+        After every generation.
+
+    Raises:
+        RobotError: the package ``cmaes`` is missing.
+    """
+    try:
+        from cmaes import CMA
+    except ImportError as error:
+        raise RobotError("training needs the package cmaes: pip install 'rlenv-robot[demo]'") from error
+    optimizer = CMA(
+        mean=np.asarray(start, float), sigma=settings.sigma, seed=settings.seed, population_size=settings.population
+    )
+    begun = time.monotonic()
+    for number in range(settings.generations):
+        candidates = np.stack([optimizer.ask() for _ in range(settings.population)])
+        scores = score(candidates, number)
+        optimizer.tell([(candidate, -value) for candidate, value in zip(candidates, scores, strict=True)])
+        elapsed = time.monotonic() - begun
+        yield Generation(number, float(scores.max()), float(np.median(scores)), optimizer.mean.copy(), elapsed)
+        if elapsed >= settings.seconds:
+            return
