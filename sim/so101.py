@@ -19,7 +19,7 @@ __all__ = ["REST", "SO101_CUBE", "SUBSTEPS", "addresses", "so101", "so101_mjcf"]
 SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
 
-REST = (0.0, -1.70, 1.65, 1.20, 0.0, 0.0)
+REST = (0.0, -1.70, 1.60, 0.90, 0.0, 0.0)
 """Folded, as the arm lies when it is switched off; rad. The keyframe of the model."""
 
 CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))

@@ -1,0 +1,139 @@
+"""A simulated SO-101 that is not the one in training: late, sagging, sticking and quantised, as the real arm is.
+
+Where it comes from: the first of two teleoperated pick-and-place episodes of a real SO-101 (30 Hz, goals and
+measured positions). `IDENTIFIED` was fitted to it by replaying the goals open loop; the second episode was held
+back and judges the result. `tests/sim/test_sim_twin.py` repeats the judgement and holds the figures.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import mujoco
+import numpy as np
+
+from hal.robots.so101 import JOINTS, SO101, TICKS_PER_TURN, forward_kinematics
+from sim.model import Columns, Computed, SimModel
+from sim.so101 import addresses, so101, so101_mjcf
+
+__all__ = ["IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_twin"]
+
+Six = tuple[float, float, float, float, float, float]
+
+SPEED_STEP = 50
+"""Steps a second in which a servo reports its speed (STS3215 memory table: 0.732 rpm, 50 of 4096 steps a turn)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TwinServos:
+    """What the arm's servos are really like. Six numbers are one for each joint.
+
+    Attributes:
+        stiffness: torque for an angle of error, N m/rad. It is low, so gravity makes the arm sag.
+        damping: torque against speed, N m s/rad. Over the stiffness, it is how late the arm is, in seconds.
+        friction: torque that must be overcome before anything moves, N m.
+        offset: how far below its goal a servo stops without load, rad.
+        armature: inertia of the rotor behind its gears, kg m^2.
+        delay_substeps: how many physics steps of 1/240 s a goal is on its way (bus and servo firmware).
+        mass: of all links over the nominal mass; cables and screws.
+    """
+
+    stiffness: Six
+    damping: Six
+    friction: Six
+    offset: Six
+    armature: float
+    delay_substeps: int
+    mass: float
+
+    def sibling(self, seed: int) -> TwinServos:
+        """Another arm of the same make.
+
+        Stiffness, damping, friction and mass are within 20 % of this one's, offsets within 0.015 rad (about
+        a unit of LeRobot's), the delay 0 to 6 substeps (25 ms); all uniform, from the seed.
+        """
+        rng = np.random.default_rng(seed)
+
+        def near(values: Six) -> Six:
+            return tuple((np.asarray(values) * rng.uniform(0.8, 1.2, 6)).tolist())  # type: ignore[return-value]
+
+        return replace(
+            self,
+            stiffness=near(self.stiffness),
+            damping=near(self.damping),
+            friction=near(self.friction),
+            offset=tuple((np.asarray(self.offset) + rng.uniform(-0.015, 0.015, 6)).tolist()),
+            delay_substeps=int(rng.integers(0, 7)),
+            mass=self.mass * float(rng.uniform(0.8, 1.2)),
+        )
+
+
+IDENTIFIED = TwinServos(
+    stiffness=(9.58, 5.92, 3.90, 5.33, 5.83, 8.93),
+    damping=(0.942, 0.470, 0.319, 0.452, 0.552, 0.991),
+    friction=(0.058, 0.199, 0.167, 0.128, 0.070, 0.107),
+    offset=(0.002, 0.013, 0.030, 0.004, 0.000, -0.028),
+    armature=0.0182,
+    delay_substeps=2,
+    mass=1.0,
+)
+"""FIGURES"""
+
+
+def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
+    """The arm to try things on before the real one: the same description, other physics.
+
+    Args:
+        seed: 0 is the identified arm itself, any other number one of its siblings.
+        servos: the arm to begin with.
+
+    Returns:
+        A model with the spec (and so the digest) of the real arm. Positions are those of a 4096-step encoder,
+        velocities come in the servo's coarse unit, ``joint_goal`` is the goal that was sent.
+    """
+    actual = servos.sibling(seed) if seed else servos
+    mjcf = so101_mjcf()
+    for index, name in enumerate(JOINTS):
+        _change_servo(mjcf.actuator(name), mjcf.joint(name), actual, index)
+    model = mjcf.compile()
+    model.body_mass[:] *= actual.mass
+    model.body_inertia[:] *= actual.mass
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    nominal, joints = so101(), addresses(model)
+    measured = Columns("qpos", joints)
+    sensors = {
+        **nominal.sensors,
+        "joint_position": Computed(quantised_position, (measured,)),
+        "joint_velocity": Computed(quantised_velocity, (Columns("qvel", joints),)),
+        # What software on the real arm would compute: from the measured, quantised angles.
+        "gripper_position": Computed(_measured_tip, (measured,)),
+    }
+    return replace(nominal, spec=SO101, model=model, sensors=sensors)
+
+
+def _change_servo(actuator: mujoco.MjsActuator, joint: mujoco.MjsJoint, servos: TwinServos, index: int) -> None:
+    """A proportional servo that stops short: torque = stiffness * (goal - offset - angle) - damping * speed."""
+    stiffness = servos.stiffness[index]
+    actuator.gainprm[0] = stiffness
+    actuator.biasprm[:3] = (-stiffness * servos.offset[index], -stiffness, 0.0)
+    actuator.delay = servos.delay_substeps / 240
+    actuator.nsample = servos.delay_substeps + 2
+    joint.damping[0] = servos.damping[index]
+    joint.frictionloss = servos.friction[index]
+    joint.armature = servos.armature
+
+
+def _measured_tip(qpos: np.ndarray) -> np.ndarray:
+    return forward_kinematics(quantised_position(qpos))
+
+
+def quantised_position(angle: np.ndarray) -> np.ndarray:
+    """The nearest angle that a 4096-step encoder tells, rad, any shape."""
+    tick = 2 * np.pi / TICKS_PER_TURN
+    return np.asarray(np.rint(angle / tick) * tick)
+
+
+def quantised_velocity(velocity: np.ndarray) -> np.ndarray:
+    """The nearest velocity that the servo tells, in units of `SPEED_STEP`, rad/s, any shape."""
+    unit = SPEED_STEP * 2 * np.pi / TICKS_PER_TURN
+    return np.asarray(np.rint(velocity / unit) * unit)

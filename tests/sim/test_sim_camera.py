@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import ctypes
+import os
+import subprocess
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+
+import sim.camera
+from hal import RobotError
+from hal.robots.so101 import HOME, SO101, forward_kinematics
+from sim.camera import Camera, Marker, available, film
+from sim.model import SimModel
+from sim.robot import SimRobot
+from sim.so101 import REST, so101
+
+drawing = pytest.mark.skipif(available() is not None, reason=f"{available()}")
+
+
+def red(picture: np.ndarray) -> int:
+    """Number of pixels that are clearly red."""
+    channels = picture.astype(int)
+    return int(((channels[..., 0] > 120) & (channels[..., 1] < 90) & (channels[..., 2] < 90)).sum())
+
+
+@drawing
+@pytest.mark.parametrize("name", ["view", "overhead", "wrist"])
+def test_pictures_show_the_pose(name: str) -> None:
+    with Camera(so101(), name, 160, 120) as camera:
+        first, again, other = (camera.render(np.array(pose)) for pose in (HOME, HOME, (0.7, *HOME[1:5], 1.2)))
+    assert first.shape == (120, 160, 3)
+    assert first.dtype == np.uint8
+    assert first.std() > 10
+    np.testing.assert_array_equal(first, again)
+    assert np.abs(first.astype(int) - other).mean() > 1
+
+
+@drawing
+def test_rows_count_from_above() -> None:
+    """Overhead, the base of the arm is at the lower edge of the picture, and what is ahead is above."""
+    with Camera(so101(), "overhead", 160, 120) as camera:
+        bare = camera.render(np.array(HOME))
+        ahead = camera.render(np.array(HOME), [Marker((0.42, 0.0, 0.0), 0.02, (1, 0, 0, 1))])
+        left = camera.render(np.array(HOME), [Marker((0.24, 0.20, 0.0), 0.02, (1, 0, 0, 1))])
+    rows, _ = np.nonzero((bare != ahead).any(axis=-1))
+    _, columns = np.nonzero((bare != left).any(axis=-1))
+    assert rows.mean() < 45
+    assert columns.mean() < 60
+
+
+@drawing
+def test_markers_are_drawn_where_they_are_and_do_not_stay() -> None:
+    tip = forward_kinematics(np.array(HOME))
+    with Camera(so101(), "view", 160, 120) as camera:
+        bare = camera.render(np.array(HOME))
+        marked = camera.render(np.array(HOME), [Marker(tip, 0.05, (1, 0, 0, 1))])
+        np.testing.assert_array_equal(camera.render(np.array(HOME)), bare)
+        with pytest.raises(RobotError, match="draw fewer"):
+            camera.render(np.array(HOME), [Marker(tip)] * 3000)
+    assert red(bare) == 0
+    assert red(marked) > 50
+
+
+@drawing
+def test_a_state_is_a_pose_or_all_of_qpos() -> None:
+    model = so101(cube=True)
+    with Camera(model, "overhead", 160, 120) as camera:
+        pose = camera.render(np.array(HOME))
+        whole = camera.render(np.array([*HOME, 0.24, 0.0, 0.0125, 1, 0, 0, 0]))
+        moved = camera.render(np.array([*HOME, 0.24, 0.2, 0.0125, 1, 0, 0, 0]))
+        with pytest.raises(RobotError, match=r"5 numbers are no state: wanted are 13 \(qpos\) or 6 \(a pose\)"):
+            camera.render(np.zeros(5))
+    np.testing.assert_array_equal(pose, whole)
+    assert (pose != moved).any()
+    assert red(pose) > 10
+
+
+@drawing
+def test_a_closed_camera_says_so() -> None:
+    camera = Camera(so101(), "view", 32, 24)
+    camera.close()
+    camera.close()
+    with pytest.raises(RobotError, match="closed"):
+        camera.render(np.array(HOME))
+
+
+@drawing
+@pytest.mark.requirement("R1.5")
+def test_a_film_is_made_of_logged_sensors_alone() -> None:
+    poses = np.linspace(REST, HOME, 4).astype(np.float32)
+    sensors = {"joint_position": poses, "joint_velocity": np.zeros((4, 6)), "something_else": np.zeros(4)}
+    pictures = list(film(so101(), sensors, width=80, height=60, fine=False))
+    with Camera(so101(), "view", 80, 60) as camera:
+        wanted = [camera.render(pose) for pose in poses]
+    np.testing.assert_array_equal(pictures, wanted)
+
+
+@drawing
+def test_a_film_shows_the_cube_where_it_was() -> None:
+    sensors = {
+        "joint_position": np.array([HOME] * 2),
+        "cube_position": np.array([[0.2, 0.1, 0.0125], [0.3, -0.1, 0.1]]),
+    }
+    first, second = film(so101(cube=True), sensors, "overhead", 80, 60)
+    assert (first != second).any()
+
+
+def test_a_film_of_nothing_is_refused(pendulum: SimModel) -> None:
+    with pytest.raises(RobotError, match=r"none of \['torque'\] tells a pose of pendulum, wanted is one of \['angles'"):
+        next(film(pendulum, {"torque": np.zeros((3, 2))}))
+
+
+def test_an_unknown_camera_is_named() -> None:
+    with pytest.raises(RobotError, match="no camera 'front', it has view, overhead, wrist"):
+        Camera(so101(), "front", 32, 24)
+
+
+@drawing
+def test_a_robot_with_cameras_puts_pictures_into_its_readings() -> None:
+    arm = SimRobot(so101(), cameras=("overhead",))
+    first = arm.reset({})
+    second = arm.step({"joint_target": np.float32(np.array(HOME) + 0.2)})
+    arm.close()
+    for reading in (first, second):
+        image = reading.images["overhead"]
+        assert image.encoding == "rgb8"
+        assert image.stamp_ns == reading.stamp_ns
+        assert isinstance(image.data, np.ndarray)
+        assert image.data.shape == (SO101.cameras[0].height, SO101.cameras[0].width, 3)
+    assert (first.images["overhead"].data != second.images["overhead"].data).any()  # type: ignore[comparison-overlap]
+
+
+def test_where_opengl_is_missing_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(name: str, *_: Any, **__: Any) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.delenv("MUJOCO_GL", raising=False)
+    monkeypatch.setattr(ctypes, "CDLL", missing)
+    with pytest.raises(RobotError, match=r"libEGL.so.1: cannot open .* apt-get install libegl1 libgl1"):
+        Camera(so101(), "view", 32, 24)
+    monkeypatch.setattr(sim.camera, "available", available.__wrapped__)
+    reason = sim.camera.available()
+    assert reason is not None
+    assert "apt-get install" in reason
+
+
+def test_a_user_who_disabled_opengl_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MUJOCO_GL", "disable")
+    with pytest.raises(RobotError, match="MUJOCO_GL is 'disable'; unset it"):
+        Camera(so101(), "view", 32, 24)
+
+
+def test_nothing_else_in_the_simulation_loads_opengl() -> None:
+    code = (
+        "import sys, sim.robot, sim.batch, sim.so101, sim.twin\n"
+        "maps = open('/proc/self/maps').read() if sys.platform == 'linux' else ''\n"
+        "assert 'libEGL' not in maps and 'sim.camera' not in sys.modules and 'cv2' not in sys.modules\n"
+    )
+    environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)

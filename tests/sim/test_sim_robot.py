@@ -1,0 +1,158 @@
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, Robot, RobotError, RobotStopped
+from sim.model import SimModel
+from sim.robot import SimRobot
+from sim.so101 import REST, so101
+
+
+def command(torque: Any = (0.1, -0.2), bend: Any = 0.5) -> dict[str, Any]:
+    return {"torque": np.array(torque, np.float64), "bend": np.array(bend, np.float32)}
+
+
+@pytest.fixture
+def robot(pendulum: SimModel) -> SimRobot:
+    return SimRobot(pendulum)
+
+
+def test_it_is_a_robot_and_readable_before_it_is_opened(robot: SimRobot, pendulum: SimModel) -> None:
+    assert isinstance(robot, Robot)
+    assert robot.spec is pendulum.spec
+
+
+@pytest.mark.requirement("R1.1", "R1.3", "R1.4")
+def test_readings_are_single_values_of_the_spec(robot: SimRobot) -> None:
+    for reading in (robot.reset({"seed": 3}), robot.step(command())):
+        robot.spec.sensors.validate(reading.sensors)
+        robot.spec.commands.validate(reading.applied)
+        assert type(reading.stamp_ns) is int
+        assert reading.faults == ()
+    np.testing.assert_array_equal(reading.applied["torque"], [0.1, -0.2])
+    assert reading.stamp_ns == 50_000_000
+
+
+def test_readings_and_commands_are_copies(robot: SimRobot) -> None:
+    robot.reset({"seed": 1})
+    given = command()
+    first = robot.step(given)
+    kept = {name: np.array(value) for name, value in (*first.sensors.items(), *first.applied.items())}
+    given["torque"][:] = 0
+    robot.step(command((1.0, 1.0)))
+    for name, value in kept.items():
+        np.testing.assert_array_equal({**first.sensors, **first.applied}[name], value)
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize(
+    ("given", "code", "field"),
+    [
+        ({"torque": np.zeros(2)}, "missing", "command.bend"),
+        ({**command(), "bent": 1.0}, "unknown", "command.bent"),
+        (command(torque=(0.0, 1.01)), "range", "command.torque"),
+        (command(torque=(np.nan, 0.0)), "not_finite", "command.torque"),
+        (command(torque=(0.0,)), "shape", "command.torque"),
+        (command(bend=(0.5,)), "shape", "command.bend"),
+        (command(bend=3.0), "range", "command.bend"),
+        ({"torque": "fast", "bend": 0.0}, "dtype", "command.torque"),
+        (None, "dtype", "command"),
+        ([1, 2], "dtype", "command"),
+    ],
+)
+def test_an_illegal_command_is_refused_and_moves_nothing(pendulum: SimModel, given: Any, code: str, field: str) -> None:
+    robot, same = SimRobot(pendulum), SimRobot(pendulum)
+    for each in (robot, same):
+        each.reset({"seed": 4})
+        each.step(command())
+    with pytest.raises(IllegalAction) as caught:
+        robot.step(given)
+    assert (caught.value.violation.code, caught.value.violation.field) == (code, field)
+    np.testing.assert_array_equal(robot.step(command()).sensors["angles"], same.step(command()).sensors["angles"])
+
+
+def test_what_converts_is_taken(robot: SimRobot) -> None:
+    robot.reset({})
+    reading = robot.step({"torque": [0, 0.5], "bend": 1})
+    assert reading.applied["bend"].dtype == np.float32
+    np.testing.assert_array_equal(reading.applied["torque"], [0.0, 0.5])
+
+
+@pytest.mark.requirement("R1.3")
+def test_reset_takes_seed_and_start(robot: SimRobot) -> None:
+    first = robot.reset({"seed": 7, "start": {"bend": 1.0}})
+    second = robot.reset({"seed": 7, "start": {"bend": 1.0}})
+    other = robot.reset({"seed": 8})
+    np.testing.assert_array_equal(first.sensors["angles"], second.sensors["angles"])
+    assert not np.array_equal(first.sensors["angles"], other.sensors["angles"])
+    assert first.applied["bend"] == np.float32(1.0)
+    with pytest.raises(IllegalAction, match=r"start\.bend"):
+        robot.reset({"start": {"bend": 9.0}})
+    with pytest.raises(RobotError, match="has no field 'bent'"):
+        robot.reset({"start": {"bent": 1.0}})
+
+
+def test_calls_out_of_turn_are_refused(robot: SimRobot) -> None:
+    with pytest.raises(EpisodeError, match="before reset"):
+        robot.step(command())
+    robot.reset({})
+    robot.close()
+    robot.close()
+    with pytest.raises(EpisodeError, match="after close"):
+        robot.step(command())
+    with pytest.raises(EpisodeError, match="after close"):
+        robot.reset({})
+
+
+def test_a_stop_stays_until_a_reset_says_why_not(robot: SimRobot) -> None:
+    robot.reset({})
+    thread = threading.Thread(target=robot.stop, args=("hand in the way",))
+    thread.start()
+    thread.join()
+    robot.stop("and another")
+    for call in (lambda: robot.step(command()), lambda: robot.reset({}), lambda: robot.reset({"clear_stop": " "})):
+        with pytest.raises(RobotStopped, match="hand in the way"):
+            call()
+    robot.reset({"clear_stop": "hand is gone"})
+    robot.step(command())
+
+
+def test_failed_physics_are_a_fault_until_the_next_reset(robot: SimRobot) -> None:
+    robot.reset({})
+    assert robot._batch is not None
+    robot._batch.open_batch.bind("qvel")[0] = np.nan
+    assert "mjWARN_BADQVEL" in " ".join(robot.step(command()).faults)
+    assert robot.step(command()).faults
+    assert robot.reset({}).faults == ()
+    assert robot.step(command()).faults == ()
+
+
+def test_in_real_time_a_step_takes_its_period(pendulum: SimModel) -> None:
+    robot = SimRobot(pendulum, real_time=True)
+    stamps = [robot.reset({}).stamp_ns, *(robot.step(command()).stamp_ns for _ in range(4))]
+    assert abs(stamps[0] - time.monotonic_ns()) < 60e9  # this machine's clock
+    assert stamps[-1] - stamps[0] >= 4 * 0.05e9 * 0.99
+
+
+def test_without_teleport_an_arm_is_found_where_it_is_and_homing_brings_it_home() -> None:
+    arm = SimRobot(so101(), teleport=False)
+    found = arm.reset({"start": {"joint_target": np.zeros(6, np.float32)}})
+    np.testing.assert_allclose(found.sensors["joint_position"], REST, atol=1e-6)
+    np.testing.assert_allclose(found.applied["joint_target"], REST, atol=1e-6)
+    homing = Homing(Guard(arm), Automatic())
+    home = homing.reset({})
+    np.testing.assert_allclose(home.sensors["joint_position"], arm.spec.home["joint_target"], atol=0.15)
+    again = arm.reset({})
+    np.testing.assert_array_equal(again.sensors["joint_position"], home.sensors["joint_position"])
+
+
+def test_an_unknown_camera_is_named(pendulum: SimModel) -> None:
+    with pytest.raises(RobotError, match="no camera 'front', it has none"):
+        SimRobot(pendulum, cameras=("front",))
+    with pytest.raises(RobotError, match="no camera 'front', it has overhead, wrist"):
+        SimRobot(so101(), cameras=("front",))

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+from hal import Guard
+from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
+from sim.batch import SimBatch
+from sim.robot import SimRobot
+from sim.so101 import CUBE_AREA, CUBE_HALF, REST, SO101_CUBE, so101
+
+
+def test_the_model_has_the_kinematics_of_the_description() -> None:
+    model = so101().model
+    data, rng = mujoco.MjData(model), np.random.default_rng(0)
+    for angles in rng.uniform(LOW, HIGH, (200, 6)):
+        data.qpos[:] = angles
+        mujoco.mj_kinematics(model, data)
+        np.testing.assert_allclose(data.site("tip").xpos, forward_kinematics(angles), atol=1e-6)
+
+
+def test_the_model_has_the_joint_ranges_of_the_description() -> None:
+    model = so101().model
+    assert [model.joint(index).name for index in range(6)] == list(JOINTS)
+    np.testing.assert_allclose(model.jnt_range, np.transpose([LOW, HIGH]), atol=1e-9)
+    np.testing.assert_allclose(model.actuator_ctrlrange, model.jnt_range, atol=1e-9)
+    assert [model.actuator(index).trnid[0] for index in range(6)] == list(range(6))
+
+
+def test_the_model_has_the_public_masses() -> None:
+    model = so101().model
+    masses = [model.body(name).mass[0] for name in
+              ("base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "jaw")]  # fmt: skip
+    np.testing.assert_allclose(masses, (0.147, 0.100, 0.103, 0.104, 0.079, 0.087, 0.012), atol=1e-9)
+
+
+def test_digests_match_the_real_arm() -> None:
+    assert so101().spec.digest == SO101.digest
+    assert so101(cube=True).spec.digest != SO101.digest
+
+
+def test_the_arm_goes_where_it_is_told() -> None:
+    arm = Guard(SimRobot(so101()))
+    arm.reset({})
+    goal = np.float32([0.6, -0.2, 0.2, 0.9, 0.5, 0.8])
+    for _ in range(60):
+        reading = arm.step({"joint_target": goal})
+    np.testing.assert_allclose(reading.sensors["joint_position"], goal, atol=0.01)
+    np.testing.assert_array_equal(reading.sensors["joint_goal"], goal)
+    np.testing.assert_allclose(reading.sensors["joint_velocity"], np.zeros(6), atol=0.01)
+    tip = forward_kinematics(reading.sensors["joint_position"].astype(float))
+    np.testing.assert_allclose(reading.sensors["gripper_position"], tip, atol=1e-6)
+
+
+def test_random_commands_never_break_the_physics_nor_leave_the_spec() -> None:
+    batch, rng = SimBatch(so101(cube=True), 8, 1), np.random.default_rng(1)
+    batch.reset(seeds=range(8))
+    low, high = SO101.commands["joint_target"].bounds
+    for _ in range(150):
+        reading = batch.step({"joint_target": rng.uniform(low, high, (8, 6)).astype(np.float32)})
+        for row in range(8):
+            batch.spec.sensors.validate({name: value[row] for name, value in reading.sensors.items()})
+    assert not batch.broken.any()
+
+
+def test_the_arm_rests_without_touching_the_table() -> None:
+    for angles in (REST, SO101.home["joint_target"]):
+        model = so101().model
+        data = mujoco.MjData(model)
+        data.qpos[:] = angles
+        mujoco.mj_forward(model, data)
+        assert data.ncon == 0
+
+
+def test_a_seed_places_the_cube_on_the_table() -> None:
+    batch = SimBatch(so101(cube=True), 32, 1)
+    first, again = batch.reset(seeds=range(32)), batch.reset(seeds=range(32))
+    place = first.sensors["cube_position"]
+    np.testing.assert_array_equal(place, again.sensors["cube_position"])
+    assert len(np.unique(place[:, 0])) == 32
+    for axis in (0, 1):
+        assert (place[:, axis] >= CUBE_AREA[axis][0]).all()
+        assert (place[:, axis] <= CUBE_AREA[axis][1]).all()
+    for _ in range(15):
+        last = batch.step({"joint_target": again.applied["joint_target"]})
+    np.testing.assert_allclose(last.sensors["cube_position"][:, 2], CUBE_HALF, atol=1e-3)
+    np.testing.assert_allclose(np.linalg.norm(last.sensors["cube_orientation"], axis=1), 1, atol=1e-6)
+
+
+def test_a_cube_can_be_picked_up() -> None:
+    """Reach around the cube, close, lift: the gripper holds what a task asks it to hold."""
+    arm = SimRobot(so101(cube=True))
+    reading = arm.reset({"seed": 1})
+    cube = reading.sensors["cube_position"].astype(float)
+    above, around = (_reach(cube + np.array([0, 0, height])) for height in (0.07, 0.0))
+    for pose, jaw, steps in ((above, 0.7, 40), (around, 0.7, 40), (around, -0.1, 30), (above, -0.1, 40)):
+        for _ in range(steps):
+            reading = arm.step({"joint_target": np.float32([*pose, jaw])})
+    assert reading.sensors["cube_position"][2] > 0.05
+    assert SO101_CUBE.name == "so101"
+
+
+def _reach(target: np.ndarray) -> np.ndarray:
+    """Angles that bring the tip to target with the gripper tilted down by 1.2 rad, within the ranges."""
+    pan = np.arctan2(target[1], target[0] - 0.0388)
+    angles = np.array([pan, 0.0, 0.3, 1.2, 0.0])
+    for _ in range(200):
+        pitch = 1.2 - (angles[1] + angles[2] + angles[3])
+        error = np.array([*(target - forward_kinematics(angles)), 0.05 * pitch])
+        jacobian = np.zeros((4, 4))
+        for joint in range(4):
+            moved = angles.copy()
+            moved[joint] += 1e-5
+            jacobian[:3, joint] = (forward_kinematics(moved) - forward_kinematics(angles)) / 1e-5
+        jacobian[3, 1:] = 0.05
+        step = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + 1e-5 * np.eye(4), error)
+        angles[:4] = np.clip(angles[:4] + np.clip(step, -0.1, 0.1), LOW[:4], HIGH[:4])
+    return angles
