@@ -61,7 +61,7 @@ class LogFile:
         except FileExistsError:
             raise LogError(
                 f"{self.path} is there already and logs are never overwritten; "
-                f"use another folder, or recorder.new_run({str(folder.parent)!r})"
+                f"use another folder, or one from recorder.log.new_run({str(folder.parent)!r})"
             ) from None
         except OSError as error:
             raise LogError(f"no log can be written in {folder}: {error}; use another folder") from error

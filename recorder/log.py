@@ -14,12 +14,13 @@ import numpy as np
 
 from hal import Image, LogError
 from recorder.background import Background
+from recorder.disk import new_run
 from recorder.frames import FrameLayout
 from recorder.picture import check_picture
 from recorder.plain import to_json
 from recorder.sink import McapSink
 
-__all__ = ["LogWriter"]
+__all__ = ["LogWriter", "new_run"]
 
 _CLOSE_S = 30.0
 _ITEM_BYTES = 300
@@ -35,7 +36,7 @@ class LogWriter:
     and `image` may come from any.
 
     Args:
-        folder: of the run, made if missing (see `recorder.disk.new_run`).
+        folder: of the run, made if missing (see `new_run`).
         layout: of the frame rows.
         metadata: of the run, as plain data by name: robot, task, profile, seeds.
         capacity: bytes that may wait to be written.

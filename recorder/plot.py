@@ -1,0 +1,177 @@
+"""An episode on one sheet: goals and measurements, reward, and who chose the actions."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import Field, LogError, SourceError
+from recorder.frames import FrameLayout, reward_field
+from recorder.table import Table
+
+__all__ = ["plot_episode"]
+
+MEASURED, GOAL, REWARD, PERSON, FAULT = "#1b6ca8", "#e07b1a", "#3c7a4b", "#f3d9a4", "#b3261e"
+INK, QUIET = "#222222", "#8a8a8a"
+MOST_LINES = 12
+"""Elements that are drawn; more make a sheet that nobody reads."""
+
+_PAIRS = (
+    ("sensor_joint_position", "applied_joint_target"),
+    ("sensor_joint_position", "sensor_joint_goal"),
+    ("observation_joint_position", "action_joint_target"),
+    ("observation_state", "action_target"),
+)
+"""What was measured, and the goal that belongs to it, by preference."""
+
+
+@dataclass(frozen=True)
+class _Lines:
+    """What the upper part shows."""
+
+    field: Field
+    names: tuple[str, ...]
+    measured: np.ndarray  # (T, n)
+    goal: np.ndarray | None  # (T, n)
+
+
+def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
+    """Draw one episode of a table as a picture.
+
+    One strip an element with its goal and its measurement, then the reward, over one time axis in seconds. Shaded
+    where a person chose the action; a red tick where an action was refused; a line at the episode's end.
+
+    Args:
+        table: with the episode.
+        episode: its index in the table.
+        path: of the picture, ending in ``.png``, ``.svg`` or ``.pdf``; its folder is made if missing.
+
+    Returns:
+        The path.
+
+    Raises:
+        SourceError: the table has no such episode, or nothing that can be drawn.
+        LogError: matplotlib is missing, or the picture can't be written.
+    """
+    if not 0 <= episode < len(table.starts):
+        raise SourceError(f"{table.origin} has no episode {episode}, it has {len(table.starts)}")
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise LogError("plots need matplotlib: pip install 'rlenv-robot[demo]'") from None
+    rows = table.rows[table.starts[episode] : table.stops[episode]]
+    lines = _lines(table.layout, rows)
+    seconds = (rows["stamp_ns"] - rows["stamp_ns"][0]) / 1e9
+    count = len(lines.names)
+    figure = Figure(figsize=(10, 1.15 + 0.85 * count + 1.1), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots(count + 1, 1, sharex=True, height_ratios=[1] * count + [1.25])
+    for index, strip in enumerate(axes[:-1]):
+        _draw_strip(strip, seconds, lines, index)
+    _draw_reward(axes[-1], seconds, rows, table.layout)
+    for strip in axes:
+        _mark(strip, seconds, rows)
+    figure.align_ylabels(axes)
+    _head(figure, axes[0], table, episode, rows, lines)
+    path = Path(path)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    except (OSError, ValueError) as error:  # ValueError: an ending that it does not know
+        raise LogError(f"{path} can't be written: {error}") from error
+    return path
+
+
+def _lines(layout: FrameLayout, rows: np.ndarray) -> _Lines:
+    spec = layout.spec
+    for measured, goal in _PAIRS:
+        if measured in spec and goal in spec and spec[measured].shape == spec[goal].shape:
+            return _pick(spec[measured], rows[measured], rows[goal])
+    drawn = [field for field in spec if field.name.startswith(("observation_", "sensor_"))]
+    if not drawn:
+        raise SourceError("these rows have neither sensors nor observations, there is nothing to draw")
+    return _pick(drawn[0], rows[drawn[0].name], None)
+
+
+def _pick(field: Field, measured: np.ndarray, goal: np.ndarray | None) -> _Lines:
+    size = min(field.size, MOST_LINES)
+    names = field.elements if len(field.elements) == field.size else tuple(map(str, range(field.size)))
+    plain = [name.removesuffix(".pos").replace("_", " ") for name in names[:size]]
+    flat = measured.reshape(len(measured), -1)[:, :size]
+    return _Lines(field, tuple(plain), flat, None if goal is None else goal.reshape(len(goal), -1)[:, :size])
+
+
+def _draw_strip(axis: Any, seconds: np.ndarray, lines: _Lines, index: int) -> None:
+    if lines.goal is not None:  # a goal holds until the next; row 0 has none
+        axis.step(seconds[1:], lines.goal[1:, index], where="post", color=GOAL, linewidth=1.1, label="goal")
+    axis.plot(seconds, lines.measured[:, index], color=MEASURED, linewidth=1.4, label="measured")
+    axis.set_ylabel(lines.names[index], rotation=0, ha="right", va="center", color=INK, fontsize=9)
+    _tidy(axis)
+
+
+def _draw_reward(axis: Any, seconds: np.ndarray, rows: np.ndarray, layout: FrameLayout) -> None:
+    agents: Sequence[str] = layout.agents or ("",)
+    for agent in agents:
+        axis.step(seconds[1:], rows[reward_field(agent)][1:], where="mid", linewidth=1.3,
+                  color=REWARD if len(agents) == 1 else None, label=agent or None)  # fmt: skip
+    if len(agents) > 1:
+        axis.legend(frameon=False, fontsize=8, ncols=len(agents), loc="upper left")
+    axis.set_ylabel("reward", rotation=0, ha="right", va="center", color=INK, fontsize=9)
+    axis.set_xlabel("seconds since the episode began", color=INK, fontsize=9)
+    _tidy(axis)
+    axis.spines["bottom"].set_visible(True)
+    axis.tick_params(axis="x", length=3)
+
+
+def _tidy(axis: Any) -> None:
+    axis.spines[["top", "right", "bottom"]].set_visible(False)
+    for spine in axis.spines.values():
+        spine.set_color("#cccccc")
+    axis.tick_params(colors=QUIET, labelsize=7.5, length=2, axis="both")
+    axis.tick_params(axis="x", length=0)
+    axis.grid(axis="y", color="#ececec", linewidth=0.6)
+    axis.set_axisbelow(True)
+    axis.margins(x=0.01, y=0.18)
+    axis.locator_params(axis="y", nbins=3)
+
+
+def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
+    """Shade a person's actions, tick the refused ones, draw the end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], rows["intervention"], [0]])))
+    for start, stop in edges.reshape(-1, 2):
+        axis.axvspan(seconds[max(start - 1, 0)], seconds[stop - 1], color=PERSON, alpha=0.6, linewidth=0, zorder=0)
+    refused = np.flatnonzero(rows["acted"][1:] == 0) + 1
+    axis.plot(seconds[refused], np.full(len(refused), 0.04), "|", color=FAULT, transform=axis.get_xaxis_transform())
+    if rows["terminated"][-1] or rows["truncated"][-1]:
+        axis.axvline(seconds[-1], color=INK if rows["terminated"][-1] else QUIET, linewidth=1.2, linestyle=(0, (2, 2)))
+
+
+def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, lines: _Lines) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    info = table.episodes[episode]
+    title = f"{str(info.get('task', Path(table.origin).name)).rstrip('.')}, episode {episode}"
+    total = sum(float(rows[reward_field(agent)].sum()) for agent in (table.layout.agents or ("",)))
+    state = "terminated" if rows["terminated"][-1] else "truncated" if rows["truncated"][-1] else "open"
+    end = str(info.get("end", state))
+    facts = [f"{len(rows) - 1} steps", f"return {total:.4g}", state if end == state else f"{state} ({end})"]
+    unit = "" if lines.field.unit == "1" else f" in {lines.field.unit}"
+    if lines.field.size > len(lines.names):
+        facts.append(f"{lines.field.size - len(lines.names)} more elements not drawn")
+    figure.suptitle(title, x=0.012, ha="left", fontsize=13, color=INK, fontweight="bold")
+    top.set_title(" · ".join(facts), loc="left", fontsize=9.5, color=QUIET, pad=26)
+    handles: list[Any] = [Line2D([], [], color=MEASURED, label=f"measured{unit}")]
+    if lines.goal is not None:
+        handles.append(Line2D([], [], color=GOAL, label=f"goal{unit}"))
+    if rows["intervention"].any():
+        handles.append(Patch(color=PERSON, label="a person acts"))
+    if (rows["acted"][1:] == 0).any():
+        handles.append(Line2D([], [], color=FAULT, marker="|", linestyle="", label="action refused"))
+    top.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.06), ncols=len(handles), frameon=False,
+               fontsize=8.5, borderaxespad=0, borderpad=0, handlelength=1.6, columnspacing=1.6)  # fmt: skip

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Field, LogError, SourceError, Spec
+from recorder.frames import FrameLayout
+from recorder.plot import FAULT, GOAL, MEASURED, PERSON, _lines, plot_episode
+from recorder.table import Table, build
+
+pytest.importorskip("matplotlib")
+
+
+def pixels(path: Path) -> set[tuple[int, ...]]:
+    from matplotlib.image import imread
+
+    return {tuple(colour) for colour in (imread(path)[..., :3] * 255).round().astype(int).reshape(-1, 3).tolist()}
+
+
+def colour(text: str) -> tuple[int, ...]:
+    return tuple(bytes.fromhex(text[1:]))
+
+
+@pytest.mark.requirement("R1.5")
+def test_a_sheet_shows_what_happened(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "run", [40])
+    table = build(tmp_path / "run")
+    rows = np.array(table.rows)
+    rows["stamp_ns"] = np.arange(40) * 33_000_000
+    plain = plot_episode(Table(table.layout, rows, table.starts, table.stops, table.episodes), 0, tmp_path / "a.png")
+    drawn = pixels(plain)
+    assert {colour(GOAL), colour(MEASURED)} <= drawn
+    rows["intervention"][10:20] = 1
+    rows["acted"][5] = 0
+    marked = plot_episode(Table(table.layout, rows, table.starts, table.stops, table.episodes), 0, tmp_path / "b.png")
+    new = pixels(marked) - drawn
+    assert colour(FAULT) in new
+    assert colour(PERSON) in new
+
+
+def test_measurements_meet_their_goals() -> None:
+    joints = Field("joint_position", (2,), unit="rad", elements=("shoulder_pan", "gripper"))
+    layout = FrameLayout(Spec("o", (joints,)), Spec("a", (Field("joint_target", (2,)),)))
+    rows = layout.spec.rows(3)
+    rows["observation_joint_position"], rows["action_joint_target"] = 1, 2
+    lines = _lines(layout, rows)
+    assert lines.names == ("shoulder pan", "gripper")
+    assert lines.goal is not None
+    assert (lines.measured == 1).all()
+    assert (lines.goal == 2).all()
+
+
+def test_a_board_game_is_drawn_in_part_and_says_so(tmp_path: Path) -> None:
+    layout = FrameLayout(Spec("o", (Field("board", (19, 19), "int32"),)), Spec("a", (Field("move", (), "int32"),)),
+                         agents=("black", "white"))  # fmt: skip
+    rows = layout.spec.rows(5)
+    table = Table(layout, rows, np.array([0]), np.array([5]), ({"task": "go"},))
+    path = plot_episode(table, 0, tmp_path / "go.svg")
+    assert path.stat().st_size > 1000
+    assert len(_lines(layout, rows).names) == 12
+
+
+def test_what_cannot_be_drawn_is_said(tmp_path: Path, make_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    make_log(tmp_path / "run", [3])
+    table = build(tmp_path / "run")
+    with pytest.raises(SourceError, match="has no episode 7, it has 1"):
+        plot_episode(table, 7, tmp_path / "a.png")
+    with pytest.raises(LogError, match="can't be written"):
+        plot_episode(table, 0, tmp_path / "a.xyz")
+    with pytest.raises(SourceError, match="nothing to draw"):
+        _lines(FrameLayout(Spec("o"), Spec("a")), FrameLayout(Spec("o"), Spec("a")).spec.rows(2))
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(LogError, match=r"rlenv-robot\[demo\]"):
+        plot_episode(table, 0, tmp_path / "a.png")
