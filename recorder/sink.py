@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -175,6 +176,8 @@ class McapSink:
 
     def abandon(self) -> None:
         """Let go of the file as it is; it stays readable up to its last whole chunk."""
+        with suppress(Exception):  # else it would try when it is collected, and complain on stderr
+            self._writer.close()
         for channel in self._channels.values():
             channel.close()
         self._channels.clear()
