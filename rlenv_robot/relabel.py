@@ -41,8 +41,8 @@ def relabelled(
 
     Returns:
         A new table in the task's observation and action; each episode's record has ``task``, ``goal``
-        (plain), ``success`` (at the last frame) and ``return`` of this task. With recorded ends, a note says
-        in how many episodes the task would have ended before.
+        (plain), ``success`` and ``metrics`` (at the last frame) and ``return`` of this task. A note says in how
+        many episodes the task is over before the recording.
 
     Raises:
         SourceError: sensors, actions or goals are missing or don't fit the task, or it has no hindsight.
@@ -199,9 +199,11 @@ def _end(rows: np.ndarray, over: np.ndarray) -> int:
 
 def _said(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
     """What the task says of an episode of these rows."""
+    last = measured.cut(len(rows) - 1)
     return {
         "task": task.name,
         "goal": {name: np.asarray(value).tolist() for name, value in goal.items()},
-        "success": bool(task.success(measured.cut(len(rows) - 1), goal)),
+        "success": bool(task.success(last, goal)),
+        "metrics": {name: float(value) for name, value in task.metrics(last, goal).items()},
         "return": float(rows["reward"].sum()),
     }

@@ -35,7 +35,7 @@ class SourceData:
         task: computes observation and reward anew from the recorded sensors (R3.1); None takes them as recorded.
         goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.relabel.Goal`).
         discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
-        mode: ``train``, or ``inference``, which keeps the privileged state and raw sensors out of reach.
+        mode: ``training``, or ``inference``, which keeps the privileged state and raw sensors out of reach.
         sensors: computes the task's sensors for data that have none (`rlenv_robot.relabel.Sensors`).
         ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.relabel`).
 
@@ -49,12 +49,12 @@ class SourceData:
         task: Task | None = None,
         goal: Goal = "recorded",
         discount: float = 0.99,
-        mode: str = "train",
+        mode: str = "training",
         sensors: Sensors | None = None,
         ends: str = "recorded",
     ) -> None:
-        if mode not in ("train", "inference"):
-            raise SourceError(f"mode is {mode!r}, allowed are 'train' and 'inference'")
+        if mode not in ("training", "inference"):
+            raise SourceError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
         if not 0 <= discount <= 1:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
         self.table = table if task is None else relabelled(table, task, goal, sensors, ends)
@@ -203,7 +203,7 @@ class SourceData:
         Raises:
             SourceError: as for `sample_steps`.
         """
-        return statistics(self.transitions, extra_info, self.discount, self.mode == "train")
+        return statistics(self.transitions, extra_info, self.discount, self.mode == "training")
 
     def update_priorities(self, index: Any, td_error: Any) -> None:
         """Set the priorities of ``priority: td_error``; transitions without one count as the largest known.

@@ -393,7 +393,7 @@ def test_without_rewards_only_what_needs_them_is_refused() -> None:
 def test_data_without_a_transition_and_wrong_settings_are_refused() -> None:
     with pytest.raises(SourceError, match="not one transition"):
         SourceData(table(({},), (0,)))
-    with pytest.raises(SourceError, match="'train' and 'inference'"):
+    with pytest.raises(SourceError, match="'training' and 'inference'"):
         SourceData(table(), mode="test")
     with pytest.raises(SourceError, match="from 0 to 1"):
         SourceData(table(), discount=1.5)

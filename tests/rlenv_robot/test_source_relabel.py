@@ -1,10 +1,9 @@
-"""Observation and reward computed anew from sensors, and real robots' logs through `open_source`."""
+"""Observation and reward computed anew from sensors."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,19 +14,11 @@ from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
 from recorder.frames import FrameLayout
 from recorder.table import Table
 from rlenv_robot.relabel import relabelled
-from rlenv_robot.source import SourceData, open_source
+from rlenv_robot.source import SourceData
 from rlenv_robot.task import Task
 from rlenv_robot.tasks.reach import Reach
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 GOAL = {"target_position": np.array([0.2, 0.1, 0.15], np.float32)}
-
-
-def real(name: str) -> Path:
-    if not (DATA / name).is_dir():
-        pytest.skip(f"the data set {name} is not there: {DATA / name}")
-    pytest.importorskip("pyarrow")
-    return DATA / name
 
 
 def motion(frames: int, seed: int) -> dict[str, np.ndarray]:
@@ -216,60 +207,3 @@ def test_hidden_state_is_there_in_training_and_out_of_reach_at_inference() -> No
     for request in (hidden.sample_steps, hidden.sample_trajectories):
         with pytest.raises(SourceError, match="opened for inference"):
             request(1, {"privileged": True})
-
-
-# -- real robots -------------------------------------------------------------------------------------------
-
-
-@pytest.mark.requirement("R6.6", "R3.3", "R3.4")
-@pytest.mark.parametrize(("name", "joints"), [("so101-pick-place", 6), ("g1-pick-bottle", 26)])
-def test_a_real_robots_log_is_sampled_as_it_is(name: str, joints: int) -> None:
-    data = open_source(real(name))
-    data.init({"seed": 1})
-    batch = data.sample_steps(256)
-    assert batch["observation"]["state"].shape == batch["action"]["target"].shape == (256, joints)
-    one = data.sample_trajectories(1, {"episodes": [0]})[0]
-    np.testing.assert_array_equal(one["steps_set"]["observation"]["state"][1:],
-                                  one["steps_set"]["next_observation"]["state"][:-1])  # fmt: skip
-    timing = data.statistics({"kind": "timing"})
-    assert timing is not None
-    assert timing["nominal_s"] == pytest.approx(1 / 30, rel=1e-3)
-    taken = data.get_all_actions()["action"]["target"]
-    assert (taken == one["steps_set"]["action"]["target"][0]).all(axis=1).any()
-
-
-@pytest.mark.requirement("R6.6", "R3.1")
-def test_a_real_arms_log_gets_rewards_from_a_task_by_name() -> None:
-    folder = real("so101-pick-place")
-    data = open_source(folder, task="so101-reach", goal="hindsight")
-    assert data.transitions.lengths.tolist() == [372, 373]
-    assert np.isfinite(data.transitions.returns).all()
-    assert (data.transitions.facts["reward"] <= 1.0).all()
-    # The task's own bound is reached where the arm is where it will end: both exponentials are 1.
-    assert data.transitions.facts["reward"].max() > 0.9
-    steps = data.sample_steps(32, {"priority": "return", "n_step": 5})
-    assert steps["action"]["joint_target"].shape == (32, 6)
-
-
-@pytest.mark.requirement("R6.2", "R6.6")
-def test_a_model_is_judged_on_held_out_real_episodes() -> None:
-    data = open_source(real("so101-pick-place"))
-    train, test = data.split(0.5)
-
-    def design(observation: Mapping[str, np.ndarray], action: Mapping[str, np.ndarray]) -> np.ndarray:
-        parts = (observation["state"], action["target"], np.ones((len(action["target"]), 1)))
-        return np.concatenate(parts, axis=1).astype(float)
-
-    steps = data.sample_trajectories(1, {"episodes": train})[0]["steps_set"]
-    inputs = design(steps["observation"], steps["action"])
-    fit = np.linalg.lstsq(inputs, steps["next_observation"]["state"].astype(float), rcond=None)[0]
-    request = {"kind": "model_error", "model": lambda o, a: {"state": design(o, a) @ fit}, "episodes": test}
-    found = data.statistics(request)
-    assert found is not None
-    assert found["rms"]["state"][0] < found["unchanged"]["state"][0]
-
-
-@pytest.mark.requirement("R3.1")
-def test_data_of_another_robot_are_refused() -> None:
-    with pytest.raises(SourceError, match="not data of this task's robot"):
-        open_source(real("g1-pick-bottle"), task="so101-reach")
