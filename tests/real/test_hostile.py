@@ -7,7 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from real import Kind, RemoteRobot, Server, wire
-from real.server import _LARGEST_REQUEST
+from real.server import LARGEST_REQUEST
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_each_malformed_message_is_told_what_is_wrong(peer, frames, problem):
 
 @pytest.mark.usefixtures("still_serves")
 def test_a_frame_too_large_to_take_ends_its_senders_connection_only(server, peer):
-    peer.socket.send_multipart([bytes(_LARGEST_REQUEST + 1)])
+    peer.socket.send_multipart([bytes(LARGEST_REQUEST + 1)])
     assert not peer.socket.poll(300)
 
 
@@ -146,12 +146,12 @@ def test_watching_gives_no_right_to_move(peer, robot):
     assert peer.ask(Kind.STEP, 0, 2, None, [bytes(8)]).kind is Kind.ERROR
 
 
-def test_a_bug_in_a_handler_is_answered_and_survived(server, peer, caplog):
-    def bug(peer, message):
+def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
+    def bug(lease, name, replaces):
         raise ZeroDivisionError("a bug")
 
-    original = server._handlers
-    server._handlers = {**original, Kind.HELLO: bug}
-    assert "ZeroDivisionError" in peer.hello().detail["message"]
-    server._handlers = original
+    with monkeypatch.context() as patch:
+        patch.setattr("real.lease.Lease.take", bug)
+        assert "ZeroDivisionError" in peer.hello().detail["message"]
+    assert "could not be handled" in caplog.text
     assert peer.hello().kind is Kind.WELCOME

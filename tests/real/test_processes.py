@@ -11,6 +11,7 @@ import pytest
 
 from hal import ConnectionLost
 from real import RemoteRobot, Server
+from real.desk import Desk
 
 CLIENT = """
 import sys, time
@@ -51,10 +52,10 @@ helpers = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(helpers)
 logging.basicConfig()
 robot = helpers.Integrator()
-server = Server(robot, watchdog_s=5).start()
-print(server.address, flush=True)
 try:
-    server.serve_forever()
+    with Server(robot, watchdog_s=5) as server:
+        print(server.address, flush=True)
+        server.serve_forever()
 except KeyboardInterrupt:
     print("closed", robot.closed, robot.stops, flush=True)
 """
@@ -131,18 +132,18 @@ def test_a_client_that_goes_silent_leaves_the_robot_held(start, robot, until, nu
         other.close()
 
 
-def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, target, until):
+def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, target, until, monkeypatch):
     with Server(robot, watchdog_s=0.2) as server:
         remote = RemoteRobot(server.address, step_timeout_s=0.3)
         remote.reset({})
         remote.step(target(0.5, 0))
-        frozen, original = [], server._receive
-        server._receive = lambda: (frozen.append(1), time.sleep(1.5), original())
+        frozen, original = [], Desk.receive
+        monkeypatch.setattr(Desk, "receive", lambda desk: (frozen.append(1), time.sleep(1.5), original(desk))[-1])
         with pytest.raises(ConnectionLost):
             remote.step(target(0.6, 0))
         until(lambda: server.broken, 1.2)
         assert frozen
-        server._receive = original
+        monkeypatch.undo()
         remote.close()
 
 

@@ -1,0 +1,196 @@
+"""What the network thread does with a message: read it, ask who may, order it from the loop, answer."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import msgpack
+import zmq
+
+from hal.errors import DeadlineExceeded, RobotError, WireError
+from hal.robot import Reading, RobotSpec
+from real import failure, wire
+from real.lease import Lease
+from real.loop import ControlLoop
+from real.rows import ReadingCodec, RowCodec
+from real.wire import Kind, Message
+
+__all__ = ["BEAT_S", "Desk", "Token"]
+
+_log = logging.getLogger(__name__)
+
+BEAT_S = 0.5
+"""How often a client that waits for a reset hears that the server lives."""
+
+_LONGEST_RESET_S = 86400.0
+
+
+class Token(NamedTuple):
+    """Where an order's answer goes."""
+
+    peer: bytes
+    session: int
+    sequence: int
+
+
+class _Pending(NamedTuple):
+    """The reset under way."""
+
+    token: Token
+    deadline: float
+    deadline_s: float
+
+
+class Desk:
+    """Serves messages of one ROUTER socket. Everything here runs on the network thread.
+
+    Args:
+        router: bound.
+        spec: of the robot.
+        loop: that moves it.
+        lease: who may.
+    """
+
+    def __init__(self, router: zmq.Socket[bytes], spec: RobotSpec, loop: ControlLoop, lease: Lease) -> None:
+        self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
+        self._commands, self._readings = RowCodec(spec.commands), ReadingCodec(spec)
+        self._pending: _Pending | None = None
+        self._beat = 0.0
+        self._handlers: Mapping[Kind, Callable[[bytes, Message], None]] = {
+            Kind.HELLO: self._hello, Kind.RESET: self._reset, Kind.STEP: self._step, Kind.STOP: self._stop,
+            Kind.BYE: self._bye,
+        }  # fmt: skip
+
+    # -- in ----------------------------------------------------------------------------------------------
+
+    def receive(self) -> bool:
+        """Take one message and handle it; whatever is wrong with it is answered.
+
+        Returns:
+            Whether it ordered a step, whose outcome is then to be expected at once.
+        """
+        peer, parts = self._read()
+        session = sequence = 0
+        try:
+            message = wire.decode(parts)
+            session, sequence = message.session, message.sequence
+            handler = self._handlers.get(message.kind)
+            if handler is None:
+                raise WireError(f"a client does not send {message.kind.name}")
+            handler(peer, message)
+        except RobotError as error:
+            self._refuse(Token(peer, session, sequence), error)
+        except Exception as error:  # a bug here must not leave the robot without its server
+            _log.exception("a message could not be handled")
+            self._refuse(Token(peer, session, sequence), error)
+        else:
+            return message.kind is Kind.STEP
+        return False
+
+    def _read(self) -> tuple[bytes, list[bytes]]:
+        """The sender and the frames of one message; of too many frames only one more than is allowed."""
+        peer = self._router.recv()
+        parts: list[bytes] = []
+        while self._router.getsockopt(zmq.RCVMORE):
+            part = self._router.recv()
+            if len(parts) <= wire.MAX_FRAMES:
+                parts.append(part)
+        return peer, parts
+
+    def _hello(self, peer: bytes, message: Message) -> None:
+        digest, name = _entry(message, "digest", str), _entry(message, "name", str)
+        spec = msgpack.packb(self._spec.to_plain())
+        if digest and digest != self._spec.digest:
+            self._send(Token(peer, 0, message.sequence), Kind.MISMATCH, None, [spec])
+            return
+        session = 0
+        if _entry(message, "move", bool):
+            session = self._lease.take(name[:200], _entry(message, "replaces", int))
+            self._loop.finish()  # whatever the client before left behind
+        self._send(Token(peer, session, message.sequence), Kind.WELCOME, None, [spec])
+
+    def _reset(self, peer: bytes, message: Message) -> None:
+        options, deadline_s = _entry(message, "options", dict), _entry(message, "deadline_s", float)
+        if not 0 < deadline_s <= _LONGEST_RESET_S:
+            raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
+        self._lease.order(message.session, message.sequence)
+        token, now = Token(peer, message.session, message.sequence), time.monotonic()
+        self._pending, self._beat = _Pending(token, now + deadline_s, deadline_s), now + BEAT_S
+        self._loop.reset(token, options)
+
+    def _step(self, peer: bytes, message: Message) -> None:
+        if len(message.frames) != 1:
+            raise WireError(f"a step has one row, got {len(message.frames)}")
+        command = self._commands.read(message.frames[0])
+        self._lease.order(message.session, message.sequence)
+        self._loop.step(Token(peer, message.session, message.sequence), command)
+
+    def _stop(self, peer: bytes, message: Message) -> None:
+        self._loop.stop(_entry(message, "reason", str)[:1000])
+        self._send(Token(peer, message.session, message.sequence), Kind.DONE)
+
+    def _bye(self, peer: bytes, message: Message) -> None:
+        self._lease.release(message.session)
+        self._loop.finish()
+        self._send(Token(peer, message.session, message.sequence), Kind.DONE)
+
+    # -- out ---------------------------------------------------------------------------------------------
+
+    def answer(self, token: Token, outcome: Reading | Exception) -> None:
+        """Send what came of an order."""
+        self._lease.answered(token.session)
+        if self._pending is not None and self._pending.token == token:
+            self._pending = None
+        if isinstance(outcome, Exception):
+            self._refuse(token, outcome)
+            return
+        try:
+            self._send(token, Kind.READING, *self._readings.encode(outcome))
+        except Exception as error:  # whatever a driver put into its reading
+            self._loop.stop(f"the robot's reading does not fit its spec: {error}")
+            self._refuse(token, error)
+
+    def tell(self, state: str, detail: str) -> None:
+        """Tell the client whose reset is under way how it goes; nobody, if there is none."""
+        self._beat = time.monotonic() + BEAT_S
+        if self._pending is not None:
+            self._send(self._pending.token, Kind.EVENT, [state[:100], detail[:1000]])
+
+    def tick(self) -> None:
+        """Watch over the reset under way: tell its client that it goes on, and end it at its deadline."""
+        pending, now = self._pending, time.monotonic()
+        if pending is None:
+            return
+        if now > pending.deadline:
+            self._pending = None
+            self._loop.stop(f"the reset took longer than {pending.deadline_s:g} s")
+            hint = 'the robot was stopped; look at it, then reset({"clear_stop": "<what you found>"})'
+            self._refuse(pending.token, DeadlineExceeded("the reset did not end", pending.deadline_s, hint))
+        elif now > self._beat:
+            self.tell("alive", "")
+
+    def _refuse(self, token: Token, error: Exception) -> None:
+        self._send(token, Kind.ERROR, failure.to_plain(error))
+
+    def _send(self, token: Token, kind: Kind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
+        parts = [token.peer, *wire.encode(kind, token.session, token.sequence, detail, frames)]
+        try:
+            self._router.send_multipart(parts, zmq.NOBLOCK)
+        except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
+            _log.warning("an answer of kind %s could not be sent: %s", kind.name, error)
+
+
+def _entry(message: Message, key: str, kind: type) -> Any:
+    """One value of the detail, of exactly this type.
+
+    Raises:
+        WireError: it is missing or something else.
+    """
+    detail = message.detail
+    value = detail.get(key) if isinstance(detail, dict) else None
+    if type(value) is not kind:
+        raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, wanted a {kind.__name__}")
+    return value
