@@ -14,6 +14,7 @@ from hal.errors import EpisodeError, IllegalAction, RobotError, Violation
 from hal.robot import Reading, RobotSpec
 from sim.model import SimModel, as_slice
 from sim.readers import Readers
+from sim.starts import Starts
 
 __all__ = ["SimBatch"]
 
@@ -42,14 +43,14 @@ class SimBatch:
     def __init__(self, sim_model: SimModel, num: int, threads: int = 0, *, teleport: bool = True) -> None:
         if num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
-        self._sim_model, self._num, self._teleport = sim_model, num, teleport
+        self._sim_model, self._num = sim_model, num
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=True)
-        self._qpos, self._qvel, self._ctrl = (self._batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        self._starts = Starts(self._batch, sim_model, teleport)
+        self._ctrl = self._batch.bind("ctrl")
         self._warning = self._batch.warning
         self._warned = self._warning.tobytes()
         self._read = Readers(self._batch, sim_model)
         self._writers = self.writers()
-        self._generators: list[np.random.Generator | None] = [None] * num
         self._reset_once = np.zeros(num, bool)
         self._ready = False
         self._steps = 0
@@ -113,74 +114,18 @@ class SimBatch:
             ValueError: illegal ids, or as many seeds or starts as don't fit them.
             EpisodeError: the batch was closed.
         """
-        batch, model = self.open_batch, self._sim_model
+        batch, rows = self.open_batch, _rows(ids, self._num)
         self._check_process()
-        batch.reset(ids, model.keyframe, _NONE)
-        rows = _rows(ids, self._num)
-        if seeds is not None and len(seeds) != len(rows):
-            raise ValueError(f"{len(seeds)} seeds for {len(rows)} simulations, wanted is one for each")
-        if self._teleport:
-            self._place(rows, starts or {})
-        if model.scatter is not None:
-            self._scatter(rows, seeds)
-        if model.model.nhistory:
-            self._fill_history(rows)
+        self._starts.check(rows, seeds, starts or {})
+        batch.reset(ids, self._sim_model.keyframe, _NONE)
+        self._starts.write(rows, seeds, starts or {})
         batch.forward(ids, _VEL)
         self._warned = self._warning.tobytes()
         self.broken[rows] = False
         self.any_broken = bool(self.broken.any())
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
-        applied = {name: self._get(name, rows) for name in model.commands}
-        return Reading(self._read(rows), applied, np.full(len(rows), self.stamp_ns))  # type: ignore[arg-type]
-
-    def _place(self, rows: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
-        """Write start commands into ctrl, and where they are poses, into qpos."""
-        model = self._sim_model
-        unknown = starts.keys() - model.commands.keys()
-        if unknown:
-            raise ValueError(f"starts name {sorted(unknown)}, commands are {list(model.commands)}")
-        for name, columns in model.commands.items():
-            value = starts.get(name, model.spec.home.get(name))
-            if value is None:
-                continue
-            size = model.spec.commands[name].size
-            flat = np.asarray(value, float).reshape(-1, size)
-            if len(flat) not in (1, len(rows)):
-                raise ValueError(f"{len(flat)} starts of {name!r} for {len(rows)} simulations, wanted is one for each")
-            # As the command's own type, so that a start and the same command are one number.
-            flat = flat.astype(model.spec.commands[name].numpy_dtype)
-            self._ctrl[rows[:, None], _numbers(columns, self._ctrl.shape[1])] = flat
-            if name in model.start:
-                self._qpos[rows[:, None], _numbers(model.start[name], self._qpos.shape[1])] = flat
-
-    def _scatter(self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None) -> None:
-        assert self._sim_model.scatter is not None
-        for index, row in enumerate(rows.tolist()):
-            if seeds is not None:
-                self._generators[row] = np.random.default_rng(int(seeds[index]))
-            generator = self._generators[row]
-            if generator is None:
-                generator = self._generators[row] = np.random.default_rng()
-            self._sim_model.scatter(generator, self._qpos[row], self._qvel[row])
-
-    def _fill_history(self, rows: np.ndarray) -> None:
-        """Delayed actuators remember the start command; MuJoCo itself would begin with a phantom zero."""
-        model = self._sim_model.model
-        history, scratch = self.open_batch.bind("history"), mujoco.MjData(model)
-        delayed = np.flatnonzero(model.actuator_history[:, 0]).tolist()
-        for row in rows.tolist():
-            scratch.history[:] = history[row]
-            for actuator in delayed:
-                values = np.full(int(model.actuator_history[actuator, 0]), self._ctrl[row, actuator])
-                mujoco.mj_initCtrlHistory(model, scratch, actuator, None, values)
-            history[row] = scratch.history
-
-    def _get(self, name: str, rows: np.ndarray) -> np.ndarray:
-        field = self._sim_model.spec.commands[name]
-        columns = _numbers(self._sim_model.commands[name], self._ctrl.shape[1])
-        values: np.ndarray = self._ctrl[rows[:, None], columns].reshape(-1, *field.shape)
-        return values.astype(field.numpy_dtype)
+        return self._reading(self._read(rows), self._starts.commands(rows), np.full(len(rows), self.stamp_ns))
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -198,6 +143,7 @@ class SimBatch:
         Raises:
             IllegalAction: wrong names or shapes, or a value that isn't finite; nothing moved.
             EpisodeError: not all of them were reset, or the batch was closed.
+            ValueError: illegal ids.
         """
         if not self._ready:
             self.open_batch  # noqa: B018  (raises if it was closed)
@@ -212,19 +158,23 @@ class SimBatch:
         if len(commands) != len(applied):
             unknown = next(name for name in commands if name not in applied)
             _illegal("unknown", unknown, (), f"command.{unknown} is unknown, allowed are {', '.join(applied)}")
+        if ids is not None:
+            applied = self._only(_rows(ids, self._num), applied)
         for name, target, index, _, _ in self._writers:
-            if ids is None:
-                target[index] = applied[name]
-            else:
-                self._command_some(name, applied, np.flatnonzero(ids))
+            target[index] = applied[name]
         stamp_ns = self.advance(ids)
-        return Reading(self._read(), applied, np.full(self._num, stamp_ns))  # type: ignore[arg-type]
+        return self._reading(self._read(), applied, np.full(self._num, stamp_ns))
 
-    def _command_some(self, name: str, applied: dict[str, np.ndarray], rows: np.ndarray) -> None:
-        """Command some; the others keep, and report, what was applied before."""
-        columns = _numbers(self._sim_model.commands[name], self._ctrl.shape[1])
-        self._ctrl[rows[:, None], columns] = applied[name][rows].reshape(len(rows), -1)
-        applied[name] = self._get(name, np.arange(self._num))
+    @staticmethod
+    def _reading(sensors: dict[str, np.ndarray], applied: dict[str, np.ndarray], stamp_ns: np.ndarray) -> Reading:
+        return Reading(sensors, applied, stamp_ns)  # type: ignore[arg-type]  # one stamp for each
+
+    def _only(self, rows: np.ndarray, commands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """The commands of ``rows``, and for the others what was applied before."""
+        held = self._starts.commands(np.arange(self._num))
+        for name, value in held.items():
+            value[rows] = commands[name][rows]
+        return held
 
     def advance(self, ids: np.ndarray | None = None) -> int:
         """One control period under the present ``ctrl``, nothing read: what `step` and `SimRobot` share.
@@ -299,15 +249,22 @@ class SimBatch:
 
 
 def _rows(ids: Sequence[int] | np.ndarray | None, num: int) -> np.ndarray:
-    """The simulations' numbers. Batch.reset has checked ids."""
+    """The simulations' numbers, shape (n,).
+
+    Raises:
+        ValueError: they are no rising whole numbers of 0..num-1 without repetition, and no mask of shape (num,).
+    """
     if ids is None:
         return np.arange(num)
     array = np.asarray(ids)
-    return np.flatnonzero(array) if array.dtype == bool else array.astype(int)
-
-
-def _numbers(columns: slice | tuple[int, ...], total: int) -> np.ndarray:
-    return np.arange(total)[columns] if isinstance(columns, slice) else np.asarray(columns)
+    if array.dtype == bool and array.shape == (num,):
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.zeros(0, int)
+    whole = array.dtype.kind in "iu" and array.ndim == 1
+    if not whole or array[0] < 0 or array[-1] >= num or not (np.diff(array.astype(int)) > 0).all():
+        raise ValueError(f"ids {array.tolist()} are no rising numbers of 0..{num - 1} and no mask of shape ({num},)")
+    return array.astype(int)
 
 
 def _illegal(code: str, name: str, index: tuple[int, ...], message: str) -> NoReturn:

@@ -55,7 +55,7 @@ class TwinServos:
         rng = np.random.default_rng(seed)
 
         def near(values: Six) -> Six:
-            return tuple((np.asarray(values) * rng.uniform(0.8, 1.2, 6)).tolist())  # type: ignore[return-value]
+            return tuple((np.asarray(values) * rng.uniform(0.8, 1.2, 6)).tolist())
 
         return replace(
             self,
@@ -69,15 +69,15 @@ class TwinServos:
 
 
 IDENTIFIED = TwinServos(
-    stiffness=(9.58, 5.92, 3.90, 5.33, 5.83, 8.93),
-    damping=(0.942, 0.470, 0.319, 0.452, 0.552, 0.991),
-    friction=(0.058, 0.199, 0.167, 0.128, 0.070, 0.107),
-    offset=(0.002, 0.013, 0.030, 0.004, 0.000, -0.028),
-    armature=0.0182,
+    stiffness=(6.425, 5.655, 5.206, 3.261, 3.174, 6.524),
+    damping=(0.630, 0.438, 0.431, 0.270, 0.304, 0.554),
+    friction=(0.040, 0.198, 0.226, 0.082, 0.038, 0.226),
+    offset=(0.002, 0.015, 0.011, 0.010, 0.001, -0.026),
+    armature=0.013,
     delay_substeps=2,
     mass=1.0,
 )
-"""FIGURES"""
+"""@@"""
 
 
 def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:

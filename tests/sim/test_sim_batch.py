@@ -140,6 +140,20 @@ def test_resetting_some_leaves_the_others_alone(pendulum: SimModel) -> None:
     assert not np.array_equal(ours.sensors["angles"][1], theirs.sensors["angles"][1])
 
 
+def test_stepping_some_leaves_the_others_where_they_are(pendulum: SimModel) -> None:
+    batch, same = SimBatch(pendulum, 3, 1), SimBatch(pendulum, 3, 1)
+    for each in (batch, same):
+        each.reset(seeds=[1, 2, 3])
+    before, theirs = batch.step(commands(3, 0)), same.step(commands(3, 0))
+    ours = batch.step(commands(3, 1), np.array([True, False, True]))
+    assert_same(row(ours, 1), row(before, 1), "of one that did not move")
+    theirs = same.step(commands(3, 1))
+    for index in (0, 2):
+        assert_same(row(ours, index), row(theirs, index), "of one that moved")
+    with pytest.raises(ValueError, match="ids"):
+        batch.step(commands(3, 2), np.array([True]))
+
+
 def test_a_start_moves_the_pose_and_the_command_and_home_fills_the_rest(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 3, 1)
     home = batch.reset()
@@ -227,10 +241,12 @@ def test_seeds_and_starts_must_fit_the_ids(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 3, 1)
     with pytest.raises(ValueError, match="2 seeds for 3"):
         batch.reset(seeds=[1, 2])
-    with pytest.raises(ValueError, match="3 starts of 'bend' for 2"):
+    with pytest.raises(ValueError, match=r"starts.bend has shape \(3,\), wanted \(2,\)"):
         batch.reset([0, 1], starts={"bend": np.zeros(3)})
-    with pytest.raises(ValueError, match="starts name"):
+    with pytest.raises(ValueError, match="starts name 'bent', commands are"):
         batch.reset(starts={"bent": np.zeros(3)})
+    with pytest.raises(EpisodeError, match="never reset"):  # nothing of it was done by halves
+        batch.step(commands(3, 0))
     for num, threads in ((0, 1), (1, -1)):
         with pytest.raises(ValueError, match="wanted are 1 or more"):
             SimBatch(pendulum, num, threads)

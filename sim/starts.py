@@ -1,0 +1,104 @@
+"""Where a reset puts simulations: start commands, what a seed scatters, and what delayed actuators remember."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch
+
+from sim.model import Indices, SimModel
+
+__all__ = ["Starts"]
+
+
+class Starts:
+    """Writes the starts of a batch's simulations into their state; knows each one's random generator.
+
+    Args:
+        batch: the simulations.
+        sim_model: what they are.
+        teleport: whether start commands are written at all.
+    """
+
+    def __init__(self, batch: Batch, sim_model: SimModel, teleport: bool) -> None:
+        self._batch, self._model, self._teleport = batch, sim_model, teleport
+        self._qpos, self._qvel, self._ctrl = (batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        self._generators: list[np.random.Generator | None] = [None] * batch.nsim
+
+    def check(
+        self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None, starts: Mapping[str, np.ndarray]
+    ) -> None:
+        """Refuse what doesn't fit, before anything is reset.
+
+        Raises:
+            ValueError: another number of seeds or starts than rows, or a start of no command.
+        """
+        if seeds is not None and len(seeds) != len(rows):
+            raise ValueError(f"{len(seeds)} seeds for {len(rows)} simulations, wanted is one for each")
+        for name, value in starts.items():
+            if name not in self._model.commands:
+                raise ValueError(f"starts name {name!r}, commands are {list(self._model.commands)}")
+            wanted = (len(rows), *self._model.spec.commands[name].shape)
+            if np.shape(value) != wanted:
+                raise ValueError(f"starts.{name} has shape {np.shape(value)}, wanted {wanted}")
+
+    def write(
+        self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None, starts: Mapping[str, np.ndarray]
+    ) -> None:
+        """Write the state of ``rows``, which were just reset to the keyframe. The arguments have passed `check`."""
+        if self._teleport:
+            self._place(rows, starts)
+        if self._model.scatter is not None:
+            self._scatter(rows, seeds)
+        if self._model.model.nhistory:
+            self._fill_history(rows)
+
+    def commands(self, rows: np.ndarray) -> dict[str, np.ndarray]:
+        """What their actuators hold: command name -> values, shape (n, ...)."""
+        held = {}
+        for field in self._model.spec.commands:
+            columns = _numbers(self._model.commands[field.name], self._ctrl.shape[1])
+            values = self._ctrl[rows[:, None], columns].reshape(-1, *field.shape)
+            held[field.name] = values.astype(field.numpy_dtype)
+        return held
+
+    def _place(self, rows: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
+        """Start commands into ctrl, and where they are poses, into qpos."""
+        spec = self._model.spec
+        for name, columns in self._model.commands.items():
+            value = starts.get(name, spec.home.get(name))
+            if value is None:
+                continue
+            # In the command's own type, so that a start and the same command are one number.
+            flat = np.asarray(value, spec.commands[name].numpy_dtype).reshape(-1, spec.commands[name].size)
+            self._ctrl[rows[:, None], _numbers(columns, self._ctrl.shape[1])] = flat
+            if name in self._model.start:
+                self._qpos[rows[:, None], _numbers(self._model.start[name], self._qpos.shape[1])] = flat
+
+    def _scatter(self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None) -> None:
+        assert self._model.scatter is not None
+        for index, row in enumerate(rows.tolist()):
+            if seeds is not None:
+                self._generators[row] = np.random.default_rng(int(seeds[index]))
+            generator = self._generators[row]
+            if generator is None:
+                generator = self._generators[row] = np.random.default_rng()
+            self._model.scatter(generator, self._qpos[row], self._qvel[row])
+
+    def _fill_history(self, rows: np.ndarray) -> None:
+        """Delayed actuators remember the start command; MuJoCo itself would begin with a phantom zero."""
+        model = self._model.model
+        history, scratch = self._batch.bind("history"), mujoco.MjData(model)
+        samples = model.actuator_history[:, 0]
+        for row in rows.tolist():
+            scratch.history[:] = history[row]
+            for actuator in np.flatnonzero(samples).tolist():
+                values = np.full(int(samples[actuator]), self._ctrl[row, actuator])
+                mujoco.mj_initCtrlHistory(model, scratch, actuator, None, values)
+            history[row] = scratch.history
+
+
+def _numbers(columns: Indices, total: int) -> np.ndarray:
+    return np.arange(total)[columns] if isinstance(columns, slice) else np.asarray(columns)
