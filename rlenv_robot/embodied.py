@@ -7,17 +7,32 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hal import IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
+from hal import Field, IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
 from recorder.frames import FrameLayout
 from rlenv_robot.task import Arrays, Episode, Task
-from rlenv_robot.world import Turn
+from rlenv_robot.world import Manual, Turn, first_part
 
 __all__ = ["Mode", "RobotWorld", "check_fit", "episode_rng"]
 
 Mode = Literal["training", "inference"]
 
-_OPTIONS = frozenset({"seed", "goal", "clear_stop"})
-_EXTRA = frozenset({"log_probability", "intervention", "sensor_error"})
+_OPTIONS = {
+    "seed": "whole number from 0: fixes all randomness from here on, and restarts the count of episodes",
+    "goal": "name -> value, given parts of the goal instead of drawn ones; {goal}",
+    "clear_stop": "text: what was found at a stopped robot, and why it may move again",
+}
+_STEP_EXTRA = {"sensor_error": "sensor name -> a known error, added to that sensor's reading of this step"}
+_EXTRA_INFO = {
+    "applied": "command name -> what the robot was really told, after the guard's limits on speed and lead",
+    "state": "the task's hidden state, name -> value; in training only, never where opened for inference",
+    "images": "camera name -> picture, where the robot takes any",
+    "faults": "what the robot says is wrong with it; ends the episode as truncated",
+    "fault": "{kind, message} of the error that lost the robot; the observation repeats the last one",
+    "truncated_by": "why the episode was truncated: time, or a fault",
+    "success": "True or False, at the end of an episode",
+    "metrics": "name -> figure, at the end of an episode",
+}
+_REWARD = Field("reward", (), "float64", meaning="of the step that led to this frame, as described above")
 
 
 def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
@@ -78,6 +93,13 @@ class RobotWorld:
         return self.task.action
 
     @property
+    def manual(self) -> Manual:
+        """The task's description, and what every robot's environment takes and tells."""
+        goal = ", ".join(f"{field.name}: {field.meaning}" for field in self.task.goal) or "this task has none"
+        options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
+        return Manual(first_part(self.task), _REWARD, options, _STEP_EXTRA, _EXTRA_INFO)
+
+    @property
     def layout(self) -> FrameLayout:
         """The task's observation and action, the robot's commands and sensors."""
         spec = self.robot.spec
@@ -106,7 +128,7 @@ class RobotWorld:
         return self._turn(reading, observation, 0.0, over, False)
 
     def _seed_from(self, options: Mapping[str, Any]) -> None:
-        unknown = options.keys() - _OPTIONS
+        unknown = options.keys() - _OPTIONS.keys()
         if unknown:
             raise ValueError(
                 f"reset option {sorted(unknown)[0]!r} is unknown, allowed are {', '.join(sorted(_OPTIONS))}"
@@ -145,7 +167,8 @@ class RobotWorld:
         return self._turn(reading, task.observe(sensors, goal), reward, over, late and not over)
 
     def _turn(self, reading: Reading, observation: Arrays, reward: float, over: bool, late: bool) -> Turn:
-        extra: dict[str, Any] = {"applied": reading.applied}
+        # Copies: the guard goes by what was applied, and an agent may do with its own what it likes.
+        extra: dict[str, Any] = {"applied": {name: value.copy() for name, value in reading.applied.items()}}
         if self._privileged:
             extra["state"] = self.task.privileged(reading.sensors, self._episode.goal)
         if reading.images:
@@ -209,16 +232,22 @@ class RobotWorld:
 
 def _check_extra(extra_info: Mapping[str, Any], sensors: Spec) -> None:
     """Before anything moves: what the agent sent along is known and usable."""
-    unknown = extra_info.keys() - _EXTRA
+    allowed = {"log_probability", "intervention", *_STEP_EXTRA}
+    unknown = extra_info.keys() - allowed
     if unknown:
-        raise _wrong_extra(sorted(unknown)[0], f"unknown, allowed are {', '.join(sorted(_EXTRA))}")
-    for name in extra_info.get("sensor_error", ()):
+        raise _wrong_extra("unknown", str(min(unknown, key=str)), f"unknown, allowed are {', '.join(sorted(allowed))}")
+    errors = extra_info.get("sensor_error", {})
+    if not isinstance(errors, Mapping):
+        raise _wrong_extra("dtype", "sensor_error", f"a {type(errors).__name__}, wanted a mapping from sensor to error")
+    for name, value in errors.items():
         if name not in sensors:
-            raise _wrong_extra(f"sensor_error.{name}", f"unknown, the sensors are {', '.join(sensors.names)}")
+            known = ", ".join(sensors.names)
+            raise _wrong_extra("unknown", f"sensor_error.{name}", f"unknown, the sensors are {known}")
+        Field(name, sensors[name].shape, sensors[name].dtype).validate(value, "extra_info.sensor_error")
 
 
-def _wrong_extra(key: str, problem: str) -> IllegalAction:
-    return IllegalAction(Violation("unknown", f"extra_info.{key}", (), f"extra_info.{key} is {problem}"))
+def _wrong_extra(code: str, key: str, problem: str) -> IllegalAction:
+    return IllegalAction(Violation(code, f"extra_info.{key}", (), f"extra_info.{key} is {problem}"))
 
 
 def _with_sensor_error(reading: Reading, error: Mapping[str, Any]) -> Reading:

@@ -4,13 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
+from contextlib import ExitStack
+from types import TracebackType
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, Spec, Violation
-from rlenv_robot.protocol import ActionTable, ObservationTable, RewardTable, check_action_table, check_env_id
-from rlenv_robot.world import NOTHING, Turn, World
+from rlenv_robot.protocol import (
+    ActionTable,
+    ObservationTable,
+    RewardTable,
+    check_action_table,
+    check_env_id,
+    check_extra_info,
+)
+from rlenv_robot.world import NOTHING, Manual, Turn, World
 
 __all__ = ["Environment", "Observer"]
 
@@ -68,6 +77,11 @@ class Environment:
         """What ``action`` in Table 2 must hold."""
         return self.world.action
 
+    @property
+    def manual(self) -> Manual:
+        """What the specs can't say: what it is about, the reward, options, error codes."""
+        return self.world.manual
+
     # -- the three interfaces ----------------------------------------------------------------------------
 
     def reset(self, options: Mapping[str, Any] = NOTHING) -> ObservationTable:
@@ -120,11 +134,13 @@ class Environment:
             raise EpisodeError(self._out_of_turn())
         try:
             values = self._check(check_action_table(action, self.env_id, self._frame_no), "action")
+            if extra_info is not NOTHING:
+                check_extra_info(extra_info)
             turn = self.world.step(values, extra_info)
         except IllegalAction as refused:
             return self._refuse(refused.violation)
         except BaseException as error:
-            self._finish("interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error}")
+            self._finish(_reason(error))
             raise
         self._frame_no += 1
         self._turn = turn
@@ -156,21 +172,23 @@ class Environment:
 
     def close(self) -> None:
         """End the episode, if one runs, and let go of the world. Twice is fine."""
+        self._close("closed")
+
+    def _close(self, reason: str) -> None:
         if self._phase == "closed":
             return
-        self._finish("closed")
-        self._phase = "closed"
-        try:
-            self.world.close()
-        finally:
+        with ExitStack() as closing:  # each of the three, whichever fails
             if self._observer is not None:
-                self._observer.close()
+                closing.callback(self._observer.close)
+            closing.callback(self.world.close)
+            closing.callback(setattr, self, "_phase", "closed")
+            self._finish(reason)
 
     def __enter__(self) -> Environment:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._close("closed" if error is None else _reason(error))
 
     # -- inside ------------------------------------------------------------------------------------------
 
@@ -178,7 +196,8 @@ class Environment:
         return {
             "env_id": self.env_id,
             "frame_no": self._frame_no,
-            "observation": turn.observation,
+            # A copy: what an agent does to its observation must reach neither the reward nor the guard.
+            "observation": {name: value.copy() for name, value in turn.observation.items()},
             "extra_info": extra_info,
             "terminated": int(turn.terminated),
             "truncated": int(turn.truncated),
@@ -190,7 +209,7 @@ class Environment:
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         turn = self._turn
         assert turn is not None  # the phase is running
-        nothing = dict.fromkeys(turn.reward, 0.0) if isinstance(turn.reward, Mapping) else 0.0
+        nothing: Any = dict.fromkeys(turn.reward, 0.0) if isinstance(turn.reward, Mapping) else type(turn.reward)(0)
         return self._table(turn, {**turn.extra_info, "error": violation.to_plain()}), self._reward(nothing)
 
     def _out_of_turn(self) -> str:
@@ -211,3 +230,7 @@ class Environment:
         self._phase = "ended"
         if self._observer is not None:
             self._observer.end(reason, self.world.episode_info())
+
+
+def _reason(error: BaseException) -> str:
+    return "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error or type(error).__name__}"

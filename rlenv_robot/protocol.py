@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NotRequired, TypedDict
 
+import numpy as np
+
 from hal import IllegalAction, Violation
 
 __all__ = [
@@ -17,6 +19,7 @@ __all__ = [
     "VisualisationTable",
     "check_action_table",
     "check_env_id",
+    "check_extra_info",
 ]
 
 FRAME_NO_MAX = 2**31 - 1
@@ -108,27 +111,54 @@ def check_action_table(table: Any, env_id: str, frame_no: int) -> Any:
     Raises:
         IllegalAction: with code dtype, missing, unknown, env_id or frame_no.
     """
-    try:
-        if table["env_id"] == env_id and table["frame_no"] == frame_no and len(table) == 3:
-            return table["action"]
-    except (TypeError, KeyError):
-        pass
-    raise IllegalAction(_table_violation(table, env_id, frame_no))
+    violation = _table_violation(table, env_id, frame_no)
+    if violation is not None:
+        raise IllegalAction(violation)
+    return table["action"]
 
 
-def _table_violation(table: Any, env_id: str, frame_no: int) -> Violation:
+def _table_violation(table: Any, env_id: str, frame_no: int) -> Violation | None:
     if not isinstance(table, Mapping):
         return Violation("dtype", "", (), f"the action table is a {type(table).__name__}, wanted a mapping (Table 2)")
+    if table.keys() != _ACTION_KEYS:
+        return _key_violation(table)
+    got = table["env_id"]
+    if not isinstance(got, str) or got != env_id:
+        return Violation("env_id", "env_id", (), f"env_id is {got!r}, this environment is {env_id!r}")
+    got = table["frame_no"]
+    # Exactly a whole number: an array would compare to an array, True to 1.
+    if isinstance(got, bool) or not isinstance(got, int | np.integer) or got != frame_no:
+        message = f"frame_no is {got!r}, the current frame is {frame_no}: answer the newest observation"
+        return Violation("frame_no", "frame_no", (), message)
+    return None
+
+
+def _key_violation(table: Mapping[Any, Any]) -> Violation:
     for key in table:
         if key not in _ACTION_KEYS:
             return Violation(
                 "unknown", str(key), (), f"{key} is unknown in Table 2, allowed are env_id, frame_no, action"
             )
-    for key in ("env_id", "frame_no", "action"):
-        if key not in table:
-            return Violation("missing", key, (), f"{key} is missing, Table 2 wants env_id, frame_no and action")
-    got = table["env_id"]
-    if got != env_id:
-        return Violation("env_id", "env_id", (), f"env_id is {got!r}, this environment is {env_id!r}")
-    message = f"frame_no is {table['frame_no']!r}, the current frame is {frame_no}: answer the newest observation"
-    return Violation("frame_no", "frame_no", (), message)
+    missing = next(key for key in ("env_id", "frame_no", "action") if key not in table)
+    return Violation("missing", missing, (), f"{missing} is missing, Table 2 wants env_id, frame_no and action")
+
+
+def check_extra_info(extra_info: Any) -> None:
+    """Check what every environment takes beside the action: the recorder's two entries.
+
+    Raises:
+        IllegalAction: it is no mapping, ``log_probability`` is no number (NaN is: unknown), or
+            ``intervention`` is neither True nor False (nor 1 nor 0).
+    """
+    if not isinstance(extra_info, Mapping):
+        raise _wrong_extra("extra_info", f"is a {type(extra_info).__name__}, wanted a mapping")
+    probability = extra_info.get("log_probability", 0.0)
+    if isinstance(probability, bool) or not isinstance(probability, int | float | np.integer | np.floating):
+        raise _wrong_extra("extra_info.log_probability", f"is {probability!r}, wanted a number (NaN if unknown)")
+    intervention = extra_info.get("intervention", False)
+    if not isinstance(intervention, bool | np.bool_ | int | np.integer) or intervention not in (0, 1):
+        raise _wrong_extra("extra_info.intervention", f"is {intervention!r}, wanted True or False")
+
+
+def _wrong_extra(field: str, problem: str) -> IllegalAction:
+    return IllegalAction(Violation("dtype", field, (), f"{field} {problem}"))

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
+import re
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from hal import Spec
+from hal import Field, Spec
 from recorder.frames import FrameLayout
 
-__all__ = ["NOTHING", "Turn", "World"]
+__all__ = ["NOTHING", "Manual", "Turn", "World", "first_part"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """An empty mapping that nobody can fill by mistake."""
@@ -43,6 +46,33 @@ class Turn(NamedTuple):
     acted: bool = True
 
 
+@dataclass(frozen=True)
+class Manual:
+    """What a user must know of a world beyond its specs (clause 6.4). Names map to a sentence each.
+
+    Attributes:
+        about: what it is about, in Markdown.
+        reward: the reward's type, range and meaning; with several agents, of each.
+        reset_options: what ``reset`` takes.
+        step_extra: what ``step`` takes in ``extra_info``, besides ``log_probability`` and ``intervention``.
+        extra_info: what Table 1's ``extra_info`` may hold, besides ``error``.
+        error_codes: of the world's own rules, besides those of `hal.Violation`.
+    """
+
+    about: str
+    reward: Field
+    reset_options: Mapping[str, str] = field(default_factory=dict)
+    step_extra: Mapping[str, str] = field(default_factory=dict)
+    extra_info: Mapping[str, str] = field(default_factory=dict)
+    error_codes: Mapping[str, str] = field(default_factory=dict)
+
+
+def first_part(of: object) -> str:
+    """The docstring of an object's class up to its first section (``Args:``, ``Attributes:``, ...)."""
+    text = inspect.getdoc(type(of)) or ""
+    return re.split(r"^[A-Z][a-z]+:$", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
+
+
 @runtime_checkable
 class World(Protocol):
     """The inside of an `Environment`: it knows no tables, no frame numbers and no recorder."""
@@ -60,6 +90,11 @@ class World(Protocol):
     @property
     def action(self) -> Spec:
         """What the agent may do."""
+        ...
+
+    @property
+    def manual(self) -> Manual:
+        """What the specs can't say."""
         ...
 
     @property

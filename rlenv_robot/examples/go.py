@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
 from recorder.frames import FrameLayout
-from rlenv_robot.world import Turn
+from rlenv_robot.world import Manual, Turn, first_part
 
 __all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
 
@@ -126,6 +126,18 @@ class Go:
         )
 
     @property
+    def manual(self) -> Manual:
+        """The reward of Table 9, and what the rules forbid."""
+        return Manual(
+            about=first_part(self),
+            reward=Field("reward", (), "int32", -1, 1, meaning="for the side that moved: -1 lost, 0 not over, 1 won"),
+            reset_options={"seed": "accepted, and changes nothing: the board is always empty"},
+            extra_info={"truncated_by": "`moves`: the game was too long"},
+            error_codes={"occupied": "a stone is there", "suicide": "the stone would have no liberty",
+                         "ko": "the move would bring back an earlier position"},
+        )  # fmt: skip
+
+    @property
     def layout(self) -> FrameLayout:
         """Observation and action; there is no robot."""
         return FrameLayout(self.observation, self.action)
@@ -138,7 +150,7 @@ class Go:
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
         self._moves, self._passes, self._colour = 0, 0, BLACK
-        return self._turn(0.0, False)
+        return self._turn(0, False)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
         """Play a move or pass."""
@@ -151,7 +163,7 @@ class Go:
             self._passes = 0
         mover, self._colour, self._moves = self._colour, -self._colour, self._moves + 1
         over = self._passes == 2
-        reward = float(np.sign(score(self._stones, self.size)) * mover) if over else 0.0
+        reward = int(np.sign(score(self._stones, self.size))) * mover if over else 0
         return self._turn(reward, over)
 
     def _legal(self, move: int) -> np.ndarray:
@@ -175,7 +187,7 @@ class Go:
             raise illegal("ko", "it would bring back an earlier position")
         return after
 
-    def _turn(self, reward: float, over: bool) -> Turn:
+    def _turn(self, reward: int, over: bool) -> Turn:
         board = self._stones.reshape(self.size, self.size).copy()
         observation = {"board": board, "colour": np.array(self._colour, np.int32)}
         long = not over and self._moves >= 3 * self.size**2

@@ -29,7 +29,7 @@ def _box(field: Field) -> spaces.Box:
     return spaces.Box(low, high, field.shape, np.dtype(field.dtype).type)
 
 
-class GymnasiumEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
+class GymnasiumEnv(gymnasium.Env[Any, Any]):
     """Gymnasium's interface. What the tables carry beyond it is in ``info``.
 
     The action space is one `Box` in [-1, 1] that is scaled to the range of the only action field
@@ -105,7 +105,7 @@ class GymnasiumEnv(gymnasium.Env[dict[str, np.ndarray], Any]):
             info["is_success"] = info["success"]
         return info
 
-    def render(self) -> np.ndarray | None:  # type: ignore[override]
+    def render(self) -> Any:
         """The picture of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.picture({}) if self.render_mode else None
 
