@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
+from recorder.frames import FrameLayout
 from recorder.table import Table
 from recorder.transitions import Transitions, columns
 from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
@@ -35,7 +38,7 @@ class SourceData:
         task: computes observation and reward anew from the recorded sensors (R3.1); None takes them as recorded.
         goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.relabel.Goal`).
         discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
-        mode: ``training``, or ``inference``, which keeps the privileged state and raw sensors out of reach.
+        mode: ``training``, or ``inference``, which leaves out sensors, and with them all privileged state.
         sensors: computes the task's sensors for data that have none (`rlenv_robot.relabel.Sensors`).
         ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.relabel`).
 
@@ -57,7 +60,8 @@ class SourceData:
             raise SourceError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
         if not 0 <= discount <= 1:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
-        self.table = table if task is None else relabelled(table, task, goal, sensors, ends)
+        seen = table if task is None else relabelled(table, task, goal, sensors, ends)
+        self.table = seen if mode == "training" else _public(seen)
         self.transitions = Transitions.of(self.table)
         if not len(self.transitions):
             raise SourceError(
@@ -253,10 +257,25 @@ class SourceData:
     def _privileged(self, rows: np.ndarray, episode: np.ndarray) -> dict[str, np.ndarray]:
         assert self._task is not None  # _may_see_hidden was there first
         sensors = columns(rows, self.table.layout.sensors, "sensor")
+        return dict(self._task.privileged(sensors, self._task.goal.view(self._goals[episode])))
+
+    @cached_property
+    def _goals(self) -> np.ndarray:
+        """(E,): the goal of each episode, packed; `relabelled` put one into every record."""
+        assert self._task is not None
         goals = self._task.goal.rows(len(self.table.episodes))
-        for number, record in enumerate(self.table.episodes):
-            self._task.goal.pack_into(goals[number], {k: np.asarray(v) for k, v in record.get("goal", {}).items()})
-        return dict(self._task.privileged(sensors, self._task.goal.view(goals[episode])))
+        for row, record in zip(goals, self.table.episodes, strict=True):
+            self._task.goal.pack_into(row, record.get("goal", {}))
+        return goals
+
+
+def _public(table: Table) -> Table:
+    """A copy that holds what an agent may see, and nothing that a view of it could lead back to."""
+    layout = FrameLayout(table.layout.observation, table.layout.action, table.layout.agents)
+    rows = layout.spec.rows(len(table.rows))
+    for name in layout.spec.names:
+        rows[name] = table.rows[name]
+    return replace(table, layout=layout, rows=rows)
 
 
 def open_source(path: str | Path, task: Task | str | None = None, **options: Any) -> SourceData:

@@ -15,8 +15,9 @@ from recorder.transitions import Transitions, columns
 
 LAYOUT = FrameLayout(Spec("o", (Field("x", (3,), "int8"), Field("y", (), "float64"))), Spec("a", (Field("u"),)))
 
-# One letter a frame after the reset: a action, x refused action, ! frame lost, T terminated, C truncated.
-STORIES = st.lists(st.text("aax!TC", max_size=8), min_size=1, max_size=6)
+# One letter a frame after the reset: a action, x refused action, ? nobody knows whether it was carried out,
+# ! frame lost, T terminated, C truncated.
+STORIES = st.lists(st.text("aax?!TC", max_size=8), min_size=1, max_size=6)
 
 
 def table_of(stories: list[str], layout: FrameLayout = LAYOUT) -> Table:
@@ -29,7 +30,7 @@ def table_of(stories: list[str], layout: FrameLayout = LAYOUT) -> Table:
         frame_no = 0
         for letter in story:
             frame_no += {"x": 0, "!": 2}.get(letter, 1)
-            lines.append((frame_no, int(letter != "x"), int(letter == "T"), int(letter == "C")))
+            lines.append((frame_no, int(letter not in "x?"), int(letter == "T"), int(letter == "C")))
         stops.append(len(lines))
     rows = layout.spec.rows(len(lines))
     for column, name in enumerate(("frame_no", "acted", "terminated", "truncated")):
@@ -81,6 +82,12 @@ def test_a_refused_action_breaks_no_episode_and_a_lost_frame_does() -> None:
     assert lost.facts["truncated"].tolist() == [1, 1]
     assert lost.lost.tolist() == [1]
     assert Transitions.of(table_of(["axa", "!a", "a!"])).lost.tolist() == [0, 1, 1]
+
+
+def test_an_action_of_unknown_outcome_makes_no_transition() -> None:
+    transitions = Transitions.of(table_of(["a?a"]))
+    assert transitions.facts["row"].tolist() == [0, 2]
+    assert transitions.facts["done"].tolist() == [1, 1]
 
 
 def test_episodes_may_lie_in_any_order_and_leave_rows_out() -> None:

@@ -216,6 +216,12 @@ def test_no_step_below_the_return_threshold_comes(threshold: float) -> None:
 
 
 @pytest.mark.requirement("R6.2")
+def test_a_return_of_just_the_threshold_passes() -> None:
+    data = source()
+    assert drawn(data, {"min_return": float(data.transitions.returns[2])}) == {2}
+
+
+@pytest.mark.requirement("R6.2")
 def test_interventions_are_steps_not_episodes() -> None:
     data = source()
     batch = data.sample_steps(20, {"intervention": True})
@@ -284,6 +290,14 @@ def test_td_errors_change_what_is_drawn_until_init() -> None:
     assert np.mean(data.sample_steps(1000, request)["extra_info"]["index"] == 3) > 0.99
     data.init({"seed": 0})
     assert len(set(data.sample_steps(1000, request)["extra_info"]["index"].tolist())) == 14
+
+
+@pytest.mark.requirement("R6.2")
+def test_a_transition_without_a_td_error_counts_as_the_largest() -> None:
+    data = source()
+    data.update_priorities([0, 1], [5.0, 1.0])
+    share = np.bincount(data.sample_steps(40_000, {"priority": "td_error"})["extra_info"]["index"]) / 40_000
+    np.testing.assert_allclose(share, np.array([5, 1, *[5] * 12]) / 66, atol=0.007)
 
 
 @pytest.mark.requirement("R6.2")

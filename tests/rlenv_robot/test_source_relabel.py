@@ -204,6 +204,8 @@ def test_hidden_state_is_there_in_training_and_out_of_reach_at_inference() -> No
     assert "state" not in SourceData(table, task).sample_steps(6)["extra_info"]
     hidden = SourceData(table, task, mode="inference")
     assert "state" not in hidden.sample_steps(6)["extra_info"]
+    assert not [name for name in hidden.table.rows.dtype.names or () if name.startswith(("sensor", "applied"))]
+    np.testing.assert_array_equal(hidden.transitions.returns, SourceData(table, task).transitions.returns)
     for request in (hidden.sample_steps, hidden.sample_trajectories):
         with pytest.raises(SourceError, match="opened for inference"):
             request(1, {"privileged": True})
