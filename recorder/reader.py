@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +59,7 @@ class Event:
 class _Content:
     """What one pass over the messages finds."""
 
-    frames: list[memoryview] = field(default_factory=list)
+    frames: list[bytes] = field(default_factory=list)
     episodes: dict[int, LoggedEpisode] = field(default_factory=dict)
     events: list[Event] = field(default_factory=list)
     odd: int = 0
@@ -91,11 +92,13 @@ class LogReader:
 
     @cached_property
     def _records(self) -> Records:
+        path = self.path
         try:
-            data = self.path.read_bytes()
+            with path.open("rb") as file:  # mapped, since pictures make logs larger than memory
+                whole = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
         except OSError as error:
-            raise LogError(f"{self._given} can't be read: {error}") from error
-        return Records(data, str(self.path))
+            raise LogError(f"{path} can't be read: {error}") from error
+        return Records(whole, str(path))
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
@@ -136,7 +139,7 @@ class LogReader:
         for message in self._records.messages():
             if message.topic == FRAME_TOPIC:
                 if len(message.data) == size + len(HEADER) and message.data[: len(HEADER)] == HEADER:
-                    content.frames.append(message.data[len(HEADER) :])
+                    content.frames.append(bytes(message.data[len(HEADER) :]))  # a view would hold its chunk
                 else:
                     content.odd += 1
             elif message.topic == EPISODE_TOPIC:

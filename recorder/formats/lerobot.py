@@ -170,13 +170,17 @@ def _notes(files: LeRobotFiles, features: Features, episodes: list[Columns], rea
     ended = sum(_ended(columns) for columns in episodes)
     if ended < len(episodes):
         notes.append(
-            f"{len(episodes) - ended} episodes: what followed the last action was not recorded; that action is in the "
-            "episode's info, not in the rows"
+            f"in {len(episodes) - ended} of {len(episodes)} episodes what followed the last action was not recorded; "
+            "that action is in the episode's info, not in the rows"
         )
     if ended:
-        notes.append(f"{ended} episodes ended by next.done: their last row repeats the observation before it")
+        notes.append(
+            f"in {ended} of {len(episodes)} episodes next.done ended the task: "
+            "the last row repeats the observation before it"
+        )
     if features.videos:
-        notes.append(f"pictures are not read: {', '.join(features.videos)}")
+        missing = "" if (files.root / "videos").is_dir() else ", and the folder videos is missing"
+        notes.append(f"pictures are not read{missing}: {', '.join(features.videos)}")
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
     if reason:

@@ -7,10 +7,11 @@ import numpy as np
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics, from_lerobot
 from recorder.formats.lerobot_features import Features
 
-__all__ = ["fill", "why_not"]
+__all__ = ["COMMANDS", "SENSORS", "fill", "in_units", "why_not"]
 
 KINDS = ("so101", "so101_follower", "so100", "so100_follower")
 ELEMENTS = tuple(f"{joint}.pos" for joint in JOINTS)
+SENSORS, COMMANDS = SO101.sensors, SO101.commands
 MARGIN = 10.0
 """How far outside -100..100 a measured joint may be, in LeRobot's units, before the units are something else."""
 
@@ -52,6 +53,3 @@ def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray) -> None:
     rows["sensor_joint_velocity"][1:] = np.diff(position, axis=0) / seconds
     rows["sensor_joint_goal"] = rows["applied_joint_target"] = goal
     rows["sensor_gripper_position"] = forward_kinematics(position)
-
-
-SENSORS, COMMANDS = SO101.sensors, SO101.commands

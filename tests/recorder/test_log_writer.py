@@ -26,6 +26,7 @@ from recorder.reader import LogReader
 from recorder.sink import McapSink
 
 
+@pytest.mark.requirement("R1.5", "R6.6")
 def test_round_trip(tmp_path: Path, make_log: Any, make_row: Any) -> None:
     layout = make_log(tmp_path, [4, 3])
     reader = LogReader(tmp_path)
@@ -222,6 +223,28 @@ def test_disk_full_surfaces(
         log.close()
     log.close()
     assert len(LogReader(tmp_path).frames()) % 100 == 0
+
+
+def test_an_error_of_the_kernel_surfaces(tmp_path: Path, is_right: Any) -> None:
+    """A file that may not grow beyond 20,000 bytes is as good as a full disk."""
+    code = (
+        "import resource, sys; sys.path.insert(0, sys.argv[2])\n"
+        "from conftest import *; from hal import LogError\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, resource.RLIM_INFINITY))\n"
+        "layout = small_layout(); log = LogWriter(sys.argv[1], layout); log.begin({})\n"
+        "try:\n"
+        "    for frame in range(100_000): log.frame(proven_row(layout, 0, frame)); frame % 50 or log.sync()\n"
+        "except LogError as error: print(error)\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)]
+    done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
+    assert "can't be written any more: [Errno 27] File too large" in done.stdout
+    reader = LogReader(tmp_path)
+    rows = reader.frames()
+    assert len(rows) > 50
+    assert rows["frame_no"].tolist() == list(range(len(rows)))
+    assert all(is_right(row) for row in rows)
+    assert reader.notes[0].startswith("torn: ")
 
 
 def test_chunks_reach_the_file_in_time(tmp_path: Path, layout: FrameLayout, make_row: Any) -> None:

@@ -103,7 +103,7 @@ def test_pairs_become_rows(tmp_path: Path, version: str) -> None:
     assert (first["task"], first["length"], first["fps"], first["end"]) == ("pick it", 4, 10, "end of recording")
     assert first["last_action"]["target"] == pytest.approx(columns["action"][3])
     assert "what followed the last action was not recorded" in table.notes[0]
-    assert "pictures are not read: observation.images.top" in table.notes
+    assert "pictures are not read, and the folder videos is missing: observation.images.top" in table.notes
     assert "no rewards were recorded, reward is 0 everywhere" in table.notes
 
 
@@ -133,7 +133,7 @@ def test_an_end_keeps_its_reward(tmp_path: Path, version: str) -> None:
     assert [info["verdict"] for info in table.episodes] == ["success", "failure"]
     assert table.episodes[0]["end"] == "done"
     assert table.episodes[1]["last_reward"] == 2
-    assert "1 episodes ended by next.done: their last row repeats the observation before it" in table.notes
+    assert "in 1 of 2 episodes next.done ended the task: the last row repeats the observation before it" in table.notes
 
 
 @pytest.mark.parametrize("kind", ["so101_follower", "so100"])
