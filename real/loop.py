@@ -144,17 +144,23 @@ class ControlLoop:
 
     def _run(self) -> None:
         while True:
-            order = self._next()
-            if isinstance(order, _Step):
-                self._step(order)
-            elif order is None:
-                self._hold()
-            elif isinstance(order, _Reset):
-                self._reset(order)
-            elif isinstance(order, _Finish):
-                self._rest()
-            else:
-                return
+            try:
+                order = self._next()
+                if isinstance(order, _Quit):
+                    return
+                self._carry_out(order)
+            except Exception as error:  # a bug here must not leave a moving robot without its loop
+                self._fault("the control loop", error)
+
+    def _carry_out(self, order: _Reset | _Step | _Finish | None) -> None:
+        if isinstance(order, _Step):
+            self._step(order)
+        elif order is None:
+            self._hold()
+        elif isinstance(order, _Reset):
+            self._reset(order)
+        else:
+            self._rest()
 
     @property
     def _ticking(self) -> bool:

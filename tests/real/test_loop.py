@@ -209,3 +209,19 @@ def test_a_driver_that_never_returns_does_not_hang_the_close(robot, answers, cap
     go.set()
     loop.close()
     assert robot.closed == 1
+
+
+def test_a_bug_in_the_loop_stops_the_robot_and_is_survived(robot, answers, until):
+    def answer(token, outcome):
+        if token == "bad":
+            raise ZeroDivisionError("a bug")
+        answers(token, outcome)
+
+    loop = ControlLoop(robot, answer, watchdog_s=10)
+    loop.start()
+    loop.reset("bad", {})
+    until(lambda: loop.stopped)
+    assert "ZeroDivisionError" in loop.stopped
+    loop.reset("good", {"clear_stop": "mended"})
+    assert isinstance(answers.next("good"), Reading)
+    loop.close()
