@@ -42,14 +42,16 @@ SO101_CUBE: RobotSpec = replace(
 """The arm, and where the cube is: what a simulation knows and a real arm would need a tracker for."""
 
 
-def so101(cube: bool = False) -> SimModel:
+def so101(cube: bool = False, looks: bool = True) -> SimModel:
     """The nominal model, as one trains in it.
 
     Args:
         cube: with a 25 mm cube on the table, at a place that the reset's seed draws from `CUBE_AREA`, and the
             sensors ``cube_position`` and ``cube_orientation``. Without it there is less to compute.
+        looks: with the parts that only look like the arm. Without them the motion is the same, bit for bit, and
+            a batch steps a third faster.
     """
-    model = so101_mjcf(cube).compile()
+    model = so101_mjcf(cube, looks).compile()
     joints = addresses(model)
     tip = 3 * model.site("tip").id
     sensors: dict[str, Reader] = {
@@ -73,7 +75,7 @@ def so101(cube: bool = False) -> SimModel:
     )
 
 
-def so101_mjcf(cube: bool = False) -> mujoco.MjSpec:
+def so101_mjcf(cube: bool = False, looks: bool = True) -> mujoco.MjSpec:
     """The editable MJCF, for who wants to change it before it is compiled. Has the one keyframe ``rest``."""
     path = resources.files("sim.models").joinpath("so101.xml")
     mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
@@ -82,6 +84,9 @@ def so101_mjcf(cube: bool = False) -> mujoco.MjSpec:
         rest += [0.24, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
     else:
         mjcf.delete(mjcf.body("cube"))
+    if not looks:
+        for geom in [geom for geom in mjcf.geoms if not (geom.contype or geom.conaffinity or geom.mass)]:
+            mjcf.delete(geom)
     mjcf.add_key(name="rest", qpos=rest, ctrl=list(REST))
     return mjcf
 

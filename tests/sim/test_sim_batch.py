@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import mujoco
@@ -181,7 +182,10 @@ def test_time_goes_on_through_resets(pendulum: SimModel) -> None:
     assert [int(np.asarray(stamp)[-1]) for stamp in stamps] == [0, 50_000_000, 50_000_000, 100_000_000]
 
 
-def test_failed_physics_show_until_the_next_reset(pendulum: SimModel) -> None:
+def test_failed_physics_show_until_the_next_reset(
+    pendulum: SimModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes MUJOCO_LOG.TXT where it is
     batch = SimBatch(pendulum, 3, 1)
     batch.reset()
     batch.step(commands(3, 0))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,10 @@ def test_a_stop_stays_until_a_reset_says_why_not(robot: SimRobot) -> None:
     robot.step(command())
 
 
-def test_failed_physics_are_a_fault_until_the_next_reset(robot: SimRobot) -> None:
+def test_failed_physics_are_a_fault_until_the_next_reset(
+    robot: SimRobot, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # MuJoCo writes MUJOCO_LOG.TXT where it is
     robot.reset({})
     assert robot._batch is not None
     robot._batch.open_batch.bind("qvel")[0] = np.nan

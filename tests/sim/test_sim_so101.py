@@ -63,6 +63,18 @@ def test_random_commands_never_break_the_physics_nor_leave_the_spec() -> None:
     assert not batch.broken.any()
 
 
+def test_without_its_looks_it_moves_just_the_same() -> None:
+    batches = [SimBatch(so101(cube=True, looks=looks), 4, 1) for looks in (True, False)]
+    rng, (low, high) = np.random.default_rng(2), SO101.commands["joint_target"].bounds
+    readings = [batch.reset(seeds=range(4)) for batch in batches]
+    for _ in range(40):
+        for name, value in readings[0].sensors.items():
+            np.testing.assert_array_equal(value, readings[1].sensors[name], err_msg=name)
+        goals = {"joint_target": rng.uniform(low, high, (4, 6)).astype(np.float32)}
+        readings = [batch.step(goals) for batch in batches]
+    assert batches[1].sim_model.model.ngeom < batches[0].sim_model.model.ngeom / 2
+
+
 def test_the_arm_rests_without_touching_the_table() -> None:
     for angles in (REST, SO101.home["joint_target"]):
         model = so101().model
