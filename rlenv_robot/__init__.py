@@ -1,0 +1,83 @@
+"""One environment contract over a simulation, a real robot on the network, and the logs that both leave behind.
+
+Users import this package alone. What needs more than NumPy is imported when it is first used.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+from rlenv_robot.neighbours import check_neighbours
+
+check_neighbours()  # before the first import of one of them
+
+from hal import (  # noqa: E402
+    ConnectionLost,
+    DeadlineExceeded,
+    EpisodeError,
+    Field,
+    Guard,
+    IllegalAction,
+    LogError,
+    ProfileError,
+    Reading,
+    ResetFailed,
+    Robot,
+    RobotError,
+    RobotSpec,
+    RobotStopped,
+    SourceError,
+    Spec,
+    SpecError,
+    SpecMismatch,
+    StaleReading,
+    Violation,
+    WireError,
+)
+from rlenv_robot.environment import Environment  # noqa: E402
+from rlenv_robot.make import environment_names, make, make_vector  # noqa: E402
+from rlenv_robot.profile import load_profile  # noqa: E402
+from rlenv_robot.task import Episode, Task  # noqa: E402
+from rlenv_robot.world import Manual, Turn, World  # noqa: E402
+
+if TYPE_CHECKING:
+    from rlenv_robot.conformance import check_environment, check_robot
+    from rlenv_robot.interop.gymnasium import to_gymnasium
+    from rlenv_robot.source import SourceData, open_source
+
+    __version__: str
+
+__all__ = [
+    "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field", "Guard", "IllegalAction",
+    "LogError", "Manual", "ProfileError", "Reading", "ResetFailed", "Robot", "RobotError", "RobotSpec",
+    "RobotStopped", "SourceData", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "Task", "Turn",
+    "Violation", "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names",
+    "load_profile", "make", "make_vector", "open_source", "to_gymnasium",
+]  # fmt: skip
+
+_LATER = {
+    "SourceData": "rlenv_robot.source",
+    "check_environment": "rlenv_robot.conformance",
+    "check_robot": "rlenv_robot.conformance",
+    "open_source": "rlenv_robot.source",
+    "to_gymnasium": "rlenv_robot.interop.gymnasium",
+}
+"""What is imported when it is first asked for, and from where."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        value: Any = getattr(import_module(_LATER[name]), name)
+    elif name == "__version__":
+        from importlib.metadata import version
+
+        value = version("rlenv-robot")
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
