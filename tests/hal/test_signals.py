@@ -204,6 +204,17 @@ def test_a_question_that_was_not_answered_in_time_is_not_answered_later() -> Non
         assert fixture.ask(REQUEST).note == "2"
 
 
+def test_a_fixture_that_comes_later_never_sees_the_question_nobody_waits_for() -> None:
+    with zmq.Context() as context, context.socket(zmq.REP) as late:
+        port = late.bind_to_random_port("tcp://127.0.0.1")
+        late.unbind(f"tcp://127.0.0.1:{port}")
+        with fixture_at(f"tcp://127.0.0.1:{port}") as fixture:
+            with pytest.raises(DeadlineExceeded):
+                fixture.ask(BRIEF)
+            late.bind(f"tcp://127.0.0.1:{port}")
+            assert late.poll(500) == 0
+
+
 def test_nobody_there_is_said_with_the_address() -> None:
     with (
         fixture_at("tcp://127.0.0.1:9") as fixture,

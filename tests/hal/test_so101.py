@@ -29,6 +29,20 @@ def test_the_pan_joint_turns_the_gripper_about_the_base(angles: np.ndarray) -> N
 
 
 @given(ANGLES)
+def test_ahead_it_is_a_planar_arm(angles: np.ndarray) -> None:
+    """Lift, elbow and wrist turn about parallel axes, positive downwards; rolling moves nothing on its own axis."""
+    angles[:, 0] = 0
+    x, z, pitch = CHAIN[0].offset[0], CHAIN[0].offset[2], np.zeros(4)
+    for joint, link in enumerate(CHAIN[1:4], start=1):
+        x = x + np.cos(pitch) * link.offset[0] + np.sin(pitch) * link.offset[2]
+        z = z - np.sin(pitch) * link.offset[0] + np.cos(pitch) * link.offset[2]
+        pitch = pitch + angles[:, joint]
+    hand = CHAIN[4].offset[0] + TIP[0]
+    expected = np.stack([x + np.cos(pitch) * hand, np.zeros(4), z - np.sin(pitch) * hand], axis=-1)
+    np.testing.assert_allclose(forward_kinematics(angles), expected, atol=1e-12)
+
+
+@given(ANGLES)
 def test_it_never_reaches_farther_than_its_links_are_long(angles: np.ndarray) -> None:
     shoulder = np.array(CHAIN[0].offset)
     links = [np.linalg.norm(link.offset) for link in CHAIN[1:]] + [np.linalg.norm(TIP)]
