@@ -171,10 +171,14 @@ class SimBatch:
 
     def _only(self, rows: np.ndarray, commands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The commands of ``rows``, and for the others what was applied before."""
-        held = self._starts.commands(np.arange(self._num))
+        held = self.held()
         for name, value in held.items():
             value[rows] = commands[name][rows]
         return held
+
+    def held(self) -> dict[str, np.ndarray]:
+        """What the actuators hold: command name -> values, shape (num, ...), new arrays."""
+        return self._starts.commands(np.arange(self._num))
 
     def advance(self, ids: np.ndarray | None = None) -> int:
         """One control period under the present ``ctrl``, nothing read: what `step` and `SimRobot` share.

@@ -40,7 +40,7 @@ class Marker:
 class Camera:
     """One of a model's cameras. Draws any state of the robot; runs no physics.
 
-    Used from one thread, the one that made it.
+    Not to be used from two threads at once.
 
     Args:
         sim_model: what to draw.
@@ -70,6 +70,7 @@ class Camera:
         self._gl: Any = _open_gl(width, height)
         self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
+        _release(self._gl)
 
     def render(self, state: np.ndarray, markers: Sequence[Marker] = ()) -> np.ndarray:
         """Draw one state.
@@ -113,6 +114,7 @@ class Camera:
         rectangle = mujoco.MjrRect(0, 0, self.width, self.height)
         mujoco.mjr_render(rectangle, self._scene, self._context)
         mujoco.mjr_readPixels(picture, None, rectangle, self._context)
+        _release(self._gl)
         return np.ascontiguousarray(picture[::-1])  # OpenGL counts rows from below
 
     def close(self) -> None:
@@ -191,18 +193,28 @@ def _resting(sim_model: SimModel) -> np.ndarray:
 
 
 def _open_gl(width: int, height: int) -> Any:
-    """A current context: this module's own on Linux, or what the user's MUJOCO_GL asks MuJoCo for."""
+    """A current context: this package's own on Linux, or what the user's MUJOCO_GL asks MuJoCo for.
+
+    MuJoCo's own EGL context needs PyOpenGL; where that is missing, ``egl`` means ours too.
+    """
     chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
     if chosen in ("disable", "disabled", "off", "false", "0"):
         raise RobotError(f"pictures can't be drawn: MUJOCO_GL is {chosen!r}; unset it")
-    if sys.platform == "linux" and chosen in ("", "egl"):
+    if sys.platform == "linux" and not chosen:
         return EglContext()
     try:
         context = mujoco.GLContext(width, height)
     except Exception as error:  # each of its back ends raises its own
+        if chosen == "egl" and isinstance(error, ImportError):
+            return EglContext()
         raise RobotError(f"pictures can't be drawn with MUJOCO_GL={chosen or 'unset'}: {error}") from error
     context.make_current()
     return context
+
+
+def _release(context: Any) -> None:
+    if isinstance(context, EglContext):  # MuJoCo's own ones have no word for it
+        context.release()
 
 
 @functools.cache

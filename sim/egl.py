@@ -29,7 +29,7 @@ _MAX_DEVICES = 16
 class EglContext:
     """A current OpenGL context of the first device that gives one: a GPU if its driver works, else software.
 
-    It belongs to the thread that made it current.
+    It belongs to the thread that made it current, until that thread releases it.
 
     Raises:
         RobotError: there is no EGL, or none of its devices draws; the message names the packages to install.
@@ -55,13 +55,17 @@ class EglContext:
         if not self._egl.eglMakeCurrent(self._display, None, None, self._context):
             raise RobotError(
                 f"the OpenGL context can't be used here (EGL error {self._egl.eglGetError():#x}); "
-                "draw in the thread that made the camera"
+                "another thread is drawing with the same camera"
             )
+
+    def release(self) -> None:
+        """Let another thread make it current."""
+        self._egl.eglMakeCurrent(self._display, None, None, None)
 
     def free(self) -> None:
         """Destroy it. Twice is fine."""
         if self._context:
-            self._egl.eglMakeCurrent(self._display, None, None, None)
+            self.release()
             self._egl.eglDestroyContext(self._display, self._context)
             self._context = None
 

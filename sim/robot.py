@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal.clock import Rate
-from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
+from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, Reading, RobotSpec
 from sim.batch import SimBatch
 from sim.model import SimModel
@@ -32,7 +32,7 @@ class SimRobot:
         real_time: take the control period's time for every step, and stamp with this machine's monotonic clock;
             otherwise steps are as fast as they can be, and stamps are simulated time since the first reset.
         cameras: names of cameras of the spec whose pictures every reading carries; none by default, as a picture
-            costs a thousand times what a step does. They are drawn in the thread that steps.
+            costs a thousand times what a step does.
         teleport: whether a reset puts it at its start. Without, as with a real arm, the first reset finds it in the
             pose of the model's keyframe, later ones where it is, and `hal.Homing` brings it to the start.
 
@@ -51,7 +51,6 @@ class SimRobot:
         self._stopped: str | None = None
         self._closed = False
         self._blocked = True  # stopped, closed or never reset: one flag, as every step asks
-        self._last: dict[str, np.ndarray] = {}
 
     @property
     def spec(self) -> RobotSpec:
@@ -73,28 +72,28 @@ class SimRobot:
         """
         if self._closed:
             raise EpisodeError("reset after close: make a new robot")
-        if self._stopped is not None:
-            if not str(options.get("clear_stop") or "").strip():
-                raise RobotStopped(self._stopped)
-            self._stopped = None
+        if self._stopped is not None and not str(options.get("clear_stop") or "").strip():
+            raise RobotStopped(self._stopped)
         starts, seed = self._starts(options.get("start", {})), options.get("seed")
-        batch = self._open()
-        if self._teleport or not self._last:
-            first = batch.reset(None, None if seed is None else [int(seed)], starts)
-            self._last = {name: value[0] for name, value in first.applied.items()}
+        self._stopped = None
+        batch, found = self._batch, self._batch is not None
+        if batch is None:
+            batch = self._batch = self._open()
+        if self._teleport or not found:
+            batch.reset(None, None if seed is None else [int(seed)], starts)
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading
-        return self._full_reading({name: value.copy() for name, value in self._last.items()}, batch.stamp_ns)
+        applied = {name: value[0] for name, value in batch.held().items()}
+        return self._full_reading(applied, batch.stamp_ns)
 
     def _open(self) -> SimBatch:
-        if self._batch is None:
-            self._batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport)
-            self._read, self._advance = self._batch.readers(0), self._batch.advance
-            self._plan = [_planned(self.spec, writer) for writer in self._batch.writers(0)]
-            self._plain = self._rate is None and not self._camera_specs
-            self._open_cameras()
-        return self._batch
+        batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport)
+        self._read, self._advance = batch.readers(0), batch.advance
+        self._plan = [_planned(self.spec, writer) for writer in batch.writers(0)]
+        self._plain = self._rate is None and not self._camera_specs
+        self._open_cameras()
+        return batch
 
     def _open_cameras(self) -> None:
         if self._camera_specs:
@@ -119,7 +118,7 @@ class SimRobot:
             self._refuse()
         applied = {}
         try:
-            for name, target, index, shape, dtype, lows, highs in self._plan:
+            for name, _, _, shape, dtype, lows, highs in self._plan:
                 value = command[name]
                 # What Spec.validate does, in a third of its time: the whole step has 25 microseconds.
                 if value.shape != shape or value.dtype is not dtype:
@@ -127,31 +126,17 @@ class SimRobot:
                 for number, low, high in zip(value.tolist(), lows, highs, strict=True):
                     if not low <= number <= high:  # False for NaN too
                         raise _NotAsItIs
-                target[index] = value
                 applied[name] = value.copy()
             if len(command) != len(applied):
                 raise _NotAsItIs
         except (_NotAsItIs, TypeError, AttributeError, KeyError):
-            applied = self._write_slowly(command)
+            applied = {name: value.copy() for name, value in self.spec.commands.validate(command, "command").items()}
+        for name, target, index, *_ in self._plan:
+            target[index] = applied[name]
         stamp_ns = self._advance()
-        self._last = applied
         if self._plain and not self._batch.any_broken:  # type: ignore[union-attr]
             return Reading(self._read(), applied, stamp_ns)
         return self._full_reading(applied, stamp_ns)
-
-    def _write_slowly(self, command: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """Take what only converts to the spec; refuse the rest and leave the actuators as they were."""
-        try:
-            values = self.spec.commands.validate(command, "command")
-        except IllegalAction:
-            self._write(self._last)
-            raise
-        self._write(values)
-        return {name: value.copy() for name, value in values.items()}
-
-    def _write(self, values: Mapping[str, np.ndarray]) -> None:
-        for name, target, index, *_ in self._plan:
-            target[index] = values[name]
 
     def _refuse(self) -> None:
         if self._stopped is not None:

@@ -4,6 +4,7 @@ import ctypes
 import os
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -79,6 +80,14 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
 
 
 @drawing
+def test_any_thread_may_draw_one_after_the_other() -> None:
+    with Camera(so101(), "view", 64, 48) as camera, ThreadPoolExecutor(1) as other:
+        here, there = camera.render(np.array(HOME)), other.submit(camera.render, np.array(HOME)).result()
+        np.testing.assert_array_equal(here, there)
+        np.testing.assert_array_equal(here, camera.render(np.array(HOME)))
+
+
+@drawing
 def test_a_closed_camera_says_so() -> None:
     camera = Camera(so101(), "view", 32, 24)
     camera.close()
@@ -145,6 +154,12 @@ def test_where_opengl_is_missing_the_packages_are_named(monkeypatch: pytest.Monk
     reason = sim.camera.available()
     assert reason is not None
     assert "apt-get install" in reason
+
+
+@drawing
+def test_asking_mujoco_for_egl_works_without_pyopengl() -> None:
+    code = "import sim.camera; assert sim.camera.available() is None, sim.camera.available()"
+    subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MUJOCO_GL": "egl"}, timeout=60)
 
 
 def test_a_user_who_disabled_opengl_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
