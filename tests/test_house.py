@@ -170,6 +170,7 @@ def test_python_in_the_pages_is_python(page: Path) -> None:
         ast.parse(block)
 
 
+@pytest.mark.requirement("R4.1")
 def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
     for block in _blocks(ROOT / "README.md", "python"):
         done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False)
