@@ -183,9 +183,13 @@ def test_full_queue_drops_counts_and_says_so(
         dropped = log.dropped
         assert 0 < dropped < 100
         gate.set()
+        log.sync()
+        for frame in range(100, 105):  # what was written has made room
+            log.frame(make_row(layout, 0, frame))
+        assert log.dropped == dropped
         log.end({"end": "time"})
     reader = LogReader(tmp_path)
-    assert len(reader.frames()) == 100 - dropped
+    assert len(reader.frames()) == 105 - dropped
     (event,) = (event for event in reader.events() if event.kind == "dropped")
     assert event.detail == {"since": dropped, "total": dropped}
     assert f"{dropped} frames or images were dropped" in " ".join(reader.notes)
