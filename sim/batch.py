@@ -49,7 +49,7 @@ class SimBatch:
         self._ctrl = self._batch.bind("ctrl")
         self._warning = self._batch.warning
         self._warned = self._warning.tobytes()
-        self._read = Readers(self._batch, sim_model)
+        self._read = Readers(self._batch, sim_model).read
         self._writers = self.writers()
         self._reset_once = np.zeros(num, bool)
         self._ready = False

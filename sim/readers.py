@@ -18,7 +18,7 @@ Source = tuple[np.ndarray, np.ndarray | None]
 
 
 class Readers:
-    """Reads all sensors of a model; calling it gives copies, in the order of the spec.
+    """Reads all sensors of a model.
 
     Args:
         batch: the running simulations.
@@ -43,11 +43,11 @@ class Readers:
             else:
                 self._add_columns(sensor, reader)
         self._ordered = not self._gathered and not self._computed
-        for name, value in self().items():
+        for name, value in self.read().items():
             self._check(sim_model.spec.sensors[name], value)
 
-    def __call__(self, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Every sensor's value as a new array, of the spec's dtypes; ``rows`` picks simulations by number."""
+    def read(self, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
+        """Every sensor's value as a new array, in the spec's order and dtypes; ``rows`` picks simulations by number."""
         values = {}
         for name, view, dtype in self._views:
             values[name] = view.astype(dtype)
