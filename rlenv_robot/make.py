@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hal import Guard, Robot
+from hal import Automatic, Guard, Homing, Robot
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
 from rlenv_robot.task import Task
@@ -90,9 +90,10 @@ def robot(kind: str, where: str | Robot = "sim", *, keys: Any = None) -> Robot:
 
         return Guard(SimRobot(so101()))
     if where == "twin":
-        from sim.twin import twin_robot
+        from sim.robot import SimRobot
+        from sim.twin import so101_twin
 
-        return Guard(twin_robot())
+        return Homing(Guard(SimRobot(so101_twin(), real_time=True, teleport=False)), Automatic())
     if "://" in where:
         from hal.robots.so101 import SO101
         from real.remote import RemoteRobot

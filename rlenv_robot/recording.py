@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from hal import Image
 from recorder.frames import FrameLayout, reward_field
 from rlenv_robot.world import Turn, World
 
@@ -24,6 +25,10 @@ class Sink(Protocol):
 
     def frame(self, row: np.ndarray) -> None:
         """One frame row, which the sink must copy."""
+        ...
+
+    def image(self, camera: str, image: Image) -> None:
+        """A picture that belongs to the last frame."""
         ...
 
     def end(self, info: Mapping[str, Any]) -> None:
@@ -97,6 +102,8 @@ class FrameObserver:
             for field, name in self._names[prefix]:
                 row[field] = values[name]
         self._sink.frame(row)
+        for camera, image in turn.extra_info.get("images", {}).items():
+            self._sink.image(camera, image)
 
     def end(self, reason: str, info: Mapping[str, Any]) -> None:
         """The episode's other end, with why it ended and its return."""
@@ -114,7 +121,8 @@ def record_to(folder: Path, world: World, info: Mapping[str, Any] | None) -> Fra
     Raises:
         LogError: nothing can be written there.
     """
-    from recorder.log import LogWriter, new_run
+    from recorder.disk import new_run
+    from recorder.log import LogWriter
 
     layout = world.layout
     writer = LogWriter(new_run(folder), layout, {"world": world.name, **(info or {})})

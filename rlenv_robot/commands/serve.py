@@ -36,15 +36,13 @@ def _hardware(profile: Profile) -> Robot:
     section = profile.robot
     if section.kind != "so101":
         raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed is 'so101'")
-    if section.where == "twin":
-        from sim.twin import twin_robot
-
-        return twin_robot(seed=section.seed)
-    if section.where == "sim":
+    if section.where in ("twin", "sim"):
         from sim.robot import SimRobot
         from sim.so101 import so101
+        from sim.twin import so101_twin
 
-        return SimRobot(so101(), real_time=True, teleport=False)
+        model = so101_twin(section.seed) if section.where == "twin" else so101()
+        return SimRobot(model, real_time=True, teleport=False)
     raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
 
 

@@ -14,7 +14,7 @@ from hal.robots.so101 import SO101, forward_kinematics
 from rlenv_robot.protocol import TrajectoryTable
 from rlenv_robot.task import Arrays
 
-__all__ = ["ArmModel", "LearnedBatch", "fit"]
+__all__ = ["ArmModel", "LearnedBatch", "fit", "open_loop_error"]
 
 _GOALS = 6
 """How many past goals the next position depends on: 200 ms at 30 Hz, more than a servo's usual lag."""
@@ -164,3 +164,37 @@ class LearnedBatch:
 
     def close(self) -> None:
         """Nothing to close."""
+
+
+def open_loop_error(model: ArmModel, trajectories: Sequence[TrajectoryTable]) -> tuple[np.ndarray, np.ndarray]:
+    """How far the model strays from trajectories when it is given their goals alone.
+
+    Returns:
+        Root mean square over all joints but the gripper, in degrees, after 1, 2, ... T - 1 steps: of the model
+        (mean of the ensemble), and of the prediction that nothing moves. Shape (T - 1,) each, T the shortest length.
+    """
+    members = np.arange(len(model.weights))
+    horizon = min(len(trajectory["steps_set"]["frame_no"]) for trajectory in trajectories)
+    errors, still = [], []
+    for trajectory in trajectories:
+        steps = trajectory["steps_set"]
+        truth = np.concatenate(
+            [steps["observation"]["joint_position"][:1], steps["next_observation"]["joint_position"]]
+        ).astype(float)
+        goals = np.concatenate([steps["observation"]["joint_goal"][:1], steps["next_observation"]["joint_goal"]])
+        position = before = np.tile(truth[0], (len(members), 1))
+        held: deque[np.ndarray] = deque([np.tile(goals[0].astype(float), (len(members), 1))] * _GOALS, maxlen=_GOALS)
+        gap = []
+        for now in range(1, horizon):
+            held.appendleft(np.tile(goals[now].astype(float), (len(members), 1)))
+            following = model.next_position(position, before, list(held), members)
+            before, position = position, following
+            gap.append(position.mean(axis=0)[:5] - truth[now, :5])
+        errors.append(gap)
+        still.append(truth[0, :5] - truth[1:horizon, :5])
+    return _rms_degrees(np.array(errors)), _rms_degrees(np.array(still))
+
+
+def _rms_degrees(gaps: np.ndarray) -> np.ndarray:
+    """Over episodes and joints; gaps of shape (episodes, steps, joints), rad."""
+    return np.asarray(np.degrees(np.sqrt(np.square(gaps).mean(axis=(0, 2)))))

@@ -14,7 +14,7 @@ from rlenv_robot.policy import load_arrays, save_arrays
 __all__ = ["INPUTS", "PARAMETERS", "ReachPolicy", "features"]
 
 INPUTS = 13
-_HIDDEN = 16
+_HIDDEN = 8
 _JOINTS = 5  # the gripper itself stays as it is
 _SHAPES = ((INPUTS, _HIDDEN), (1, _HIDDEN), (_HIDDEN, _JOINTS), (INPUTS, _JOINTS), (1, _JOINTS))
 PARAMETERS = sum(rows * columns for rows, columns in _SHAPES)

@@ -1,4 +1,4 @@
-"""Policy search by evolution (CMA-ES): needs no gradients, so it trains on whatever can be rolled out."""
+"""Policy search by evolution (separable CMA-ES): needs no gradients, so it trains on whatever can be rolled out."""
 
 from __future__ import annotations
 
@@ -46,7 +46,8 @@ class Generation:
 def search(
     start: np.ndarray, score: Callable[[np.ndarray, int], np.ndarray], settings: SearchSettings
 ) -> Iterator[Generation]:
-    """Maximise a score by the covariance matrix adaptation evolution strategy (Hansen 2016, arXiv:1604.00772).
+    """Maximise a score by CMA-ES with a diagonal covariance (Ros and Hansen 2008, "A simple modification in CMA-ES
+    achieving linear time and space complexity"): next to nothing beside the episodes themselves.
 
     Args:
         start: the first mean, shape (n,).
@@ -61,10 +62,10 @@ def search(
         RobotError: the package ``cmaes`` is missing.
     """
     try:
-        from cmaes import CMA
+        from cmaes import SepCMA
     except ImportError as error:
         raise RobotError("training needs the package cmaes: pip install 'rlenv-robot[demo]'") from error
-    optimizer = CMA(
+    optimizer = SepCMA(
         mean=np.asarray(start, float), sigma=settings.sigma, seed=settings.seed, population_size=settings.population
     )
     begun = time.monotonic()

@@ -1,0 +1,197 @@
+"""``rlenv-robot demo``: the main job end to end, on embedded defaults."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hal import RobotError
+from hal.robots.so101 import SO101
+from rlenv_robot.demo import stages
+from rlenv_robot.demo.report import Row, html_report, text_table, write_figures
+from rlenv_robot.demo.search import Generation
+from rlenv_robot.demo.stages import DemoSettings, Deployment, Retraining
+from rlenv_robot.demo.train import Training
+from rlenv_robot.tasks.reach import Reach
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("demo", help="the main job end to end: train, deploy, record, retrain, deploy")
+    parser.add_argument("--out", default="runs/demo", help="folder for everything it makes (default: runs/demo)")
+    parser.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
+    parser.add_argument("--episodes", type=int, default=20, help="of each deployment (default: 20)")
+    parser.add_argument("--train-s", type=float, default=60.0, help="seconds of training (default: 60)")
+    parser.add_argument("--retrain-s", type=float, default=15.0, help="seconds of retraining (default: 15)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """All stages, then the table and the page."""
+    if args.episodes < 2:
+        raise ValueError(f"--episodes is {args.episodes}, it must be at least 2: one to learn from and one to test on")
+    if not (args.train_s > 0 and args.retrain_s > 0):
+        raise ValueError("--train-s and --retrain-s must be above 0")
+    settings = DemoSettings(_fresh(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes)
+    begun = time.monotonic()
+    with _bars() as bars:
+        trained = _train(settings, bars)
+        first_rows, deployed = _first(settings, trained, bars)
+        retrained = _retrain(settings, trained, deployed, bars)
+        second_rows, again = _second(settings, retrained, bars)
+    rows = [*first_rows, *second_rows]
+    print("\n" + text_table(rows) + "\n", flush=True)
+    _report(settings, rows, trained, retrained, (deployed, again), time.monotonic() - begun)
+    return 0
+
+
+def _fresh(folder: Path) -> Path:
+    """A folder for this run that holds nothing yet: the given one, or a numbered one beside it."""
+    number, chosen = 1, folder
+    while chosen.exists() and any(chosen.iterdir()):
+        number += 1
+        chosen = folder.with_name(f"{folder.name}-{number}")
+    chosen.mkdir(parents=True, exist_ok=True)
+    return chosen
+
+
+class _Bars:
+    """A progress bar for each stage, on a terminal; a line for each elsewhere."""
+
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
+
+    def begin(self, title: str, total: float) -> Callable[[float, str], None]:
+        """Declare a stage; the returned function sets how far it is, and a remark."""
+        plain = not self._progress.console.is_terminal
+        if plain:
+            print(title, flush=True)
+        bar = self._progress.add_task(title, total=total, remark="")
+
+        def advance(done: float, remark: str) -> None:
+            self._progress.update(bar, completed=min(done, total), remark=remark)
+            if plain and done >= total:
+                print(f"  {remark}", flush=True)
+
+        return advance
+
+
+@contextmanager
+def _bars() -> Iterator[_Bars]:
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+    except ImportError as error:
+        raise RobotError("the demonstration needs more packages: pip install 'rlenv-robot[demo]'") from error
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description:<38}"), BarColumn(28), TimeElapsedColumn(), TextColumn("{task.fields[remark]}"),
+    )  # fmt: skip
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield _Bars(progress)
+
+
+def _search_bar(bars: _Bars, title: str, seconds: float) -> Callable[[Generation], None]:
+    advance = bars.begin(title, seconds)
+
+    def progress(generation: Generation) -> None:
+        advance(generation.elapsed_s, f"generation {generation.number + 1}, median return {generation.median:.1f}")
+
+    return progress
+
+
+def _train(settings: DemoSettings, bars: _Bars) -> Training:
+    training = stages.train(settings, _search_bar(bars, "1 train in simulation", settings.train_s))
+    training.policy.save(settings.folder / "policy-1.npz", {"trained": "simulation", "steps": training.steps})
+    return training
+
+
+def _deploy(settings: DemoSettings, training: Training, name: str, title: str, bars: _Bars) -> Deployment:
+    advance = bars.begin(title, settings.episodes)
+    hits: list[bool] = []
+
+    def progress(outcome: Any) -> None:
+        hits.append(outcome.success)
+        advance(len(hits), f"{sum(hits)} of {len(hits)} reached, the last within {outcome.distance_mm:.1f} mm")
+
+    return stages.deploy(settings, training.policy, name, progress)
+
+
+def _first(settings: DemoSettings, trained: Training, bars: _Bars) -> tuple[list[Row], Deployment]:
+    advance = bars.begin("  evaluate in simulation", 1)
+    simulated = stages.simulate(settings, trained.policy)
+    seed = stages.held_out_seed(settings)
+    row = Row("trained in simulation", "simulation", seed, simulated)
+    advance(1, f"{row.success:.0%} of {len(simulated)} reached")
+    deployed = _deploy(settings, trained, "before", "2 serve, deploy and record on the twin", bars)
+    return [row, Row("trained in simulation", "twin, over the network", seed, deployed.outcomes)], deployed
+
+
+def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: _Bars) -> Retraining:
+    progress = _search_bar(bars, "3 retrain from the record alone", settings.retrain_s)
+    retrained = stages.retrain(settings, trained.policy, deployed.run, progress)
+    about = {"trained": "from the record", "episodes": retrained.episodes[0]}
+    retrained.training.policy.save(settings.folder / "policy-2.npz", about)
+    return retrained
+
+
+def _second(settings: DemoSettings, retrained: Retraining, bars: _Bars) -> tuple[list[Row], Deployment]:
+    again = _deploy(settings, retrained.training, "after", "4 deploy again", bars)
+    simulated = stages.simulate(settings, retrained.training.policy)
+    seed = stages.held_out_seed(settings)
+    return [
+        Row("retrained from the record", "twin, over the network", seed, again.outcomes),
+        Row("retrained from the record", "simulation", seed, simulated),
+    ], again
+
+
+def _report(
+    settings: DemoSettings,
+    rows: list[Row],
+    trained: Training,
+    retrained: Retraining,
+    deployments: tuple[Deployment, Deployment],
+    seconds: float,
+) -> None:
+    from rlenv_robot.demo.plots import plot_distances, plot_learning, plot_model
+    from rlenv_robot.render import render_history
+
+    folder = settings.folder
+    plot_distances(folder / "distances.png", rows, Reach().tolerance_m * 1e3)
+    plot_learning(folder / "learning.png", [("in simulation", trained), ("from the record", retrained.training)])
+    plot_model(folder / "model.png", retrained.error_deg, retrained.unchanged_deg, SO101.period_s)
+    figures = [("Where every episode ended", folder / "distances.png", "The same targets for all rows on the twin.")]
+    before, after = (deployment.run for deployment in deployments)
+    notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training.",
+             f"The fixture was asked for {sum(d.fixture_asked for d in deployments)} resets.",
+             f"The model was fitted to {len(retrained.episodes[0])} recorded episodes; open loop over "
+             f"{len(retrained.error_deg)} steps of the {len(retrained.episodes[1])} others its joint error is "
+             f"{retrained.error_deg[-1]:.2f} degrees RMS."]  # fmt: skip
+    for run, title in ((before, "before"), (after, "after")):
+        render_history(run, -1, plot=folder / f"episode-{title}.png")
+    try:
+        render_history(after, -1, video=folder / "episode.webm")
+        figures.append(
+            ("The last episode, replayed from its record", folder / "episode.webm", "The ball is the target.")
+        )
+    except RobotError as error:
+        notes.append(f"No video: {error}")
+        print(f"no video: {error}", flush=True)
+    figures += [
+        ("Learning", folder / "learning.png", "Each search's own episodes; the second one's robot is a learned model."),
+        ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
+        ("An episode before", folder / "episode-before.png", "The last one that the first policy did on the twin."),
+        ("The same target after", folder / "episode-after.png", "By the policy that was retrained from the record."),
+    ]
+    html_report(folder / "report.html", rows, figures, notes)
+    write_figures(folder / "figures.json", rows, {"seconds": seconds, "steps": trained.steps, "notes": notes})
+    print("\n".join(notes))
+    print(f"{seconds:.0f} s in all; everything is in {folder}: report.html, figures.json, policies, recorded runs")
+    print(f"look at the record:  rlenv-robot data {before}")
+    print(f"run the policy:      rlenv-robot run so101-reach --policy {folder / 'policy-2.npz'} --robot sim")

@@ -1,0 +1,107 @@
+"""The second process of the demonstration: a server with a robot, and the fixture that resets its scene."""
+
+from __future__ import annotations
+
+import json
+import queue
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from hal import DeadlineExceeded, RobotError
+
+__all__ = ["FixtureStandIn", "RobotProcess"]
+
+
+class FixtureStandIn:
+    """Answers reset requests as a fixture would (`hal.signals.Fixture`), at once. ``asked`` counts them."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.address = ""
+        self._over = threading.Event()
+        self._bound: queue.Queue[str] = queue.Queue()
+        self._thread = threading.Thread(target=self._answer, name="fixture", daemon=True)
+
+    def __enter__(self) -> FixtureStandIn:
+        self._thread.start()
+        self.address = self._bound.get(timeout=5)
+        return self
+
+    def _answer(self) -> None:
+        import zmq
+
+        with zmq.Context() as context, context.socket(zmq.REP) as socket:
+            socket.setsockopt(zmq.LINGER, 0)
+            socket.bind("tcp://127.0.0.1:*")
+            self._bound.put(socket.getsockopt_string(zmq.LAST_ENDPOINT))
+            while not self._over.is_set():
+                if socket.poll(100):
+                    request = json.loads(socket.recv())
+                    self.asked += 1
+                    socket.send(json.dumps({"id": request["id"], "ready": True, "note": "scene is set"}).encode())
+
+    def __exit__(self, *exc: object) -> None:
+        self._over.set()
+        self._thread.join(5)
+
+
+class RobotProcess:
+    """``rlenv-robot serve`` as a child process on a free loopback port.
+
+    Args:
+        profile: the TOML file that it serves.
+        log: where its output goes.
+    """
+
+    def __init__(self, profile: Path, log: Path) -> None:
+        self._profile, self._log = profile, log
+        self._process: subprocess.Popen[str] | None = None
+        self._words: queue.Queue[str] = queue.Queue()
+        self.address = ""
+
+    def __enter__(self) -> RobotProcess:
+        command = [sys.executable, "-m", "rlenv_robot", "serve", str(self._profile), "--address", "tcp://127.0.0.1:*"]
+        # Its own session: Ctrl-C at the terminal reaches the demonstration, which then closes the robot in order.
+        self._process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
+        )
+        assert self._process.stdout is not None
+        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        try:
+            self.address = self._words.get(timeout=30)
+        except queue.Empty:
+            self.__exit__()
+            raise DeadlineExceeded("the robot's server did not start", 30, f"see {self._log}") from None
+        if not self.address:
+            self.__exit__()
+            raise RobotError(f"the robot's server ended before it served: {_tail(self._log)}")
+        return self
+
+    def _read(self, stream: IO[str]) -> None:
+        with self._log.open("w", encoding="utf-8") as log:
+            for line in stream:
+                log.write(line)
+                log.flush()
+                found = re.search(r"at (tcp://\S+)", line)
+                if found:
+                    self._words.put(found.group(1))
+        self._words.put("")
+
+    def __exit__(self, *exc: Any) -> None:
+        process = self._process
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(5)
+
+
+def _tail(log: Path) -> str:
+    return " / ".join(log.read_text(encoding="utf-8").splitlines()[-3:])
