@@ -68,7 +68,11 @@ class Camera:
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[flag] = fine
         self._gl: Any = _open_gl(width, height)
-        self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        try:
+            self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
+        except mujoco.FatalError as error:
+            self._gl.free()
+            raise RobotError(f"pictures of {width} x {height} pixels can't be drawn here: {error}") from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         _release(self._gl)
 

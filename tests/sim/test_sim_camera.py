@@ -80,6 +80,12 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
 
 
 @drawing
+def test_a_picture_too_large_for_the_driver_is_refused() -> None:
+    with pytest.raises(RobotError, match="pictures of 100000 x 100000 pixels can't be drawn here"):
+        Camera(so101(), "view", 100_000, 100_000)
+
+
+@drawing
 def test_any_thread_may_draw_one_after_the_other() -> None:
     with Camera(so101(), "view", 64, 48) as camera, ThreadPoolExecutor(1) as other:
         here, there = camera.render(np.array(HOME)), other.submit(camera.render, np.array(HOME)).result()
