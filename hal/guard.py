@@ -61,6 +61,9 @@ class Guard:
         self._robot = robot
         self._spec = robot.spec
         self._limits = self._spec.limits.names
+        self._measured = tuple(
+            {self._spec.measured_by[name] for name in self._limits if name in self._spec.measured_by}
+        )
         self._last: Reading | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
@@ -81,8 +84,13 @@ class Guard:
         self._last = None
         reading = self._robot.reset(options)
         check_fresh(self._spec, reading)
-        self._last = reading
+        self._last = self._own(reading)
         return reading
+
+    def _own(self, reading: Reading) -> Reading:
+        """What the limits go by, as copies: the caller may write into its reading, and must not move them so."""
+        sensors = {name: reading.sensors[name].copy() for name in self._measured}
+        return Reading(sensors, {name: reading.applied[name].copy() for name in self._limits}, reading.stamp_ns)
 
     def _clear(self, why: Any) -> None:
         with self._lock:
@@ -109,7 +117,7 @@ class Guard:
         reading = self._robot.step(values)
         if reading.age_ns:
             check_fresh(self._spec, reading)
-        self._last = reading
+        self._last = self._own(reading)
         return reading
 
     def stop(self, reason: str) -> None:
