@@ -1,0 +1,19 @@
+"""Tests of the contract, generated from the descriptions of whatever is tested (R4.3).
+
+For an environment or a robot of one's own, the whole test is::
+
+    class TestMine(EnvironmentContract):
+        def make(self):
+            return rlenv_robot.make("so101-reach")
+"""
+
+from rlenv_robot.conformance.contract import EnvironmentContract, RobotContract
+from rlenv_robot.conformance.environment import check_environment
+from rlenv_robot.conformance.illegal import IllegalCase, illegal_tables, illegal_values
+from rlenv_robot.conformance.report import Check, Report
+from rlenv_robot.conformance.robot import check_robot
+
+__all__ = [
+    "Check", "EnvironmentContract", "IllegalCase", "Report", "RobotContract", "check_environment", "check_robot",
+    "illegal_tables", "illegal_values",
+]  # fmt: skip

@@ -1,0 +1,125 @@
+"""Every way in which an action can break its description, made from the description (R4.3, R1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+
+__all__ = ["IllegalCase", "illegal_tables", "illegal_values"]
+
+Values = Mapping[str, np.ndarray]
+
+
+@dataclass(frozen=True, slots=True)
+class IllegalCase:
+    """Something that must be refused, and how the refusal must name it.
+
+    Attributes:
+        name: for people.
+        value: what to send.
+        code, field, index: as in `hal.Violation`.
+    """
+
+    name: str
+    value: Any
+    code: str
+    field: str
+    index: tuple[int, ...] = ()
+
+
+def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Iterator[IllegalCase]:
+    """Illegal forms of Table 2.
+
+    Args:
+        spec: of the action.
+        legal: an action that would be legal now.
+        env_id, frame_no: what a legal table carries.
+    """
+    table = {"env_id": env_id, "frame_no": frame_no, "action": legal}
+    yield IllegalCase("no mapping but None", None, "dtype", "")
+    yield IllegalCase("no mapping but a list", [env_id, frame_no, legal], "dtype", "")
+    for key in table:
+        rest = {name: value for name, value in table.items() if name != key}
+        yield IllegalCase(f"without {key}", rest, "missing", key)
+    yield IllegalCase("with an unknown key", {**table, "colour": 1}, "unknown", "colour")
+    for wrong in ("", env_id + "x", 7, None):
+        yield IllegalCase(f"env_id {wrong!r}", {**table, "env_id": wrong}, "env_id", "env_id")
+    stale: tuple[Any, ...] = (frame_no - 1, frame_no + 1, str(frame_no), frame_no + 0.5, True, None, [frame_no] * 2)
+    for wrong in (*stale, np.full(2, frame_no)):
+        yield IllegalCase(f"frame_no {wrong!r}", {**table, "frame_no": wrong}, "frame_no", "frame_no")
+    for case in illegal_values(spec, legal, "action"):
+        yield IllegalCase(case.name, {**table, "action": case.value}, case.code, case.field, case.index)
+
+
+def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCase]:
+    """Illegal forms of a structure that a spec describes.
+
+    Args:
+        spec: of the structure.
+        legal: one that fits it.
+        where: what it is called in messages (``action``, ``command``).
+    """
+    yield IllegalCase(f"{where} None", None, "dtype", where)
+    yield IllegalCase(f"{where} a list", list(legal.values()), "dtype", where)
+    yield IllegalCase("an unknown field", {**legal, "no_such_field": 0.0}, "unknown", f"{where}.no_such_field")
+    for field in spec:
+        rest = {name: value for name, value in legal.items() if name != field.name}
+        dotted = f"{where}.{field.name}"
+        yield IllegalCase(f"{field.name} missing", rest, "missing", dotted)
+        for what, value, code, index in _illegal_arrays(field, np.asarray(legal[field.name])):
+            yield IllegalCase(f"{field.name} {what}", {**legal, field.name: value}, code, dotted, index)
+
+
+def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
+    yield "with an extra axis", legal[None], "shape", ()
+    if field.shape:
+        yield "as one number", legal.ravel()[0], "shape", ()
+        yield "one element short", legal[..., :-1], "shape", ()
+        yield "ragged", [[0.0], [0.0, 0.0]], "shape", ()
+    yield "None", None, "dtype", ()
+    yield "a word", "far", "dtype", ()
+    yield "complex", legal.astype(complex), "dtype", ()
+    yield "true or false", np.ones(field.shape, bool), "dtype", ()
+    if field.numpy_dtype.kind != "f":
+        yield "with a fraction", legal + 0.5, "dtype", ()
+    yield from _illegal_numbers(field, legal)
+
+
+def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
+    for index in _ends(field):
+        for what, number, code in _numbers(field, index):
+            value = np.array(legal, legal.dtype if field.numpy_dtype.kind == "f" else object)
+            value[index] = number
+            if field.numpy_dtype.kind != "f":
+                value = np.array(value.tolist())  # as Python's whole numbers would arrive: int64, or wider
+            yield f"{what} at {list(index)}" if index else what, value, code, index
+
+
+def _ends(field: Field) -> list[tuple[int, ...]]:
+    """The first and the last element: a check that stops halfway finds one of them at most."""
+    first, last = tuple(0 for _ in field.shape), tuple(size - 1 for size in field.shape)
+    return [first] if first == last else [first, last]
+
+
+def _numbers(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, Any, str]]:
+    low, high = (bound[index] for bound in field.bounds)
+    if field.numpy_dtype.kind != "f":
+        # Beyond the type itself there is no number to send in 64 bits.
+        if int(low) > np.iinfo(np.int64).min:
+            yield "one below the range", int(low) - 1, "range"
+        if int(high) < np.iinfo(np.int64).max:
+            yield "one above the range", int(high) + 1, "range"
+        return
+    yield "not a number", np.nan, "not_finite"
+    yield "infinite", np.inf, "not_finite"
+    yield "minus infinite", -np.inf, "not_finite"
+    limits = np.finfo(field.dtype)
+    if low > limits.min:
+        yield "just below the range", np.nextafter(low, low.dtype.type(-np.inf)), "range"
+    if high < limits.max:
+        yield "just above the range", np.nextafter(high, high.dtype.type(np.inf)), "range"

@@ -1,0 +1,229 @@
+"""The contract of a robot (`hal.Robot`), whatever world it is in."""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Callable
+from functools import partial
+
+import numpy as np
+
+from hal import EpisodeError, IllegalAction, Reading, Robot, RobotError, RobotSpec, RobotStopped
+from rlenv_robot.conformance.illegal import illegal_values
+from rlenv_robot.conformance.report import Failed, Report, run_check
+from rlenv_robot.conformance.robot_probe import RobotProbe, copied
+from rlenv_robot.conformance.tables import check_structure, same_values
+
+__all__ = ["check_robot"]
+
+_CLEAR = {"clear_stop": "the conformance check stopped it"}
+
+
+def check_robot(robot: Robot, *, steps: int = 10, seed: int = 0, repeatable: bool = True) -> Report:
+    """Test a robot against its contract. It moves, by small steps around its start.
+
+    Args:
+        robot: new, not yet reset; it is closed in the end.
+        steps: how long the walks are.
+        seed: of everything random.
+        repeatable: False for a real machine, where equal seeds need not give equal readings.
+
+    Returns:
+        Every check, passed or not. Nothing is raised for a broken robot.
+    """
+    probe = RobotProbe(robot, steps, seed, repeatable)
+    return Report(
+        f"robot {type(robot).__name__}",
+        tuple(run_check(name, "robot", partial(check, probe)) for name, check in _CHECKS),
+    )
+
+
+# -- description -----------------------------------------------------------------------------------------------
+
+
+def _spec_before_opening(probe: RobotProbe) -> None:
+    probe.spec = spec = probe.robot.spec
+    if not isinstance(spec, RobotSpec):
+        raise Failed(f"spec is a {type(spec).__name__}, wanted a RobotSpec")
+    for part in (spec.sensors, spec.commands):
+        for field in part:
+            if not field.meaning.strip() or not field.unit.strip():
+                raise Failed(f"{part.name}.{field.name} has no meaning or no unit")
+
+
+def _spec_travels(probe: RobotProbe) -> None:
+    again = RobotSpec.from_plain(probe.robot.spec.to_plain())
+    if again != probe.robot.spec or again.digest != probe.robot.spec.digest:
+        raise Failed(f"to_plain and from_plain change it: {probe.robot.spec.difference(again)}")
+
+
+def _spec_stays(probe: RobotProbe) -> None:
+    if probe.robot.spec != probe.spec:
+        raise Failed("spec is another after the reset than before")
+
+
+# -- readings --------------------------------------------------------------------------------------------------
+
+
+def _step_before_reset(probe: RobotProbe) -> None:
+    command = probe.robot.spec.commands.sample(np.random.default_rng(probe.seed))
+    _refused(lambda: probe.robot.step(command), EpisodeError, "a step before the first reset")
+
+
+def _readings(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    for number, reading in enumerate(probe.walk()):
+        if not isinstance(reading, Reading):
+            raise Failed(f"reading {number} is a {type(reading).__name__}, wanted a Reading")
+        check_structure(reading.sensors, spec.sensors, "sensors")
+        check_structure(reading.applied, spec.commands, "applied")
+        _check_rest(reading, spec)
+
+
+def _check_rest(reading: Reading, spec: RobotSpec) -> None:
+    unknown = reading.age_ns.keys() - set(spec.sensors.names)
+    if unknown:
+        raise Failed(f"age_ns names {sorted(unknown)}, which are no sensors")
+    if any(age < 0 for age in reading.age_ns.values()):
+        raise Failed(f"age_ns is {dict(reading.age_ns)}: no sample comes from the future")
+    unknown = reading.images.keys() - {camera.name for camera in spec.cameras}
+    if unknown:
+        raise Failed(f"images are of {sorted(unknown)}, which are no cameras of the spec")
+    if not isinstance(reading.faults, tuple) or not all(isinstance(fault, str) for fault in reading.faults):
+        raise Failed(f"faults are {reading.faults!r}, wanted a tuple of sentences")
+
+
+def _stamps(probe: RobotProbe) -> None:
+    stamps = [reading.stamp_ns for reading in probe.walk()]
+    if not all(isinstance(stamp, int | np.integer) for stamp in stamps):
+        raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}, wanted whole nanoseconds")
+    if any(later <= earlier for earlier, later in itertools.pairwise(stamps)):
+        raise Failed(f"stamp_ns does not rise from step to step: {stamps}")
+
+
+def _own_arrays(probe: RobotProbe) -> None:
+    kept: list[Reading] = []
+    readings = probe.walk(lambda reading: kept.append(copied(reading)))
+    for reading, copy in zip(readings, kept, strict=False):  # the last is nowhere disturbed
+        _same(reading, copy, "changed after it was returned")
+
+
+def _overwritten(probe: RobotProbe) -> None:
+    first = [copied(reading) for reading in probe.walk()]
+    second: list[Reading] = []
+    spec = probe.robot.spec
+
+    def overwrite(reading: Reading) -> None:
+        second.append(copied(reading))
+        for part, values in ((spec.sensors, reading.sensors), (spec.commands, reading.applied)):
+            for name, value in values.items():
+                if value.flags.writeable:
+                    value[...] = part[name].bounds[0]
+
+    last = probe.walk(overwrite)[-1]
+    probe.compare(first, [*second, last])
+
+
+def _command_is_the_callers(probe: RobotProbe) -> None:
+    rng = np.random.default_rng(probe.seed)
+    reading = probe.reset()
+    command = probe.near(reading, rng)
+    reading = probe.robot.step(command)
+    kept = copied(reading)
+    for value in command.values():
+        value[...] = 0
+    _same(reading, kept, "is the caller's own command array")
+
+
+def _same(reading: Reading, kept: Reading, problem: str) -> None:
+    name = same_values(kept.sensors, reading.sensors) or same_values(kept.applied, reading.applied)
+    if name:
+        raise Failed(f"{name} of a reading {problem}")
+
+
+def _equal_seeds(probe: RobotProbe) -> None:
+    probe.compare(probe.walk(), probe.walk())
+
+
+# -- refusals --------------------------------------------------------------------------------------------------
+
+
+def _illegal_commands(probe: RobotProbe) -> None:
+    reading = probe.reset()
+    legal = probe.near(reading, np.random.default_rng(probe.seed))
+    for case in illegal_values(probe.robot.spec.commands, legal, "command"):
+        try:
+            probe.robot.step(case.value)
+        except IllegalAction as refused:
+            violation = refused.violation
+            if (violation.code, violation.index) != (case.code, case.index):
+                got = f"code {violation.code!r} and index {violation.index}"
+                raise Failed(f"{case.name}: {got}, wanted {case.code!r} and {case.index}") from refused
+        except Exception as error:
+            raise Failed(f"{case.name}: {type(error).__name__} ({error}), wanted IllegalAction") from error
+        else:
+            raise Failed(f"{case.name}: was carried out, wanted IllegalAction")
+    probe.robot.step(legal)
+
+
+def _illegal_moves_nothing(probe: RobotProbe) -> None:
+    first = probe.walk()
+
+    def disturb(reading: Reading) -> None:
+        for case in illegal_values(probe.robot.spec.commands, reading.applied, "command"):
+            _refused(lambda value=case.value: probe.robot.step(value), IllegalAction, case.name)  # type: ignore[misc]
+
+    probe.compare(first, probe.walk(disturb))
+
+
+def _stop_latches(probe: RobotProbe) -> None:
+    reading = probe.reset()
+    stopper = threading.Thread(target=probe.robot.stop, args=("the conformance check asks for it",))
+    stopper.start()
+    stopper.join()
+    probe.robot.stop("once more")
+    command = probe.near(reading, np.random.default_rng(probe.seed))
+    try:
+        for what in ("the first step", "the second step"):
+            _refused(lambda: probe.robot.step(command), RobotStopped, f"{what} after a stop")
+        _refused(probe.reset, RobotStopped, "a reset after a stop that does not clear it")
+        _refused(lambda: probe.reset({"clear_stop": " "}), RobotStopped, "a reset that clears a stop for no reason")
+    finally:
+        reading = probe.reset(_CLEAR)
+    probe.robot.step(probe.near(reading, np.random.default_rng(probe.seed)))
+
+
+def _closed(probe: RobotProbe) -> None:
+    command = probe.near(probe.reset(), np.random.default_rng(probe.seed))
+    probe.robot.close()
+    probe.robot.close()
+    _refused(lambda: probe.robot.step(command), RobotError, "a step after close")
+
+
+def _refused(call: Callable[[], object], wanted: type[RobotError], what: str) -> None:
+    try:
+        call()
+    except wanted:
+        return
+    except Exception as error:
+        raise Failed(f"{what} raised {type(error).__name__} ({error}), wanted {wanted.__name__}") from error
+    raise Failed(f"{what} was accepted, wanted {wanted.__name__}")
+
+
+_CHECKS: tuple[tuple[str, Callable[[RobotProbe], None]], ...] = (
+    ("its spec is readable and complete before anything is opened", _spec_before_opening),
+    ("its spec travels as plain data", _spec_travels),
+    ("a step before the first reset is refused", _step_before_reset),
+    ("readings are as the spec says", _readings),
+    ("its spec stays what it was", _spec_stays),
+    ("stamps rise", _stamps),
+    ("a reading never changes once it is returned", _own_arrays),
+    ("writing into a reading changes nothing", _overwritten),
+    ("a command stays the caller's", _command_is_the_callers),
+    ("equal seeds and commands, equal readings", _equal_seeds),
+    ("illegal commands are refused and named", _illegal_commands),
+    ("illegal commands move nothing", _illegal_moves_nothing),
+    ("a stop from any thread latches until it is cleared with a reason", _stop_latches),
+    ("close twice; then no step", _closed),
+)

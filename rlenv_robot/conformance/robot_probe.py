@@ -1,0 +1,77 @@
+"""Drives a robot for the checks: seeded walks by small commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hal import Reading, Robot, RobotSpec
+from rlenv_robot.conformance.report import Failed, NotTried
+from rlenv_robot.conformance.tables import same_values
+
+__all__ = ["RobotProbe", "copied"]
+
+_SHARE = 0.02
+"""A step of a walk, as a share of the command's range: what is checked may be real."""
+
+
+class RobotProbe:
+    """A robot under test.
+
+    Args:
+        robot: what is tested.
+        steps: how long a walk is.
+        seed: of resets and commands.
+        repeatable: whether equal seeds must give equal readings: not on a real machine.
+    """
+
+    def __init__(self, robot: Robot, steps: int, seed: int, repeatable: bool) -> None:
+        self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
+        self.spec: RobotSpec | None = None
+
+    def reset(self, options: Mapping[str, Any] | None = None) -> Reading:
+        """A seeded reset."""
+        return self.robot.reset({"seed": self.seed, **(options or {})})
+
+    def near(self, reading: Reading, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """A legal command close to the one applied last."""
+        command = {}
+        for field in self.robot.spec.commands:
+            low, high = (np.asarray(bound, float) for bound in field.bounds)
+            here = np.asarray(reading.applied[field.name], float)
+            change = rng.uniform(-_SHARE, _SHARE, field.shape) * np.minimum(high - low, 1e3)
+            command[field.name] = np.clip(here + change, low, high).astype(field.numpy_dtype).clip(*field.bounds)
+        return command
+
+    def walk(self, between: Callable[[Reading], None] = lambda reading: None) -> list[Reading]:
+        """The readings of a seeded reset and of steps near it; ``between`` is called before each step, to disturb."""
+        rng, readings = np.random.default_rng(self.seed), [self.reset()]
+        for _ in range(self.steps):
+            command = self.near(readings[-1], rng)
+            between(readings[-1])
+            readings.append(self.robot.step(command))
+        return readings
+
+    def compare(self, first: Sequence[Reading], second: Sequence[Reading]) -> None:
+        """Refuse two walks that should be one.
+
+        Raises:
+            NotTried: the robot isn't repeatable.
+            Failed: they differ.
+        """
+        if not self.repeatable:
+            raise NotTried("not where equal seeds need not give equal readings")
+        for number, (one, other) in enumerate(zip(first, second, strict=True)):
+            name = same_values(one.sensors, other.sensors) or same_values(one.applied, other.applied)
+            if name:
+                raise Failed(f"reading {number} differs in {name}")
+
+
+def copied(reading: Reading) -> Reading:
+    """With arrays of its own."""
+    return reading._replace(
+        sensors={name: np.array(value) for name, value in reading.sensors.items()},
+        applied={name: np.array(value) for name, value in reading.applied.items()},
+    )
