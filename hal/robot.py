@@ -93,7 +93,7 @@ class RobotSpec:
     rate_hz: float
     limits: Limits = field(default_factory=Limits)
     cameras: tuple[CameraSpec, ...] = ()
-    home: Mapping[str, tuple[float, ...]] = field(default_factory=dict)
+    home: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
     measured_by: Mapping[str, str] = field(default_factory=dict)
     max_age_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -148,7 +148,7 @@ class RobotSpec:
             "rate_hz": self.rate_hz,
             "limits": self.limits.to_plain(),
             "cameras": [vars(camera).copy() for camera in self.cameras],
-            "home": {name: list(value) for name, value in self.home.items()},
+            "home": {name: np.asarray(value).tolist() for name, value in self.home.items()},
             "measured_by": dict(self.measured_by),
             "max_age_s": dict(self.max_age_s),
         }
@@ -168,7 +168,10 @@ class RobotSpec:
                 rate_hz=float(plain["rate_hz"]),
                 limits=Limits.from_plain(plain["limits"]),
                 cameras=tuple(CameraSpec(**camera) for camera in plain["cameras"]),
-                home={name: tuple(value) for name, value in plain["home"].items()},
+                home={
+                    name: tuple(value) if isinstance(value, list | tuple) else value
+                    for name, value in plain["home"].items()
+                },
                 measured_by=dict(plain["measured_by"]),
                 max_age_s=dict(plain["max_age_s"]),
             )

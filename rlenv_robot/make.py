@@ -168,4 +168,4 @@ def make_vector(
 
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
-    return VectorEnvironment(SimBatch(so101(), num_envs, threads), chosen, seed=seed, **own)
+    return VectorEnvironment(SimBatch(so101(looks=False), num_envs, threads), chosen, seed=seed, **own)

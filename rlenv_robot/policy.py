@@ -32,7 +32,8 @@ def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], a
         about: how it came about, for people.
     """
     header = np.frombuffer(json.dumps({"kind": kind, "about": about}).encode(), np.uint8)
-    np.savez(path, header=header, **dict(arrays))
+    everything: dict[str, Any] = {"header": header, **arrays}
+    np.savez(path, **everything)
 
 
 def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:

@@ -150,7 +150,7 @@ def render_history(
     Args:
         path: a run.
         episode: its number; negative ones count from the end.
-        video: a file to write, ``.webm``.
+        video: a file to write, ``.mp4`` (VP9, which browsers play).
         plot: a file to write, ``.png``.
 
     Raises:

@@ -123,6 +123,8 @@ def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> 
         rows[f"action_{feature.field.name}"][1:] = columns[feature.column][: count - 1]
     if "next.reward" in columns:
         rows["reward"][1:] = columns["next.reward"][: count - 1]
+    else:
+        rows["reward"][1:] = np.nan  # unknown is not nothing: filters by return must refuse
     if INTERVENTION in columns:
         rows["intervention"][1:] = columns[INTERVENTION][: count - 1] != 0
     rows["acted"][1:] = 1
@@ -186,5 +188,5 @@ def _notes(files: LeRobotFiles, features: Features, episodes: list[Columns], rea
     if reason:
         notes.append(f"no SI columns for this {files.info.get('robot_type')}: {reason}")
     if "next.reward" not in features.reserved:
-        notes.append("no rewards were recorded, reward is 0 everywhere")
+        notes.append("no rewards were recorded, reward is NaN; give a task that computes them")
     return tuple(notes)

@@ -176,9 +176,9 @@ def _report(
     for run, title in ((before, "before"), (after, "after")):
         render_history(run, -1, plot=folder / f"episode-{title}.png")
     try:
-        render_history(after, -1, video=folder / "episode.webm")
+        render_history(after, -1, video=folder / "episode.mp4")
         figures.append(
-            ("The last episode, replayed from its record", folder / "episode.webm", "The ball is the target.")
+            ("The last episode, replayed from its record", folder / "episode.mp4", "The ball is the target.")
         )
     except RobotError as error:
         notes.append(f"No video: {error}")

@@ -122,8 +122,8 @@ def html_report(
 
 def _figure(title: str, file: Path, caption: str) -> str:
     data = base64.b64encode(file.read_bytes()).decode()
-    if file.suffix == ".webm":
-        shown = f"<video controls loop muted autoplay playsinline src='data:video/webm;base64,{data}'></video>"
+    if file.suffix == ".mp4":
+        shown = f"<video controls loop muted autoplay playsinline src='data:video/mp4;base64,{data}'></video>"
     else:
         shown = f"<img alt='{html.escape(title)}' src='data:image/png;base64,{data}'>"
     return f"<h2>{html.escape(title)}</h2><figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>"

@@ -25,7 +25,7 @@ class SearchSettings:
         seed: of the search's own randomness.
     """
 
-    population: int = 32
+    population: int = 48
     sigma: float = 0.3
     seconds: float = 60.0
     generations: int = 400

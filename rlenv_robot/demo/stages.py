@@ -68,8 +68,8 @@ def train(settings: DemoSettings, progress: Progress) -> Training:
     from sim.batch import SimBatch
     from sim.so101 import so101
 
-    search = SearchSettings(seconds=settings.train_s, seed=settings.seed, sigma=0.2)
-    return improve(lambda count: SimBatch(so101(), count), Reach(), search, progress=progress)
+    search = SearchSettings(seconds=settings.train_s, seed=settings.seed)
+    return improve(lambda count: SimBatch(so101(looks=False), count), Reach(), search, progress=progress)
 
 
 def simulate(settings: DemoSettings, policy: ReachPolicy) -> list[Outcome]:
@@ -130,7 +130,7 @@ def retrain(settings: DemoSettings, start: ReachPolicy, runs: Path, progress: Pr
     drawn = [data.sample_trajectories(len(part), {"episodes": part, "replace": False}) for part in (known, unseen)]
     model = fit(drawn[0], seed=settings.seed)
     error, unchanged = open_loop_error(model, drawn[1])
-    search = SearchSettings(seconds=settings.retrain_s, seed=settings.seed + 1, sigma=0.05)
+    search = SearchSettings(seconds=settings.retrain_s, seed=settings.seed + 1, sigma=0.05, population=32)
     training = improve(
         lambda count: LearnedBatch(model, count), Reach(), search, start=start.parameters, episodes=8, progress=progress
     )

@@ -32,7 +32,7 @@ def improve(
     settings: SearchSettings,
     *,
     start: np.ndarray | None = None,
-    episodes: int = 6,
+    episodes: int = 4,
     progress: Callable[[Generation], None] = lambda generation: None,
 ) -> Training:
     """Search for a better policy.

@@ -104,7 +104,8 @@ def test_pairs_become_rows(tmp_path: Path, version: str) -> None:
     assert first["last_action"]["target"] == pytest.approx(columns["action"][3])
     assert "what followed the last action was not recorded" in table.notes[0]
     assert "pictures are not read, and the folder videos is missing: observation.images.top" in table.notes
-    assert "no rewards were recorded, reward is 0 everywhere" in table.notes
+    assert "no rewards were recorded, reward is NaN; give a task that computes them" in table.notes
+    assert np.isnan(np.delete(rows["reward"], [0, 4])).all()
 
 
 @VERSIONS
