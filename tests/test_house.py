@@ -85,7 +85,7 @@ def test_nothing_here_runs_code_from_data(path: Path) -> None:
 def test_all_is_complete(path: Path) -> None:
     names = _exported(path)
     if names is None:
-        pytest.skip("exports nothing by name")
+        return  # exports nothing by name
     defined = {
         node.name
         for node in _python(path).body
