@@ -155,3 +155,13 @@ def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
         assert "ZeroDivisionError" in peer.hello().detail["message"]
     assert "could not be handled" in caplog.text
     assert peer.hello().kind is Kind.WELCOME
+
+
+def test_a_new_holder_begins_with_a_reset(peer, robot):
+    """It does not go on in the episode of the one before."""
+    old = peer.hello().session
+    assert peer.ask(Kind.RESET, old, 1, {"options": {}, "deadline_s": 5.0}).kind is Kind.READING
+    new = peer.hello(replaces=old).session
+    answer = peer.ask(Kind.STEP, new, 1, None, [bytes(8)])
+    assert answer.detail["type"] == "EpisodeError"
+    assert robot.commands == []

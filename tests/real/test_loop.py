@@ -181,6 +181,16 @@ def test_a_stop_is_not_cleared_by_a_reset_asked_for_before(make_loop, robot, ans
     assert isinstance(answers.next(3), Reading)
 
 
+def test_a_stop_that_the_robots_own_reset_does_not_notice_still_counts(make_loop, robot, answers):
+    loop = make_loop()
+    robot.on_reset = lambda: (loop.stop("mid-reset"), robot.stopping.clear())
+    loop.reset(0, {})
+    outcome = answers.next(0)
+    assert isinstance(outcome, RobotStopped)
+    assert "mid-reset" in str(outcome)
+    assert loop.stopped == "mid-reset"
+
+
 def test_a_fault_while_holding_stops_the_robot_and_the_loop_survives(make_loop, robot, answers, target, until):
     loop = make_loop()
     loop.reset(0, {})

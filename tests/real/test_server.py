@@ -324,3 +324,16 @@ def test_serve_forever_ends_with_close(robot, until):
     server.close()
     thread.join(10)
     assert not thread.is_alive()
+
+
+def test_a_client_that_closes_leaves_the_robot_at_rest(robot, target, until):
+    with Server(robot) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        remote.step(target(0.5, 0))
+        remote.close()
+        time.sleep(0.1)
+        at = len(robot.commands)
+        time.sleep(0.4)
+        assert len(robot.commands) == at
+        assert server.broken is None, "nobody is missed who said goodbye"
