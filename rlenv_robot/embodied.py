@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -97,7 +98,16 @@ class RobotWorld:
         """The task's description, and what every robot's environment takes and tells."""
         goal = ", ".join(f"{field.name}: {field.meaning}" for field in self.task.goal) or "this task has none"
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
-        return Manual(first_part(self.task), _REWARD, options, _STEP_EXTRA, _EXTRA_INFO)
+        return Manual(first_part(self.task) + self._settings(), _REWARD, options, _STEP_EXTRA, _EXTRA_INFO)
+
+    def _settings(self) -> str:
+        text = (
+            f"\n\nA step takes {self.robot.spec.period_s:.4g} s; an episode is truncated after {self.task.steps} steps."
+        )
+        if is_dataclass(self.task):
+            values = ", ".join(f"``{item.name}`` = {getattr(self.task, item.name)}" for item in fields(self.task))
+            text += f" Settings here: {values}."
+        return text
 
     @property
     def layout(self) -> FrameLayout:

@@ -38,7 +38,7 @@ def environment_names() -> list[str]:
 
 def _unknown(name: str, what: str, known: list[str]) -> ValueError:
     near = difflib.get_close_matches(name, known, 1)
-    hint = f", did you mean {near[0]!r}?" if near else ""
+    hint = f", did you mean {near[0]!r}?" if near else "."
     return ValueError(f"{what} {name!r} is unknown{hint} Known are {', '.join(known)}")
 
 

@@ -20,7 +20,9 @@ _LONGEST = 5000
 """How many steps an episode may take before it counts as endless here."""
 
 
-def check_environment(env: StandardEnvironment, *, steps: int = 30, seed: int = 0, repeatable: bool = True) -> Report:
+def check_environment(
+    env: StandardEnvironment, *, steps: int = 30, seed: int = 0, repeatable: bool = True, name: str = ""
+) -> Report:
     """Test an environment against its contract.
 
     It moves: every legal action may be tried, and many illegal ones.
@@ -30,6 +32,7 @@ def check_environment(env: StandardEnvironment, *, steps: int = 30, seed: int = 
         steps: how long the walks are.
         seed: of everything random.
         repeatable: False for a real machine, where equal seeds need not give equal episodes.
+        name: what the report calls it; by default by its env_id.
 
     Returns:
         Every check, passed or not. Nothing is raised for a broken environment.
@@ -38,7 +41,7 @@ def check_environment(env: StandardEnvironment, *, steps: int = 30, seed: int = 
     checks = [run_check(name, number, partial(check, probe)) for name, number, check in _BEFORE]
     checks += _illegal_checks(probe)
     checks += [run_check(name, number, partial(check, probe)) for name, number, check in _AFTER]
-    return Report(f"environment {env.env_id}", tuple(checks))
+    return Report(f"environment {name or env.env_id}", tuple(checks))
 
 
 # -- description, tables ---------------------------------------------------------------------------------------

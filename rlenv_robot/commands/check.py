@@ -1,0 +1,52 @@
+"""``rlenv-robot check``: test an environment against its contract, by tests made from its own description."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+from typing import Any
+
+from rlenv_robot.conformance import Report, check_environment, check_robot
+from rlenv_robot.embodied import RobotWorld
+from rlenv_robot.make import environment_names, make
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "check", help="test an environment's contract", description=__doc__,
+        epilog="It moves: legal and illegal actions are tried over their whole range. "
+        "Stand clear of a real robot, with a hand on its stop.",
+    )  # fmt: skip
+    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}")
+    parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
+    parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
+    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    parser.add_argument("--verbose", "-v", action="store_true", help="list what passed, too")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Check the robot, if there is one, then the environment; 1 if anything failed."""
+    if args.steps < 2:
+        raise ValueError(f"--steps is {args.steps}, it must be at least 2")
+    logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are the check's own
+    reports = []
+    repeatable = args.robot == "sim"  # anything else runs by the clock
+    env = make(args.name, args.robot)
+    if isinstance(env.world, RobotWorld):
+        reports.append(check_robot(env.world.robot, seed=args.seed, repeatable=repeatable))
+        env = make(args.name, args.robot)  # the check closed the first
+    reports.append(check_environment(env, steps=args.steps, seed=args.seed, repeatable=repeatable, name=args.name))
+    for report in reports:
+        _show(report, args.verbose)
+    return 0 if all(report.passed for report in reports) else 1
+
+
+def _show(report: Report, verbose: bool) -> None:
+    lines = str(report).splitlines()
+    if not verbose:
+        lines = [str(check) for check in report.checks if check.passed is not True] + lines[-1:]
+    print("\n".join(lines))

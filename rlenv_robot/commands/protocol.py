@@ -1,0 +1,31 @@
+"""``rlenv-robot protocol``: how an environment is called, and what goes in and out, as a page in Markdown."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rlenv_robot.make import environment_names, make
+from rlenv_robot.protocol_document import protocol_document
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("protocol", help="describe an environment", description=__doc__)
+    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}")
+    parser.add_argument("--out", metavar="FILE", help="write the page there instead of printing it")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write the page."""
+    with make(args.name) as env:
+        page = protocol_document(env, args.name)
+    if args.out:
+        Path(args.out).write_text(page, encoding="utf-8")
+    else:
+        print(page, end="")
+    return 0
