@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import fields, is_dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from recorder.frames import FrameLayout
 from rlenv_robot.task import Arrays, Episode, Task
 from rlenv_robot.world import Manual, Turn, first_part
 
-__all__ = ["Mode", "RobotWorld", "check_fit", "episode_rng"]
+__all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
 
 Mode = Literal["training", "inference"]
 
@@ -49,6 +48,17 @@ def check_fit(task: Task, sensors: Spec, commands: Spec, robot: str) -> None:
     """
     if task.robot != robot:
         raise SpecMismatch(f"task {task.name!r} does not fit", [f"it is for {task.robot!r}, the robot is {robot!r}"])
+
+
+def check_seed(seed: Any) -> int:
+    """The seed as a whole number from 0.
+
+    Raises:
+        ValueError: it is something else.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"seed is {seed!r}, it must be a whole number of at least 0")
+    return int(seed)
 
 
 class RobotWorld:
@@ -104,10 +114,9 @@ class RobotWorld:
         text = (
             f"\n\nA step takes {self.robot.spec.period_s:.4g} s; an episode is truncated after {self.task.steps} steps."
         )
-        if is_dataclass(self.task):
-            values = ", ".join(f"``{item.name}`` = {getattr(self.task, item.name)}" for item in fields(self.task))
-            text += f" Settings here: {values}."
-        return text
+        names = getattr(self.task, "__dataclass_fields__", {})
+        values = ", ".join(f"``{name}`` = {getattr(self.task, name)}" for name in names)
+        return text + (f" Settings here: {values}." if values else "")
 
     @property
     def layout(self) -> FrameLayout:
@@ -146,9 +155,7 @@ class RobotWorld:
         seed = options.get("seed")
         if seed is None:
             return
-        if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-            raise ValueError(f"seed is {seed!r}, it must be a whole number of at least 0")
-        self._seed, self._episodes = int(seed), 0
+        self._seed, self._episodes = check_seed(seed), 0
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
         """Command the robot for one control period.
@@ -160,25 +167,25 @@ class RobotWorld:
         assert before is not None  # the environment resets first
         if extra_info:
             _check_extra(extra_info, self.robot.spec.sensors)
+        earlier = before.sensors
         try:
-            reading = self.robot.step(task.command(action, before.sensors))
+            reading = self.robot.step(task.command(action, earlier))
         except IllegalAction:
             raise
         except RobotError as error:
             return self._broken(error)
-        if "sensor_error" in extra_info:
+        if extra_info and "sensor_error" in extra_info:
             reading = _with_sensor_error(reading, extra_info["sensor_error"])
         self._reading = reading
         self._step_no += 1
         sensors = reading.sensors
-        reward = float(task.reward(before.sensors, action, sensors, goal))
+        reward = float(task.reward(earlier, action, sensors, goal))
         over = bool(task.terminated(sensors, goal))
-        late = self._step_no >= task.steps
-        return self._turn(reading, task.observe(sensors, goal), reward, over, late and not over)
+        late = not over and self._step_no >= task.steps
+        return self._turn(reading, task.observe(sensors, goal), reward, over, late)
 
     def _turn(self, reading: Reading, observation: Arrays, reward: float, over: bool, late: bool) -> Turn:
-        # Copies: the guard goes by what was applied, and an agent may do with its own what it likes.
-        extra: dict[str, Any] = {"applied": {name: value.copy() for name, value in reading.applied.items()}}
+        extra: dict[str, Any] = {"applied": reading.applied}  # the guard goes by copies of its own
         if self._privileged:
             extra["state"] = self.task.privileged(reading.sensors, self._episode.goal)
         if reading.images:

@@ -8,10 +8,11 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from hal import EpisodeError, IllegalAction, Reading, RobotSpec, Spec, Violation
+from hal import EpisodeError, Reading, RobotSpec, Spec
 from hal.guard import limited
-from rlenv_robot.embodied import Mode, check_fit, episode_rng
+from rlenv_robot.embodied import Mode, check_fit, check_seed, episode_rng
 from rlenv_robot.task import Arrays, Task
+from rlenv_robot.vector_check import check_batch, check_ids
 from rlenv_robot.world import NOTHING
 
 __all__ = ["Autoreset", "RobotBatch", "VectorEnvironment"]
@@ -97,7 +98,7 @@ class VectorEnvironment:
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
         self._spec, self._autoreset = spec, autoreset
         self._privileged = mode == "training" and len(task.state) > 0
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else int(seed)
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else check_seed(seed)
         self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
         if self._streams.shape != (batch.num,):
             raise ValueError(f"streams has shape {self._streams.shape}, wanted is one for each of {batch.num}")
@@ -136,14 +137,14 @@ class VectorEnvironment:
         if unknown:
             raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed are ids, seed")
         if options.get("seed") is not None:
-            self._seed = int(options["seed"])
+            self._seed = check_seed(options["seed"])
             self._episodes[:] = 0
         if options.get("ids") is None:
             self._begin(np.arange(self.num_envs), everyone=True)
         elif self._reading is None:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
         else:
-            self._begin(np.asarray(options["ids"], np.int64))
+            self._begin(check_ids(options["ids"], self.num_envs))
         none = np.zeros(self.num_envs, np.int32)
         return self._table(self._observe(), none, none.copy(), {})
 
@@ -192,7 +193,7 @@ class VectorEnvironment:
         before = self._reading
         if before is None:
             raise EpisodeError("step before reset: call reset first")
-        values, errors = self._legal(action)
+        values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, self._over)
         moving = None
         if errors:
             moving = np.ones(self.num_envs, bool)
@@ -261,46 +262,6 @@ class VectorEnvironment:
             self._begin(ids)
         return {"final": final}
 
-    # -- checks ------------------------------------------------------------------------------------------
-
-    def _legal(self, table: Mapping[str, Any]) -> tuple[dict[str, np.ndarray], dict[int, dict[str, Any]]]:
-        """The batch's action, and the violations of single environments."""
-        if not isinstance(table, Mapping) or table.keys() != {"env_id", "frame_no", "action"}:
-            raise _malformed("missing", "", "wanted is Table 2: env_id, frame_no and action, with a leading axis")
-        if table["env_id"] is not self.env_ids and list(table["env_id"]) != self.env_ids:
-            raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
-        action = table["action"]
-        if not isinstance(action, Mapping) or action.keys() != set(self.action.names):
-            raise _malformed("missing", "action", f"action wants exactly {', '.join(self.action.names)}")
-        values, bad = {}, np.zeros(self.num_envs, bool)
-        for field in self.action:
-            value = np.asarray(action[field.name])
-            if value.shape != (self.num_envs, *field.shape) or value.dtype.kind not in "fiu":
-                wanted = f"({self.num_envs}, *{field.shape})"
-                message = f"action.{field.name} has shape {value.shape} and type {value.dtype}, wanted shape {wanted}"
-                raise _malformed("shape", f"action.{field.name}", message)
-            values[field.name] = value = value.astype(field.numpy_dtype, copy=False)
-            low, high = field.bounds
-            good = (value >= low) & (value <= high)
-            if not good.all():
-                bad |= ~good.reshape(self.num_envs, -1).all(axis=1)
-        bad |= np.asarray(table["frame_no"]) != self._frame_no
-        bad |= self._over
-        return values, {int(env): self._violation(int(env), values, table) for env in np.flatnonzero(bad)}
-
-    def _violation(self, env: int, values: Arrays, table: Mapping[str, Any]) -> dict[str, Any]:
-        """What is wrong with one environment's action, found again slowly."""
-        if self._over[env]:
-            return Violation("ended", "", (), "the episode has ended: reset it first").to_plain()
-        got, wanted = int(np.asarray(table["frame_no"])[env]), int(self._frame_no[env])
-        if got != wanted:
-            return Violation("frame_no", "frame_no", (), f"frame_no is {got}, the current frame is {wanted}").to_plain()
-        try:
-            self.action.validate({name: value[env] for name, value in values.items()}, "action")
-        except IllegalAction as refused:
-            return refused.violation.to_plain()
-        raise AssertionError(f"environment {env} was refused without a reason")
-
     # -- tables ------------------------------------------------------------------------------------------
 
     def _observe(self) -> dict[str, np.ndarray]:
@@ -309,7 +270,7 @@ class VectorEnvironment:
 
     def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
         assert self._reading is not None
-        extra["applied"] = self._reading.applied
+        extra["applied"] = {name: np.array(value) for name, value in self._reading.applied.items()}
         if self._privileged:
             extra["state"] = self.task.privileged(self._reading.sensors, self._goal)
         # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
@@ -337,7 +298,3 @@ class VectorEnvironment:
 def _put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
     for name, value in rows.items():
         into[name][ids] = value
-
-
-def _malformed(code: str, field: str, message: str) -> IllegalAction:
-    return IllegalAction(Violation(code, field, (), message))

@@ -1,0 +1,119 @@
+"""Which rows of a batched Table 2 may be carried out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from hal import Field, IllegalAction, Spec, Violation
+
+__all__ = ["check_batch", "check_ids"]
+
+_KEYS = ("env_id", "frame_no", "action")
+
+
+def check_batch(
+    spec: Spec, table: Any, env_ids: Sequence[str], frame_no: np.ndarray, over: np.ndarray
+) -> tuple[dict[str, np.ndarray], dict[int, dict[str, Any]]]:
+    """Check a Table 2 with a leading axis of N.
+
+    Args:
+        spec: of one action.
+        table: what the agent sent.
+        env_ids: what it must carry, N.
+        frame_no: int, shape (N,), likewise.
+        over: bool, shape (N,), whose episode has ended.
+
+    Returns:
+        The actions, name -> (N, ...) in the spec's dtypes, and the violations of single rows by number.
+
+    Raises:
+        IllegalAction: the batch as a whole is malformed.
+    """
+    _check_keys(table, _KEYS, "")
+    _check_names(table["env_id"], env_ids)
+    sent = np.asarray(table["frame_no"])
+    if sent.shape != frame_no.shape or sent.dtype.kind not in "iu":
+        raise _malformed("frame_no", "frame_no", f"frame_no wants {len(frame_no)} whole numbers, one for each")
+    _check_keys(table["action"], spec.names, "action")
+    values = {field.name: _array(field, table["action"][field.name], len(frame_no)) for field in spec}
+    bad = over | (sent != frame_no)
+    for field in spec:
+        low, high = field.bounds
+        value = values[field.name]
+        good = (value >= low) & (value <= high)  # False for NaN too
+        if not good.all():
+            bad |= ~good.reshape(len(bad), -1).all(axis=1)
+    errors = {int(env): _violation(spec, values, sent, frame_no, over, int(env)) for env in np.flatnonzero(bad)}
+    # Whole numbers only now: a narrower type would wrap around what the range has just refused.
+    return {field.name: values[field.name].astype(field.numpy_dtype, copy=False) for field in spec}, errors
+
+
+def check_ids(ids: Any, num: int) -> np.ndarray:
+    """Numbers of environments: int64, rising.
+
+    Raises:
+        ValueError: they are something else, or out of range.
+    """
+    array = np.asarray(ids)
+    whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
+    if not whole or np.any(np.diff(array.astype(np.int64)) <= 0) or np.any((array < 0) | (array >= num)):
+        raise ValueError(f"ids are {ids!r}, wanted are rising numbers from 0 to {num - 1}")
+    return array.astype(np.int64)
+
+
+def _check_keys(values: Any, wanted: Sequence[str], what: str) -> None:
+    name = what or "the batch (Table 2 with a leading axis)"
+    if not isinstance(values, Mapping):
+        raise _malformed("dtype", what, f"{name} is a {type(values).__name__}, wanted a mapping")
+    for key in (*values, *wanted):
+        if key not in wanted or key not in values:
+            code = "missing" if key in wanted else "unknown"
+            dotted = f"{what}.{key}" if what else str(key)
+            raise _malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(wanted)}")
+
+
+def _check_names(names: Any, env_ids: Sequence[str]) -> None:
+    if names is env_ids:  # as it comes back from reset and step
+        return
+    if not isinstance(names, Sequence | np.ndarray) or isinstance(names, str) or list(names) != list(env_ids):
+        raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
+
+
+def _array(field: Field, value: Any, num: int) -> np.ndarray:
+    dotted = f"action.{field.name}"
+    try:
+        array = np.asarray(value)
+    except ValueError:
+        raise _malformed("shape", dotted, f"{dotted} is not a rectangular array") from None
+    wanted = (num, *field.shape)
+    if array.dtype.kind not in ("fiu" if field.numpy_dtype.kind == "f" else "iu"):
+        raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, wanted {field.dtype}")
+    if array.shape != wanted:
+        raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, wanted {wanted}")
+    if field.numpy_dtype.kind != "f":
+        return array
+    with np.errstate(over="ignore"):  # becomes infinite, and is refused
+        return array.astype(field.numpy_dtype, copy=False)
+
+
+def _violation(
+    spec: Spec, values: Mapping[str, np.ndarray], sent: np.ndarray, frame_no: np.ndarray, over: np.ndarray, env: int
+) -> dict[str, Any]:
+    """What is wrong with one environment's action, found again slowly."""
+    if over[env]:
+        return Violation("ended", "", (), "the episode has ended: reset it first").to_plain()
+    if sent[env] != frame_no[env]:
+        message = f"frame_no is {sent[env]}, the current frame is {frame_no[env]}"
+        return Violation("frame_no", "frame_no", (), message).to_plain()
+    try:
+        spec.validate({name: value[env] for name, value in values.items()}, "action")
+    except IllegalAction as refused:
+        return refused.violation.to_plain()
+    raise AssertionError(f"environment {env} was refused without a reason")
+
+
+def _malformed(code: str, field: str, message: str) -> IllegalAction:
+    return IllegalAction(Violation(code, field, (), message))
