@@ -51,7 +51,7 @@ class ReplayRobot:
         Raises:
             SourceError: there is no such episode.
         """
-        if self._stopped is not None and not options.get("clear_stop"):
+        if self._stopped is not None and not str(options.get("clear_stop") or "").strip():
             raise RobotStopped(self._stopped)
         self._stopped = None
         count = len(self._table.starts)
