@@ -1,0 +1,91 @@
+"""The one contract that every environment keeps, tested by what its own description says (R4.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from hal import Field, Spec
+from real import RemoteRobot, Server
+from rlenv_robot import Environment
+from rlenv_robot.conformance import EnvironmentContract, check_environment
+from rlenv_robot.embodied import RobotWorld
+from rlenv_robot.tasks.reach import Reach
+from sim.robot import SimRobot
+from sim.so101 import so101
+from sim.twin import so101_twin
+
+pytestmark = pytest.mark.requirement("R1.2", "R1.3", "R1.4", "R2", "R4.3")
+
+
+@contextmanager
+def _remote() -> Iterator[Environment]:
+    with Server(SimRobot(so101()), lockstep=True) as server:
+        yield rlenv_robot.make("so101-reach", robot=RemoteRobot(server.address))
+
+
+ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
+    "so101-reach": lambda: nullcontext(rlenv_robot.make("so101-reach")),
+    "so101-reach, inference": lambda: nullcontext(rlenv_robot.make("so101-reach", mode="inference")),
+    "so101-reach, twin": lambda: nullcontext(rlenv_robot.make("so101-reach", robot=SimRobot(so101_twin()))),
+    "so101-reach, remote": _remote,
+    "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),
+    "go 19x19": lambda: nullcontext(rlenv_robot.make("go")),
+}
+
+
+@pytest.mark.parametrize("name", ENVIRONMENTS)
+def test_every_environment_keeps_the_contract(name: str) -> None:
+    with ENVIRONMENTS[name]() as env:
+        report = check_environment(env)
+    report.raise_if_failed()
+    assert all(check.passed for check in report.checks), report
+
+
+def test_every_environment_that_can_be_made_is_here() -> None:
+    assert {name.split()[0].rstrip(",") for name in ENVIRONMENTS} == set(rlenv_robot.environment_names())
+
+
+class TestThreeLines(EnvironmentContract):
+    """What a user writes for an environment of their own."""
+
+    def make(self) -> Environment:
+        return rlenv_robot.make("go", size=3)
+
+
+@dataclass(frozen=True)
+class _Hidden(Reach):
+    """Reach, with a state that the agent must not see at inference."""
+
+    asked = 0
+
+    @cached_property
+    def state(self) -> Spec:
+        return Spec("hidden_state", (Field("distance", (), "float32", 0, 10, "m", "to the target"),))
+
+    def privileged(self, sensors: Mapping[str, np.ndarray], goal: Mapping[str, np.ndarray]) -> dict[str, Any]:
+        type(self).asked += 1
+        return {"distance": self.distance(sensors, goal)}
+
+
+@pytest.mark.requirement("R2.1")
+@pytest.mark.parametrize("mode", ["training", "inference"])
+def test_hidden_state_cannot_be_reached_at_inference(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_Hidden, "asked", 0)
+    with Environment(RobotWorld(SimRobot(so101()), _Hidden(), mode)) as env:
+        seen = env.reset({"seed": 0})
+        action = seen["extra_info"]["applied"]
+        for _ in range(3):
+            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+            assert ("state" in seen["extra_info"]) == (mode == "training")
+            assert "distance" not in seen["observation"]
+        refused, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
+        assert ("state" in refused["extra_info"]) == (mode == "training")
+    assert _Hidden.asked == (4 if mode == "training" else 0), "computed although nobody may see it"

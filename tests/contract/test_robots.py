@@ -1,0 +1,113 @@
+"""The one contract that every robot keeps, whatever world it is in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hal import Automatic, Guard, Homing, Robot
+from real import RemoteRobot, Server
+from recorder.log import LogWriter
+from recorder.replay import ReplayRobot
+from recorder.table import build
+from rlenv_robot.conformance import check_robot
+from rlenv_robot.embodied import RobotWorld
+from rlenv_robot.environment import Environment
+from rlenv_robot.recording import FrameObserver
+from rlenv_robot.tasks.reach import Reach
+from sim.robot import SimRobot
+from sim.so101 import so101
+from sim.twin import so101_twin
+
+pytestmark = pytest.mark.requirement("R1.1", "R6.6")
+
+
+def _simulated() -> SimRobot:
+    return SimRobot(so101())
+
+
+@contextmanager
+def _remote(robot: Robot) -> Iterator[Robot]:
+    with Server(robot, lockstep=True) as server:
+        yield RemoteRobot(server.address)
+
+
+@contextmanager
+def _watched(robot: Robot) -> Iterator[Robot]:
+    """In real time, with the watchdog."""
+    with Server(robot, watchdog_s=5.0, paced_by_robot=True) as server:
+        yield Guard(RemoteRobot(server.address))
+
+
+@pytest.fixture
+def recorded(tmp_path: Path) -> ReplayRobot:
+    """Plays back a run of one episode that was recorded from a simulated robot."""
+    world = RobotWorld(Guard(_simulated()), Reach(steps=20))
+    writer = LogWriter(tmp_path, world.layout)
+    rng = np.random.default_rng(0)
+    with Environment(world, observer=FrameObserver(world.layout, writer)) as env:
+        seen = env.reset({"seed": 0})
+        while not (seen["terminated"] or seen["truncated"]):
+            near = seen["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.02, 0.02, 6).astype(np.float32)
+            action = {"joint_target": near.clip(*env.action["joint_target"].bounds)}
+            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+    return ReplayRobot(build(tmp_path), "so101", 30.0)
+
+
+ROBOTS: dict[str, Callable[[], AbstractContextManager[Robot]]] = {
+    "simulated": lambda: nullcontext(_simulated()),
+    "guarded": lambda: nullcontext(Guard(_simulated())),
+    "guarded twice": lambda: nullcontext(Guard(Guard(_simulated()))),
+    "twin": lambda: nullcontext(Guard(SimRobot(so101_twin()))),
+    "twin's sibling": lambda: nullcontext(SimRobot(so101_twin(seed=7))),
+    "remote": lambda: _remote(_simulated()),
+    "remote, guarded here too": lambda: _remote(Guard(_simulated())),
+}
+
+
+@pytest.mark.parametrize("name", ROBOTS)
+def test_every_robot_keeps_the_contract(name: str) -> None:
+    with ROBOTS[name]() as robot:
+        report = check_robot(robot)
+    report.raise_if_failed()
+    assert all(check.passed for check in report.checks), report
+
+
+def test_a_recorded_robot_keeps_the_contract(recorded: ReplayRobot) -> None:
+    report = check_robot(recorded)
+    report.raise_if_failed()
+    assert all(check.passed for check in report.checks), report
+
+
+@pytest.mark.parametrize("remote", [False, True], ids=["here", "over the network"])
+def test_a_robot_that_goes_home_by_itself_keeps_the_contract(remote: bool) -> None:
+    """In real time: equal seeds need not give equal readings, everything else holds."""
+    robot = Homing(Guard(SimRobot(so101(), real_time=True, teleport=False)), Automatic())
+    with _watched(robot) if remote else nullcontext(robot) as subject:
+        report = check_robot(subject, steps=3, repeatable=False)
+    report.raise_if_failed()
+    assert {check.name for check in report.checks if check.passed is None} == {
+        "writing into a reading changes nothing",
+        "equal seeds and commands, equal readings",
+        "illegal commands move nothing",
+    }
+
+
+def test_one_robot_is_the_same_in_all_places(recorded: ReplayRobot) -> None:
+    """The simulated arm, the same behind a guard, and the same over the network read the same, bit for bit."""
+    readings = {}
+    for name in ("simulated", "guarded", "remote"):
+        with ROBOTS[name]() as robot:
+            reading = robot.reset({"seed": 3})
+            target = reading.applied["joint_target"]
+            for step in range(10):
+                reading = robot.step({"joint_target": target + np.float32(0.01 * (step % 3))})
+            readings[name] = {**reading.sensors, **reading.applied, "stamp": np.array(reading.stamp_ns)}
+            robot.close()
+    for name in ("guarded", "remote"):
+        for field, value in readings["simulated"].items():
+            np.testing.assert_array_equal(readings[name][field], value, err_msg=f"{name}: {field}")
