@@ -1,0 +1,397 @@
+"""The environment's checks have teeth: each of these broken environments is caught, by the check that should."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import EpisodeError, Spec
+from rlenv_robot.conformance import EnvironmentContract, check_environment
+from rlenv_robot.environment import Environment
+
+pytestmark = pytest.mark.requirement("R4.3", "R1.2")
+
+
+@pytest.fixture
+def make(slider_class: type) -> Callable[..., Environment]:
+    """A mutant: an environment of this kind around a slider."""
+    return lambda kind=Environment: kind(slider_class())
+
+
+def test_a_good_environment_passes(make: Callable[..., Environment]) -> None:
+    report = check_environment(make())
+    report.raise_if_failed()
+    assert all(check.passed for check in report.checks)
+    assert len(report.checks) > 60, "too few cases were generated"
+
+
+class _Frame(Environment):
+    """Answers as it should; mutants change the answer."""
+
+    def changed(self, table: Any) -> Any:
+        return table
+
+    def rewarded(self, reward: Any) -> Any:
+        return reward
+
+    def reset(self, options: Any = {}) -> Any:  # noqa: B006  (as the standard writes it)
+        return self.changed(super().reset(options))
+
+    def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
+        table, reward = super().step(action, extra_info)
+        return self.changed(table), self.rewarded(reward)
+
+
+class CountsByTwo(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "frame_no": table["frame_no"] * 2}
+
+
+class FrameAsFloat(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "frame_no": float(table["frame_no"])}
+
+
+class FlagAsBool(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "terminated": bool(table["terminated"])}
+
+
+class FlagIsTwo(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "truncated": table["truncated"] * 2}
+
+
+class NoTruncated(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {key: value for key, value in table.items() if key != "truncated"}
+
+
+class OneKeyMore(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "info": {}}
+
+
+class ExtraIsAList(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "extra_info": []}
+
+
+class LongName(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "env_id": "x" * 37}
+
+
+class OtherName(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "env_id": "x"}
+
+
+class NarrowObservation(_Frame):
+    def changed(self, table: Any) -> Any:
+        observation = {**table["observation"], "position": table["observation"]["position"].astype(np.float32)}
+        return {**table, "observation": observation}
+
+
+class FarObservation(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "observation": {**table["observation"], "moves": np.array(1001, np.int32)}}
+
+
+class MissingObservation(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "observation": {"position": table["observation"]["position"]}}
+
+
+class RewardNaN(_Frame):
+    def rewarded(self, reward: Any) -> Any:
+        return {**reward, "reward": float("nan")}
+
+
+class RewardArray(_Frame):
+    def rewarded(self, reward: Any) -> Any:
+        return {**reward, "reward": np.zeros(1)}
+
+
+class RewardOfAnotherFrame(_Frame):
+    def rewarded(self, reward: Any) -> Any:
+        return {**reward, "frame_no": reward["frame_no"] - 1}
+
+
+class RewardForNothing(_Frame):
+    def rewarded(self, reward: Any) -> Any:
+        return {**reward, "reward": reward["reward"] or -1.0}
+
+
+class _Error(_Frame):
+    def changed(self, table: Any) -> Any:
+        error = table["extra_info"].get("error")
+        return {**table, "extra_info": {"error": self.told(dict(error))}} if error else table
+
+    def told(self, error: dict[str, Any]) -> Any:
+        return error
+
+
+class ErrorWithoutIndex(_Error):
+    def told(self, error: dict[str, Any]) -> Any:
+        del error["index"]
+        return error
+
+
+class ErrorNamesNoElement(_Error):
+    def told(self, error: dict[str, Any]) -> Any:
+        return {**error, "index": []}
+
+
+class ErrorNamesNoField(_Error):
+    def told(self, error: dict[str, Any]) -> Any:
+        return {**error, "field": "action"}
+
+
+class ErrorIsASentence(_Error):
+    def told(self, error: dict[str, Any]) -> Any:
+        return error["message"]
+
+
+class ErrorWithoutMessage(_Error):
+    def told(self, error: dict[str, Any]) -> Any:
+        return {**error, "message": ""}
+
+
+class SilentRefusal(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "extra_info": {}}
+
+
+class _Takes(Environment):
+    """Repairs what it should refuse, then carries it out."""
+
+    def repaired(self, action: Any) -> Any:
+        return action
+
+    def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
+        return super().step(self.repaired(action), extra_info)
+
+
+class Clips(_Takes):
+    def repaired(self, action: Any) -> Any:
+        try:
+            push = np.clip(action["action"]["push"], *self.action["push"].bounds)
+            return {**action, "action": {**action["action"], "push": push}}
+        except Exception:
+            return action
+
+
+class TakesNaN(_Takes):
+    def repaired(self, action: Any) -> Any:
+        try:
+            return {**action, "action": {**action["action"], "push": np.nan_to_num(action["action"]["push"], posinf=9)}}
+        except Exception:
+            return action
+
+
+class TakesStaleFrames(_Takes):
+    def repaired(self, action: Any) -> Any:
+        return {**action, "frame_no": self._frame_no} if isinstance(action, dict) and "frame_no" in action else action
+
+
+class TakesAnyName(_Takes):
+    def repaired(self, action: Any) -> Any:
+        return {**action, "env_id": self.env_id} if isinstance(action, dict) and "env_id" in action else action
+
+
+class TakesMore(_Takes):
+    def repaired(self, action: Any) -> Any:
+        try:
+            return {**action, "action": {name: action["action"][name] for name in self.action.names}}
+        except Exception:
+            return action
+
+
+class Rounds(_Takes):
+    def repaired(self, action: Any) -> Any:
+        try:
+            return {**action, "action": {**action["action"], "gear": np.int8(action["action"]["gear"])}}
+        except Exception:
+            return action
+
+
+class RaisesOnIllegal(Environment):
+    def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
+        table, reward = super().step(action, extra_info)
+        if "error" in table["extra_info"]:
+            raise ValueError("illegal")
+        return table, reward
+
+
+class IllegalMovesSomethingHidden(Environment):
+    def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
+        table, reward = super().step(action, extra_info)
+        if "error" in table["extra_info"]:
+            self.world.rng.normal()  # the observation stays, the episode does not
+        return table, reward
+
+
+class IgnoresSeeds(Environment):
+    def reset(self, options: Any = {}) -> Any:  # noqa: B006
+        return super().reset({} if "seed" in options else options)
+
+
+class RandomSteps(Environment):
+    def reset(self, options: Any = {}) -> Any:  # noqa: B006
+        table = super().reset(options)
+        self.world.rng = np.random.default_rng()
+        return table
+
+
+class TakesAnyOption(Environment):
+    def reset(self, options: Any = {}) -> Any:  # noqa: B006
+        return super().reset({key: value for key, value in options.items() if key == "seed"})
+
+
+class NeedsOptions(Environment):
+    def reset(self, options: Any = {}) -> Any:  # noqa: B006
+        return super().reset({**options, "seed": options["seed"]})
+
+
+class ReusesItsBuffer(_Frame):
+    def changed(self, table: Any) -> Any:
+        if not hasattr(self, "buffer"):
+            self.buffer = np.zeros(2)
+        self.buffer[:] = table["observation"]["position"]
+        return {**table, "observation": {**table["observation"], "position": self.buffer}}
+
+
+class HandsOutItsState(_Frame):
+    def changed(self, table: Any) -> Any:
+        return {**table, "observation": {**table["observation"], "position": self.world.position}}
+
+
+class ResetsBySurprise(Environment):
+    def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
+        try:
+            return super().step(action, extra_info)
+        except EpisodeError:
+            if self._phase == "closed":
+                raise
+            self.reset()
+            return super().step({**action, "frame_no": 0}, extra_info)
+
+
+class NeverCloses(Environment):
+    def close(self) -> None:
+        """Forgets to."""
+
+
+class ClosesOnce(Environment):
+    def close(self) -> None:
+        if self._phase == "closed":
+            raise RuntimeError("closed already")
+        super().close()
+
+
+class Unexplained(Environment):
+    @property
+    def observation(self) -> Spec:
+        spec = super().observation
+        return Spec(spec.name, (replace(spec.fields[0], meaning=""), *spec.fields[1:]))
+
+
+MUTANTS: dict[type[Environment], str] = {
+    CountsByTwo: "step returns Tables 1 and 3, frames count up by one",
+    FrameAsFloat: "reset returns Table 1 with frame 0",
+    FlagAsBool: "reset returns Table 1 with frame 0",
+    FlagIsTwo: "step returns Tables 1 and 3, frames count up by one",
+    NoTruncated: "reset returns Table 1 with frame 0",
+    OneKeyMore: "reset returns Table 1 with frame 0",
+    ExtraIsAList: "reset returns Table 1 with frame 0",
+    LongName: "reset returns Table 1 with frame 0",
+    OtherName: "reset returns Table 1 with frame 0",
+    NarrowObservation: "reset returns Table 1 with frame 0",
+    FarObservation: "reset returns Table 1 with frame 0",
+    MissingObservation: "reset returns Table 1 with frame 0",
+    RewardNaN: "step returns Tables 1 and 3, frames count up by one",
+    RewardArray: "step returns Tables 1 and 3, frames count up by one",
+    RewardOfAnotherFrame: "step returns Tables 1 and 3, frames count up by one",
+    RewardForNothing: "refused: push not a number at [0]",
+    ErrorWithoutIndex: "refused: push not a number at [0]",
+    ErrorNamesNoElement: "refused: push not a number at [1]",
+    ErrorNamesNoField: "refused: gear missing",
+    ErrorIsASentence: "refused: gear missing",
+    ErrorWithoutMessage: "refused: gear missing",
+    SilentRefusal: "refused: push just below the range at [1]",
+    Clips: "refused: push just above the range at [0]",
+    TakesNaN: "refused: push not a number at [1]",
+    TakesStaleFrames: "refused: frame_no 0",
+    TakesAnyName: "refused: env_id 7",
+    TakesMore: "refused: an unknown field",
+    Rounds: "refused: gear with a fraction",
+    RaisesOnIllegal: "refused: without action",
+    IllegalMovesSomethingHidden: "an episode with illegal actions in it is the same episode",
+    IgnoresSeeds: "equal seeds, equal first observation",
+    RandomSteps: "equal seeds and actions, equal episode",
+    TakesAnyOption: "an unknown reset option is refused",
+    NeedsOptions: "reset needs no options",
+    ReusesItsBuffer: "a returned observation never changes",
+    HandsOutItsState: "writing into an observation changes nothing",
+    ResetsBySurprise: "a step after the end is refused, a reset goes on",
+    NeverCloses: "close twice; then nothing goes on",
+    ClosesOnce: "close twice; then nothing goes on",
+    Unexplained: "every field has type, range, unit and meaning",
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_environment_is_caught(make: Callable[..., Environment], mutant: type[Environment]) -> None:
+    report = check_environment(make(mutant))
+    assert MUTANTS[mutant] in {check.name for check in report.failures}, report
+    assert not report.passed
+    with pytest.raises(AssertionError, match="breaks its contract"):
+        report.raise_if_failed()
+
+
+def test_a_surprise_reset_is_caught_before_the_first_reset_too(make: Callable[..., Environment]) -> None:
+    failures = {check.name for check in check_environment(make(ResetsBySurprise)).failures}
+    assert "a step before the first reset is refused" in failures
+
+
+def test_what_can_not_be_tried_says_so(slider_class: type) -> None:
+    class Endless(slider_class):  # type: ignore[misc, valid-type]
+        length = 10**9
+
+        def step(self, action: Any, extra_info: Any) -> Any:
+            self.moves = min(self.moves, 999)  # its description ends at 1000
+            self.position = np.zeros(2)
+            return super().step(action, extra_info)
+
+    report = check_environment(Environment(Endless()), repeatable=False)
+    untried = {check.name for check in report.checks if check.passed is None}
+    assert "a step after the end is refused, a reset goes on" in untried
+    assert "equal seeds and actions, equal episode" in untried
+    assert report.passed, report
+
+
+def test_an_environment_that_can_not_even_begin_is_reported_not_raised(make: Callable[..., Environment]) -> None:
+    class Broken(Environment):
+        def reset(self, options: Any = {}) -> Any:  # noqa: B006
+            raise RuntimeError("the motor is gone")
+
+    report = check_environment(make(Broken))
+    assert not report.passed
+    assert "the motor is gone" in str(report)
+
+
+def test_the_contract_class_needs_a_make() -> None:
+    with pytest.raises(NotImplementedError, match="make"):
+        EnvironmentContract().test_it_keeps_the_contract()
+
+
+def test_the_report_can_be_read(make: Callable[..., Environment]) -> None:
+    report = check_environment(make(Clips), name="mine")
+    lines = str(report).splitlines()
+    assert lines[-1].startswith("environment mine: ")
+    assert any(line.startswith("FAILED    R1.2  refused: push just above the range at [0]: ") for line in lines)

@@ -1,0 +1,290 @@
+"""The robot's checks have teeth: each of these broken robots is caught, by the check that should."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import EpisodeError, Field, IllegalAction, Image, Reading, RobotSpec, RobotStopped, Spec
+from rlenv_robot.conformance import RobotContract, check_robot
+
+pytestmark = pytest.mark.requirement("R4.3")
+
+SPEC = RobotSpec(
+    "cart",
+    Spec("cart_sensors", (Field("place", (2,), "float32", -5, 5, "m", "where it is"),)),
+    Spec("cart_commands", (Field("goal", (2,), "float32", -1, (1, 2), "m", "where it shall go"),)),
+    rate_hz=50.0,
+    measured_by={"goal": "place"},
+)
+
+
+class Cart:
+    """A good robot, in parts that a mutant can spoil."""
+
+    spec = SPEC
+
+    def __init__(self) -> None:
+        self.place: np.ndarray | None = None
+        self.stopped: str | None = None
+        self.closed = False
+        self.now = 0
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        if self.stopped is not None and not str(options.get("clear_stop") or "").strip():
+            raise RobotStopped(self.stopped)
+        self.stopped = None
+        self.place = np.random.default_rng(options["seed"]).normal(size=2).astype(np.float32).clip(-1, 1)
+        return self.read(self.place)
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        self.check()
+        goal = self.spec.commands.validate(command, "command")["goal"].copy()
+        self.place = self.place + (goal - self.place) / 2
+        return self.read(goal)
+
+    def check(self) -> None:
+        if self.stopped is not None:
+            raise RobotStopped(self.stopped)
+        if self.closed or self.place is None:
+            raise EpisodeError("step out of turn")
+
+    def read(self, goal: np.ndarray) -> Reading:
+        self.now += 20_000_000
+        return Reading({"place": self.place.copy()}, {"goal": goal.copy()}, self.now)
+
+    def stop(self, reason: str) -> None:
+        self.stopped = self.stopped or reason
+
+    def close(self) -> None:
+        self.closed = True
+
+
+def test_a_good_robot_passes() -> None:
+    report = check_robot(Cart())
+    report.raise_if_failed()
+    assert all(check.passed for check in report.checks)
+
+
+class NoSpecBeforeReset(Cart):
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        if self.place is None:
+            raise RuntimeError("connect first")
+        return SPEC
+
+
+class NoMeaning(Cart):
+    spec = replace(SPEC, sensors=Spec("cart_sensors", (replace(SPEC.sensors["place"], meaning=""),)))
+
+
+class OtherSpecLater(Cart):
+    @property
+    def spec(self) -> Any:  # type: ignore[override]
+        return SPEC if self.place is None else replace(SPEC, rate_hz=25.0)
+
+
+class StepsBeforeReset(Cart):
+    def check(self) -> None:
+        if self.place is None:
+            self.place = np.zeros(2, np.float32)
+
+
+class DoublePrecision(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        reading = super().read(goal)
+        return reading._replace(sensors={"place": reading.sensors["place"].astype(np.float64)})
+
+
+class MissingSensor(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(sensors={})
+
+
+class MeasuresNaN(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(sensors={"place": np.full(2, np.nan, np.float32)})
+
+
+class NothingApplied(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(applied={})
+
+
+class FromTheFuture(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(age_ns={"place": -1})
+
+
+class AgeOfNothing(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(age_ns={"speed": 1})
+
+
+class PictureOfNothing(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(images={"front": Image(b"", "jpeg", 0)})
+
+
+class FaultIsText(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(faults="hot")  # type: ignore[arg-type]
+
+
+class TimeStandsStill(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(stamp_ns=1)
+
+
+class TimeInSeconds(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(stamp_ns=self.now * 1e-9)  # type: ignore[arg-type]
+
+
+class OneBuffer(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        if not hasattr(self, "buffer"):
+            self.buffer = np.zeros(2, np.float32)
+        self.buffer[:] = self.place
+        return super().read(goal)._replace(sensors={"place": self.buffer})
+
+
+class HandsOutItsPlace(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        return super().read(goal)._replace(sensors={"place": self.place})
+
+
+class KeepsTheCommand(Cart):
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        return super().step(command)._replace(applied={"goal": command["goal"]})
+
+
+class Drifts(Cart):
+    def read(self, goal: np.ndarray) -> Reading:
+        self.place = (self.place + np.float32(self.now * 1e-12)).clip(-5, 5)
+        return super().read(goal)
+
+
+class ClipsCommands(Cart):
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        try:
+            command = {**command, "goal": np.clip(command["goal"], *SPEC.commands["goal"].bounds)}
+        except Exception:
+            return super().step(command)
+        return super().step(command)
+
+
+class ValueErrors(Cart):
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        try:
+            return super().step(command)
+        except IllegalAction as error:
+            raise RuntimeError("bad command") from error
+
+
+class IllegalShakesIt(Cart):
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        try:
+            return super().step(command)
+        except IllegalAction:
+            self.place = self.place + np.float32(0.01)
+            raise
+
+
+class StopIsMomentary(Cart):
+    def check(self) -> None:
+        try:
+            super().check()
+        finally:
+            self.stopped = None
+
+
+class StopIsIgnored(Cart):
+    def stop(self, reason: str) -> None:
+        """Does nothing."""
+
+
+class AnyResetClears(Cart):
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        return super().reset({"clear_stop": "why not", **options})
+
+
+class NoReasonClears(Cart):
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        return super().reset({**options, "clear_stop": "!"} if "clear_stop" in options else options)
+
+
+class StopsFromItsThreadOnly(Cart):
+    def stop(self, reason: str) -> None:
+        if threading.current_thread() is threading.main_thread() and reason != "once more":
+            super().stop(reason)
+
+
+class ClosesOnce(Cart):
+    def close(self) -> None:
+        if self.closed:
+            raise RuntimeError("closed already")
+        super().close()
+
+
+class NeverCloses(Cart):
+    def close(self) -> None:
+        """Forgets to."""
+
+
+_READINGS = "readings are as the spec says"
+_STOP = "a stop from any thread latches until it is cleared with a reason"
+_CLOSE = "close twice; then no step"
+MUTANTS: dict[type[Cart], str] = {
+    NoSpecBeforeReset: "its spec is readable and complete before anything is opened",
+    NoMeaning: "its spec is readable and complete before anything is opened",
+    OtherSpecLater: "its spec stays what it was",
+    StepsBeforeReset: "a step before the first reset is refused",
+    DoublePrecision: _READINGS,
+    MissingSensor: _READINGS,
+    MeasuresNaN: _READINGS,
+    NothingApplied: _READINGS,
+    FromTheFuture: _READINGS,
+    AgeOfNothing: _READINGS,
+    PictureOfNothing: _READINGS,
+    FaultIsText: _READINGS,
+    TimeStandsStill: "stamps rise",
+    TimeInSeconds: "stamps rise",
+    OneBuffer: "a reading never changes once it is returned",
+    HandsOutItsPlace: "writing into a reading changes nothing",
+    KeepsTheCommand: "a command stays the caller's",
+    Drifts: "equal seeds and commands, equal readings",
+    ClipsCommands: "illegal commands are refused and named",
+    ValueErrors: "illegal commands are refused and named",
+    IllegalShakesIt: "illegal commands move nothing",
+    StopIsMomentary: _STOP,
+    StopIsIgnored: _STOP,
+    AnyResetClears: _STOP,
+    NoReasonClears: _STOP,
+    StopsFromItsThreadOnly: _STOP,
+    ClosesOnce: _CLOSE,
+    NeverCloses: _CLOSE,
+}
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_a_broken_robot_is_caught(mutant: type[Cart]) -> None:
+    report = check_robot(mutant())
+    assert MUTANTS[mutant] in {check.name for check in report.failures}, report
+
+
+class TestThreeLines(RobotContract):
+    """What a user writes for a robot of their own."""
+
+    def make(self) -> Cart:
+        return Cart()
+
+
+def test_the_contract_class_needs_a_make() -> None:
+    with pytest.raises(NotImplementedError, match="make"):
+        RobotContract().test_it_keeps_the_contract()
