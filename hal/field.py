@@ -13,7 +13,7 @@ import numpy as np
 
 from hal.errors import IllegalAction, SpecError, Violation
 
-__all__ = ["DTYPES", "Bound", "Field"]
+__all__ = ["DTYPES", "SHORT", "Bound", "Field"]
 
 Bound = float | tuple[float, ...]
 """One number for every element, or one number an element in C order."""
@@ -24,7 +24,7 @@ DTYPES = (
 """The element types that numpy, ROS 2 messages and CDR all have."""
 
 _NAME = re.compile(r"[a-z](_?[a-z0-9])*")  # what a ROS 2 message field may be called
-_LOOP_LIMIT = 32
+SHORT = 32
 """Below this many elements a Python loop over floats is faster than three numpy calls."""
 
 
@@ -155,7 +155,7 @@ class Field:
             array = value
         else:
             array = self._convert(value, where)
-        if self.size > _LOOP_LIMIT:
+        if self.size > SHORT:
             lowest, highest = self.bounds
             if not ((array >= lowest) & (array <= highest)).all():
                 self._refuse(array, where)

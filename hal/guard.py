@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -64,6 +64,9 @@ class Guard:
         self._measured = tuple(
             {self._spec.measured_by[name] for name in self._limits if name in self._spec.measured_by}
         )
+        self._validate = self._spec.commands.validate
+        simulated = getattr(robot, "simulated", False)
+        self._simulated_step: Callable[[Any], Reading] | None = getattr(robot, "step_checked") if simulated else None  # noqa: B009
         self._last: Reading | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
@@ -103,21 +106,42 @@ class Guard:
 
     def step(self, command: Mapping[str, np.ndarray]) -> Reading:
         """As `Robot.step`, with the command limited as the class says."""
+        return self._carry_out(self._validate(command, "command"), self._robot.step)
+
+    @property
+    def simulated(self) -> bool:
+        """Whether nothing real moves, so that `step_checked` may be called."""
+        return self._simulated_step is not None
+
+    def step_checked(self, values: dict[str, np.ndarray]) -> Reading:
+        """As `step`, for what ``spec.commands.validate`` has just returned; in simulation only.
+
+        A simulated step takes 25 microseconds, three checks of one command 2. A real robot's guard always checks.
+
+        Raises:
+            EpisodeError: the robot is not a simulated one.
+        """
+        step = self._simulated_step
+        if step is None:
+            raise EpisodeError("step_checked is for simulations; a real robot's guard checks every command: call step")
+        return self._carry_out(values, step)
+
+    def _carry_out(self, values: dict[str, np.ndarray], step: Callable[[Any], Reading]) -> Reading:
         if self._stopped is not None:
             raise RobotStopped(self._stopped)
         last = self._last
         if last is None:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
-        values = self._spec.commands.validate(command, "command")
         for name in self._limits:
             values[name] = bounded = limited(self._spec, name, values[name], last)
             if np.isnan(bounded).any():  # a measurement that is no number passes through every clip
                 self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
                 raise RobotStopped(str(self._stopped))
-        reading = self._robot.step(values)
+        reading = step(values)
         if reading.age_ns:
             check_fresh(self._spec, reading)
-        self._last = self._own(reading)
+        if self._limits:
+            self._last = self._own(reading)
         return reading
 
     def stop(self, reason: str) -> None:

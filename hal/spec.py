@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hal.compiled import Check, compiled_check
 from hal.errors import IllegalAction, SpecError, Violation
 from hal.field import Field
 
@@ -85,6 +86,18 @@ class Spec:
         Raises:
             IllegalAction: with the first violation, in the order unknown, missing, then field by field.
         """
+        quick = self._quick
+        if quick is not None:
+            checked = quick(values)
+            if checked is not None:
+                return checked
+        return self._validate_thoroughly(values, where)
+
+    @cached_property
+    def _quick(self) -> Check | None:
+        return compiled_check(self.fields)
+
+    def _validate_thoroughly(self, values: Any, where: str) -> dict[str, np.ndarray]:
         if not isinstance(values, Mapping):
             message = f"{where or self.name} is a {type(values).__name__}, wanted a mapping with {self._listed()}"
             raise IllegalAction(Violation("dtype", where, (), message))

@@ -61,7 +61,7 @@ class Environment:
     def __init__(self, world: World, env_id: str | None = None, observer: Observer | None = None) -> None:
         self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
         self.world = world
-        self._check = world.action.validate
+        self._check, self._act = world.action.validate, world.step
         self._observer = observer
         self._phase: Phase = "new"
         self._frame_no = 0
@@ -136,7 +136,7 @@ class Environment:
             values = self._check(check_action_table(action, self.env_id, self._frame_no), "action")
             if extra_info is not NOTHING:
                 check_extra_info(extra_info)
-            turn = self.world.step(values, extra_info)
+            turn = self._act(values, extra_info)
         except IllegalAction as refused:
             return self._refuse(refused.violation)
         except BaseException as error:
@@ -199,8 +199,8 @@ class Environment:
             # A copy: what an agent does to its observation must reach neither the reward nor the guard.
             "observation": {name: value.copy() for name, value in turn.observation.items()},
             "extra_info": extra_info,
-            "terminated": int(turn.terminated),
-            "truncated": int(turn.truncated),
+            "terminated": 1 if turn.terminated else 0,
+            "truncated": 1 if turn.truncated else 0,
         }
 
     def _reward(self, reward: Any) -> RewardTable:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 
 import numpy as np
@@ -32,7 +33,7 @@ class Readers:
     def __init__(self, batch: Batch, sim_model: SimModel, row: int | None = None) -> None:
         self._batch, self._row = batch, row
         self._names = sim_model.spec.sensors.names
-        self._views: list[tuple[str, np.ndarray, np.dtype]] = []
+        self._copies: list[tuple[str, Callable[[], np.ndarray]]] = []
         self._gathered: list[tuple[str, np.ndarray, np.ndarray, np.dtype, tuple[int, ...]]] = []
         self._computed: list[tuple[str, Callable[..., np.ndarray], tuple[Source, ...], np.dtype]] = []
         for sensor in sim_model.spec.sensors:
@@ -49,8 +50,8 @@ class Readers:
     def read(self, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
         """Every sensor's value as a new array, in the spec's order and dtypes; ``rows`` picks simulations by number."""
         values = {}
-        for name, view, dtype in self._views:
-            values[name] = view.astype(dtype)
+        for name, copy in self._copies:
+            values[name] = copy()
         if not self._ordered:
             for name, source, columns, dtype, shape in self._gathered:
                 values[name] = source[..., columns].astype(dtype).reshape(source.shape[:-1] + shape)
@@ -70,7 +71,9 @@ class Readers:
             every = np.arange(sensor.size)
             self._gathered.append((sensor.name, array, every, sensor.numpy_dtype, sensor.shape))
         else:
-            self._views.append((sensor.name, shaped, sensor.numpy_dtype))
+            same = shaped.dtype == sensor.numpy_dtype
+            copy = shaped.copy if same else functools.partial(shaped.astype, sensor.numpy_dtype)
+            self._copies.append((sensor.name, copy))
 
     def _source(self, sensor: Field, reader: Columns) -> Source:
         try:

@@ -19,9 +19,7 @@ __all__ = ["SimRobot"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-
-class _NotAsItIs(Exception):
-    """A command that is not exactly what the spec describes: it may still convert, or be illegal."""
+_new = tuple.__new__  # what a named tuple's constructor calls, at half its time
 
 
 class SimRobot:
@@ -91,7 +89,7 @@ class SimRobot:
         batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport)
         self._read, self._advance = batch.readers(0).read, batch.advance
         writers = batch.writers(0)
-        self._checks = tuple(_check(self.spec, name, shape, dtype) for name, _, _, shape, dtype in writers)
+        self._validate = self.spec.commands.validate
         self._targets = tuple((name, target, index) for name, target, index, _, _ in writers)
         self._plain = self._rate is None and not self._camera_specs
         self._open_cameras()
@@ -118,26 +116,22 @@ class SimRobot:
         """
         if self._blocked:
             self._refuse()
+        return self.step_checked(self._validate(command, "command"))
+
+    simulated = True
+    """Nothing real moves: a guard may trust a check that was just made (`hal.Guard.step_checked`)."""
+
+    def step_checked(self, values: Mapping[str, np.ndarray]) -> Reading:
+        """As `step`, for what ``spec.commands.validate`` has just returned."""
+        if self._blocked:
+            self._refuse()
         applied = {}
-        try:
-            for name, shape, dtype, lows, highs in self._checks:
-                value = command[name]
-                # What Spec.validate does, in a third of its time: the whole step has 25 microseconds.
-                if value.shape != shape or value.dtype is not dtype:
-                    raise _NotAsItIs
-                for number, low, high in zip(value.tolist(), lows, highs):  # noqa: B905 (its cost; the shapes agree)
-                    if not low <= number <= high:  # False for NaN too
-                        raise _NotAsItIs
-                applied[name] = value.copy()
-            if len(command) != len(applied):
-                raise _NotAsItIs
-        except (_NotAsItIs, TypeError, AttributeError, KeyError):
-            applied = {name: value.copy() for name, value in self.spec.commands.validate(command, "command").items()}
         for name, target, index in self._targets:
-            target[index] = applied[name]
+            applied[name] = value = values[name].copy()
+            target[index] = value
         stamp_ns = self._advance()
         if self._plain and not self._batch.any_broken:  # type: ignore[union-attr]
-            return Reading(self._read(), applied, stamp_ns)
+            return _new(Reading, (self._read(), applied, stamp_ns, _NOTHING, _NOTHING, ()))
         return self._full_reading(applied, stamp_ns)
 
     def _refuse(self) -> None:
@@ -173,12 +167,6 @@ class SimRobot:
         if self._batch is not None:
             self._batch.close()
             self._batch = None
-
-
-def _check(spec: RobotSpec, name: str, shape: tuple[int, ...], dtype: np.dtype) -> tuple[Any, ...]:
-    """What a step compares a command with: name, shape, dtype, lows, highs."""
-    low, high = spec.commands[name].bounds
-    return name, shape, dtype, low.ravel().tolist(), high.ravel().tolist()
 
 
 def _camera(spec: RobotSpec, name: str) -> CameraSpec:
