@@ -132,17 +132,24 @@ class Guard:
         last = self._last
         if last is None:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
-        for name in self._limits:
-            values[name] = bounded = limited(self._spec, name, values[name], last)
-            if np.isnan(bounded).any():  # a measurement that is no number passes through every clip
-                self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
-                raise RobotStopped(str(self._stopped))
+        if self._limits:
+            values = self._within_limits(values, last)
         reading = step(values)
         if reading.age_ns:
             check_fresh(self._spec, reading)
         if self._limits:
             self._last = self._own(reading)
         return reading
+
+    def _within_limits(self, values: dict[str, np.ndarray], last: Reading) -> dict[str, np.ndarray]:
+        """A new dictionary: the one given is what was asked for, and stays so in the record."""
+        values = dict(values)
+        for name in self._limits:
+            values[name] = bounded = limited(self._spec, name, values[name], last)
+            if np.isnan(bounded).any():  # a measurement that is no number passes through every clip
+                self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
+                raise RobotStopped(str(self._stopped))
+        return values
 
     def stop(self, reason: str) -> None:
         """Latch a stop and pass it on. The first reason is kept."""

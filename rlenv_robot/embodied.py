@@ -34,6 +34,8 @@ _EXTRA_INFO = {
 }
 _REWARD = Field("reward", (), "float64", meaning="of the step that led to this frame, as described above")
 
+_new = tuple.__new__  # what a named tuple's constructor calls, at half its time
+
 
 def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
     """The randomness of one episode: it depends on neither the number of environments nor of threads."""
@@ -186,8 +188,13 @@ class RobotWorld:
         sensors = reading.sensors
         reward = float(task.reward(earlier, action, sensors, goal))
         over = bool(task.terminated(sensors, goal))
-        late = not over and self._step_no >= task.steps
-        return self._turn(reading, task.observe(sensors, goal), reward, over, late)
+        observation = task.observe(sensors, goal)
+        if over or self._step_no >= task.steps or self._privileged or reading.images or reading.faults:
+            return self._turn(reading, observation, reward, over, not over and self._step_no >= task.steps)
+        applied = reading.applied
+        values = (observation, reward, False, False, {"applied": applied}, reading.stamp_ns, applied, sensors, True)
+        self._last = turn = _new(Turn, values)
+        return turn
 
     def _turn(self, reading: Reading, observation: Arrays, reward: float, over: bool, late: bool) -> Turn:
         extra: dict[str, Any] = {"applied": reading.applied}  # the guard goes by copies of its own
@@ -206,8 +213,7 @@ class RobotWorld:
             extra["metrics"] = {
                 name: float(value) for name, value in self.task.metrics(reading.sensors, self._episode.goal).items()
             }
-        values = (observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors, True)
-        turn = tuple.__new__(Turn, values)  # what a named tuple's constructor calls, at half its time
+        turn = Turn(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
         self._last = turn
         return turn
 

@@ -148,7 +148,18 @@ class Environment:
             self._observer.frame(self._frame_no, values, turn, extra_info)
         if turn.terminated or turn.truncated:
             self._end(turn)
-        return self._table(turn, turn.extra_info), self._reward(turn.reward)
+        reward: RewardTable = {"env_id": self.env_id, "frame_no": self._frame_no, "reward": turn.reward}
+        return self._table(turn, turn.extra_info), reward
+
+    def refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
+        """Answer an action that an adapter found illegal before it could be put into Table 2, as `step` does.
+
+        Raises:
+            EpisodeError: as for `step`.
+        """
+        if self._phase != "running":
+            raise EpisodeError(self._out_of_turn())
+        return self._refuse(violation)
 
     def render(self, options: Mapping[str, Any] = NOTHING) -> None:
         """Show the present state, or history (R1.5). Takes no part in the simulation.
@@ -203,14 +214,12 @@ class Environment:
             "truncated": 1 if turn.truncated else 0,
         }
 
-    def _reward(self, reward: Any) -> RewardTable:
-        return {"env_id": self.env_id, "frame_no": self._frame_no, "reward": reward}
-
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         turn = self._turn
         assert turn is not None  # the phase is running
         nothing: Any = dict.fromkeys(turn.reward, 0.0) if isinstance(turn.reward, Mapping) else type(turn.reward)(0)
-        return self._table(turn, {**turn.extra_info, "error": violation.to_plain()}), self._reward(nothing)
+        table = self._table(turn, {**turn.extra_info, "error": violation.to_plain()})
+        return table, {"env_id": self.env_id, "frame_no": self._frame_no, "reward": nothing}
 
     def _out_of_turn(self) -> str:
         return {
