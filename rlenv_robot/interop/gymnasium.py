@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from hal import Field, Spec
+from hal import Field, IllegalAction, Spec
 from rlenv_robot.environment import Environment
 
 __all__ = ["GymnasiumEnv", "space_of", "to_gymnasium"]
@@ -20,13 +21,15 @@ def space_of(spec: Spec) -> spaces.Dict:
 
 
 def _box(field: Field) -> spaces.Box:
-    low, high = field.bounds
-    open_ended = np.isinf(np.broadcast_to(field.low, ())) if np.ndim(field.low) == 0 else False
-    if open_ended and field.numpy_dtype.kind == "f":
-        low = np.full(field.shape, -np.inf, field.dtype)
-    if np.ndim(field.high) == 0 and np.isinf(field.high) and field.numpy_dtype.kind == "f":
-        high = np.full(field.shape, np.inf, field.dtype)
+    low, high = (bound.copy() for bound in field.bounds)
+    if field.numpy_dtype.kind == "f":  # the field's bounds are finite; an open side is infinite in a Box
+        low[np.isinf(_spread(field, field.low))] = -np.inf
+        high[np.isinf(_spread(field, field.high))] = np.inf
     return spaces.Box(low, high, field.shape, np.dtype(field.dtype).type)
+
+
+def _spread(field: Field, bound: Any) -> np.ndarray:
+    return np.broadcast_to(np.reshape(bound, field.shape if np.ndim(bound) else ()), field.shape)
 
 
 class GymnasiumEnv(gymnasium.Env[Any, Any]):
@@ -51,6 +54,8 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self._only = env.action.fields[0] if len(env.action) == 1 else None
         self._scaled = bool(normalise and self._only is not None and self._only.numpy_dtype.kind == "f")
         self.action_space = self._action_space()
+        if self._scaled and self._only is not None:
+            self._only_scaled = replace(self._only, low=-1.0, high=1.0, unit="1")
         self._frame_no = 0
 
     def _action_space(self) -> spaces.Space[Any]:
@@ -67,16 +72,20 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return _box(field)
 
     def _action(self, action: Any) -> Any:
+        """Table 2's action.
+
+        Raises:
+            IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
+        """
         field = self._only
         if field is None:
             return action
         if not self._scaled:
             return {field.name: action}
+        share = (self._only_scaled.validate(action, "action").astype(np.float64) + 1) / 2
         low, high = field.bounds
-        scaled = low + (np.asarray(action, field.dtype) + 1) * ((high - low) / 2)
-        # Rounding may leave the range by one unit in the last place; an action outside [-1, 1] stays illegal.
-        inside = np.all(np.abs(action) <= 1)
-        return {field.name: np.clip(scaled, low, high) if inside else scaled}
+        value = (low * (1 - share) + high * share).astype(field.numpy_dtype)  # so that -1 and 1 hit the ends exactly
+        return {field.name: np.clip(value, low, high)}
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -92,8 +101,13 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 
     def step(self, action: Any) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
         """Gymnasium's step."""
-        request = {"env_id": self.env.env_id, "frame_no": self._frame_no, "action": self._action(action)}
-        table, reward = self.env.step(request)
+        try:
+            values = self._action(action)
+        except IllegalAction as refused:  # in the scaled units that the caller knows
+            table, reward = self.env.refuse(refused.violation)
+        else:
+            request = {"env_id": self.env.env_id, "frame_no": self._frame_no, "action": values}
+            table, reward = self.env.step(request)
         self._frame_no = table["frame_no"]
         ends = bool(table["terminated"]), bool(table["truncated"])
         return dict(table["observation"]), reward["reward"], *ends, self._info(table)
