@@ -1,0 +1,359 @@
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import ConnectionLost, EpisodeError, Guard, IllegalAction, Reading, RobotError, RobotStopped, SpecMismatch
+from rlenv_robot.embodied import RobotWorld
+from rlenv_robot.environment import Environment
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.world import Turn
+from sim.robot import SimRobot
+from sim.so101 import so101
+
+PUSH = {"push": np.array([0.5, 0.0]), "gear": np.array(1, np.int8)}
+
+
+class Diary:
+    """An observer that keeps everything."""
+
+    def __init__(self) -> None:
+        self.episodes: list[list[tuple[int, Any, Turn]]] = []
+        self.ends: list[tuple[str, dict[str, Any]]] = []
+        self.extras: list[Mapping[str, Any]] = []
+        self.closed = 0
+
+    def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
+        self.episodes.append([(0, None, turn)])
+
+    def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
+        self.episodes[-1].append((frame_no, dict(action), turn))
+        self.extras.append(extra_info)
+
+    def end(self, reason: str, info: Mapping[str, Any]) -> None:
+        self.ends.append((reason, dict(info)))
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+@pytest.fixture
+def diary() -> Diary:
+    return Diary()
+
+
+@pytest.fixture
+def env(slider: Any, diary: Diary) -> Environment:
+    return Environment(slider, "one", diary)
+
+
+def act(env: Environment, frame_no: int, action: Any = PUSH, **extra: Any) -> tuple[Any, Any]:
+    table = {"env_id": env.env_id, "frame_no": frame_no, "action": action}
+    return env.step(table, extra) if extra else env.step(table)
+
+
+# -- tables ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.3", "R1.4", "R2", "R5")
+def test_the_tables_are_the_standards(env: Environment) -> None:
+    seen = env.reset({"seed": 1})
+    assert list(seen) == ["env_id", "frame_no", "observation", "extra_info", "terminated", "truncated"]
+    assert (seen["env_id"], seen["frame_no"], seen["terminated"], seen["truncated"]) == ("one", 0, 0, 0)
+    start = seen["observation"]["position"]
+    seen, reward = act(env, 0)
+    assert list(reward) == ["env_id", "frame_no", "reward"]
+    assert (reward["env_id"], reward["frame_no"]) == ("one", 1)
+    assert reward["reward"] == seen["observation"]["position"][0]
+    np.testing.assert_allclose(seen["observation"]["position"], start + PUSH["push"], atol=0.1)
+    assert type(seen["terminated"]) is int
+    assert type(seen["truncated"]) is int
+
+
+def test_an_environment_has_a_name_of_its_own(slider_class: Any) -> None:
+    names = {Environment(slider_class()).env_id for _ in range(20)}
+    assert len(names) == 20
+    assert all(1 <= len(name) <= 36 for name in names)
+
+
+# -- life ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.4")
+def test_nothing_moves_out_of_turn(env: Environment, slider: Any) -> None:
+    with pytest.raises(EpisodeError, match="call reset first"):
+        act(env, 0)
+    env.reset()
+    for frame_no in range(slider.length):
+        seen, _ = act(env, frame_no)
+    assert seen["truncated"] == 1
+    moves = slider.moves
+    with pytest.raises(EpisodeError, match="after the end of the episode"):
+        act(env, slider.length)
+    assert slider.moves == moves
+    env.close()
+    env.close()
+    for call in (env.reset, lambda: act(env, 0)):
+        with pytest.raises(EpisodeError, match="after close: make a new environment"):
+            call()
+    assert slider.closed == 1
+
+
+@pytest.mark.requirement("R6.6")
+def test_the_observer_sees_each_frame_once(env: Environment, diary: Diary, slider: Any) -> None:
+    env.reset({"seed": 0})
+    for frame_no in range(slider.length):
+        act(env, frame_no, {**PUSH, "gear": 2})  # against the rules
+        act(env, frame_no, {"push": [9.0, 0.0], "gear": 1})  # out of range
+        act(env, frame_no)
+    assert [number for number, _, _ in diary.episodes[0]] == list(range(slider.length + 1)), "T + 1 frames"
+    assert [turn.truncated for *_, turn in diary.episodes[0]] == [False] * slider.length + [True]
+    assert diary.ends == [("truncated", {"task": "slider", "moves": slider.length})]
+
+
+def test_an_abandoned_episode_has_an_end_too(env: Environment, diary: Diary) -> None:
+    env.reset()
+    act(env, 0)
+    env.reset()
+    env.close()
+    assert [reason for reason, _ in diary.ends] == ["abandoned", "closed"]
+    assert diary.closed == 1
+
+
+def test_a_failed_reset_leaves_nothing_half_begun(env: Environment, diary: Diary) -> None:
+    env.reset()
+    with pytest.raises(ValueError, match="reset option 'sed' is unknown"):
+        env.reset({"sed": 1})
+    assert [reason for reason, _ in diary.ends] == ["abandoned"]
+    with pytest.raises(EpisodeError, match="before reset"):
+        act(env, 0)
+    assert len(diary.episodes) == 1
+
+
+# -- abnormal ends ---------------------------------------------------------------------------------------------
+
+
+def test_an_interruption_ends_the_record(env: Environment, diary: Diary, slider: Any) -> None:
+    env.reset()
+    slider.raises = KeyboardInterrupt()
+    with pytest.raises(KeyboardInterrupt):
+        act(env, 0)
+    assert [reason for reason, _ in diary.ends] == ["interrupted"]
+    with pytest.raises(EpisodeError):
+        act(env, 0)
+    env.close()
+    assert len(diary.ends) == 1, "an episode ends once"
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"), [(KeyboardInterrupt(), "interrupted"), (ZeroDivisionError("x / 0"), "error: x / 0")]
+)
+def test_an_error_between_steps_ends_the_record_with_its_reason(
+    env: Environment, diary: Diary, slider: Any, error: BaseException, reason: str
+) -> None:
+    env.reset()
+    with pytest.raises(type(error)), env:
+        raise error
+    assert [why for why, _ in diary.ends] == [reason]
+    assert (slider.closed, diary.closed) == (1, 1)
+
+
+def test_a_record_that_can_not_end_still_lets_go_of_the_world(slider: Any, diary: Diary) -> None:
+    def full(reason: str, info: Mapping[str, Any]) -> None:
+        raise OSError("disk full")
+
+    diary.end = full  # type: ignore[method-assign]
+    env = Environment(slider, observer=diary)
+    env.reset()
+    with pytest.raises(OSError, match="disk full"):
+        env.close()
+    assert (slider.closed, diary.closed) == (1, 1)
+    env.close()
+    assert slider.closed == 1
+
+
+def test_a_bug_in_the_world_ends_the_record_and_is_not_hidden(env: Environment, diary: Diary, slider: Any) -> None:
+    env.reset()
+    slider.raises = ZeroDivisionError("x / 0")
+    with pytest.raises(ZeroDivisionError):
+        act(env, 0)
+    assert diary.ends[0][0] == "error: x / 0"
+
+
+class Loses:
+    """A robot that fails in its n-th step."""
+
+    def __init__(self, steps: int, error: RobotError | None = None, faults: tuple[str, ...] = ()) -> None:
+        self.inner, self.left, self.error, self.faults = SimRobot(so101()), steps, error, faults
+        self.spec = self.inner.spec
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        return self.inner.reset(options)
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        self.left -= 1
+        reading = self.inner.step(command)
+        if self.left == 0:
+            if self.error is not None:
+                raise self.error
+            return reading._replace(faults=self.faults)
+        return reading
+
+    def stop(self, reason: str) -> None:
+        self.inner.stop(reason)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def _until_the_end(env: Environment) -> tuple[Any, Any, Any]:
+    before = seen = env.reset({"seed": 3})
+    reward: Any = None
+    action = seen["extra_info"]["applied"]
+    while not (seen["terminated"] or seen["truncated"]):
+        before = seen
+        seen, reward = act(env, seen["frame_no"], action)
+    return before, seen, reward
+
+
+@pytest.mark.requirement("R6.6", "R1.4")
+def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(diary: Diary) -> None:
+    world = RobotWorld(Loses(4, ConnectionLost("the cable is out")), Reach())
+    with Environment(world, observer=diary) as env:
+        before, seen, reward = _until_the_end(env)
+    assert (seen["terminated"], seen["truncated"], seen["frame_no"], reward["reward"]) == (0, 1, 4, 0.0)
+    assert seen["extra_info"]["fault"] == {"kind": "ConnectionLost", "message": "the cable is out"}
+    assert seen["extra_info"]["truncated_by"] == "fault: the cable is out"
+    for name, value in before["observation"].items():
+        np.testing.assert_array_equal(seen["observation"][name], value)
+    assert [turn.acted for *_, turn in diary.episodes[0]] == [True] * 4 + [False]
+    reason, info = diary.ends[0]
+    assert reason == "fault: the cable is out"
+    assert info["fault"]["kind"] == "ConnectionLost"
+    assert info["success"] is False
+
+
+def test_a_fault_that_the_robot_tells_truncates(diary: Diary) -> None:
+    world = RobotWorld(Loses(2, faults=("servo 3 is hot", "and 4")), Reach())
+    with Environment(world, observer=diary) as env:
+        _, seen, _ = _until_the_end(env)
+    assert (seen["truncated"], seen["frame_no"]) == (1, 2)
+    assert seen["extra_info"]["faults"] == ("servo 3 is hot", "and 4")
+    assert diary.ends[0][0] == "fault: servo 3 is hot"
+
+
+def test_a_stop_from_another_thread_ends_the_episode_and_must_be_cleared() -> None:
+    with Environment(RobotWorld(Guard(SimRobot(so101())), Reach())) as env:
+        seen = env.reset({"seed": 0})
+        action = seen["extra_info"]["applied"]
+        stopper = threading.Thread(target=env.stop, args=("smoke",))
+        stopper.start()
+        stopper.join()
+        seen, _ = act(env, 0, action)
+        assert seen["truncated"] == 1
+        assert seen["extra_info"]["fault"]["kind"] == "RobotStopped"
+        with pytest.raises(RobotStopped, match="smoke"):
+            env.reset()
+        assert env.reset({"clear_stop": "it was steam"})["frame_no"] == 0
+
+
+# -- what the agent owns, and what it may send along -----------------------------------------------------------
+
+
+def test_what_the_agent_writes_into_reaches_nothing() -> None:
+    """Neither the reward, nor the observation after a refusal, nor the guard's limits."""
+
+    def episode(spoil: bool) -> list[Any]:
+        with Environment(RobotWorld(Guard(SimRobot(so101())), Reach())) as env:
+            seen, told = env.reset({"seed": 5}), []
+            target = np.array([1.5, -0.5, 0.5, 0.6, 0.0, 0.0], np.float32)
+            for frame_no in range(5):
+                if spoil:
+                    for value in (*seen["observation"].values(), *seen["extra_info"]["applied"].values()):
+                        value[...] = 1.0
+                refused, _ = act(env, frame_no, {})
+                told.append(refused["observation"]["joint_position"].tobytes())
+                seen, reward = act(env, frame_no, {"joint_target": target})
+                told.append((reward["reward"], seen["extra_info"]["applied"]["joint_target"].tobytes()))
+            return told
+
+    assert episode(spoil=True) == episode(spoil=False)
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize(
+    ("extra", "field"),
+    [
+        ([1], "extra_info"),
+        (None, "extra_info"),
+        ({"log_probability": "high"}, "extra_info.log_probability"),
+        ({"log_probability": True}, "extra_info.log_probability"),
+        ({"log_probability": np.zeros(2)}, "extra_info.log_probability"),
+        ({"intervention": 2}, "extra_info.intervention"),
+        ({"intervention": "yes"}, "extra_info.intervention"),
+        ({"sensor_eror": {}}, "extra_info.sensor_eror"),
+        ({"sensor_error": 3}, "extra_info.sensor_error"),
+        ({"sensor_error": {"joint_angle": 0}}, "extra_info.sensor_error.joint_angle"),
+        ({"sensor_error": {"joint_position": [0.1]}}, "extra_info.sensor_error.joint_position"),
+        ({"sensor_error": {"joint_position": [np.nan] * 6}}, "extra_info.sensor_error.joint_position"),
+    ],
+)
+def test_wrong_extra_information_moves_nothing(extra: Any, field: str) -> None:
+    with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
+        seen = env.reset({"seed": 0})
+        action = seen["extra_info"]["applied"]
+        refused, reward = env.step({"env_id": env.env_id, "frame_no": 0, "action": action}, extra)
+        assert refused["frame_no"] == 0
+        assert reward["reward"] == 0
+        assert refused["extra_info"]["error"]["field"] == field
+        seen, _ = act(env, 0, action)
+        assert seen["frame_no"] == 1
+
+
+@pytest.mark.requirement("R1.4")
+def test_a_known_sensor_error_is_added_to_what_the_agent_sees() -> None:
+    shifts = {"gripper_position": np.array([0.01, 0.0, -0.01])}
+    seen = {}
+    for name, extra in (("plain", {}), ("shifted", {"sensor_error": shifts, "log_probability": np.float32(-1.0)})):
+        with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
+            first = env.reset({"seed": 0})
+            seen[name], _ = act(env, 0, first["extra_info"]["applied"], **extra)
+    gap = seen["shifted"]["observation"]["gripper_position"] - seen["plain"]["observation"]["gripper_position"]
+    np.testing.assert_allclose(gap, shifts["gripper_position"], atol=1e-6)
+    np.testing.assert_array_equal(*(seen[name]["observation"]["joint_position"] for name in seen))
+
+
+# -- options ---------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.3")
+@pytest.mark.parametrize("seed", [-1, 1.0, "1", True, [1]])
+def test_a_wrong_seed_is_refused(seed: Any) -> None:
+    with (
+        Environment(RobotWorld(SimRobot(so101()), Reach())) as env,
+        pytest.raises(ValueError, match=r"seed is .*whole number of at least 0"),
+    ):
+        env.reset({"seed": seed})
+
+
+@pytest.mark.requirement("R1.3")
+def test_a_goal_may_be_given_and_is_checked() -> None:
+    with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
+        seen = env.reset({"goal": {"target_position": [0.2, 0.0, 0.1]}})
+        np.testing.assert_allclose(seen["observation"]["target_position"], [0.2, 0.0, 0.1])
+        with pytest.raises(IllegalAction, match=r"goal.target_position\[0\] \(x\) is 3 m, allowed are -1 to 1 m"):
+            env.reset({"goal": {"target_position": [3.0, 0.0, 0.1]}})
+        with pytest.raises(ValueError, match="reset option 'gaol' is unknown, allowed are clear_stop, goal, seed"):
+            env.reset({"gaol": {}})
+
+
+def test_a_task_for_another_robot_is_refused() -> None:
+    class Other(Reach):
+        robot = "go2"
+
+    with pytest.raises(SpecMismatch, match="it is for 'go2', the robot is 'so101'"):
+        RobotWorld(SimRobot(so101()), Other())
