@@ -1,0 +1,314 @@
+"""A batch is N environments: the same numbers, the same refusals, the same ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from hal import EpisodeError, IllegalAction
+from rlenv_robot.embodied import RobotWorld, episode_rng
+from rlenv_robot.environment import Environment
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.vector import VectorEnvironment
+from sim.batch import SimBatch
+from sim.robot import SimRobot
+from sim.so101 import so101
+
+STEPS = 8
+
+
+class _Draws(Reach):
+    """Reach for a single environment, with the episodes that row ``row`` of a batch draws."""
+
+    def __init__(self, seed: int, row: int, steps: int) -> None:
+        super().__init__(steps=steps)
+        object.__setattr__(self, "draw", (seed, row))
+        object.__setattr__(self, "episode", [0])
+
+    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Any:
+        own = episode_rng(*self.draw, self.episode[0])  # type: ignore[attr-defined]
+        self.episode[0] += 1  # type: ignore[attr-defined]
+        return super().begin(own, options)
+
+
+def _single(seed: int, row: int) -> Environment:
+    from hal import Guard
+
+    return Environment(RobotWorld(Guard(SimRobot(so101())), _Draws(seed, row, STEPS)))
+
+
+@pytest.fixture
+def envs() -> Iterator[VectorEnvironment]:
+    with _vector(3) as made:
+        yield made
+
+
+def _vector(num: int, **options: Any) -> VectorEnvironment:
+    return VectorEnvironment(SimBatch(so101(), num, 2), Reach(steps=STEPS), **{"seed": 11, **options})
+
+
+def _table(envs: VectorEnvironment, seen: Mapping[str, Any], target: np.ndarray) -> dict[str, Any]:
+    return {"env_id": envs.env_ids, "frame_no": seen["frame_no"], "action": {"joint_target": target}}
+
+
+def _targets(rng: np.random.Generator, num: int) -> np.ndarray:
+    return rng.uniform(-0.6, 0.6, (num, 6)).astype(np.float32).clip(-0.17, None)
+
+
+# -- the same as one -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R6.2", "R1.3")
+@pytest.mark.parametrize("num", [1, 3, 8])
+def test_each_row_is_a_single_environment_bit_for_bit(num: int) -> None:
+    """Over three episodes, through the guard's limits, the ends and the resets."""
+    rng = np.random.default_rng(0)
+    targets = [_targets(rng, num) for _ in range(3 * STEPS)]
+    with _vector(num) as envs:
+        seen, batch = envs.reset(), []
+        for target in targets:
+            seen, reward = envs.step(_table(envs, seen, target))
+            batch.append((seen, reward))
+    for row in range(num):
+        with _single(11, row) as env:
+            one: Any = env.reset()
+            for step, target in enumerate(targets):
+                request = {"env_id": env.env_id, "frame_no": one["frame_no"], "action": {"joint_target": target[row]}}
+                one, reward = env.step(request)
+                seen, rewards = batch[step]
+                _same_row(seen, row, one)
+                assert rewards["reward"][row] == pytest.approx(reward["reward"], rel=1e-6)
+                if one["truncated"] or one["terminated"]:
+                    one = env.reset()
+                    for name, value in one["observation"].items():
+                        np.testing.assert_array_equal(seen["observation"][name][row], value, err_msg=f"first {name}")
+
+
+def _same_row(seen: Any, row: int, one: Any) -> None:
+    over = one["truncated"] or one["terminated"]
+    assert (seen["terminated"][row], seen["truncated"][row]) == (one["terminated"], one["truncated"])
+    observation = {name: value[row] for name, value in seen["observation"].items()}
+    if over:
+        final = seen["extra_info"]["final"]
+        place = final["index"].tolist().index(row)
+        observation = {name: value[place] for name, value in final["observation"].items()}
+        assert final["frame_no"][place] == one["frame_no"]
+        assert final["success"][place] == one["extra_info"]["success"]
+        assert final["metrics"]["distance_mm"][place] == pytest.approx(one["extra_info"]["metrics"]["distance_mm"])
+    else:
+        assert seen["frame_no"][row] == one["frame_no"]
+        np.testing.assert_array_equal(
+            seen["extra_info"]["applied"]["joint_target"][row], one["extra_info"]["applied"]["joint_target"]
+        )
+    for name, value in one["observation"].items():
+        np.testing.assert_array_equal(observation[name], value, err_msg=name)
+
+
+def test_environment_0_is_what_make_makes() -> None:
+    with _vector(2, seed=5) as envs, rlenv_robot.make("so101-reach") as env:
+        many, one = envs.reset(), env.reset({"seed": 5})
+        for name, value in one["observation"].items():
+            np.testing.assert_array_equal(many["observation"][name][0], value)
+
+
+def test_a_seed_begins_again() -> None:
+    with _vector(2) as envs:
+        first = envs.reset({"seed": 3})
+        second = envs.reset()
+        again = envs.reset({"seed": 3})
+    for name, value in first["observation"].items():
+        np.testing.assert_array_equal(again["observation"][name], value)
+    assert (first["observation"]["target_position"] != second["observation"]["target_position"]).any()
+
+
+def test_environments_that_share_a_stream_share_their_episodes() -> None:
+    with _vector(4, streams=np.array([0, 0, 1, 1])) as envs:
+        goals = envs.reset()["observation"]["target_position"]
+    np.testing.assert_array_equal(goals[0], goals[1])
+    np.testing.assert_array_equal(goals[2], goals[3])
+    assert (goals[0] != goals[2]).any()
+    with pytest.raises(ValueError, match=r"streams has shape \(3,\), wanted is one for each of 4"):
+        _vector(4, streams=np.zeros(3))
+
+
+# -- ends ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.4")
+def test_the_last_observation_is_the_true_one(envs: VectorEnvironment) -> None:
+    seen = envs.reset()
+    goals = seen["observation"]["target_position"]
+    for _ in range(STEPS):
+        seen, _ = envs.step(_table(envs, seen, seen["observation"]["joint_goal"]))
+    final = seen["extra_info"]["final"]
+    assert final["index"].tolist() == [0, 1, 2]
+    assert final["frame_no"].tolist() == [STEPS] * 3
+    assert seen["frame_no"].tolist() == [0, 0, 0]
+    assert seen["truncated"].tolist() == [1, 1, 1]
+    np.testing.assert_array_equal(final["observation"]["target_position"], goals)
+    assert (seen["observation"]["target_position"] != goals).any(axis=1).all(), "the next episode's goal"
+
+
+def test_without_autoreset_an_ended_environment_waits() -> None:
+    with _vector(3, autoreset="disabled") as envs:
+        seen = envs.reset()
+        for _ in range(STEPS):
+            seen, _ = envs.step(_table(envs, seen, seen["observation"]["joint_goal"]))
+        assert seen["truncated"].tolist() == [1, 1, 1]
+        assert seen["frame_no"].tolist() == [STEPS] * 3
+        held = seen["observation"]["joint_position"]
+        seen = envs.reset({"ids": [1]})
+        assert seen["frame_no"].tolist() == [STEPS, 0, STEPS]
+        seen, reward = envs.step(_table(envs, seen, seen["observation"]["joint_goal"]))
+        assert seen["frame_no"].tolist() == [STEPS, 1, STEPS]
+        assert {env: error["code"] for env, error in seen["extra_info"]["error"].items()} == {0: "ended", 2: "ended"}
+        assert reward["reward"][[0, 2]].tolist() == [0, 0]
+        assert seen["truncated"].tolist() == [0, 0, 0]
+        np.testing.assert_array_equal(seen["observation"]["joint_position"][[0, 2]], held[[0, 2]])
+
+
+def test_what_was_returned_stays_as_it_was(envs: VectorEnvironment) -> None:
+    """Through resets of some, which write into rows."""
+    seen = envs.reset()
+    kept = []
+    rng = np.random.default_rng(1)
+    for step in range(2 * STEPS):
+        arrays = {**seen["observation"], **seen["extra_info"]["applied"], "frame_no": seen["frame_no"]}
+        kept.append((arrays, {name: value.copy() for name, value in arrays.items()}))
+        seen, _ = envs.step(_table(envs, seen, _targets(rng, 3)))
+        if step % 3 == 0:
+            seen = envs.reset({"ids": [step % 2]})
+    for arrays, copies in kept:
+        for name, value in copies.items():
+            np.testing.assert_array_equal(arrays[name], value, err_msg=name)
+
+
+def test_what_the_agent_writes_into_reaches_nothing() -> None:
+    def run(spoil: bool) -> list[bytes]:
+        with _vector(2) as envs:
+            seen, told = envs.reset(), []
+            for _ in range(4):
+                table = _table(envs, seen, np.full((2, 6), 0.9, np.float32))
+                if spoil:
+                    for value in (*seen["observation"].values(), *seen["extra_info"]["applied"].values()):
+                        value[...] = 1.0
+                seen, reward = envs.step(table)
+                told += [reward["reward"].tobytes(), seen["extra_info"]["applied"]["joint_target"].tobytes()]
+            return told
+
+    assert run(spoil=True) == run(spoil=False)
+
+
+# -- refusals --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize(
+    ("value", "code", "index"), [(np.nan, "not_finite", [4]), (np.inf, "not_finite", [4]), (3.0, "range", [4])]
+)
+def test_an_illegal_row_stands_still_while_the_others_move(value: float, code: str, index: list[int]) -> None:
+    """And the others do exactly what they do in a batch without it."""
+    results = {}
+    for name, spoilt in (("with", True), ("without", False)):
+        with _vector(3) as envs:
+            first = envs.reset()
+            target = first["observation"]["joint_goal"] + np.float32(0.05)
+            if spoilt:
+                target[1, 4] = value
+            results[name] = (first, *envs.step(_table(envs, first, target)))
+    first, seen, reward = results["with"]
+    assert seen["frame_no"].tolist() == [1, 0, 1]
+    assert list(seen["extra_info"]["error"]) == [1]
+    error = seen["extra_info"]["error"][1]
+    assert (error["code"], error["field"], error["index"]) == (code, "action.joint_target", index)
+    assert reward["reward"][1] == 0
+    for field, observed in seen["observation"].items():
+        np.testing.assert_array_equal(observed[1], first["observation"][field][1], err_msg=field)
+        np.testing.assert_array_equal(observed[[0, 2]], results["without"][1]["observation"][field][[0, 2]])
+    np.testing.assert_array_equal(reward["reward"][[0, 2]], results["without"][2]["reward"][[0, 2]])
+
+
+@pytest.mark.requirement("R1.2")
+def test_a_stale_row_stands_still(envs: VectorEnvironment) -> None:
+    seen = envs.reset()
+    target = seen["observation"]["joint_goal"]
+    seen, _ = envs.step({**_table(envs, seen, target), "frame_no": np.array([0, 1, -1])})
+    assert seen["frame_no"].tolist() == [1, 0, 0]
+    assert {env: error["code"] for env, error in seen["extra_info"]["error"].items()} == {1: "frame_no", 2: "frame_no"}
+
+
+def _malformed() -> dict[str, Any]:
+    good = np.zeros((3, 6), np.float32)
+    return {
+        "None": (lambda table: None, "dtype"),
+        "no env_id": (lambda table: {"frame_no": table["frame_no"], "action": table["action"]}, "missing"),
+        "another key": (lambda table: {**table, "colour": 1}, "unknown"),
+        "other names": (lambda table: {**table, "env_id": ["a", "b", "c"]}, "env_id"),
+        "one name": (lambda table: {**table, "env_id": "abc"}, "env_id"),
+        "no names": (lambda table: {**table, "env_id": None}, "env_id"),
+        "one frame_no": (lambda table: {**table, "frame_no": 0}, "frame_no"),
+        "frames with fractions": (lambda table: {**table, "frame_no": np.zeros(3)}, "frame_no"),
+        "no action": (lambda table: {**table, "action": None}, "dtype"),
+        "an empty action": (lambda table: {**table, "action": {}}, "missing"),
+        "another field": (lambda table: {**table, "action": {"joint_target": good, "torque": good}}, "unknown"),
+        "too few rows": (lambda table: {**table, "action": {"joint_target": good[:2]}}, "shape"),
+        "one row": (lambda table: {**table, "action": {"joint_target": good[0]}}, "shape"),
+        "ragged": (lambda table: {**table, "action": {"joint_target": [[0.0], [0.0, 0.0], []]}}, "shape"),
+        "words": (lambda table: {**table, "action": {"joint_target": good.astype(str)}}, "dtype"),
+    }
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize("case", _malformed())
+def test_a_malformed_batch_moves_nobody(envs: VectorEnvironment, case: str) -> None:
+    spoil, code = _malformed()[case]
+    seen = envs.reset()
+    table = _table(envs, seen, seen["observation"]["joint_goal"])
+    with pytest.raises(IllegalAction) as refused:
+        envs.step(spoil(table))
+    assert refused.value.violation.code == code
+    seen, _ = envs.step(table)
+    assert seen["frame_no"].tolist() == [1, 1, 1]
+    assert "error" not in seen["extra_info"]
+
+
+def test_wider_numbers_are_rounded_and_enormous_ones_refused(envs: VectorEnvironment) -> None:
+    seen = envs.reset()
+    target = np.zeros((3, 6))
+    target[0] = envs.action["joint_target"].bounds[1].astype(float) + 1e-9  # the bound itself, once it is a float32
+    target[1, 2] = 1e300
+    seen, _ = envs.step(_table(envs, seen, target))
+    assert {env: error["code"] for env, error in seen["extra_info"]["error"].items()} == {1: "not_finite"}
+
+
+@pytest.mark.parametrize("ids", [[3], [-1], [1, 0], [0, 0], 1, [0.5], ["a"]])
+def test_wrong_ids_are_refused(envs: VectorEnvironment, ids: Any) -> None:
+    envs.reset()
+    with pytest.raises(ValueError, match="wanted are rising numbers from 0 to 2"):
+        envs.reset({"ids": ids})
+
+
+def test_calls_out_of_turn_are_refused(envs: VectorEnvironment) -> None:
+    table = {"env_id": envs.env_ids, "frame_no": np.zeros(3, int), "action": {"joint_target": np.zeros((3, 6))}}
+    with pytest.raises(EpisodeError, match="call reset first"):
+        envs.step(table)
+    with pytest.raises(EpisodeError, match="reset without ids first"):
+        envs.reset({"ids": [0]})
+    for wrong in ({"seeds": 1}, {"seed": -1}, {"seed": 0.5}):
+        with pytest.raises(ValueError, match="seed"):
+            envs.reset(wrong)
+    envs.close()
+    envs.close()
+
+
+def test_wrong_settings_are_refused() -> None:
+    with pytest.raises(ValueError, match="autoreset is 'always', allowed are 'same_step' and 'disabled'"):
+        _vector(1, autoreset="always")
+    with pytest.raises(ValueError, match="unexpected keyword"):
+        rlenv_robot.make_vector("so101-reach", 2, toleranc_m=1)
+    with pytest.raises(ValueError, match="task 'so101-reech' is unknown, did you mean 'so101-reach'"):
+        rlenv_robot.make_vector("so101-reech", 2)
