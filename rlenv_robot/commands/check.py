@@ -33,8 +33,10 @@ def run(args: argparse.Namespace) -> int:
     if args.steps < 2:
         raise ValueError(f"--steps is {args.steps}, it must be at least 2")
     logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are the check's own
-    reports = []
     repeatable = args.robot == "sim"  # anything else runs by the clock
+    with make(args.name, args.robot) as env:
+        env.reset()  # a robot that can't be reached is the caller's to mend, and no finding
+    reports = []
     env = make(args.name, args.robot)
     if isinstance(env.world, RobotWorld):
         reports.append(check_robot(env.world.robot, seed=args.seed, repeatable=repeatable))

@@ -1,0 +1,268 @@
+"""The command line: exit codes, one line for what a user can do wrong, no traceback."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from rlenv_robot import cli
+from rlenv_robot.commands import check, doctor
+from rlenv_robot.commands.table import print_table
+
+Captured = pytest.CaptureFixture[str]
+
+
+def _run(*arguments: str) -> int:
+    """The exit code, however it comes."""
+    try:
+        return cli.main(arguments)
+    except SystemExit as over:
+        return int(over.code or 0)
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    with rlenv_robot.make("so101-reach", record=folder, info={"source": "random"}, steps=6) as env:
+        rng = np.random.default_rng(0)
+        for seed in range(22):
+            seen = env.reset({"seed": seed})
+            while not (seen["terminated"] or seen["truncated"]):
+                near = seen["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.05, 0.05, 6).astype(np.float32)
+                action = {"joint_target": near.clip(*env.action["joint_target"].bounds)}
+                seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+    return folder
+
+
+# -- the command itself ----------------------------------------------------------------------------------------
+
+
+def test_help_names_every_verb(capsys: Captured) -> None:
+    assert _run("--help") == 0
+    told = capsys.readouterr().out
+    for verb in cli.VERBS:
+        assert f"\n    {verb} " in told
+
+
+@pytest.mark.parametrize("verb", cli.VERBS)
+def test_every_verb_explains_itself(verb: str, capsys: Captured) -> None:
+    assert _run(verb, "--help") == 0
+    assert f"usage: rlenv-robot {verb}" in capsys.readouterr().out
+
+
+def test_the_version(capsys: Captured) -> None:
+    assert _run("--version") == 0
+    assert capsys.readouterr().out == f"rlenv-robot {rlenv_robot.__version__}\n"
+
+
+@pytest.mark.parametrize("arguments", [(), ("nonsense",), ("protocol",), ("check", "go", "--steps", "many")])
+def test_wrong_usage_is_2(arguments: tuple[str, ...], capsys: Captured) -> None:
+    assert _run(*arguments) == 2
+    assert "usage: rlenv-robot" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (("protocol", "so101-reech"), "environment 'so101-reech' is unknown, did you mean 'so101-reach'? Known are"),
+        (("protocol", "chess"), "environment 'chess' is unknown. Known are go, so101-reach"),
+        (("protocol", "go", "--out", "/no/such/folder/page.md"), "No such file or directory"),
+        (("check", "go", "--steps", "1"), "--steps is 1, it must be at least 2"),
+        (("check", "so101-reach", "--robot", "reel"), "robot 'reel' is unknown, allowed are 'sim', 'twin'"),
+        (("check", "so101-reach", "--robot", "tcp://127.0.0.1:1"), "127.0.0.1:1"),
+        (("data", "/no/such/data"), "/no/such/data does not exist"),
+        (("replay", "/no/such/run", "--plot", "x.png"), "/no/such/run"),
+        (("serve", "/no/such/profile.toml"), "there is no such file; launch/ holds profiles"),
+    ],
+)
+def test_what_a_user_can_do_wrong_is_one_line(arguments: tuple[str, ...], told: str, capsys: Captured) -> None:
+    assert _run(*arguments) == 2
+    captured = capsys.readouterr()
+    (line,) = captured.err.splitlines()
+    assert line.startswith("rlenv-robot: ")
+    assert told in line
+    assert captured.out == ""
+
+
+def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def interrupted() -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(doctor, "examine", interrupted)
+    assert _run("doctor") == 130
+    assert capsys.readouterr().err == "interrupted\n"
+
+
+def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def bug() -> Any:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(doctor, "examine", bug)
+    with pytest.raises(ZeroDivisionError):
+        _run("doctor")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a pipe's reader that goes away is a signal elsewhere only")
+@pytest.mark.parametrize("verb", [("protocol", "go"), ("--help",)])
+def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)  # as head does, once it has enough
+    done = subprocess.run([sys.executable, "-m", "rlenv_robot", *verb], stdout=write, stderr=subprocess.PIPE, text=True)
+    os.close(write)
+    assert "Traceback" not in done.stderr
+    assert "BrokenPipe" not in done.stderr
+    assert done.returncode in (0, 141, 120)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
+def test_ctrl_c_in_a_real_process() -> None:
+    code = "import rlenv_robot.cli as c, rlenv_robot.commands.doctor as d, time\n" \
+           "def wait():\n    print('ready', flush=True); time.sleep(60)\n" \
+           "d.examine = wait\nraise SystemExit(c.main(['doctor']))"  # fmt: skip
+    process = subprocess.Popen(
+        [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    process.send_signal(signal.SIGINT)
+    _, told = process.communicate(timeout=30)
+    assert (process.returncode, told) == (130, "interrupted\n")
+
+
+# -- protocol, check -------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R4.1", "R4.2")
+def test_protocol_prints_and_writes_the_page(tmp_path: Path, capsys: Captured) -> None:
+    assert _run("protocol", "go") == 0
+    printed = capsys.readouterr().out
+    assert printed.startswith("# go\n")
+    assert _run("protocol", "go", "--out", str(tmp_path / "go.md")) == 0
+    assert (tmp_path / "go.md").read_text(encoding="utf-8") == printed
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.requirement("R4.3")
+def test_check_tests_robot_and_environment(capsys: Captured) -> None:
+    assert _run("check", "so101-reach") == 0
+    robot, environment = capsys.readouterr().out.splitlines()
+    assert robot == "robot Guard: 14 passed, 0 failed, 0 not tried"
+    assert environment.startswith("environment so101-reach: ")
+    assert ", 0 failed, 0 not tried" in environment
+    assert _run("check", "go", "--verbose") == 0
+    assert "ok        R1.2  refused: move missing" in capsys.readouterr().out
+
+
+def test_check_is_1_where_something_fails(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured, slider_class: type
+) -> None:
+    class Silent(slider_class):  # type: ignore[misc, valid-type]
+        def reset(self, options: Any) -> Any:
+            return super().reset({})
+
+    monkeypatch.setattr(check, "make", lambda name, robot: rlenv_robot.Environment(Silent()))
+    assert _run("check", "slider") == 1
+    told = capsys.readouterr().out
+    assert "FAILED    R1.3  equal seeds, equal first observation" in told
+    assert "\nok " not in told
+
+
+# -- data ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R3.6")
+def test_data_describes_our_own_runs(recorded: Path, capsys: Captured) -> None:
+    assert _run("data", str(recorded)) == 0
+    told = capsys.readouterr().out
+    assert told.startswith(f"{recorded}: 22 episodes, 132 steps\nreturns: lowest ")
+    assert "\ntiming: 30 Hz, " in told
+    assert "  0        6      " in told
+    assert "time" in told
+    assert "random" in told
+    assert "  ... 2 more, --all lists them\n" in told
+    assert "observation.joint_position    shoulder_pan   rad    " in told
+    assert "target_position   x              m      " in told
+    assert _run("data", str(recorded), "--all") == 0
+    assert "more, --all" not in capsys.readouterr().out
+
+
+def test_data_computes_rewards_for_a_task(recorded: Path, capsys: Captured) -> None:
+    assert _run("data", str(recorded), "--task", "so101-reach", "--goal", "hindsight") == 0
+    assert "computed anew for so101-reach with goal 'hindsight'" in capsys.readouterr().out
+    assert _run("data", str(recorded), "--task", "so101-reech") == 2
+    assert "did you mean 'so101-reach'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["so101-pick-place", "g1-pick-bottle"])
+def test_data_describes_lerobots_data_sets(shared_data: Path, name: str, capsys: Captured) -> None:
+    pytest.importorskip("pyarrow")
+    assert _run("data", str(shared_data / name)) == 0
+    told = capsys.readouterr().out
+    assert "returns: unknown, some rewards are missing" in told
+    assert "timing: 30 Hz" in told
+    assert "note: no rewards were recorded" in told
+
+
+# -- replay, doctor, tables ------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.5")
+def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr("rlenv_robot.render.render_history", lambda *a, **k: calls.append((a, k)))
+    assert _run("replay", str(recorded), "--episode", "3", "--plot", "p.png", "--video", "v.webm") == 0
+    assert calls == [((str(recorded), 3), {"video": "v.webm", "plot": "p.png"})]
+    assert capsys.readouterr().out == "p.png\nv.webm\n"
+
+
+@pytest.mark.requirement("R1.5")
+def test_replay_plots_a_recorded_episode(recorded: Path, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    assert _run("replay", str(recorded), "--plot", str(tmp_path / "p.png")) == 0
+    assert (tmp_path / "p.png").read_bytes()[:4] == b"\x89PNG"
+
+
+def test_doctor_knows_this_machine(capsys: Captured) -> None:
+    assert _run("doctor") == 0
+    told = capsys.readouterr().out
+    for what in ("Python", "numpy", "mujoco-core", "pyarrow", "OpenCV", "drawing (EGL)", "port 5555"):
+        assert f"\n  {what} " in told
+
+
+def test_doctor_says_what_to_do_about_what_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    there = doctor.version
+    monkeypatch.setattr(
+        doctor, "version", lambda name: there("no-such-package" if name in ("mcap", "pyarrow") else name)
+    )
+    monkeypatch.setattr("sim.camera.available", lambda: "no EGL library")
+    assert _run("doctor") == 1
+    told = capsys.readouterr().out
+    lines = {line.split("  ")[1]: line for line in told.splitlines() if line.startswith("  ")}
+    assert "MISSING" in lines["mcap"]
+    assert "install rlenv-robot again" in lines["mcap"]
+    assert 'pip install "rlenv-robot[parquet]"' in lines["pyarrow"]
+    assert "optional" in lines["drawing (EGL)"]
+    assert "no EGL library" in lines["drawing (EGL)"]
+
+
+def test_a_table_on_a_terminal_is_drawn_and_takes_brackets_for_what_they_are(
+    monkeypatch: pytest.MonkeyPatch, capsys: Captured
+) -> None:
+    pytest.importorskip("rich")
+    rows = [("[red]a", "1"), ("b", "2")]
+    print_table("Plain", ("name", "value"), rows)
+    plain = capsys.readouterr().out
+    assert plain == "Plain:\n  name    value\n  [red]a  1\n  b       2\n"
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    print_table("Drawn", ("name", "value"), rows)
+    drawn = capsys.readouterr().out
+    assert "[red]a" in drawn
+    assert drawn != plain
