@@ -6,6 +6,7 @@ import itertools
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import numpy as np
 
@@ -146,6 +147,24 @@ def _equal_seeds(probe: RobotProbe) -> None:
     probe.compare(probe.walk(), probe.walk())
 
 
+def _fast_path(probe: RobotProbe) -> None:
+    robot: Any = probe.robot
+    if not getattr(robot, "simulated", False):
+        return
+
+    def step(command: Any) -> Reading:
+        reading: Reading = robot.step_checked(robot.spec.commands.validate(command, "command"))
+        return reading
+
+    probe.compare(probe.walk(), probe.walk(step=step))
+    robot.stop("the conformance check asks for it")
+    command = robot.spec.commands.sample(np.random.default_rng(probe.seed))
+    try:
+        _refused(lambda: step(command), RobotStopped, "step_checked after a stop")
+    finally:
+        probe.reset(_CLEAR)
+
+
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
@@ -222,6 +241,7 @@ _CHECKS: tuple[tuple[str, Callable[[RobotProbe], None]], ...] = (
     ("writing into a reading changes nothing", _overwritten),
     ("a command stays the caller's", _command_is_the_callers),
     ("equal seeds and commands, equal readings", _equal_seeds),
+    ("a simulation's step without checks is its step", _fast_path),
     ("illegal commands are refused and named", _illegal_commands),
     ("illegal commands move nothing", _illegal_moves_nothing),
     ("a stop from any thread latches until it is cleared with a reason", _stop_latches),

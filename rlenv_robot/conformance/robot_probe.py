@@ -45,13 +45,21 @@ class RobotProbe:
             command[field.name] = np.clip(here + change, low, high).astype(field.numpy_dtype).clip(*field.bounds)
         return command
 
-    def walk(self, between: Callable[[Reading], None] = lambda reading: None) -> list[Reading]:
-        """The readings of a seeded reset and of steps near it; ``between`` is called before each step, to disturb."""
+    def walk(
+        self, between: Callable[[Reading], None] = lambda reading: None, step: Callable[[Any], Reading] | None = None
+    ) -> list[Reading]:
+        """The readings of a seeded reset and of steps near it.
+
+        Args:
+            between: called before each step, to disturb.
+            step: instead of the robot's own.
+        """
+        step = step or self.robot.step
         rng, readings = np.random.default_rng(self.seed), [self.reset()]
         for _ in range(self.steps):
             command = self.near(readings[-1], rng)
             between(readings[-1])
-            readings.append(self.robot.step(command))
+            readings.append(step(command))
         return readings
 
     def compare(self, first: Sequence[Reading], second: Sequence[Reading]) -> None:

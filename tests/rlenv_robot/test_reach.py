@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -58,12 +60,18 @@ def test_one_goal_serves_a_whole_log(seed: int) -> None:
 
 
 def test_the_reward_is_what_the_page_says() -> None:
+    """The formula in the class's description, which is the page's, with its own numbers."""
+    number = r"([0-9.]+)"
+    formula = rf"{number} exp\(-d / {number} m\) \+ {number} exp\(-d / {number} m\) - {number} \|q\*"
+    found = re.search(formula, Reach.__doc__ or "")
+    assert found, "the description has no formula any more"
+    first, reach, second, near, calm = map(float, found.groups())
     sensors = _sensors(np.random.default_rng(0), ())
     goal = {"target_position": sensors["gripper_position"] + np.array([0.03, 0.0, 0.04], np.float32)}
-    reward = TASK.reward(sensors, {}, sensors, goal)
-    assert reward == pytest.approx(0.5 * np.exp(-0.5) + 0.5 * np.exp(-5), rel=1e-5), "5 cm away, at rest"
+    resting = first * np.exp(-0.05 / reach) + second * np.exp(-0.05 / near)
+    assert TASK.reward(sensors, {}, sensors, goal) == pytest.approx(resting, rel=1e-5), "5 cm away, at rest"
     after = {**sensors, "joint_goal": sensors["joint_goal"] + np.float32(0.5)}
-    assert TASK.reward(sensors, {}, after, goal) == pytest.approx(reward - 0.02 * 6 * 0.25, rel=1e-4)
+    assert TASK.reward(sensors, {}, after, goal) == pytest.approx(resting - calm * 6 * 0.25, rel=1e-4)
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -225,6 +225,21 @@ class StopsFromItsThreadOnly(Cart):
             super().stop(reason)
 
 
+class OtherFastPath(Cart):
+    simulated = True
+
+    def step_checked(self, values: Mapping[str, np.ndarray]) -> Reading:
+        return super().step({"goal": values["goal"] / 2})
+
+
+class FastPathKnowsNoStop(Cart):
+    simulated = True
+
+    def step_checked(self, values: Mapping[str, np.ndarray]) -> Reading:
+        self.stopped = None
+        return super().step(values)
+
+
 class ClosesOnce(Cart):
     def close(self) -> None:
         if self.closed:
@@ -267,6 +282,8 @@ MUTANTS: dict[type[Cart], str] = {
     AnyResetClears: _STOP,
     NoReasonClears: _STOP,
     StopsFromItsThreadOnly: _STOP,
+    OtherFastPath: "a simulation's step without checks is its step",
+    FastPathKnowsNoStop: "a simulation's step without checks is its step",
     ClosesOnce: _CLOSE,
     NeverCloses: _CLOSE,
 }
