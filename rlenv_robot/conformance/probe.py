@@ -13,7 +13,7 @@ from hal import Spec
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.tables import same_values
 
-__all__ = ["Frame", "Probe", "StandardEnvironment"]
+__all__ = ["Frame", "Probe", "StandardEnvironment", "over"]
 
 _TRIES = 1000
 """How many random actions may be against the rules of a game before the probe gives up."""

@@ -2,14 +2,30 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hal import ConnectionLost, EpisodeError, Guard, IllegalAction, Reading, RobotError, RobotStopped, SpecMismatch
+from hal import (
+    ConnectionLost,
+    EpisodeError,
+    Field,
+    Guard,
+    IllegalAction,
+    Reading,
+    RobotError,
+    RobotStopped,
+    Spec,
+    SpecMismatch,
+)
+from recorder.frames import FrameLayout
+from recorder.table import load_runs
+from rlenv_robot.conformance import check_environment
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.environment import Environment
+from rlenv_robot.recording import record_to
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.world import Turn
 from sim.robot import SimRobot
@@ -357,3 +373,53 @@ def test_a_task_for_another_robot_is_refused() -> None:
 
     with pytest.raises(SpecMismatch, match="it is for 'go2', the robot is 'so101'"):
         RobotWorld(SimRobot(so101()), Other())
+
+
+# -- several agents --------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pair(slider_class: type) -> Any:
+    """Two agents push one slider: a joint action, a reward and an observation for each."""
+
+    class Pair(slider_class):  # type: ignore[misc, valid-type]
+        action = Spec("pair_action", tuple(Field(f"{agent}_push", (2,), "float64", -1, 1, "m", "of this agent")
+                                           for agent in ("left", "right")))  # fmt: skip
+        layout = FrameLayout(slider_class.observation, action, agents=("left", "right"))
+
+        def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+            self.position = self.position + action["left_push"] + action["right_push"]
+            self.moves += 1
+            return self.turn(0.0)
+
+        def turn(self, reward: float) -> Turn:
+            turn: Turn = super().turn(reward)
+            x, y = self.position.tolist()
+            extra = {"observation_of": {"left": ["position"], "right": ["position", "moves"]}}
+            return turn._replace(reward={"left": x, "right": y}, extra_info=extra)
+
+    return Pair()
+
+
+@pytest.mark.requirement("R2.1", "R2.2", "R6.3")
+def test_a_joint_action_is_answered_with_a_reward_for_each_agent(pair: Any, tmp_path: Path) -> None:
+    push = {"left_push": np.array([0.5, 0.0]), "right_push": np.array([0.0, -0.5])}
+    with Environment(pair, "two", record_to(tmp_path, pair, None)) as env:
+        first = env.reset({"seed": 0})
+        seen, reward = act(env, 0, push)
+        moved = seen["observation"]["position"] - first["observation"]["position"]
+        np.testing.assert_allclose(moved, [0.5, -0.5])
+        assert reward["reward"] == dict(zip(("left", "right"), seen["observation"]["position"].tolist(), strict=True))
+        assert seen["extra_info"]["observation_of"]["left"] == ["position"]
+        refused, nothing = act(env, 1, {**push, "right_push": np.array([0.0, -1.5])})
+        assert refused["extra_info"]["error"]["field"] == "action.right_push"
+        assert nothing["reward"] == {"left": 0.0, "right": 0.0}
+        assert refused["extra_info"]["observation_of"]["left"] == ["position"]
+    rows = load_runs(tmp_path).rows
+    assert rows["reward_left"].tolist() == [0.0, reward["reward"]["left"]]
+    assert rows["action_right_push"].tolist() == [[0, 0], [0, -0.5]]
+
+
+@pytest.mark.requirement("R2.2", "R4.3")
+def test_an_environment_of_several_agents_keeps_the_contract(pair: Any) -> None:
+    check_environment(Environment(pair)).raise_if_failed()
