@@ -32,7 +32,7 @@ _TRIES = 100
 class Reach:
     """Reach a point with the SO-101.
 
-    Reward of a step, at most 1: ``0.5 exp(-d / 0.1 m) + 0.5 exp(-d / 0.01 m) - 0.02 |q* - q*before|^2`` with
+    Reward of a step, at most 1: ``0.5 exp(-d / 0.1 m) + 0.5 exp(-d / 0.01 m) - 0.5 |q* - q*before|^2`` with
     ``d`` the distance after the step and ``q*`` the joint goals in rad. The first term leads from afar, the
     second asks for the last millimetres, the third for calm. The task terminates where the gripper goes
     below the table, and is truncated after ``steps``.
@@ -111,7 +111,7 @@ class Reach:
         """As the class says; shape = leading axes."""
         gap = self.distance(following, goal)
         change = np.square(following["joint_goal"] - sensors["joint_goal"]).sum(axis=-1)
-        value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.02 * change
+        value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
         return value
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
