@@ -11,9 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from hal.compiled import Check, compiled_check
 from hal.errors import IllegalAction, SpecError, Violation
-from hal.field import Field
+from hal.field import SHORT, Field
 
 __all__ = ["Spec"]
 
@@ -86,16 +85,33 @@ class Spec:
         Raises:
             IllegalAction: with the first violation, in the order unknown, missing, then field by field.
         """
-        quick = self._quick
-        if quick is not None:
-            checked = quick(values)
-            if checked is not None:
+        # A legal vector of the very dtype, as a robot's commands mostly are, is known in a third of the thorough
+        # check's time, which counts where a whole simulated step takes 25 microseconds.
+        checked: dict[str, np.ndarray] = {}
+        try:
+            for name, shape, dtype, lows, highs in self._vectors:
+                value = values[name]
+                if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
+                    break
+                for number, low, high in zip(value.tolist(), lows, highs):  # noqa: B905 (its cost; the shape agrees)
+                    if not low <= number <= high:  # False for NaN too
+                        return self._validate_thoroughly(values, where)
+                checked[name] = value
+        except (TypeError, KeyError, IndexError):
+            pass
+        else:
+            if len(checked) == len(self.fields) == len(values):
                 return checked
         return self._validate_thoroughly(values, where)
 
     @cached_property
-    def _quick(self) -> Check | None:
-        return compiled_check(self.fields)
+    def _vectors(self) -> tuple[tuple[str, tuple[int, ...], np.dtype[Any], list[float], list[float]], ...]:
+        """Name, shape, dtype, lows and highs of the fields that are short vectors."""
+        short = [field for field in self.fields if len(field.shape) == 1 and field.size <= SHORT]
+        ends = [(field, *field.bounds) for field in short]
+        return tuple(
+            (field.name, field.shape, field.numpy_dtype, low.tolist(), high.tolist()) for field, low, high in ends
+        )
 
     def _validate_thoroughly(self, values: Any, where: str) -> dict[str, np.ndarray]:
         if not isinstance(values, Mapping):

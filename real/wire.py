@@ -10,7 +10,17 @@ import msgpack
 
 from hal.errors import WireError
 
-__all__ = ["MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Kind", "Message", "decode", "encode"]
+__all__ = [
+    "MAX_FRAMES",
+    "MAX_FRAME_BYTES",
+    "MAX_HEADER_BYTES",
+    "VERSION",
+    "Kind",
+    "Message",
+    "decode",
+    "encode",
+    "unpack_plain",
+]
 
 VERSION = 1
 """Of the protocol. It stays the header's first element in every version, so that a mismatch can be said."""

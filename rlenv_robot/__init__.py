@@ -35,8 +35,8 @@ from hal import (  # noqa: E402
     Violation,
     WireError,
 )
+from rlenv_robot.catalogue import environment_names, make, make_vector  # noqa: E402
 from rlenv_robot.environment import Environment  # noqa: E402
-from rlenv_robot.make import environment_names, make, make_vector  # noqa: E402
 from rlenv_robot.profile import load_profile  # noqa: E402
 from rlenv_robot.task import Episode, Task  # noqa: E402
 from rlenv_robot.world import Manual, Turn, World  # noqa: E402

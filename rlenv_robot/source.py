@@ -15,14 +15,14 @@ from hal import SourceError
 from recorder.frames import FrameLayout
 from recorder.table import Table
 from recorder.transitions import Transitions, columns
+from rlenv_robot.data.batches import Batches
+from rlenv_robot.data.draws import Draws
+from rlenv_robot.data.figures import statistics
+from rlenv_robot.data.filters import near, select
+from rlenv_robot.data.folder import read_folder
+from rlenv_robot.data.options import ACTIONS, INIT, read, whole
+from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
-from rlenv_robot.relabel import Goal, Sensors, relabelled
-from rlenv_robot.sampling_batch import Batches
-from rlenv_robot.sampling_draws import Draws
-from rlenv_robot.sampling_filters import near, select
-from rlenv_robot.sampling_options import ACTIONS, INIT, read, whole
-from rlenv_robot.source_folder import read_folder
-from rlenv_robot.source_statistics import statistics
 from rlenv_robot.task import Task
 
 __all__ = ["SourceData", "open_source"]
@@ -36,11 +36,11 @@ class SourceData:
     Args:
         table: the frames.
         task: computes observation and reward anew from the recorded sensors (R3.1); None takes them as recorded.
-        goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.relabel.Goal`).
+        goal: for the task: ``recorded``, ``hindsight`` or a mapping (`rlenv_robot.data.relabel.Goal`).
         discount: of one step, 0 to 1; for n-step sums, returns to go, advantages and evaluations.
         mode: ``training``, or ``inference``, which leaves out sensors, and with them all privileged state.
-        sensors: computes the task's sensors for data that have none (`rlenv_robot.relabel.Sensors`).
-        ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.relabel`).
+        sensors: computes the task's sensors for data that have none (`rlenv_robot.data.relabel.Sensors`).
+        ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.data.relabel`).
 
     Raises:
         SourceError: there is no transition, or the task does not fit the data.
@@ -103,7 +103,7 @@ class SourceData:
 
         Args:
             batch_size: how many, B, from 1.
-            extra_info: the filters of `sampling_filters.select`, and
+            extra_info: the filters of `rlenv_robot.data.filters.select`, and
 
                 * ``priority``: ``return`` (discounted return from the step on, as in self-imitation),
                   ``reward``, ``advantage`` (its positive part; baseline: see `recorder.sampling.advantages`),
@@ -202,7 +202,7 @@ class SourceData:
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
-                What they hold: `rlenv_robot.statistics`, `rlenv_robot.off_policy`, `rlenv_robot.dynamics`.
+                What they hold: `rlenv_robot.data.summary`, `rlenv_robot.data.off_policy`, `rlenv_robot.data.dynamics`.
 
         Raises:
             SourceError: as for `sample_steps`.
@@ -293,7 +293,7 @@ def open_source(path: str | Path, task: Task | str | None = None, **options: Any
     """
     table = read_folder(Path(path))
     if isinstance(task, str):
-        from rlenv_robot.make import task as task_by_name
+        from rlenv_robot.catalogue import task as task_by_name
 
         task = task_by_name(task)
     return SourceData(table, task, **options)

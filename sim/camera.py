@@ -17,7 +17,7 @@ from hal.errors import RobotError
 from sim.egl import EglContext
 from sim.model import Columns, SimModel
 
-__all__ = ["Camera", "Marker", "available", "film"]
+__all__ = ["Camera", "Marker", "available", "film", "whole_state"]
 
 _MAX_GEOMS = 2000
 

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.make import environment_names, make
+from rlenv_robot.catalogue import environment_names, make
 from rlenv_robot.protocol_document import protocol_document
 
 __all__ = ["add", "run"]

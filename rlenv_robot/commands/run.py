@@ -6,9 +6,9 @@ import argparse
 import statistics
 from typing import Any
 
+from rlenv_robot.catalogue import make
 from rlenv_robot.demo.policy import ReachPolicy
 from rlenv_robot.demo.rollout import Outcome, run_episode
-from rlenv_robot.make import make
 
 __all__ = ["add", "run"]
 

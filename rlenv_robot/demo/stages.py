@@ -8,17 +8,27 @@ from pathlib import Path
 
 import numpy as np
 
+from rlenv_robot.catalogue import make, make_vector
 from rlenv_robot.demo.learned import ArmModel, LearnedBatch, fit, open_loop_error
 from rlenv_robot.demo.policy import ReachPolicy
 from rlenv_robot.demo.robot_process import FixtureStandIn, RobotProcess
 from rlenv_robot.demo.rollout import Outcome, evaluate, run_episode
 from rlenv_robot.demo.search import Generation, SearchSettings
 from rlenv_robot.demo.train import Training, improve
-from rlenv_robot.make import make, make_vector
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.reach import Reach
 
-__all__ = ["DemoSettings", "Deployment", "Retraining", "deploy", "held_out_seed", "retrain", "simulate", "train"]
+__all__ = [
+    "DemoSettings",
+    "Deployment",
+    "Retraining",
+    "deploy",
+    "held_out_seed",
+    "retrain",
+    "simulate",
+    "train",
+    "write_twin_profile",
+]
 
 Progress = Callable[[Generation], None]
 

@@ -13,7 +13,7 @@ from hal import Field, SourceError, Spec
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
 from recorder.frames import FrameLayout
 from recorder.table import Table
-from rlenv_robot.relabel import relabelled
+from rlenv_robot.data.relabel import relabelled
 from rlenv_robot.source import SourceData
 from rlenv_robot.task import Task
 from rlenv_robot.tasks.reach import Reach

@@ -11,9 +11,9 @@ import pytest
 from hal import SourceError
 from hal.robots.so101 import HIGH, LOW
 from recorder.log import LogWriter
+from rlenv_robot.catalogue import robot
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.environment import Environment
-from rlenv_robot.make import robot
 from rlenv_robot.recording import FrameObserver
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.reach import Reach

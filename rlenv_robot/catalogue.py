@@ -118,12 +118,12 @@ def make(
 
     Args:
         name: one of `environment_names`.
-        robot: see `rlenv_robot.make.robot`; the one word that moves a policy from simulation to the arm.
+        robot: see `rlenv_robot.catalogue.robot`; the one word that moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
         mode: ``training``, or ``inference``, where privileged state can't be reached.
         record: a folder; every episode is recorded into a new run inside it.
         info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
-        keys: see `rlenv_robot.make.robot`.
+        keys: see `rlenv_robot.catalogue.robot`.
         options: the task's own settings.
 
     Raises:

@@ -9,8 +9,8 @@ import numpy as np
 
 from recorder.sampling import n_step
 from recorder.transitions import Transitions, columns
+from rlenv_robot.data.filters import is_expert, is_success
 from rlenv_robot.protocol import StepTable, TrajectoryTable
-from rlenv_robot.sampling_filters import is_expert, is_success
 
 __all__ = ["Batches", "Privileged"]
 

@@ -9,11 +9,11 @@ import numpy as np
 
 from hal import SourceError
 from recorder.transitions import Transitions
-from rlenv_robot import statistics as figures
-from rlenv_robot.dynamics import model_error, model_return
-from rlenv_robot.off_policy import off_policy
-from rlenv_robot.sampling_filters import select
-from rlenv_robot.sampling_options import FILTERS, Check, call, choice, read, whole
+from rlenv_robot.data import summary as figures
+from rlenv_robot.data.dynamics import model_error, model_return
+from rlenv_robot.data.filters import select
+from rlenv_robot.data.off_policy import off_policy
+from rlenv_robot.data.options import FILTERS, Check, call, choice, read, whole
 
 __all__ = ["statistics"]
 

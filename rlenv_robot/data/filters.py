@@ -16,7 +16,7 @@ __all__ = ["is_expert", "is_success", "near", "need_rewards", "select"]
 
 
 def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
-    """Apply the filters among the options, in the order of `sampling_options.FILTERS`.
+    """Apply the filters among the options, in the order of `rlenv_robot.data.options.FILTERS`.
 
     ============== =====================================================================================
     episodes       numbers of episodes, or a slice of them

@@ -10,7 +10,7 @@ import numpy as np
 from hal import Field, SourceError
 from recorder.sampling import advantages
 from recorder.transitions import Transitions
-from rlenv_robot.sampling_filters import is_expert, is_success, need_rewards
+from rlenv_robot.data.filters import is_expert, is_success, need_rewards
 
 __all__ = ["advantage", "episodes", "histogram", "returns", "summary", "timing"]
 

@@ -10,8 +10,8 @@ import numpy as np
 from hal import SourceError
 from recorder.sampling import Draw, advantages, priorities, returns_to_go, td_priorities
 from recorder.transitions import Transitions
-from rlenv_robot.sampling_filters import need_rewards, select
-from rlenv_robot.sampling_options import STEPS, TRAJECTORIES, read
+from rlenv_robot.data.filters import need_rewards, select
+from rlenv_robot.data.options import STEPS, TRAJECTORIES, read
 
 __all__ = ["Draws"]
 

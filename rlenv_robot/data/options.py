@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import SourceError
 
-__all__ = ["ACTIONS", "FILTERS", "INIT", "STEPS", "TRAJECTORIES", "Check", "call", "choice", "read", "whole"]
+__all__ = ["ACTIONS", "FILTERS", "INIT", "STEPS", "TRAJECTORIES", "Check", "call", "choice", "number", "read", "whole"]
 
 Check = Callable[[Any], str | None]
 """Says what is allowed if the value is not, else None."""
@@ -129,7 +129,7 @@ FILTERS: Mapping[str, Check] = {
     "intervention": _truth,
     "near": _near,
 }
-"""Which part of the data counts; every function but `init` takes them. What each means: `sampling_filters`."""
+"""Which part of the data counts; every function but `init` takes them. What each means: `rlenv_robot.data.filters`."""
 
 _DRAW: Mapping[str, Check] = {
     "alpha": number(0.0),

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import SourceError
 from recorder.transitions import Transitions, columns
-from rlenv_robot.sampling_filters import need_rewards
+from rlenv_robot.data.filters import need_rewards
 
 __all__ = ["LogProbability", "off_policy"]
 
