@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import argparse
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from hal import RobotError
 from hal.robots.so101 import SO101
+from rlenv_robot.commands.progress import Bars, progress_bars, search_bar
 from rlenv_robot.demo import stages
 from rlenv_robot.demo.report import Row, html_report, text_table, write_figures
-from rlenv_robot.demo.search import Generation
-from rlenv_robot.demo.stages import DemoSettings, Deployment, Retraining
-from rlenv_robot.demo.train import Training
+from rlenv_robot.demo.stages import DemoSettings, Deployment
+from rlenv_robot.learning.retrain import LEAST_EPISODES, Retraining
+from rlenv_robot.learning.train import Training
 from rlenv_robot.tasks.reach import Reach
 
 __all__ = ["add", "run"]
@@ -34,13 +35,13 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """All stages, then the table and the page."""
-    if args.episodes < 2:
-        raise ValueError(f"--episodes is {args.episodes}, it must be at least 2: one to learn from and one to test on")
+    if args.episodes < LEAST_EPISODES:
+        raise ValueError(f"--episodes is {args.episodes}, a model of the arm needs at least {LEAST_EPISODES}")
     if not (args.train_s > 0 and args.retrain_s > 0):
         raise ValueError("--train-s and --retrain-s must be above 0")
     settings = DemoSettings(_fresh(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes)
     begun = time.monotonic()
-    with _bars() as bars:
+    with progress_bars() as bars:
         trained = _train(settings, bars)
         first_rows, deployed = _first(settings, trained, bars)
         retrained = _retrain(settings, trained, deployed, bars)
@@ -61,58 +62,13 @@ def _fresh(folder: Path) -> Path:
     return chosen
 
 
-class _Bars:
-    """A progress bar for each stage, on a terminal; a line for each elsewhere."""
-
-    def __init__(self, progress: Any) -> None:
-        self._progress = progress
-
-    def begin(self, title: str, total: float) -> Callable[[float, str], None]:
-        """Declare a stage; the returned function sets how far it is, and a remark."""
-        plain = not self._progress.console.is_terminal
-        if plain:
-            print(title, flush=True)
-        bar = self._progress.add_task(title, total=total, remark="")
-
-        def advance(done: float, remark: str) -> None:
-            self._progress.update(bar, completed=min(done, total), remark=remark)
-            if plain and done >= total:
-                print(f"  {remark}", flush=True)
-
-        return advance
-
-
-@contextmanager
-def _bars() -> Iterator[_Bars]:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError as error:
-        raise RobotError("the demonstration needs more packages: pip install 'rlenv-robot[demo]'") from error
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description:<38}"), BarColumn(28), TimeElapsedColumn(), TextColumn("{task.fields[remark]}"),
-    )  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield _Bars(progress)
-
-
-def _search_bar(bars: _Bars, title: str, seconds: float) -> Callable[[Generation], None]:
-    advance = bars.begin(title, seconds)
-
-    def progress(generation: Generation) -> None:
-        advance(generation.elapsed_s, f"generation {generation.number + 1}, median return {generation.median:.1f}")
-
-    return progress
-
-
-def _train(settings: DemoSettings, bars: _Bars) -> Training:
-    training = stages.train(settings, _search_bar(bars, "1 train in simulation", settings.train_s))
+def _train(settings: DemoSettings, bars: Bars) -> Training:
+    training = stages.train(settings, search_bar(bars, "1 train in simulation", settings.train_s))
     training.policy.save(settings.folder / "policy-1.npz", {"trained": "simulation", "steps": training.steps})
     return training
 
 
-def _deploy(settings: DemoSettings, training: Training, name: str, title: str, bars: _Bars) -> Deployment:
+def _deploy(settings: DemoSettings, training: Training, name: str, title: str, bars: Bars) -> Deployment:
     advance = bars.begin(title, settings.episodes)
     hits: list[bool] = []
 
@@ -123,7 +79,7 @@ def _deploy(settings: DemoSettings, training: Training, name: str, title: str, b
     return stages.deploy(settings, training.policy, name, progress)
 
 
-def _first(settings: DemoSettings, trained: Training, bars: _Bars) -> tuple[list[Row], Deployment]:
+def _first(settings: DemoSettings, trained: Training, bars: Bars) -> tuple[list[Row], Deployment]:
     advance = bars.begin("  evaluate in simulation", 1)
     simulated = stages.simulate(settings, trained.policy)
     seed = stages.held_out_seed(settings)
@@ -133,15 +89,15 @@ def _first(settings: DemoSettings, trained: Training, bars: _Bars) -> tuple[list
     return [row, Row("trained in simulation", "twin, over the network", seed, deployed.outcomes)], deployed
 
 
-def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: _Bars) -> Retraining:
-    progress = _search_bar(bars, "3 retrain from the record alone", settings.retrain_s)
+def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: Bars) -> Retraining:
+    progress = search_bar(bars, "3 retrain from the record alone", settings.retrain_s)
     retrained = stages.retrain(settings, trained.policy, deployed.run, progress)
     about = {"trained": "from the record", "episodes": retrained.episodes[0]}
     retrained.training.policy.save(settings.folder / "policy-2.npz", about)
     return retrained
 
 
-def _second(settings: DemoSettings, retrained: Retraining, bars: _Bars) -> tuple[list[Row], Deployment]:
+def _second(settings: DemoSettings, retrained: Retraining, bars: Bars) -> tuple[list[Row], Deployment]:
     again = _deploy(settings, retrained.training, "after", "4 deploy again", bars)
     simulated = stages.simulate(settings, retrained.training.policy)
     seed = stages.held_out_seed(settings)
@@ -149,6 +105,12 @@ def _second(settings: DemoSettings, retrained: Retraining, bars: _Bars) -> tuple
         Row("retrained from the record", "twin, over the network", seed, again.outcomes),
         Row("retrained from the record", "simulation", seed, simulated),
     ], again
+
+
+def _middle(deployment: Deployment) -> int:
+    """The episode whose final distance is the median one."""
+    order = np.argsort([outcome.distance_mm for outcome in deployment.outcomes])
+    return int(order[len(order) // 2])
 
 
 def _report(
@@ -186,8 +148,8 @@ def _report(
     figures += [
         ("Learning", folder / "learning.png", "Each search's own episodes; the second one's robot is a learned model."),
         ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
-        ("An episode before", folder / "episode-before.png", "The last one that the first policy did on the twin."),
-        ("The same target after", folder / "episode-after.png", "By the policy that was retrained from the record."),
+        (f"Episode {shown} before", folder / "episode-before.png", "The first policy on the twin."),
+        (f"Episode {shown} after", folder / "episode-after.png", "The same target, by the retrained policy."),
     ]
     html_report(folder / "report.html", rows, figures, notes)
     write_figures(folder / "figures.json", rows, {"seconds": seconds, "steps": trained.steps, "notes": notes})

@@ -7,8 +7,8 @@ import statistics
 from typing import Any
 
 from rlenv_robot.catalogue import make
-from rlenv_robot.demo.policy import ReachPolicy
-from rlenv_robot.demo.rollout import Outcome, run_episode
+from rlenv_robot.learning.reach_policy import ReachPolicy
+from rlenv_robot.learning.rollout import Outcome, run_episode
 
 __all__ = ["add", "run"]
 

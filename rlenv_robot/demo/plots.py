@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlenv_robot.demo.report import Row
-from rlenv_robot.demo.train import Training
+from rlenv_robot.learning.train import Training
 
 __all__ = ["plot_distances", "plot_learning", "plot_model"]
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv_robot.demo.rollout import Outcome
+from rlenv_robot.learning.rollout import Outcome
 
 __all__ = ["Row", "html_report", "summary", "text_table", "write_figures"]
 

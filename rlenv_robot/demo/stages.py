@@ -6,17 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from rlenv_robot.catalogue import make, make_vector
-from rlenv_robot.demo.learned import ArmModel, LearnedBatch, fit, open_loop_error
-from rlenv_robot.demo.policy import ReachPolicy
 from rlenv_robot.demo.robot_process import FixtureStandIn, RobotProcess
-from rlenv_robot.demo.rollout import Outcome, evaluate, run_episode
-from rlenv_robot.demo.search import Generation, SearchSettings
-from rlenv_robot.demo.train import Training, improve
-from rlenv_robot.source import open_source
-from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.learning.reach_policy import ReachPolicy
+from rlenv_robot.learning.retrain import Retraining, retrain_from_record
+from rlenv_robot.learning.rollout import Outcome, evaluate, run_episode
+from rlenv_robot.learning.search import Generation
+from rlenv_robot.learning.train import Training, train_in_simulation
 
 __all__ = [
     "DemoSettings",
@@ -62,26 +58,9 @@ class Deployment:
     fixture_asked: int
 
 
-@dataclass(frozen=True)
-class Retraining:
-    """The second policy, and what the model it was trained in is worth on episodes it has not seen."""
-
-    training: Training
-    model: ArmModel
-    episodes: tuple[list[int], list[int]]
-    error_deg: np.ndarray
-    unchanged_deg: np.ndarray
-
-
 def train(settings: DemoSettings, progress: Progress) -> Training:
     """Stage 1: train in simulation, many environments at once."""
-    from sim.batch import SimBatch
-    from sim.so101 import so101
-
-    search = SearchSettings(seconds=settings.train_s, seed=settings.seed)
-    # Shorter than the task: what is not near after 1.3 s is a bad candidate already.
-    short = Reach(steps=40)
-    return improve(lambda count: SimBatch(so101(looks=False), count), short, search, progress=progress)
+    return train_in_simulation(settings.train_s, settings.seed, progress)
 
 
 def simulate(settings: DemoSettings, policy: ReachPolicy) -> list[Outcome]:
@@ -131,19 +110,5 @@ def deploy(settings: DemoSettings, policy: ReachPolicy, name: str, progress: Cal
 
 
 def retrain(settings: DemoSettings, start: ReachPolicy, runs: Path, progress: Progress) -> Retraining:
-    """Stage 5: from the record alone, through the source-data adapter.
-
-    Model-based (clause B.2.2.3): a model of the arm is fitted to most episodes and judged on the others, and the
-    first policy is improved inside it by the task's own reward.
-    """
-    data = open_source(runs, task="so101-reach")
-    data.init({"seed": settings.seed})
-    known, unseen = data.split(held_out=0.2, seed=settings.seed)
-    drawn = [data.sample_trajectories(len(part), {"episodes": part, "replace": False}) for part in (known, unseen)]
-    model = fit(drawn[0], seed=settings.seed)
-    error, unchanged = open_loop_error(model, drawn[1])
-    search = SearchSettings(seconds=settings.retrain_s, seed=settings.seed + 1, sigma=0.05, population=32)
-    training = improve(
-        lambda count: LearnedBatch(model, count), Reach(), search, start=start.parameters, episodes=8, progress=progress
-    )
-    return Retraining(training, model, (known, unseen), error, unchanged)
+    """Stage 5: from the record alone, through the source-data adapter."""
+    return retrain_from_record(runs, start, settings.retrain_s, settings.seed, progress)

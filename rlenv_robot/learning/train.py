@@ -7,13 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from rlenv_robot.demo.policy import PARAMETERS, ReachPolicy
-from rlenv_robot.demo.rollout import population_returns
-from rlenv_robot.demo.search import Generation, SearchSettings, search
+from rlenv_robot.learning.reach_policy import PARAMETERS, ReachPolicy
+from rlenv_robot.learning.rollout import population_returns
+from rlenv_robot.learning.search import Generation, SearchSettings, search
 from rlenv_robot.task import Task
+from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.vector import RobotBatch, VectorEnvironment
 
-__all__ = ["Training", "improve"]
+__all__ = ["Training", "improve", "train_in_simulation"]
 
 
 @dataclass(frozen=True)
@@ -68,3 +69,20 @@ def improve(
         np.array([generation.median for generation in history]),
         len(history) * envs.num_envs * task.steps,
     )
+
+
+def train_in_simulation(seconds: float, seed: int, progress: Callable[[Generation], None]) -> Training:
+    """A policy for `so101-reach` from nothing, on the nominal arm.
+
+    Args:
+        seconds: of search.
+        seed: of search and episodes.
+        progress: told after every generation.
+    """
+    from sim.batch import SimBatch
+    from sim.so101 import so101
+
+    # Shorter than the task: what is not near after 1.3 s is a bad candidate already.
+    short = Reach(steps=40)
+    settings = SearchSettings(seconds=seconds, seed=seed)
+    return improve(lambda count: SimBatch(so101(looks=False), count), short, settings, progress=progress)

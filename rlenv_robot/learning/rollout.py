@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from rlenv_robot.demo.policy import ReachPolicy
 from rlenv_robot.environment import Environment
+from rlenv_robot.learning.reach_policy import ReachPolicy
 from rlenv_robot.policy import Policy
 from rlenv_robot.vector import VectorEnvironment
 
