@@ -28,8 +28,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--out", default="runs/demo", help="folder for everything it makes (default: runs/demo)")
     parser.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
     parser.add_argument("--episodes", type=int, default=20, help="of each deployment (default: 20)")
-    parser.add_argument("--train-s", type=float, default=60.0, help="seconds of training (default: 60)")
-    parser.add_argument("--retrain-s", type=float, default=15.0, help="seconds of retraining (default: 15)")
+    parser.add_argument("--train-s", type=float, default=50.0, help="seconds of training (default: 50)")
+    parser.add_argument("--retrain-s", type=float, default=12.0, help="seconds of retraining (default: 12)")
     parser.set_defaults(run=run)
 
 
@@ -135,13 +135,13 @@ def _report(
              f"The model was fitted to {len(retrained.episodes[0])} recorded episodes; open loop over "
              f"{len(retrained.error_deg)} steps of the {len(retrained.episodes[1])} others its joint error is "
              f"{retrained.error_deg[-1]:.2f} degrees RMS."]  # fmt: skip
+    shown = _middle(deployments[1])
     for run, title in ((before, "before"), (after, "after")):
-        render_history(run, -1, plot=folder / f"episode-{title}.png")
+        render_history(run, shown, plot=folder / f"episode-{title}.png")
     try:
-        render_history(after, -1, video=folder / "episode.mp4")
-        figures.append(
-            ("The last episode, replayed from its record", folder / "episode.mp4", "The ball is the target.")
-        )
+        render_history(after, shown, video=folder / "episode.mp4")
+        title = f"Episode {shown} after retraining, replayed from its record"
+        figures.append((title, folder / "episode.mp4", "The median of the final distances. The ball is the target."))
     except RobotError as error:
         notes.append(f"No video: {error}")
         print(f"no video: {error}", flush=True)

@@ -13,7 +13,7 @@ from rlenv_robot.commands.progress import progress_bars, search_bar
 from rlenv_robot.learning.rollout import evaluate
 from rlenv_robot.learning.train import train_in_simulation
 
-__all__ = ["add", "run"]
+__all__ = ["add", "checked_output", "run"]
 
 _EVALUATED = 200
 

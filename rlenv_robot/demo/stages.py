@@ -43,8 +43,8 @@ class DemoSettings:
 
     folder: Path
     seed: int = 0
-    train_s: float = 60.0
-    retrain_s: float = 15.0
+    train_s: float = 50.0
+    retrain_s: float = 12.0
     episodes: int = 20
     simulated: int = 200
 
