@@ -20,7 +20,7 @@ from hal import SourceError
 from recorder.formats import lerobot_so101 as so101
 from recorder.formats.lerobot_features import INTERVENTION, Features, sort_features
 from recorder.formats.lerobot_files import Entry, LeRobotFiles, open_files
-from recorder.formats.parquet import column
+from recorder.formats.parquet_columns import column
 from recorder.frames import FrameLayout
 from recorder.table import Table
 

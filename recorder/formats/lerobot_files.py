@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.formats.parquet import column, read_parquet
+from recorder.formats.parquet_columns import column, read_parquet
 
 __all__ = ["Entry", "LeRobotFiles", "open_files"]
 

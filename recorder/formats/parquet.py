@@ -1,59 +1,101 @@
-"""Parquet files as numpy columns; pyarrow is imported only here and only on use."""
+"""A table as plain Parquet, nothing lost: a column a field, for DuckDB, Polars, pandas, Spark.
+
+A folder with ``frames.parquet`` (a row a frame) and ``episodes.json`` (what the rows are made of, where each episode
+begins and ends, and what is known of it).
+"""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hal import SourceError
+from hal import Field, RobotError, SourceError
+from recorder.formats.fresh import fresh
+from recorder.formats.parquet_columns import Column, column, read_parquet, writer
+from recorder.frames import FrameLayout
+from recorder.plain import to_json
+from recorder.table import Table
 
-__all__ = ["column", "read_parquet"]
+__all__ = ["is_parquet", "load_parquet", "write_parquet"]
+
+FRAMES, EPISODES = "frames.parquet", "episodes.json"
+FORMAT = 1
+_ROWS = 100_000
+"""In a group; so that writing needs little memory and reading can skip."""
 
 
-def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
-    """A pyarrow table.
+def is_parquet(path: Path | str) -> bool:
+    """Whether a folder looks like one that `write_parquet` made."""
+    return (Path(path) / FRAMES).is_file() and (Path(path) / EPISODES).is_file()
+
+
+def write_parquet(table: Table, path: Path | str) -> list[str]:
+    """Write a table.
+
+    Every field of a row is a column of its own type; an array is a fixed-size list, in C order. Unit and meaning
+    are in the column's metadata.
 
     Args:
-        path: of the file.
-        columns: which; those that the file lacks are left out.
+        table: what to write.
+        path: the folder, which must not be there yet.
+
+    Returns:
+        What was lost: nothing, so no sentence.
 
     Raises:
-        SourceError: pyarrow is not installed, or the file is missing or damaged.
+        SourceError: pyarrow is missing, or the folder is there or can't be written.
     """
-    try:
-        import pyarrow.parquet
-    except ImportError:
-        raise SourceError(f"{path} needs pyarrow to be read: pip install 'rlenv-robot[parquet]'") from None
-    if not path.is_file():
-        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            there = set(file.schema_arrow.names)
-            return file.read(columns=None if columns is None else [name for name in columns if name in there])
-    except (OSError, pyarrow.ArrowException) as error:
-        raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
+    spec = table.layout.spec
+    with fresh(path, folder=True) as part:
+        with writer(part / FRAMES, [_column(field) for field in spec]) as file:
+            for start in range(0, len(table.rows), _ROWS):
+                file.write(spec.view(np.asarray(table.rows[start : start + _ROWS])))
+        index = {
+            "format": FORMAT,
+            "layout": table.layout.to_plain(),
+            "rows": len(table.rows),
+            "bounds": np.stack([table.starts, table.stops], 1).tolist(),
+            "episodes": [dict(info) for info in table.episodes],
+            "notes": list(table.notes),
+        }
+        (part / EPISODES).write_text(to_json(index, "what is known of the episodes"))
+    return []
 
 
-def column(table: Any, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """One column, of shape (rows, *shape).
+def _column(field: Field) -> Column:
+    about = {"unit": field.unit, "meaning": field.meaning, "shape": str(list(field.shape))}
+    return Column(field.name, field.dtype, field.size if field.shape else None, about)
+
+
+def load_parquet(path: Path | str) -> Table:
+    """Read what `write_parquet` wrote.
 
     Raises:
-        SourceError: it is missing, holds nothing in places, or has another shape.
+        SourceError: it is something else, incomplete or damaged; or pyarrow is missing.
     """
-    if name not in table.column_names:
-        raise SourceError(f"{where} has no column {name!r}, it has {', '.join(table.column_names)}")
-    values = table.column(name).combine_chunks()
-    while not values.null_count and hasattr(values, "flatten") and hasattr(values.type, "value_type"):
-        values = values.flatten()
-    if values.null_count:
-        raise SourceError(f"{where}: column {name!r} has {values.null_count} empty values, none are allowed")
-    flat = values.to_numpy(zero_copy_only=False)
-    if flat.dtype.kind not in "fiub":
-        raise SourceError(f"{where}: column {name!r} holds {flat.dtype}, wanted numbers")
-    if flat.size != table.num_rows * int(np.prod(shape)):
+    root = Path(path)
+    try:
+        index: dict[str, Any] = json.loads((root / EPISODES).read_text())
+        if index["format"] != FORMAT:
+            raise SourceError(f"{root / EPISODES} has format {index['format']}, this software reads {FORMAT}")
+        layout = FrameLayout.from_plain(index["layout"])
+        bounds = np.array(index["bounds"], np.int64).reshape(-1, 2)
+        episodes, notes, count = tuple(index["episodes"]), tuple(index["notes"]), int(index["rows"])
+    except SourceError:
+        raise
+    except (OSError, ValueError, KeyError, TypeError, RobotError) as error:
+        raise SourceError(f"{root / EPISODES} can't be read ({error!r}); write the data anew") from error
+    frames = read_parquet(root / FRAMES)
+    inside = bounds.size == 0 or (bounds.min() >= 0 and bounds.max() <= count)
+    if frames.num_rows != count or len(episodes) != len(bounds) or not inside:
         raise SourceError(
-            f"{where}: column {name!r} has {flat.size} numbers for {table.num_rows} rows of shape {shape}"
+            f"{root}: {FRAMES} has {frames.num_rows} rows, {EPISODES} says {count} and {len(bounds)} episodes; "
+            "they are of two data sets, write it anew"
         )
-    return np.asarray(flat, dtype).reshape(table.num_rows, *shape)
+    rows = layout.spec.rows(count)
+    for field in layout.spec:
+        rows[field.name] = column(frames, field.name, field.dtype, field.shape, str(root / FRAMES))
+    return Table(layout, rows, bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)

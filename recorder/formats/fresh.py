@@ -1,0 +1,43 @@
+"""A file or folder that appears whole or not at all, and never in place of another."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from hal import SourceError
+
+__all__ = ["fresh"]
+
+
+@contextmanager
+def fresh(path: Path | str, folder: bool) -> Iterator[Path]:
+    """A place to write to, that becomes ``path`` once the block ends without an error.
+
+    Args:
+        path: what shall be there in the end; folders above it are made.
+        folder: whether it is a folder (an empty one is made) or a file.
+
+    Raises:
+        SourceError: something is there already, or nothing can be written there.
+    """
+    path = Path(path)
+    if path.exists() and not (folder and path.is_dir() and not any(path.iterdir())):
+        raise SourceError(f"{path} is there already and is not overwritten; name another place, or move it away")
+    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if folder:
+            part.mkdir()
+        yield part
+        os.replace(part, path)
+    except OSError as error:
+        raise SourceError(f"{path} can't be written: {error}") from error
+    finally:
+        if part.is_dir():
+            shutil.rmtree(part, ignore_errors=True)
+        else:
+            part.unlink(missing_ok=True)

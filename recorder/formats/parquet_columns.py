@@ -1,0 +1,132 @@
+"""Parquet files as numpy columns and back; pyarrow is imported only here and only on use."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+
+__all__ = ["Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column to write.
+
+    Attributes:
+        name: its name.
+        dtype: of one element: numpy's name, or ``bool``.
+        size: of a fixed-size list a row; None for one value a row.
+        about: text by text, kept in the file beside the column.
+    """
+
+    name: str
+    dtype: str
+    size: int | None = None
+    about: Mapping[str, str] = field(default_factory=dict)
+
+
+def pyarrow_for(what: Path | str) -> Any:
+    """The module pyarrow, with ``pyarrow.parquet``.
+
+    Raises:
+        SourceError: it is not installed.
+    """
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise SourceError(f"{what} needs pyarrow: pip install 'rlenv-robot[parquet]'") from None
+    return pyarrow
+
+
+class ColumnWriter:
+    """Appends rows to a file, a row group each time."""
+
+    def __init__(self, arrow: Any, file: Any, columns: Sequence[Column]) -> None:
+        self._arrow, self._file, self._columns = arrow, file, columns
+
+    def write(self, values: Mapping[str, np.ndarray]) -> None:
+        """Append rows.
+
+        Args:
+            values: name -> (N, ...) for every column.
+        """
+        arrays = [self._array(one, np.asarray(values[one.name])) for one in self._columns]
+        self._file.write_table(self._arrow.Table.from_arrays(arrays, schema=self._file.schema), row_group_size=2**30)
+
+    def _array(self, one: Column, value: np.ndarray) -> Any:
+        flat = self._arrow.array(np.ascontiguousarray(value).reshape(-1).astype(one.dtype, copy=False))
+        return flat if one.size is None else self._arrow.FixedSizeListArray.from_arrays(flat, one.size)
+
+
+@contextmanager
+def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | None = None) -> Iterator[ColumnWriter]:
+    """A file to append rows to; complete once the block ends.
+
+    Args:
+        path: of the file, which is made anew.
+        columns: in the file's order.
+        metadata: texts, kept in the file.
+
+    Raises:
+        SourceError: pyarrow is not installed.
+    """
+    arrow = pyarrow_for(path)
+    fields = []
+    for one in columns:
+        element = arrow.from_numpy_dtype(np.dtype(one.dtype))
+        kind = element if one.size is None else arrow.list_(element, one.size)
+        fields.append(arrow.field(one.name, kind, metadata=dict(one.about) or None))
+    schema = arrow.schema(fields, metadata=dict(metadata) if metadata else None)
+    with arrow.parquet.ParquetWriter(path, schema, compression="snappy") as file:
+        yield ColumnWriter(arrow, file, columns)
+
+
+def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
+    """A pyarrow table.
+
+    Args:
+        path: of the file.
+        columns: which; those that the file lacks are left out.
+
+    Raises:
+        SourceError: pyarrow is not installed, or the file is missing or damaged.
+    """
+    pyarrow = pyarrow_for(path)
+    if not path.is_file():
+        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            there = set(file.schema_arrow.names)
+            return file.read(columns=None if columns is None else [name for name in columns if name in there])
+    except (OSError, pyarrow.ArrowException) as error:
+        raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
+
+
+def column(table: Any, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """One column, of shape (rows, *shape).
+
+    Raises:
+        SourceError: it is missing, holds nothing in places, or has another shape.
+    """
+    if name not in table.column_names:
+        raise SourceError(f"{where} has no column {name!r}, it has {', '.join(table.column_names)}")
+    values = table.column(name).combine_chunks()
+    while not values.null_count and hasattr(values, "flatten") and hasattr(values.type, "value_type"):
+        values = values.flatten()
+    if values.null_count:
+        raise SourceError(f"{where}: column {name!r} has {values.null_count} empty values, none are allowed")
+    flat = values.to_numpy(zero_copy_only=False)
+    if flat.dtype.kind not in "fiub":
+        raise SourceError(f"{where}: column {name!r} holds {flat.dtype}, wanted numbers")
+    if flat.size != table.num_rows * int(np.prod(shape)):
+        raise SourceError(
+            f"{where}: column {name!r} has {flat.size} numbers for {table.num_rows} rows of shape {shape}"
+        )
+    return np.asarray(flat, dtype).reshape(table.num_rows, *shape)

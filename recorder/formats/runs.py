@@ -1,0 +1,158 @@
+"""A table as other formats have it: runs of T steps with T + 1 observations; and rows made from such runs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError, Spec
+from recorder.frames import FrameLayout
+from recorder.table import Table
+from recorder.transitions import Transitions, columns
+
+__all__ = ["Run", "flat", "outcome", "rows_of", "runs_of", "single_reward", "table_of"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """T steps that followed one another without a break.
+
+    Attributes:
+        info: what the table says of the episode.
+        seen: (T + 1,) frame rows, for what was observed: before every step, and after the last.
+        came: (T,) frame rows, for what led to the next frame: action, reward, flags.
+        terminated, truncated: how it ended; exactly one of them.
+    """
+
+    info: Mapping[str, Any]
+    seen: np.ndarray
+    came: np.ndarray
+    terminated: bool
+    truncated: bool
+
+    def __len__(self) -> int:
+        return len(self.came)
+
+    def group(self, prefix: str, spec: Spec) -> dict[str, np.ndarray]:
+        """The fields of one group: observations and sensors have T + 1 entries, actions and what was applied T."""
+        return columns(self.seen if prefix in ("observation", "sensor") else self.came, spec, prefix)
+
+    @property
+    def seconds(self) -> np.ndarray:
+        """(T + 1,): time since the first frame; the robot's clock."""
+        stamps = self.seen["stamp_ns"]
+        return np.asarray((stamps - stamps[0]) / 1e9)
+
+
+def runs_of(table: Table) -> tuple[list[Run], list[str]]:
+    """All runs of a table, and a sentence for each thing that only a table can hold."""
+    found = Transitions.of(table)
+    facts, notes = found.facts, []
+    ends = np.flatnonzero(facts["done"]) + 1
+    runs = [_run(table, facts[start:stop]) for start, stop in zip(np.r_[0, ends[:-1]], ends, strict=True)]
+    usable = np.count_nonzero(found.lengths)
+    if usable < len(table.episodes):
+        notes.append(f"{len(table.episodes) - usable} episodes without a single step are left out")
+    if len(runs) > usable:
+        notes.append(f"{usable} episodes became {len(runs)}: they are cut where frames are missing")
+    refused = int(sum(np.count_nonzero(table.rows["acted"][a + 1 : b] == 0) for a, b in _spans(table)))
+    if refused:
+        notes.append(f"{refused} frames at which no action was carried out (refused ones) are left out")
+    return runs, notes
+
+
+def _spans(table: Table) -> list[tuple[int, int]]:
+    return list(zip(table.starts.tolist(), table.stops.tolist(), strict=True))
+
+
+def _run(table: Table, facts: np.ndarray) -> Run:
+    before = facts["row"]
+    rows = np.asarray(table.rows)
+    return Run(
+        info=table.episodes[int(facts["episode"][0])],
+        seen=rows.take(np.r_[before, before[-1] + 1]),
+        came=rows.take(before + 1),
+        terminated=bool(facts["terminated"][-1]),
+        truncated=bool(facts["truncated"][-1]),
+    )
+
+
+def outcome(info: Mapping[str, Any]) -> bool | None:
+    """Whether an episode succeeded, by the person's verdict or else by the task; None if nobody said."""
+    verdict = info.get("verdict")
+    if verdict in ("success", "failure"):
+        return bool(verdict == "success")
+    success = info.get("success")
+    return None if success is None else bool(success)
+
+
+def single_reward(table: Table, what: str) -> None:
+    """Refuse a table in which several agents are rewarded one by one.
+
+    Raises:
+        SourceError: it is one.
+    """
+    if table.layout.agents:
+        raise SourceError(
+            f"{what} has one reward a step, {table.origin} has one each for {', '.join(table.layout.agents)}; "
+            "write it as parquet, which keeps all of them"
+        )
+
+
+def flat(values: Mapping[str, np.ndarray], count: int, dtype: Any = np.float32) -> np.ndarray:
+    """Fields side by side: (count, sum of their sizes)."""
+    parts = [np.asarray(value, dtype).reshape(count, -1) for value in values.values()]
+    return np.concatenate(parts, axis=1) if parts else np.zeros((count, 0), dtype)
+
+
+def rows_of(
+    layout: FrameLayout,
+    number: int,
+    observation: Mapping[str, np.ndarray],
+    action: Mapping[str, np.ndarray],
+    reward: np.ndarray,
+    ends: tuple[bool, bool],
+    stamp_ns: np.ndarray,
+) -> np.ndarray:
+    """The frame rows of one run; the inverse of a `Run`.
+
+    Args:
+        layout: of the rows.
+        number: the episode's.
+        observation: name -> (T + 1, ...).
+        action: name -> (T, ...).
+        reward: (T,), NaN where unknown.
+        ends: whether it was terminated, and truncated.
+        stamp_ns: (T + 1,).
+
+    Returns:
+        (T + 1,), without what a robot applied and measured.
+    """
+    rows = layout.spec.rows(len(stamp_ns))
+    for name, value in observation.items():
+        rows[f"observation_{name}"] = value
+    for name, value in action.items():
+        rows[f"action_{name}"][1:] = value
+    rows["stamp_ns"], rows["frame_no"], rows["episode"] = stamp_ns, np.arange(len(rows)), number
+    rows["reward"][1:] = reward
+    rows["acted"][1:] = 1
+    rows["log_probability"] = np.nan
+    rows["terminated"][-1], rows["truncated"][-1] = ends
+    return rows
+
+
+def table_of(
+    layout: FrameLayout,
+    episodes: Sequence[np.ndarray],
+    infos: Sequence[Mapping[str, Any]],
+    origin: str,
+    notes: Sequence[str] = (),
+) -> Table:
+    """A table of episodes, each given as its rows."""
+    stops = np.cumsum([len(rows) for rows in episodes], dtype=np.int64)
+    rows = np.concatenate(episodes) if episodes else layout.spec.rows(0)
+    starts = np.asarray(np.r_[0, stops[:-1]][: len(stops)], np.int64)
+    return Table(layout, rows, starts, stops, tuple(infos), origin, tuple(notes))

@@ -1,0 +1,37 @@
+from __future__ import annotations
+
+import importlib
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from hal import SourceError
+from recorder.formats import catalogue
+from recorder.table import Table
+
+
+def test_every_name_has_its_functions() -> None:
+    for name in catalogue.WRITTEN:
+        write = getattr(importlib.import_module(f"recorder.formats.{name}"), f"write_{name}")
+        assert list(inspect.signature(write).parameters)[:2] == ["table", "path"]
+    for name in catalogue.READ:
+        module = importlib.import_module(f"recorder.formats.{name}")
+        assert callable(getattr(module, f"is_{name}"))
+        assert callable(getattr(module, f"load_{name}"))
+
+
+def test_a_writer_writes_and_its_reader_is_found(tmp_path: Path, make_table: Callable[..., Table]) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    table = make_table()
+    assert catalogue.writers()["parquet"](table, tmp_path / "out") == []
+    back = catalogue.read_any(tmp_path / "out")
+    assert back is not None
+    assert back.rows.tobytes() == table.rows.tobytes()
+
+
+def test_what_looks_like_nothing_is_none(tmp_path: Path) -> None:
+    assert catalogue.read_any(tmp_path) is None
+    with pytest.raises(SourceError, match="does not exist"):
+        catalogue.read_any(tmp_path / "nowhere")
