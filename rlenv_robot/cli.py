@@ -26,8 +26,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         0; 1 where a verb has a finding (``check``, ``doctor``); 2 for wrong usage or what the surroundings don't
         allow, with one line on standard error; 130 if interrupted; 141 if nobody reads the output any more.
     """
-    args = _parser().parse_args(argv)
     try:
+        args = _parsed(argv)
         code: int = args.run(args)
         sys.stdout.flush()
         return code
@@ -41,6 +41,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (RobotError, ValueError, OSError) as error:
         print(f"rlenv-robot: {_one_line(error)}", file=sys.stderr)
         return 2
+
+
+def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
+    try:
+        return _parser().parse_args(argv)
+    except SystemExit:
+        sys.stdout.flush()  # the help, while somebody still notices that nobody reads it
+        raise
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -19,7 +19,7 @@ from rlenv_robot.learning.retrain import LEAST_EPISODES, Retraining
 from rlenv_robot.learning.train import Training
 from rlenv_robot.tasks.reach import Reach
 
-__all__ = ["add", "run"]
+__all__ = ["add", "fresh_folder", "run"]
 
 
 def add(subparsers: Any) -> None:
@@ -39,7 +39,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--episodes is {args.episodes}, a model of the arm needs at least {LEAST_EPISODES}")
     if not (args.train_s > 0 and args.retrain_s > 0):
         raise ValueError("--train-s and --retrain-s must be above 0")
-    settings = DemoSettings(_fresh(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes)
+    settings = DemoSettings(fresh_folder(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes)
     begun = time.monotonic()
     with progress_bars() as bars:
         trained = _train(settings, bars)
@@ -52,7 +52,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _fresh(folder: Path) -> Path:
+def fresh_folder(folder: Path) -> Path:
     """A folder for this run that holds nothing yet: the given one, or a numbered one beside it."""
     number, chosen = 1, folder
     while chosen.exists() and any(chosen.iterdir()):

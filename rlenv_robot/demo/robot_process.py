@@ -60,6 +60,7 @@ class RobotProcess:
     def __init__(self, profile: Path, log: Path) -> None:
         self._profile, self._log = profile, log
         self._process: subprocess.Popen[str] | None = None
+        self._reader: threading.Thread | None = None
         self._words: queue.Queue[str] = queue.Queue()
         self.address = ""
 
@@ -70,7 +71,8 @@ class RobotProcess:
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
         assert self._process.stdout is not None
-        threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True).start()
+        self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
+        self._reader.start()
         try:
             self.address = self._words.get(timeout=30)
         except queue.Empty:
@@ -82,7 +84,7 @@ class RobotProcess:
         return self
 
     def _read(self, stream: IO[str]) -> None:
-        with self._log.open("w", encoding="utf-8") as log:
+        with stream, self._log.open("w", encoding="utf-8") as log:
             for line in stream:
                 log.write(line)
                 log.flush()
@@ -101,6 +103,8 @@ class RobotProcess:
         except subprocess.TimeoutExpired:
             process.kill()
             process.wait(5)
+        if self._reader is not None:
+            self._reader.join(5)
 
 
 def _tail(log: Path) -> str:

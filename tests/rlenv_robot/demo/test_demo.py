@@ -1,0 +1,89 @@
+"""The main job end to end, small: what it prints and writes is what happened."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlenv_robot.cli import main
+from rlenv_robot.demo.report import Row, summary, text_table
+from rlenv_robot.learning.rollout import Outcome
+from rlenv_robot.source import open_source
+
+pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
+pytest.importorskip("matplotlib", reason="the extra 'demo' is not installed")
+
+EPISODES = 5
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.requirement("R1.5", "R3.1", "R5", "R6.1", "R6.6")
+def test_the_main_job_trains_deploys_records_retrains_and_reports(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "demo"
+    code = main(["demo", "--out", str(out), "--train-s", "3", "--retrain-s", "2", "--episodes", str(EPISODES)])
+    assert code == 0
+    printed = capsys.readouterr().out
+    figures = json.loads((out / "figures.json").read_text())
+    rows = figures["rows"]
+    assert [row["where"] for row in rows] == [
+        "simulation",
+        "twin, over the network",
+        "twin, over the network",
+        "simulation",
+    ]
+    assert [row["episodes"] for row in rows] == [200, EPISODES, EPISODES, 200]
+    for row, name in ((rows[1], "before"), (rows[2], "after")):
+        check_against_the_record(row, out / name)
+        assert f"{row['success']:.0%}" in printed
+    for name in ("report.html", "distances.png", "episode-before.png", "policy-1.npz", "policy-2.npz", "twin.toml"):
+        assert (out / name).stat().st_size > 0
+    assert f"asked for {2 * EPISODES} resets" in printed
+
+
+def check_against_the_record(row: dict[str, object], run: Path) -> None:
+    """The printed figures and the recorded episodes tell the same."""
+    data = open_source(run, task="so101-reach")
+    trajectories = data.sample_trajectories(EPISODES, {"replace": False, "episodes": list(range(EPISODES))})
+    by_id = {trajectory["trajectory_id"]: trajectory for trajectory in trajectories}
+    outcomes = row["outcomes"]
+    assert isinstance(outcomes, list)
+    for number, outcome in enumerate(outcomes):
+        recorded = by_id[number]
+        last = recorded["steps_set"]["next_observation"]
+        gap = np.linalg.norm(last["gripper_position"][-1] - last["target_position"][-1]) * 1e3
+        assert gap == pytest.approx(outcome["distance_mm"], abs=1e-2)
+        assert recorded["extra_info"]["return"] == pytest.approx(outcome["total"], rel=1e-5)
+        assert recorded["extra_info"]["success"] == outcome["success"]
+
+
+def test_a_second_demonstration_does_not_overwrite_the_first(tmp_path: Path) -> None:
+    from rlenv_robot.commands.demo import fresh_folder
+
+    first = fresh_folder(tmp_path / "demo")
+    (first / "figures.json").write_text("{}")
+    assert fresh_folder(tmp_path / "demo") == tmp_path / "demo-2"
+    assert first == tmp_path / "demo"
+
+
+def test_the_table_says_a_worse_second_run_as_it_is() -> None:
+    good = [Outcome(40.0, 3.0, True, 60, "time"), Outcome(38.0, 5.0, True, 60, "time")]
+    bad = [Outcome(9.0, 90.0, False, 60, "time"), Outcome(8.0, 110.0, False, 60, "time")]
+    rows = [Row("first", "twin", 7, good), Row("second", "twin", 7, bad)]
+    _, one, two = summary(rows)
+    assert (one[4], two[4]) == ("100%", "0%")
+    assert (one[5], two[5]) == ("4.0", "100.0")
+    assert text_table(rows).count("\n") == 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(["--episodes", "2"], "at least 5"), (["--train-s", "0"], "above 0")],
+)
+def test_wrong_options_are_one_line(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["demo", *arguments]) == 2
+    assert said in capsys.readouterr().err
