@@ -7,30 +7,32 @@ import re
 
 from hal.errors import WireError
 
-__all__ = ["check_loopback"]
+__all__ = ["check_address"]
 
 _TCP = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:]+\]|[^:\s/]+):(?P<port>\*|[0-9]{1,5})")
 
 
-def check_loopback(address: str) -> str:
-    """The address itself, if only programs on this machine can reach it.
+def check_address(address: str, *, keys: bool = False) -> str:
+    """The address itself, if it is understood, and only programs on this machine can reach it or there are keys.
 
     Args:
-        address: a ZeroMQ endpoint: ``tcp://127.0.0.1:<port>`` (``*``: any free port, for a server), another
-            loopback address, or ``ipc://<path>``.
+        address: a ZeroMQ endpoint: ``tcp://<host or interface>:<port>`` (port ``*``: any free one, for a server), or
+            ``ipc://<path>``.
+        keys: whether the connection is encrypted and both ends are known by their keys.
 
     Raises:
-        WireError: it is no such endpoint, or other machines could reach it.
+        WireError: it is no such endpoint, or other machines could reach it and there are no keys.
     """
     if address.startswith("ipc://") and len(address) > len("ipc://"):
         return address
     match = _TCP.fullmatch(address)
     if match is None or (match["port"] != "*" and not 0 < int(match["port"]) < 65536):
         raise WireError(f"address {address!r} is not understood; write it as tcp://127.0.0.1:5555")
-    if not _is_loopback(match["host"].strip("[]")):
+    if not keys and not _is_loopback(match["host"].strip("[]")):
         raise WireError(
-            f"address {address!r} can be reached from other machines, and this wire has no keys: whoever reaches it "
-            "could move the robot. Allowed is loopback, as tcp://127.0.0.1:5555; an SSH tunnel leads there from afar"
+            f"address {address!r} can be reached from other machines, and no keys were given: whoever reaches it "
+            "could move the robot. Give keys=<folder> (`rlenv-robot keys new` makes one), or stay on loopback, "
+            "as tcp://127.0.0.1:5555"
         )
     return address
 

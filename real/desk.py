@@ -10,9 +10,11 @@ from typing import Any, NamedTuple
 import msgpack
 import zmq
 
-from hal.errors import DeadlineExceeded, RobotError, WireError
+from hal.errors import ConnectionLost, DeadlineExceeded, RobotError, WireError
 from hal.robot import Reading, RobotSpec
 from real import failure, wire
+from real.gate import Gate
+from real.keys import Role
 from real.lease import Lease
 from real.loop import ControlLoop
 from real.rows import ReadingCodec, RowCodec
@@ -26,6 +28,13 @@ BEAT_S = 0.5
 """How often a client that waits for a reset hears that the server lives."""
 
 _LONGEST_RESET_S = 86400.0
+
+_MOVERS = frozenset({Role.MOVE})
+_ROLES: Mapping[Kind, frozenset[Role]] = {
+    Kind.HELLO: frozenset({Role.MOVE, Role.WATCH}), Kind.RESET: _MOVERS, Kind.STEP: _MOVERS, Kind.BYE: _MOVERS,
+    Kind.STOP: frozenset(Role),
+}  # fmt: skip
+"""Who may send what; asking for the lease in a HELLO needs the role to move."""
 
 
 class Token(NamedTuple):
@@ -52,9 +61,13 @@ class Desk:
         spec: of the robot.
         loop: that moves it.
         lease: who may.
+        gate: what each key allows; None lets everybody do everything.
     """
 
-    def __init__(self, router: zmq.Socket[bytes], spec: RobotSpec, loop: ControlLoop, lease: Lease) -> None:
+    def __init__(
+        self, router: zmq.Socket[bytes], spec: RobotSpec, loop: ControlLoop, lease: Lease, gate: Gate | None = None
+    ) -> None:
+        self._gate = gate
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._commands, self._readings = RowCodec(spec.commands), ReadingCodec(spec)
         self._pending: _Pending | None = None
@@ -72,7 +85,7 @@ class Desk:
         Returns:
             Whether it ordered a step, whose outcome is then to be expected at once.
         """
-        peer, parts = self._read()
+        peer, key, parts = self._read()
         session = sequence = 0
         try:
             message = wire.decode(parts)
@@ -80,6 +93,7 @@ class Desk:
             handler = self._handlers.get(message.kind)
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
+            self._check_role(key, message)
             handler(peer, message)
         except RobotError as error:
             self._refuse(Token(peer, session, sequence), error)
@@ -90,15 +104,35 @@ class Desk:
             return message.kind is Kind.STEP
         return False
 
-    def _read(self) -> tuple[bytes, list[bytes]]:
-        """The sender and the frames of one message; of too many frames only one more than is allowed."""
-        peer = self._router.recv()
+    def _read(self) -> tuple[bytes, str, list[bytes]]:
+        """The sender, its key and the frames of one message; of too many frames only one more than is allowed."""
+        if self._gate is None:
+            peer, key = self._router.recv(), ""
+        else:  # what the gate wrote down in the handshake: a property of the connection, not of what is sent
+            first = self._router.recv(copy=False)
+            peer, key = first.bytes, str(first.get("User-Id"))
         parts: list[bytes] = []
         while self._router.getsockopt(zmq.RCVMORE):
             part = self._router.recv()
             if len(parts) <= wire.MAX_FRAMES:
                 parts.append(part)
-        return peer, parts
+        return peer, key, parts
+
+    def _check_role(self, key: str, message: Message) -> None:
+        if self._gate is None:
+            return
+        entry = self._gate.entry(key)
+        if entry is None:
+            raise ConnectionLost("this key was taken off the server's list")
+        kind = message.kind
+        wanted = _ROLES[kind]
+        if kind is Kind.HELLO and _entry(message, "move", bool):
+            wanted = _MOVERS
+        if entry.role not in wanted:
+            raise ConnectionLost(
+                f"{entry.name} has the role {entry.role} here, which does not allow {kind.name.lower()}; "
+                f"allowed with {', '.join(sorted(wanted))}. `rlenv-robot keys allow` on the server changes it"
+            )
 
     def _hello(self, peer: bytes, message: Message) -> None:
         digest, name = _entry(message, "digest", str), _entry(message, "name", str)

@@ -12,6 +12,7 @@ import zmq
 from hal.errors import ConnectionLost, EpisodeError, WireError
 from hal.robot import RobotSpec
 from real import failure, wire
+from real.handshake import ClientKeys, Handshake
 from real.wire import Kind, Message
 
 __all__ = ["Link", "server_spec"]
@@ -36,9 +37,12 @@ class Link:
     Args:
         address: of the server.
         on_event: told a reset's progress as (state, detail).
+        keys: without them the connection is not encrypted.
     """
 
-    def __init__(self, address: str, on_event: Callable[[str, str], None] | None = None) -> None:
+    def __init__(
+        self, address: str, on_event: Callable[[str, str], None] | None = None, keys: ClientKeys | None = None
+    ) -> None:
         self.address = address
         self.session = 0
         self._sequence = 0
@@ -47,6 +51,9 @@ class Link:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         for option, value in _OPTIONS.items():
             self._socket.setsockopt(option, value)
+        if keys is not None:
+            keys.secure(self._socket)
+        self._handshake = Handshake(self._socket, keys)
         self._socket.connect(address)
 
     def ask(self, kind: Kind, detail: Any, frames: Sequence[Any], silence_s: float) -> Message:
@@ -57,7 +64,7 @@ class Link:
             silence_s: longest wait in which the server says nothing at all, seconds.
 
         Raises:
-            ConnectionLost: it said nothing for so long.
+            ConnectionLost: it said nothing for so long, or refuses the connection.
             EpisodeError: the wait was cancelled.
             RobotError: whatever the server answered with.
         """
@@ -73,6 +80,9 @@ class Link:
             except zmq.Again:
                 if self._cancelled.is_set():
                     raise EpisodeError(f"closed while {kind.name.lower()} was waiting for its answer") from None
+                self._handshake.look()
+                if self._handshake.hopeless is not None:
+                    raise ConnectionLost(f"no connection to {self.address}: {self._handshake.hopeless}") from None
                 if time.monotonic() > end:
                     raise self._lost(kind, silence_s) from None
                 continue
@@ -93,7 +103,8 @@ class Link:
     def _lost(self, kind: Kind, seconds: float) -> ConnectionLost:
         return ConnectionLost(
             f"no answer to {kind.name.lower()} from {self.address} within {seconds:g} s; "
-            "is `rlenv-robot serve` running there? A robot in mid-episode is held by its own watchdog"
+            f"is `rlenv-robot serve` running there? ({self._handshake.last}.) "
+            "A robot in mid-episode is held by its own watchdog"
         )
 
     def cancel(self) -> None:
@@ -102,6 +113,7 @@ class Link:
 
     def close(self) -> None:
         """Close the socket; only where no `ask` is under way. Twice is fine."""
+        self._handshake.close()
         self._socket.close()
 
 

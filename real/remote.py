@@ -8,13 +8,15 @@ import socket
 import threading
 from collections.abc import Callable, Mapping
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
 from hal.robot import Reading, RobotSpec
-from real.address import check_loopback
+from real.address import check_address
+from real.handshake import load_keys
 from real.link import Link, server_spec
 from real.rows import ReadingCodec, RowCodec
 from real.wire import Kind, Message
@@ -31,15 +33,17 @@ class RemoteRobot:
     After a lost connection every step raises until a reset has connected again.
 
     Args:
-        address: of the server, loopback.
+        address: of the server; without keys, loopback.
         expect: what the robot must be; a server with another is refused. None takes what the server has.
         connect_timeout_s, step_timeout_s: longest wait for the server to answer, seconds.
         reset_timeout_s: longest reset, person included, seconds; then the server stops the robot.
         on_event: told the progress of a reset as (state, detail).
+        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with
+            others than the folder's ``server.key``, is then refused.
 
     Raises:
-        WireError: the address is not a loopback endpoint.
-        ValueError: a timeout is not above 0.
+        WireError: the address is not understood, or is not loopback and there are no keys.
+        ValueError: a timeout is not above 0, or a key is missing, damaged or readable by others.
     """
 
     def __init__(
@@ -51,11 +55,13 @@ class RemoteRobot:
         step_timeout_s: float = 1.0,
         reset_timeout_s: float = 90.0,
         on_event: Callable[[str, str], None] | None = None,
+        keys: str | Path | None = None,
     ) -> None:
-        self.address = check_loopback(address)
+        self.address = check_address(address, keys=keys is not None)
         for name, value in (("connect", connect_timeout_s), ("step", step_timeout_s), ("reset", reset_timeout_s)):
             if not value > 0:
                 raise ValueError(f"{name}_timeout_s is {value}, it must be above 0")
+        self._keys = None if keys is None else load_keys(keys)
         self._expect = expect
         self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
         self._reset_timeout_s = reset_timeout_s
@@ -71,7 +77,7 @@ class RemoteRobot:
         """What is expected; if nothing is, what the server says (this connects, and asks for no right to move).
 
         Raises:
-            ConnectionLost: nobody answers.
+            ConnectionLost: nobody answers, or the server refuses this key.
         """
         if self._expect is not None:
             return self._expect
@@ -91,7 +97,7 @@ class RemoteRobot:
         An interruption (Ctrl-C) while the robot moves home stops it.
 
         Raises:
-            ConnectionLost: nobody answers, or another client holds the robot.
+            ConnectionLost: nobody answers, the server refuses this key, or another client holds the robot.
             SpecMismatch: the server's robot is another than expected, with a line for every difference.
             DeadlineExceeded: the reset took too long; the robot was stopped.
             RobotError: what the server's robot raised.
@@ -150,7 +156,7 @@ class RemoteRobot:
         if self._closed:
             raise EpisodeError("this remote robot is closed; make a new one")
         if self._link is None:
-            link = Link(self.address, self._on_event)
+            link = Link(self.address, self._on_event, self._keys)
             try:
                 self._welcome(link)
             except BaseException:
@@ -181,7 +187,7 @@ class RemoteRobot:
 
     def _ask_once(self, kind: Kind, detail: Any) -> Message:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
-        link = Link(self.address)
+        link = Link(self.address, keys=self._keys)
         try:
             return link.ask(kind, detail, (), self._connect_timeout_s)
         finally:
@@ -201,7 +207,7 @@ class RemoteRobot:
         return EpisodeError("step before reset: call reset first, it connects and reads where the robot is")
 
     def _give_back(self) -> None:
-        link = Link(self.address)
+        link = Link(self.address, keys=self._keys)
         link.session, self._session = self._session, 0
         try:
             link.ask(Kind.BYE, None, (), min(0.5, self._connect_timeout_s))

@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from types import TracebackType
 
 import zmq
 
 from hal.errors import RobotError
 from hal.robot import Reading, Robot
-from real.address import check_loopback
+from real.address import check_address
 from real.desk import Desk, Token
+from real.gate import CONTROL, Gate
 from real.lease import Lease
 from real.loop import ControlLoop
 from real.mailbox import Mailbox
@@ -42,15 +44,17 @@ class Server:
 
     Args:
         robot: any; wrapped in a `Guard` unless it is one.
-        address: a loopback endpoint; port ``*`` is any free one.
+        address: an endpoint, without keys a loopback one; port ``*`` is any free one.
         watchdog_s: longest silence in an episode, seconds, after which the robot is held.
         lockstep: for simulations: time stands still between commands (see `ControlLoop`).
         paced_by_robot: ``robot.step`` itself waits for the period's end (see `ControlLoop`).
         lease_s: after how much silence another client may take the robot, seconds.
+        keys: folder of the server's keys and its list of clients (`real.keys`). Every connection is then encrypted,
+            and each client may do what its role says.
 
     Raises:
-        WireError: the address is not loopback.
-        ValueError: the watchdog is shorter than two control periods.
+        WireError: the address is not loopback and there are no keys.
+        ValueError: a key is missing, damaged or readable by others; the watchdog is shorter than two control periods.
     """
 
     def __init__(
@@ -62,14 +66,16 @@ class Server:
         lockstep: bool = False,
         paced_by_robot: bool = False,
         lease_s: float = 5.0,
+        keys: str | Path | None = None,
     ) -> None:
-        self._wanted = check_loopback(address)
+        self._wanted = check_address(address, keys=keys is not None)
         self._spec = robot.spec
         self._lockstep = lockstep
         self._lease = Lease(lease_s)
         self._loop = ControlLoop(
             robot, self._done, watchdog_s=watchdog_s, lockstep=lockstep, paced_by_robot=paced_by_robot
         )
+        self._gate = None if keys is None else Gate(keys)
         self._mailbox: Mailbox[tuple[Token, Reading | Exception] | tuple[str, str]] | None = None
         self._address: str | None = None
         self._thread: threading.Thread | None = None
@@ -104,9 +110,11 @@ class Server:
         """
         if self._thread is not None or self._closing.is_set():
             raise RobotError("this server was started before; make a new one")
+        if self._gate is not None:
+            self._gate.open()
         router = self._bound()
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
-        desk = Desk(router, self._spec, self._loop, self._lease)
+        desk = Desk(router, self._spec, self._loop, self._lease, self._gate)
         self._mailbox = Mailbox()
         arguments = (router, desk, self._mailbox)
         self._thread = threading.Thread(target=self._run, args=arguments, name="rlenv-robot server", daemon=True)
@@ -117,13 +125,18 @@ class Server:
         return self
 
     def _bound(self) -> zmq.Socket[bytes]:
-        router: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.ROUTER)
+        context = zmq.Context.instance() if self._gate is None else self._gate.context
+        router: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
+        if self._gate is not None:
+            self._gate.secure(router, CONTROL)
         router.linger = LAST_WORDS_MS
         router.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
         try:
             router.bind(self._wanted)
         except zmq.ZMQError as error:
             router.close()
+            if self._gate is not None:
+                self._gate.close()
             raise RobotError(
                 f"can't listen at {self._wanted}: {error}; is another server running there? "
                 "tcp://127.0.0.1:* takes any free port"
@@ -156,6 +169,8 @@ class Server:
             self._mailbox.ring()
             self._thread.join()
             self._mailbox.close()
+        if self._gate is not None:
+            self._gate.close()
 
     def __enter__(self) -> Server:
         return self if self._thread is not None else self.start()

@@ -65,25 +65,28 @@ def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -
         raise ValueError(f"{name}: {error}") from error
 
 
-def robot(kind: str, where: str | Robot = "sim", *, keys: Any = None) -> Robot:
+def robot(kind: str, where: str | Robot = "sim", *, keys: str | Path | None = None) -> Robot:
     """A robot of a kind, in one of its worlds.
 
     Args:
         kind: ``RobotSpec.name``, such as ``so101``.
         where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server,
             such as ``tcp://127.0.0.1:5555``; or a robot of your own, which is guarded here.
-        keys: reserved for encrypted connections, which come with the networked bridge.
+        keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
+            reached without.
 
     Raises:
-        ValueError: an unknown kind or place.
+        ValueError: an unknown kind or place, keys for a robot that is not on the network, or a key that is missing,
+            damaged or readable by others.
+        WireError: the address is not understood, or another machine's and there are no keys.
         SpecMismatch: a robot of your own is of another kind.
     """
+    if keys is not None and not (isinstance(where, str) and "://" in where):
+        raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
     if not isinstance(where, str):
         return where if isinstance(where, Guard) else Guard(where)
     if kind != "so101":
         raise _unknown(kind, "robot", ["so101"])
-    if keys is not None:
-        raise ValueError("keys are given, but encrypted connections are not built yet; loopback needs none")
     if where == "sim":
         from sim.robot import SimRobot
         from sim.so101 import so101
@@ -98,7 +101,7 @@ def robot(kind: str, where: str | Robot = "sim", *, keys: Any = None) -> Robot:
         from hal.robots.so101 import SO101
         from real.remote import RemoteRobot
 
-        return Guard(RemoteRobot(where, expect=SO101))
+        return Guard(RemoteRobot(where, expect=SO101, keys=keys))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
                      "'tcp://127.0.0.1:5555', or a Robot")  # fmt: skip
 
@@ -111,7 +114,7 @@ def make(
     mode: Mode = "training",
     record: str | Path | None = None,
     info: Mapping[str, Any] | None = None,
-    keys: Any = None,
+    keys: str | Path | None = None,
     **options: Any,
 ) -> Environment:
     """An environment by name, in simulation or on a robot.

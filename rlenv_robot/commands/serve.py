@@ -20,6 +20,7 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("serve", help="serve a robot on the network", description=__doc__)
     parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
     parser.add_argument("--address", help="instead of the profile's serve.address; port * is any free one")
+    parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
     parser.set_defaults(run=run)
 
 
@@ -74,7 +75,7 @@ def run(args: argparse.Namespace) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
     robot = served_robot(profile)
-    with Server(robot, address, watchdog_s=profile.serve.watchdog_s, paced_by_robot=True) as server:
+    with Server(robot, address, watchdog_s=profile.serve.watchdog_s, paced_by_robot=True, keys=args.keys) as server:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
         while not over.wait(0.5):  # a bare wait would not see a signal on every platform
             pass

@@ -1,9 +1,9 @@
-"""Loopback alone."""
+"""Loopback alone, unless there are keys."""
 
 import pytest
 
 from hal import WireError
-from real.address import check_loopback
+from real.address import check_address
 
 
 @pytest.mark.parametrize(
@@ -12,7 +12,7 @@ from real.address import check_loopback
      "ipc:///run/robot"],
 )  # fmt: skip
 def test_loopback_is_taken(address):
-    assert check_loopback(address) == address
+    assert check_address(address) == address
 
 
 @pytest.mark.parametrize(
@@ -22,7 +22,8 @@ def test_loopback_is_taken(address):
 )  # fmt: skip
 def test_other_machines_are_refused_with_reason(address):
     with pytest.raises(WireError, match=r"other machines.*no keys"):
-        check_loopback(address)
+        check_address(address)
+    assert check_address(address, keys=True) == address
 
 
 @pytest.mark.parametrize(
@@ -39,4 +40,4 @@ def test_other_machines_are_refused_with_reason(address):
 )
 def test_what_is_not_understood_is_shown_how(address):
     with pytest.raises(WireError, match="write it as tcp://127"):
-        check_loopback(address)
+        check_address(address)

@@ -2,8 +2,6 @@
 
 import os
 import signal
-import subprocess
-import sys
 import time
 
 import numpy as np
@@ -59,45 +57,6 @@ try:
 except KeyboardInterrupt:
     print("closed", robot.closed, robot.stops, flush=True)
 """
-
-
-class Process:
-    """A Python program of its own, read line by line."""
-
-    def __init__(self, program, *arguments):
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", program, *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    def line(self):
-        return self.process.stdout.readline().strip()
-
-    def send(self, number):
-        self.process.send_signal(number)
-
-    def tell(self):
-        self.process.stdin.write("\n")
-        self.process.stdin.flush()
-
-    def end(self):
-        self.process.kill()
-        self.process.wait(10)
-        self.process.stdin.close()
-        self.process.stdout.close()
-
-
-@pytest.fixture
-def start():
-    processes = []
-
-    def run(program, *arguments):
-        processes.append(Process(program, *arguments))
-        return processes[-1]
-
-    yield run
-    for process in processes:
-        process.end()
 
 
 @pytest.fixture

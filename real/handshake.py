@@ -1,0 +1,116 @@
+"""Why a client's connection does not come about, from what ZeroMQ tells of its attempts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import zmq
+from zmq.utils import z85
+from zmq.utils.monitor import parse_monitor_message
+
+from real.keys import load_pair, load_server
+
+__all__ = ["ClientKeys", "Handshake", "load_keys"]
+
+_EVENTS = (
+    zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+)  # fmt: skip
+
+_TWICE = 2
+"""A handshake that is cut off once may be a server that just goes down; twice is a server that can't read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class ClientKeys:
+    """What a client proves who it is with, and by what it knows its robot; hexadecimal."""
+
+    public: str
+    secret: bytes
+    server: bytes
+
+    def secure(self, socket: zmq.Socket[bytes]) -> None:
+        """Encrypt a socket, before it connects."""
+        socket.curve_publickey = z85.encode(bytes.fromhex(self.public))
+        socket.curve_secretkey = self.secret
+        socket.curve_serverkey = self.server
+
+
+def load_keys(folder: str | Path) -> ClientKeys:
+    """The keys in a client's folder.
+
+    Raises:
+        ValueError: one is missing or damaged, or others can read the secret.
+    """
+    pair, server = load_pair(folder), load_server(folder)
+    return ClientKeys(pair.public, z85.encode(bytes.fromhex(pair.secret)), z85.encode(bytes.fromhex(server)))
+
+
+class Handshake:
+    """Watches one socket's attempts to connect.
+
+    Args:
+        socket: not connected yet.
+        keys: what it has, or None.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
+        self._socket, self._keys = socket, keys
+        self._monitor = socket.get_monitor_socket(_EVENTS)
+        self._cut_off = 0
+        self._last = "the address did not answer at all"
+        self.hopeless: str | None = None
+
+    def look(self) -> None:
+        """Take up what has happened. Then `hopeless` says why no waiting helps, or is None."""
+        while self._monitor.poll(0):
+            self._take(parse_monitor_message(self._monitor.recv_multipart())["event"])
+
+    @property
+    def last(self) -> str:
+        """How far the last attempt came."""
+        return self._last
+
+    def _take(self, event: int) -> None:
+        if event == zmq.EVENT_CLOSED:
+            self._last = "nobody listens there"
+        elif event == zmq.EVENT_CONNECTED:
+            self._last = "somebody listens there, and did not greet"
+        elif event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._last, self._cut_off = "the connection stands, and the server is silent", 0
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_AUTH:
+            self.hopeless = self._not_allowed()
+        elif event == zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL:
+            self.hopeless = self._other_mechanism()
+        else:
+            self._cut_off += 1
+            if self._cut_off >= _TWICE:
+                self.hopeless = self._cut()
+                self._last = self.hopeless
+
+    def _not_allowed(self) -> str:
+        public = self._keys.public if self._keys else ""
+        return (
+            "the server does not let this key in; on its machine, "
+            f"`rlenv-robot keys allow FOLDER {public} --role move --name NAME` does"
+        )
+
+    def _other_mechanism(self) -> str:
+        if self._keys is None:
+            return "the server wants keys, and none were given: keys=<folder made with `rlenv-robot keys new`>"
+        return "the server has no keys, so it is not the one that these keys are for; start it with --keys"
+
+    def _cut(self) -> str:
+        if self._keys is None:
+            return "the server breaks the greeting off: it is no rlenv-robot, or wants keys, and none were given"
+        return (
+            "the server breaks the greeting off: it can't read it, so its key is another than the server.key here, or "
+            "the server has no keys; `rlenv-robot keys show FOLDER` on its machine prints the right one"
+        )
+
+    def close(self) -> None:
+        """Stop watching; before the socket is closed. Twice is fine."""
+        if not self._monitor.closed:
+            self._socket.disable_monitor()
+            self._monitor.close()

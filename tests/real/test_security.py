@@ -1,0 +1,168 @@
+"""Who gets in, who may do what, and what everybody else is told; also over a cable between two machines."""
+
+import os
+import time
+
+import numpy as np
+import pytest
+import zmq
+
+from hal import ConnectionLost, RobotError, RobotStopped, WireError
+from real import Kind, Link, RemoteRobot, Server
+from real.handshake import load_keys
+from real.keys import Role, allow, load_pair, new_pair
+
+
+@pytest.fixture
+def server(robot, tmp_path, identities):
+    with Server(robot, lockstep=True, keys=tmp_path / "server") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server):
+    clients = []
+
+    def make(keys, **settings):
+        clients.append(RemoteRobot(server.address, keys=keys, **settings))
+        return clients[-1]
+
+    yield make
+    for each in clients:
+        each.close()
+
+
+def test_a_mover_moves(client, identities, target):
+    remote = client(identities("laptop"))
+    remote.reset({})
+    assert remote.step(target(0.5, 0)).sensors["steps"] == 1
+
+
+def test_what_goes_over_the_wire_is_not_readable(server, identities):
+    """A client that speaks the wire without keys never gets past the greeting."""
+    peer = zmq.Context.instance().socket(zmq.DEALER)
+    peer.linger = 0
+    peer.connect(server.address)
+    peer.send(b"hello")
+    assert not peer.poll(300)
+    peer.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        (lambda make, folder: make("stranger", None), "does not let this key in; .*keys allow FOLDER [0-9a-f]{64}"),
+        (lambda make, folder: None, r"wants keys, and none were given"),
+        (lambda make, folder: new_pair(folder / "x", "ab" * 32) and folder / "x", "its key is another than"),
+    ],
+    ids=["stranger", "no key", "another server's key"],
+)
+def test_who_is_not_let_in_is_told_why_and_soon(client, identities, tmp_path, keys, problem):
+    remote = client(keys(identities, tmp_path), connect_timeout_s=5)
+    began = time.monotonic()
+    with pytest.raises(ConnectionLost, match=problem):
+        remote.reset({})
+    assert time.monotonic() - began < 2, "no waiting helps here, so none is done"
+    with pytest.raises(ConnectionLost, match=rf"the stop was NOT confirmed.*{problem}"):
+        remote.stop("now")
+
+
+def test_keys_for_a_server_that_has_none(robot, identities):
+    with Server(robot, lockstep=True) as bare:
+        remote = RemoteRobot(bare.address, keys=identities("laptop"), connect_timeout_s=5)
+        with pytest.raises(ConnectionLost, match="the server has no keys"):
+            remote.reset({})
+        remote.close()
+
+
+def test_each_role_may_do_its_own_and_anyone_may_stop(server, client, identities, robot, target):
+    mover = client(identities("laptop"))
+    mover.reset({})
+    for role in (Role.WATCH, Role.STOP):
+        other = client(identities(role, role))
+        with pytest.raises(ConnectionLost, match=rf"{role} has the role {role} here, which does not allow hello"):
+            other.reset({})
+        if role is Role.WATCH:
+            assert other.spec == robot.spec
+        else:
+            with pytest.raises(ConnectionLost, match="allowed with move, watch"):
+                _ = other.spec
+        other.stop(f"{role} saw something")
+        with pytest.raises(RobotStopped, match=f"{role} saw something"):
+            mover.step(target(0, 0))
+        mover.reset({"clear_stop": "looked"})
+
+
+@pytest.mark.parametrize("kind", [Kind.STEP, Kind.RESET, Kind.BYE])
+def test_a_watcher_with_a_stolen_session_still_only_watches(server, client, identities, robot, target, kind):
+    mover = client(identities("laptop"))
+    mover.reset({})
+    thief = Link(server.address, keys=load_keys(identities("tablet", "watch")))
+    thief.session = mover._session
+    details = {"options": {}, "deadline_s": 1.0} if kind is Kind.RESET else None
+    with pytest.raises(ConnectionLost, match=f"which does not allow {kind.name.lower()}"):
+        thief.ask(kind, details, [bytes(8)], 2)
+    thief.close()
+    assert robot.commands == []
+    mover.step(target(0.5, 0))
+
+
+def test_a_key_taken_off_the_list_loses_its_rights_in_mid_episode(server, client, identities, tmp_path, target, until):
+    remote = client(identities("laptop"))
+    remote.reset({})
+    key = load_pair(tmp_path / "laptop").public
+    (tmp_path / "server" / "allowed.keys").write_text("# nobody\n")
+
+    def refused():
+        try:
+            remote.step(target(0, 0))
+        except ConnectionLost as error:
+            return "taken off the server's list" in str(error)
+
+    until(refused, 2)
+    allow(tmp_path / "server", key, Role.MOVE, "laptop")
+    time.sleep(0.3)
+    remote.reset({})
+
+
+def test_beyond_loopback_neither_end_goes_without_keys(robot, tmp_path, identities):
+    with pytest.raises(WireError, match="no keys were given"):
+        Server(robot, "tcp://0.0.0.0:*")
+    with pytest.raises(WireError, match="no keys were given"):
+        RemoteRobot("tcp://10.0.0.7:5555")
+    with Server(robot, "tcp://0.0.0.0:*", keys=tmp_path / "server", lockstep=True) as server:
+        port = server.address.rsplit(":", 1)[1]
+        remote = RemoteRobot(f"tcp://127.0.0.1:{port}", keys=identities("laptop"))
+        remote.reset({})
+        remote.close()
+
+
+def test_a_server_that_cannot_bind_leaves_no_door_open(robot, tmp_path, identities):
+    with Server(robot, keys=tmp_path / "server", lockstep=True) as server:
+        second = Server(robot, server.address, keys=tmp_path / "server", lockstep=True)
+        with pytest.raises(RobotError, match="can't listen"):
+            second.start()
+
+
+OVER_THERE = """
+import sys
+import numpy as np
+from hal import ConnectionLost
+from real import RemoteRobot
+remote = RemoteRobot(sys.argv[1], keys=sys.argv[2] or None, connect_timeout_s=10)
+try:
+    remote.reset({})
+    print(remote.step({"target": np.array([0.5, 0], np.float32)}).sensors["position"].tolist(), flush=True)
+    remote.close()
+except ConnectionLost as error:
+    print(error, flush=True)
+"""
+
+
+def test_from_another_machine(network, start_command, identities, robot, tmp_path):
+    with Server(robot, f"tcp://{network.here}:*", keys=tmp_path / "server", lockstep=True) as server:
+        for keys, answer in ((identities("laptop"), "[0.5, 0.0]"), (identities("stranger", None), "not let this key")):
+            process = start_command(*network.command(OVER_THERE, server.address, os.fspath(keys)))
+            assert answer in process.line()
+            assert process.process.wait(10) == 0
+    np.testing.assert_array_equal(robot.commands, [[0.5, 0.0]])

@@ -1,0 +1,55 @@
+"""``rlenv-robot keys``, and a robot reached with what it makes."""
+
+import re
+
+import pytest
+
+import rlenv_robot as rr
+from hal import Guard
+from real import Server
+from rlenv_robot import cli
+from sim.robot import SimRobot
+from sim.so101 import so101
+
+
+def _run(capsys, *arguments):
+    code = cli.main(["keys", *map(str, arguments)])
+    told = capsys.readouterr()
+    return code, told.out + told.err
+
+
+def test_new_show_allow_and_then_the_arm_moves(tmp_path, capsys):
+    server, laptop = tmp_path / "server", tmp_path / "laptop"
+    key = _run(capsys, "new", server)[1].split()[-1]
+    mine = _run(capsys, "new", laptop, "--server", key)[1].split()[-1]
+    assert re.fullmatch("[0-9a-f]{64}", key)
+    assert _run(capsys, "show", server) == (0, key + "\n")
+    assert _run(capsys, "allow", server, mine, "--role", "move", "--name", "laptop") == (0, "laptop may move\n")
+    assert re.search(rf"laptop +move +{mine}", _run(capsys, "show", server)[1])
+    with (
+        Server(Guard(SimRobot(so101(looks=False))), keys=server, lockstep=True) as served,
+        rr.make("so101-reach", robot=served.address, keys=laptop) as env,
+    ):
+        seen = env.reset({"seed": 0})
+        action = {"joint_target": seen["observation"]["joint_goal"]}
+        seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+        assert seen["frame_no"] == 1
+
+
+def test_mistakes_are_one_line(tmp_path, capsys):
+    assert _run(capsys, "new", tmp_path)[0] == 0
+    for arguments, problem in (
+        (("new", tmp_path), "would lock its owner out"),
+        (("show", tmp_path / "nowhere"), "No such file"),
+        (("allow", tmp_path, "12", "--role", "move", "--name", "a"), "not a key"),
+    ):
+        code, told = _run(capsys, *arguments)
+        assert code == 2
+        assert problem in told
+        assert told.count("\n") == 1
+
+
+def test_keys_are_for_robots_on_the_network(tmp_path):
+    for where in ("sim", "twin"):
+        with pytest.raises(ValueError, match="keys are for a robot on the network"):
+            rr.make("so101-reach", robot=where, keys=tmp_path)
