@@ -13,7 +13,7 @@ from recorder.table import Table
 
 __all__ = ["WRITTEN", "read_any", "writers"]
 
-WRITTEN = ("parquet",)
+WRITTEN = ("parquet", "lerobot")
 """Names of the formats that can be written; each a module here with ``write_<name>(table, path)``."""
 
 READ = ("lerobot", "parquet")

@@ -6,11 +6,13 @@ as do ``next.reward`` and ``next.done``. The observation that followed the last 
 recorded. Where ``next.done`` says that the task ended there, one more row is added, ``terminated``, whose
 observation repeats the last one: an end's observation is not bootstrapped from, its reward must not be lost. In
 all other cases the last action stays out of the rows, in the episode's info as ``last_action``, and the episode
-is truncated.
+is truncated. Data sets that `recorder.formats.lerobot_write` made keep each episode's last observation beside it;
+then nothing is repeated or left out.
 """
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,13 +20,15 @@ import numpy as np
 
 from hal import SourceError
 from recorder.formats import lerobot_so101 as so101
-from recorder.formats.lerobot_features import INTERVENTION, Features, sort_features
+from recorder.formats.lerobot_features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from recorder.formats.lerobot_files import Entry, LeRobotFiles, open_files
+from recorder.formats.lerobot_write import write_lerobot
 from recorder.formats.parquet_columns import column
+from recorder.formats.runs import NO_REWARDS, table_of
 from recorder.frames import FrameLayout
 from recorder.table import Table
 
-__all__ = ["is_lerobot", "load_lerobot"]
+__all__ = ["is_lerobot", "load_lerobot", "write_lerobot"]
 
 Columns = dict[str, np.ndarray]
 
@@ -58,16 +62,8 @@ def load_lerobot(path: Path | str) -> Table:
     dtype = layout.spec.row_dtype
     blank = _Blank(np.dtype(dtype), round(1e9 / float(files.info["fps"])), si)
     episodes = [_rows(entry, columns, features, blank) for entry, columns in read]
-    stops = np.cumsum([len(rows) for rows in episodes], dtype=np.int64)
-    return Table(
-        layout=layout,
-        rows=np.concatenate(episodes) if episodes else np.zeros(0, dtype),
-        starts=np.concatenate([[0], stops[:-1]]).astype(np.int64) if episodes else stops,
-        stops=stops,
-        episodes=tuple(_info(entry, columns, features, files) for entry, columns in read),
-        origin=str(files.root),
-        notes=_notes(files, features, [columns for _, columns in read], reason),
-    )
+    infos = [_info(entry, columns, features, files) for entry, columns in read]
+    return table_of(layout, episodes, infos, str(files.root), _notes(files, features, read, reason))
 
 
 def _columns(entry: Entry, table: Any, features: Features) -> Columns:
@@ -85,7 +81,8 @@ def _columns(entry: Entry, table: Any, features: Features) -> Columns:
     if (np.diff(found["timestamp"]) <= 0).any():
         raise SourceError(f"{where}: timestamp does not rise from frame to frame; the recording is damaged")
     for feature in (*features.observation, *features.action):
-        found[feature.column] = column(table, feature.column, feature.field.dtype, feature.field.shape, where)[order]
+        if feature.column not in found:
+            found[feature.column] = column(table, feature.column, *feature.stored, where)[order]
     for name in features.reserved:
         found[name] = column(table, name, np.float64, (), where)[order]
     return found
@@ -107,33 +104,57 @@ class _Blank(NamedTuple):
 
 
 def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> np.ndarray:
-    """The rows of one episode: as many as pairs, and one more if the task ended."""
+    """The rows of one episode: as many as pairs, and one more if the task ended or what followed is known."""
     ended = _ended(columns)
-    count = entry.length + ended
+    count = entry.length + (ended or _knows_last(entry))
+    seen = {
+        feature.column: _seen(entry, columns[feature.column], feature.column, count) for feature in features.observation
+    }
     rows = np.zeros(count, blank.dtype)
-    last = np.minimum(np.arange(count), entry.length - 1)  # repeats the last observation where the task ended
-    stamps = np.round(columns["timestamp"] * 1e9).astype(np.int64)
-    rows["stamp_ns"] = stamps[last]
-    if ended:
-        rows["stamp_ns"][-1] += blank.period_ns
+    rows["stamp_ns"] = _stamps(entry, columns["timestamp"], count, blank.period_ns)
     rows["frame_no"], rows["episode"] = np.arange(count), entry.index
     for feature in features.observation:
-        rows[f"observation_{feature.field.name}"] = columns[feature.column][last]
+        rows[f"observation_{feature.field.name}"] = feature.values(seen[feature.column])
     for feature in features.action:
-        rows[f"action_{feature.field.name}"][1:] = columns[feature.column][: count - 1]
-    if "next.reward" in columns:
-        rows["reward"][1:] = columns["next.reward"][: count - 1]
-    else:
-        rows["reward"][1:] = np.nan  # unknown is not nothing: filters by return must refuse
+        rows[f"action_{feature.field.name}"][1:] = feature.values(columns[feature.column])[: count - 1]
+    # Unknown is not nothing: filters by return must refuse.
+    rows["reward"][1:] = columns["next.reward"][: count - 1] if "next.reward" in columns else np.nan
     if INTERVENTION in columns:
         rows["intervention"][1:] = columns[INTERVENTION][: count - 1] != 0
     rows["acted"][1:] = 1
     rows["log_probability"] = np.nan
+    if LOG_PROBABILITY in columns:
+        rows["log_probability"][1:] = columns[LOG_PROBABILITY][: count - 1]
     rows["terminated"][-1], rows["truncated"][-1] = ended, not ended
     if blank.si:
-        state, target = columns["observation.state"], columns["action"]
-        so101.fill(rows, state[last], target[: count - 1])
+        so101.fill(rows, seen["observation.state"], columns["action"][: count - 1])
     return rows
+
+
+def _knows_last(entry: Entry) -> bool:
+    return "last/timestamp" in entry.ours
+
+
+def _seen(entry: Entry, stored: np.ndarray, name: str, count: int) -> np.ndarray:
+    """An observation's column with what was seen last: the true one where it is known, else the one before it."""
+    if count == len(stored):
+        return stored
+    if not _knows_last(entry):
+        return np.concatenate([stored, stored[-1:]])
+    try:
+        last = np.asarray(entry.ours[f"last/{name}"], stored.dtype).reshape(stored.shape[1:])
+    except (KeyError, ValueError, TypeError) as error:
+        raise SourceError(f"{entry.file}, episode {entry.index}: its last {name} can't be read: {error!r}") from error
+    return np.concatenate([stored, last[None]])
+
+
+def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np.ndarray:
+    """Nanoseconds, shape (count,)."""
+    stamps = np.round(seconds * 1e9).astype(np.int64)
+    if count == len(stamps):
+        return stamps
+    last = round(entry.ours["last/timestamp"] * 1e9) if _knows_last(entry) else int(stamps[-1]) + period_ns
+    return np.append(stamps, max(last, int(stamps[-1]) + 1))
 
 
 def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles) -> dict[str, Any]:
@@ -148,13 +169,25 @@ def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFile
         info["task"] = entry.tasks[0]
     if "next.success" in columns:
         info["verdict"] = "success" if bool(columns["next.success"].any()) else "failure"
+    if _knows_last(entry):
+        return info | {"end": "done" if _ended(columns) else "truncated"} | _kept_info(entry)
     if _ended(columns):
         return info | {"end": "done", "last_observation": "repeated"}
     info["end"] = "end of recording"
-    info["last_action"] = {feature.field.name: columns[feature.column][-1].tolist() for feature in features.action}
+    info["last_action"] = {
+        feature.field.name: feature.values(columns[feature.column])[-1].tolist() for feature in features.action
+    }
     if "next.reward" in columns:
         info["last_reward"] = float(columns["next.reward"][-1])
     return info
+
+
+def _kept_info(entry: Entry) -> dict[str, Any]:
+    """What was known of the episode when it was written."""
+    try:
+        return dict(json.loads(entry.ours.get("info", "{}"))) | {"episode": entry.index}
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"episode {entry.index} of {entry.file}: what is kept of it is no JSON: {error}") from error
 
 
 def _is_so101(files: LeRobotFiles, features: Features, episodes: list[Columns]) -> tuple[bool, str]:
@@ -167,17 +200,18 @@ def _is_so101(files: LeRobotFiles, features: Features, episodes: list[Columns]) 
     return True, ""
 
 
-def _notes(files: LeRobotFiles, features: Features, episodes: list[Columns], reason: str) -> tuple[str, ...]:
+def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Columns]], reason: str) -> tuple[str, ...]:
     notes = []
-    ended = sum(_ended(columns) for columns in episodes)
-    if ended < len(episodes):
+    guessed = [_ended(columns) for entry, columns in read if not _knows_last(entry)]
+    ended = sum(guessed)
+    if ended < len(guessed):
         notes.append(
-            f"in {len(episodes) - ended} of {len(episodes)} episodes what followed the last action was not recorded; "
+            f"in {len(guessed) - ended} of {len(read)} episodes what followed the last action was not recorded; "
             "that action is in the episode's info, not in the rows"
         )
     if ended:
         notes.append(
-            f"in {ended} of {len(episodes)} episodes next.done ended the task: "
+            f"in {ended} of {len(read)} episodes next.done ended the task: "
             "the last row repeats the observation before it"
         )
     if features.videos:
@@ -188,5 +222,5 @@ def _notes(files: LeRobotFiles, features: Features, episodes: list[Columns], rea
     if reason:
         notes.append(f"no SI columns for this {files.info.get('robot_type')}: {reason}")
     if "next.reward" not in features.reserved:
-        notes.append("no rewards were recorded, reward is NaN; give a task that computes them")
+        notes.append(NO_REWARDS)
     return tuple(notes)

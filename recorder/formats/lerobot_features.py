@@ -5,25 +5,51 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import accumulate
 from math import prod
 from typing import Any
 
-from hal import Field, SourceError, Spec
+import numpy as np
+
+from hal import Field, SourceError, Spec, SpecError
 from hal.field import DTYPES
 
-__all__ = ["BOOKKEEPING", "Feature", "Features", "sort_features"]
+__all__ = ["BOOKKEEPING", "INTERVENTION", "LOG_PROBABILITY", "Feature", "Features", "sort_features"]
 
 BOOKKEEPING = ("timestamp", "frame_index", "episode_index", "index", "task_index")
 NEXT = ("next.reward", "next.done", "next.truncated", "next.success")
 INTERVENTION = "complementary_info.is_intervention"
+LOG_PROBABILITY = "complementary_info.log_probability"
 
 
 @dataclass(frozen=True)
 class Feature:
-    """A column and the field that it becomes."""
+    """A column, or a part of one, and the field that it becomes.
+
+    Attributes:
+        column: its name.
+        field: what it becomes.
+        width: how many elements the column has; 0 if it is the field.
+        start: of the field's first element in it.
+    """
 
     column: str
     field: Field
+    width: int = 0
+    start: int = 0
+
+    @property
+    def stored(self) -> tuple[str, tuple[int, ...]]:
+        """Type and shape of the column's values."""
+        return ("float32", (self.width,)) if self.width else (self.field.dtype, self.field.shape)
+
+    def values(self, stored: np.ndarray) -> np.ndarray:
+        """The field's values from the column's, with any leading axes."""
+        if not self.width:
+            return stored
+        part = stored[..., self.start : self.start + self.field.size]
+        part = part.reshape(*stored.shape[:-1], *self.field.shape)
+        return np.asarray(part.astype(self.field.numpy_dtype))
 
 
 @dataclass(frozen=True)
@@ -46,7 +72,8 @@ class Features:
     @property
     def columns(self) -> list[str]:
         """All columns that are read."""
-        return [*BOOKKEEPING, *self.reserved, *(feature.column for feature in (*self.observation, *self.action))]
+        read = dict.fromkeys(feature.column for feature in (*self.observation, *self.action))
+        return [*BOOKKEEPING, *self.reserved, *read]
 
     @property
     def specs(self) -> tuple[Spec, Spec]:
@@ -66,7 +93,7 @@ def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Feat
         SourceError: there is no action, or no observation in numbers.
     """
     observation, action, videos, ignored = [], [], [], []
-    reserved = tuple(name for name in (*NEXT, INTERVENTION) if name in features)
+    reserved = tuple(name for name in (*NEXT, INTERVENTION, LOG_PROBABILITY) if name in features)
     for name, description in features.items():
         if description.get("dtype") in ("video", "image"):
             videos.append(name)
@@ -75,14 +102,29 @@ def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Feat
         elif description.get("dtype") not in (*DTYPES, "bool"):
             ignored.append(name)
         elif name.startswith("observation."):
-            observation.append(_feature(name, name.removeprefix("observation."), description, where))
+            observation += _parts(name, name.removeprefix("observation."), description, where)
         elif name == "action" or name.startswith("action."):
-            action.append(_feature(name, name.removeprefix("action").lstrip(".") or "target", description, where))
+            action += _parts(name, name.removeprefix("action").lstrip(".") or "target", description, where)
         else:
             ignored.append(name)
     if not action or not observation:
         raise SourceError(f"{where}: features must have action and observation.* in numbers, got {', '.join(features)}")
     return Features(tuple(observation), tuple(action), reserved, tuple(videos), tuple(ignored))
+
+
+def _parts(column: str, name: str, description: Mapping[str, Any], where: str) -> list[Feature]:
+    """One feature, or where `recorder.formats.lerobot_write` said so, one for each field in the vector."""
+    whole = _feature(column, name, description, where)
+    if not description.get("fields"):
+        return [whole]
+    try:
+        fields = [Field.from_plain(plain) for plain in description["fields"]]
+    except (SpecError, TypeError) as error:
+        raise SourceError(f"{where}: feature {column!r}: its fields can't be read: {error}") from error
+    starts = [0, *accumulate(field.size for field in fields)]
+    if starts[-1] != whole.field.size:
+        raise SourceError(f"{where}: feature {column!r} has {whole.field.size} elements, its fields {starts[-1]}")
+    return [Feature(column, field, starts[-1], start) for field, start in zip(fields, starts, strict=False)]
 
 
 def _feature(column: str, name: str, description: Mapping[str, Any], where: str) -> Feature:

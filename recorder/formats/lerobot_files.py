@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +20,25 @@ from recorder.formats.parquet_columns import column, read_parquet
 __all__ = ["Entry", "LeRobotFiles", "open_files"]
 
 VERSIONS = ("v3.0", "v2.1")
+OURS = "rlenv_robot/"
+"""What the names of our own columns about episodes begin with."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One episode: its index, its number of frames, its tasks' texts, the file that holds it."""
+    """One episode.
+
+    Attributes:
+        index, length, tasks: its number, its number of frames, its tasks' texts.
+        file: that holds its frames.
+        ours: what `recorder.formats.lerobot_write` keeps beside it, by name; empty in others' data sets.
+    """
 
     index: int
     length: int
     tasks: tuple[str, ...]
     file: Path
+    ours: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -117,15 +126,17 @@ def _entries_v3(root: Path, info: Mapping[str, Any]) -> tuple[Entry, ...]:
     if not files:
         raise SourceError(f"{root / 'meta' / 'episodes'} holds no chunk-*/file-*.parquet; fetch the data set again")
     wanted = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
+    ours = [f"{OURS}{name}" for name in ("info", "last/timestamp", *(f"last/{key}" for key in info["features"]))]
     entries = []
     for file in files:
-        for line in read_parquet(file, wanted).to_pylist():
+        for line in read_parquet(file, wanted + ours).to_pylist():
             missing = [key for key in wanted if line.get(key) is None and key != "tasks"]
             if missing:
                 raise SourceError(f"{file}: an episode without {', '.join(missing)}; fetch the data set again")
             name = info["data_path"].format(chunk_index=line["data/chunk_index"], file_index=line["data/file_index"])
             tasks = tuple(line.get("tasks") or ())
-            entries.append(Entry(line["episode_index"], line["length"], tasks, root / name))
+            kept = {key.removeprefix(OURS): line[key] for key in ours if line.get(key) is not None}
+            entries.append(Entry(line["episode_index"], line["length"], tasks, root / name, kept))
     return tuple(sorted(entries, key=lambda entry: entry.index))
 
 

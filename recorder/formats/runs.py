@@ -13,7 +13,10 @@ from recorder.frames import FrameLayout
 from recorder.table import Table
 from recorder.transitions import Transitions, columns
 
-__all__ = ["Run", "flat", "outcome", "rows_of", "runs_of", "single_reward", "table_of"]
+__all__ = ["NO_REWARDS", "Run", "flat", "outcome", "rows_of", "runs_of", "single_reward", "table_of"]
+
+NO_REWARDS = "no rewards were recorded, reward is NaN; give a task that computes them"
+"""The note of a table without rewards; a task that computes them takes it away."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +61,20 @@ def runs_of(table: Table) -> tuple[list[Run], list[str]]:
         notes.append(f"{len(table.episodes) - usable} episodes without a single step are left out")
     if len(runs) > usable:
         notes.append(f"{usable} episodes became {len(runs)}: they are cut where frames are missing")
-    refused = int(sum(np.count_nonzero(table.rows["acted"][a + 1 : b] == 0) for a, b in _spans(table)))
+    spans = zip(table.starts.tolist(), table.stops.tolist(), strict=True)
+    refused = int(sum(np.count_nonzero(table.rows[a + 1 : b]["acted"] == 0) for a, b in spans))
     if refused:
         notes.append(f"{refused} frames at which no action was carried out (refused ones) are left out")
     return runs, notes
 
 
-def _spans(table: Table) -> list[tuple[int, int]]:
-    return list(zip(table.starts.tolist(), table.stops.tolist(), strict=True))
-
-
 def _run(table: Table, facts: np.ndarray) -> Run:
-    before = facts["row"]
-    rows = np.asarray(table.rows)
+    first = int(facts["row"][0])
+    rows = np.asarray(table.rows[first : int(facts["row"][-1]) + 2])
+    before = facts["row"] - first
     return Run(
         info=table.episodes[int(facts["episode"][0])],
-        seen=rows.take(np.r_[before, before[-1] + 1]),
+        seen=rows.take(np.append(before, before[-1] + 1)),
         came=rows.take(before + 1),
         terminated=bool(facts["terminated"][-1]),
         truncated=bool(facts["truncated"][-1]),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
+from recorder.formats.runs import NO_REWARDS
 from recorder.frames import FrameLayout
 from recorder.table import Table
 from recorder.transitions import columns
@@ -62,7 +63,8 @@ def relabelled(
         if ends == "task":
             stops[number] = start + _end(rows[start:stop], over)
         episodes[number] |= _said(rows[start : stops[number]], task, measured, wanted)
-    notes = [*table.notes, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
+    kept = [note for note in table.notes if note != NO_REWARDS]
+    notes = [*kept, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
     if early:
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")

@@ -64,6 +64,6 @@ def rich_table(
     return Table(layout, rows, np.asarray(np.r_[0, stops[:-1]], np.int64), stops, infos, "there", ("an old note",))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def make_table() -> Callable[..., Table]:
     return rich_table

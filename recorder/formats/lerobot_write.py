@@ -1,0 +1,157 @@
+"""A table as a LeRobot data set of version 3.0. Layout: the sources of LeRobotDataset, 0.4."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from recorder.formats.fresh import fresh
+from recorder.formats.lerobot_shape import Shape, shape_of
+from recorder.formats.parquet_columns import Column, pyarrow_for, writer
+from recorder.formats.pictures import cameras_of
+from recorder.formats.runs import Run, runs_of, single_reward
+from recorder.table import Table
+
+__all__ = ["write_lerobot"]
+
+FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
+CHUNK, MEGABYTES = 1000, 100
+QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
+NO_TASK = "unknown"
+
+
+def write_lerobot(table: Table, path: Path | str) -> list[str]:
+    """Write a table as a data set that LeRobot reads and trains on.
+
+    All observation fields become the vector ``observation.state``, all action fields ``action``, float32 both.
+    Frame t is what was seen there and the action chosen there; ``next.reward``, ``next.done`` and
+    ``next.truncated`` say what followed. LeRobot has no place for an episode's last observation, without which the
+    value of a truncated episode can't be bootstrapped: it is kept in a column of our own beside the episode, which
+    LeRobot passes over and `recorder.formats.lerobot.load_lerobot` reads. Pictures are left out.
+
+    Args:
+        table: what to write.
+        path: the folder, which must not be there yet.
+
+    Returns:
+        What is lost, a sentence each.
+
+    Raises:
+        SourceError: there is no step, several agents are rewarded, pyarrow is missing, or the folder is there.
+    """
+    single_reward(table, "LeRobot")
+    runs, notes = runs_of(table)
+    shape, lost = shape_of(table, runs)
+    cameras = cameras_of(table)
+    if cameras:
+        lost.append(f"pictures are left out: {', '.join(cameras)}")
+    tasks = list(dict.fromkeys(_task(run) for run in runs))
+    arrow = pyarrow_for(path)
+    with fresh(path, folder=True) as part:
+        entries, stats = _write_data(part, shape, runs, tasks)
+        _write_table(arrow, part / f"meta/episodes/{_at(0)}.parquet", arrow.Table.from_pylist(entries))
+        _write_table(arrow, part / "meta" / "tasks.parquet", _tasks(arrow, tasks))
+        _write_json(part / "meta" / "stats.json", stats)
+        _write_json(part / "meta" / "info.json", _info(shape, runs, tasks))
+    lost.append("the last observation of each episode is where only this software reads it (meta/episodes)")
+    return notes + lost
+
+
+def _task(run: Run) -> str:
+    return str(run.info.get("task") or NO_TASK)
+
+
+def _at(number: int) -> str:
+    return FILE.format(chunk_index=number // CHUNK, file_index=number % CHUNK)
+
+
+def _info(shape: Shape, runs: list[Run], tasks: list[str]) -> dict[str, Any]:
+    return {
+        "codebase_version": "v3.0",
+        "robot_type": str(runs[0].info.get("robot") or "unknown"),
+        "total_episodes": len(runs),
+        "total_frames": sum(map(len, runs)),
+        "total_tasks": len(tasks),
+        "chunks_size": CHUNK,
+        "data_files_size_in_mb": MEGABYTES,
+        "video_files_size_in_mb": 200,
+        "fps": shape.fps,
+        "splits": {"train": f"0:{len(runs)}"},
+        "data_path": f"data/{FILE}.parquet",
+        "video_path": None,
+        "features": shape.features,
+    }
+
+
+def _write_data(
+    root: Path, shape: Shape, runs: list[Run], tasks: list[str]
+) -> tuple[list[dict[str, Any]], dict[str, dict[str, list[float]]]]:
+    """Write the frames; returns what is to be said of the episodes, and the statistics of all."""
+    frames = np.cumsum([0, *map(len, runs)])
+    held = [shape.columns(run, n, int(frames[n]), tasks.index(_task(run))) for n, run in enumerate(runs)]
+    sizes = np.cumsum([sum(value.nbytes for value in columns.values()) for columns in held])
+    places = ((sizes - sizes[0]) // (MEGABYTES * 2**20)).astype(int)
+    places = np.unique(places, return_inverse=True)[1]  # an episode larger than a file leaves no empty one
+    kinds = [Column(n, d["dtype"], d["shape"][0] if d["shape"] != [1] else None) for n, d in shape.features.items()]
+    for place in range(int(places.max()) + 1):
+        path = root / "data" / f"{_at(place)}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with writer(path, kinds) as file:
+            for number in np.flatnonzero(places == place):
+                file.write(held[number])
+    entries = [_entry(n, run, int(frames[n]), int(places[n]), held[n]) | shape.last(run) for n, run in enumerate(runs)]
+    return entries, {name: _stats(np.concatenate([one[name] for one in held])) for name in held[0]}
+
+
+def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    said: dict[str, Any] = {
+        "episode_index": number,
+        "tasks": [_task(run)],
+        "length": len(run),
+        "data/chunk_index": file_number // CHUNK,
+        "data/file_index": file_number % CHUNK,
+        "dataset_from_index": index,
+        "dataset_to_index": index + len(run),
+        "meta/episodes/chunk_index": 0,
+        "meta/episodes/file_index": 0,
+    }
+    for name, value in columns.items():
+        said |= {f"stats/{name}/{stat}": numbers for stat, numbers in _stats(value).items()}
+    return said
+
+
+def _stats(value: np.ndarray) -> dict[str, list[float]]:
+    """Of a column, an element each, as LeRobot names them."""
+    numbers = value.reshape(len(value), -1).astype(np.float64)
+    found = {
+        "min": numbers.min(0),
+        "max": numbers.max(0),
+        "mean": numbers.mean(0),
+        "std": numbers.std(0),
+        **dict(zip(QUANTILES, np.quantile(numbers, list(QUANTILES.values()), axis=0), strict=True)),
+    }
+    return {name: stat.tolist() for name, stat in found.items()} | {"count": [len(value)]}
+
+
+def _tasks(arrow: Any, tasks: list[str]) -> Any:
+    """The tasks' texts, as the index of a data frame, which is where LeRobot looks for them."""
+    columns = [
+        {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": dtype, "metadata": None}
+        for name, kind, dtype in (("task_index", "int64", "int64"), ("task", "unicode", "object"))
+    ]
+    about = {"index_columns": ["task"], "column_indexes": [], "columns": columns, "pandas_version": "2.0.0"}
+    table = arrow.table({"task_index": list(range(len(tasks))), "task": tasks})
+    return table.replace_schema_metadata({"pandas": json.dumps(about)})
+
+
+def _write_table(arrow: Any, path: Path, table: Any) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrow.parquet.write_table(table, path, compression="snappy")
+
+
+def _write_json(path: Path, value: Any) -> None:
+    path.write_text(json.dumps(value, indent=4))
