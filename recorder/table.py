@@ -13,6 +13,7 @@ from hal import LogError, SourceError, SpecMismatch
 from recorder import cache
 from recorder.disk import LOG_NAME
 from recorder.frames import FrameLayout
+from recorder.labels import labelled
 from recorder.reader import LogReader
 from recorder.segments import cut
 
@@ -62,7 +63,8 @@ def build(run_folder: Path | str) -> Table:
             kept = cache.load(log)
         kept = kept or (reader.layout, segments)
     layout, segments = kept
-    return Table(layout, *segments[:4], origin=str(log.parent), notes=segments.notes)
+    infos = labelled(log.parent, segments.episodes)  # on top of the cache: what people say changes while the log stays
+    return Table(layout, *segments[:3], infos, origin=str(log.parent), notes=segments.notes)
 
 
 def load_runs(path: Path | str) -> Table:

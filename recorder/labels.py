@@ -1,0 +1,135 @@
+"""What a person says of recorded episodes afterwards: kept beside the log, which is never rewritten.
+
+``labels.jsonl`` has one JSON object a line: the episode's number in its run, what is said, who said it and when.
+Lines are only ever added; of two that speak of the same thing the later one counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from hal import LogError
+from recorder.disk import LOG_NAME
+
+__all__ = ["KEYS", "LABELS", "VERDICTS", "add_labels", "labelled", "read_labels"]
+
+LABELS = "labels.jsonl"
+KEYS = ("verdict", "success", "source", "expert", "remark")
+"""What can be said of an episode."""
+VERDICTS = ("success", "failure", "discard")
+
+_OVERRIDES = {"verdict": "success", "source": "expert"}
+"""A new verdict makes a recorded success of no account, since the latter would be looked at first; likewise these."""
+
+
+def add_labels(
+    run: Path | str, episodes: Iterable[int], values: Mapping[str, Any], who: str, now_ns: int | None = None
+) -> Path:
+    """Say something of some episodes of a run; it is on the disk when this returns.
+
+    Args:
+        run: the run's folder.
+        episodes: their numbers in the run; that they exist is for the caller to know.
+        values: any of `KEYS`; ``success`` and ``expert`` are true or false, ``verdict`` is one of `VERDICTS`.
+        who: who says it.
+        now_ns: wall clock; by default now.
+
+    Returns:
+        The file that it was added to.
+
+    Raises:
+        LogError: a key or value is not allowed, there is no run, or the file can't be written.
+    """
+    folder = Path(run)
+    if not (folder / LOG_NAME).is_file():
+        raise LogError(f"{folder} is no run: there is no {LOG_NAME} in it; name the folder of one run")
+    _check(values)
+    wall_ns = time.time_ns() if now_ns is None else now_ns
+    lines = [{"episode": int(number), **values, "who": who, "wall_ns": wall_ns} for number in episodes]
+    path = folder / LABELS
+    try:
+        with path.open("a+b") as file:
+            _end_torn_line(file)
+            file.write("".join(json.dumps(line) + "\n" for line in lines).encode())
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise LogError(f"{path} can't be written: {error}") from error
+    return path
+
+
+def _check(values: Mapping[str, Any]) -> None:
+    if not values:
+        raise LogError(f"nothing is said of the episodes; allowed are {', '.join(KEYS)}")
+    for key, value in values.items():
+        if key not in KEYS:
+            raise LogError(f"{key!r} can't be said of an episode, allowed are {', '.join(KEYS)}")
+        if key == "verdict" and value not in VERDICTS:
+            raise LogError(f"verdict is {value!r}, allowed are {', '.join(VERDICTS)}")
+        wanted = bool if key in _OVERRIDES.values() else str
+        if not isinstance(value, wanted):
+            raise LogError(f"{key} is {value!r}, wanted is {'true or false' if wanted is bool else 'a text'}")
+
+
+def _end_torn_line(file: Any) -> None:
+    """A line that a crash left unfinished must not swallow the next one."""
+    if file.seek(0, os.SEEK_END):
+        file.seek(-1, os.SEEK_END)
+        if file.read(1) != b"\n":
+            file.write(b"\n")
+
+
+def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
+    """What was said, by episode: the latest of each key, with the latest ``who`` and ``wall_ns``.
+
+    A line that can't be read, as a crash may leave one, says nothing.
+
+    Raises:
+        LogError: the file is there and can't be opened.
+    """
+    path = Path(run) / LABELS
+    try:
+        text = path.read_bytes().decode(errors="replace")
+    except FileNotFoundError:
+        return {}
+    except OSError as error:
+        raise LogError(f"{path} can't be read: {error}") from error
+    said: dict[int, dict[str, Any]] = {}
+    for line in text.splitlines():
+        try:
+            entry = json.loads(line)
+            number = int(entry.pop("episode"))
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            continue
+        known = said.setdefault(number, {})
+        for key, hidden in _OVERRIDES.items():
+            if key in entry:
+                known[hidden] = None
+        known.update({key: entry[key] for key in (*KEYS, "who", "wall_ns") if key in entry})
+    return said
+
+
+def labelled(run: Path | str, episodes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    """Episodes' infos as the labels correct them; ``labelled`` says who did it and when.
+
+    Args:
+        run: the folder that the labels lie in.
+        episodes: infos with ``episode``, the number in the run.
+
+    Raises:
+        LogError: as `read_labels`.
+    """
+    said = read_labels(run)
+    return tuple(_corrected(info, said.get(int(info.get("episode", -1)))) for info in episodes)
+
+
+def _corrected(info: Mapping[str, Any], label: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if not label:
+        return info
+    values = {key: label[key] for key in KEYS if key in label}
+    return {**info, **values, "labelled": {"who": label.get("who"), "wall_ns": label.get("wall_ns")}}

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hal import LogError
+from recorder.labels import LABELS, add_labels, labelled, read_labels
+from recorder.table import build
+
+
+def test_labels_reach_the_table_and_leave_the_log_alone(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [4, 4, 4])
+    log = (tmp_path / "log.mcap").read_bytes()
+    assert "verdict" not in build(tmp_path).episodes[1]  # the cache is made before anything is said
+    add_labels(tmp_path, [1, 2], {"verdict": "failure", "source": "expert"}, "ana", 7)
+    add_labels(tmp_path, [2], {"verdict": "success"}, "ben", 8)
+    infos = build(tmp_path).episodes
+    assert "verdict" not in infos[0]
+    assert (infos[1]["verdict"], infos[1]["source"], infos[1]["labelled"]) == (
+        "failure",
+        "expert",
+        {"who": "ana", "wall_ns": 7},
+    )
+    assert (infos[2]["verdict"], infos[2]["source"], infos[2]["labelled"]) == (
+        "success",
+        "expert",
+        {"who": "ben", "wall_ns": 8},
+    )
+    assert (tmp_path / "log.mcap").read_bytes() == log
+
+
+def test_a_verdict_outweighs_the_success_that_was_recorded(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [2])
+    add_labels(tmp_path, [0], {"verdict": "failure"}, "ana")
+    (info,) = labelled(tmp_path, [{"episode": 0, "success": True}])
+    assert (info["verdict"], info["success"]) == ("failure", None)
+    add_labels(tmp_path, [0], {"success": True}, "ana")
+    (info,) = labelled(tmp_path, [{"episode": 0, "success": False}])
+    assert info["success"] is True
+
+
+def test_a_torn_line_says_nothing_and_swallows_nothing(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [2, 2])
+    add_labels(tmp_path, [0], {"remark": "good"}, "ana")
+    whole = (tmp_path / LABELS).read_bytes()
+    for length in range(len(whole)):
+        (tmp_path / LABELS).write_bytes(whole[:length])
+        assert read_labels(tmp_path).get(0, {}).get("remark") in (None, "good")
+        add_labels(tmp_path, [1], {"expert": True}, "ben")
+        assert read_labels(tmp_path)[1]["expert"] is True
+    (tmp_path / LABELS).write_text('[1]\n{"episode": "x"}\n3\n\xff\n')
+    assert read_labels(tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({}, "nothing is said"),
+        ({"mood": "good"}, "'mood' can't be said of an episode, allowed are verdict, success"),
+        ({"verdict": "great"}, "verdict is 'great', allowed are success, failure, discard"),
+        ({"expert": "yes"}, "expert is 'yes', wanted is true or false"),
+        ({"source": 3}, "source is 3, wanted is a text"),
+    ],
+)
+def test_what_cannot_be_said(tmp_path: Path, make_log: Any, values: dict[str, Any], told: str) -> None:
+    make_log(tmp_path, [2])
+    with pytest.raises(LogError, match=told):
+        add_labels(tmp_path, [0], values, "ana")
+    assert not (tmp_path / LABELS).exists()
+
+
+def test_who_and_when_are_kept(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [2])
+    path = add_labels(tmp_path, [0], {"verdict": "discard"}, "ana", 5)
+    assert json.loads(path.read_text()) == {"episode": 0, "verdict": "discard", "who": "ana", "wall_ns": 5}
+    with pytest.raises(LogError, match="is no run"):
+        add_labels(tmp_path / "elsewhere", [0], {"verdict": "discard"}, "ana")
