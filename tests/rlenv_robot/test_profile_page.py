@@ -1,0 +1,32 @@
+"""The page about profiles names every key there is, and its example is one."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path
+
+from rlenv_robot.profile import Profile, load_profile
+
+PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
+
+
+def example() -> str:
+    found = re.search(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    assert found is not None
+    return found.group(1)
+
+
+def test_the_example_is_a_profile(tmp_path: Path) -> None:
+    (tmp_path / "p.toml").write_text(example(), encoding="utf-8")
+    assert load_profile(tmp_path / "p.toml").reset.signal == "fixture"
+
+
+def test_every_key_is_on_the_page() -> None:
+    text = example()
+    for section in dataclasses.fields(Profile):
+        if section.name == "file":
+            continue
+        part = text.split(f"[{section.name}]", 1)[1].split("\n[", 1)[0]
+        value = getattr(Profile(), section.name)
+        assert re.findall(r"^(\w+) =", part, re.M) == [key.name for key in dataclasses.fields(value)]
