@@ -1,0 +1,309 @@
+"""Finds in recorded rows what a data set's doctor looks for, and says where and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field
+from recorder.table import Table
+
+__all__ = ["ADVICE", "Finding", "check_table"]
+
+GAP = 2.5
+"""Control periods between two frames from which on at least one is missing."""
+RATE = 0.05
+"""How far an episode's rate may be from that of the others."""
+FROZEN_S, FROZEN_FRAMES = 1.0, 10
+"""A measurement that stands still, to the last bit, at least this long while it is told to move. Not where it stands
+at 0 or at its lowest or highest value: there a joint rests, or is at its stop."""
+MOVED = 0.25
+"""What counts as told to move: this part of the whole range that the command had in the data."""
+CLIPPED = 0.05
+"""The share of an episode's actions at a limit from which on it is worth a look."""
+SHORT, SHORT_STEPS = 0.1, 5
+"""An episode with fewer steps than this part of the median, or than this number, is short."""
+TWICE = 3
+"""Frames that measure nothing new while the command moves; fewer are chance."""
+
+ADVICE: Mapping[str, str] = {
+    "gap": "look for what held the loop up; cut the episode there, or leave it out of training",
+    "clock": "the stamps must rise; look at the clock or the driver that makes them",
+    "rate": "leave it out, or train on data of one rate",
+    "frozen": "look at the sensor, its cable and its driver; leave the episode out",
+    "clipped": "a policy learns the limit here; widen it, or ask for less",
+    "limited": "what was asked for was not what was done; train on applied_*, or ask for less",
+    "duplicate": "something answers with an old value; look at the sensor's rate and at caches in its driver",
+    "short": "leave it out: rlenv-robot data cut, or label it discard",
+    "no_end": "it counts as truncated; label it, or leave it out",
+    "not_finite": "leave the episode out, and find out who wrote it",
+    "range": "the description of the field or the value is wrong; both can't be right",
+    "lost": "rlenv-robot data recover says more",
+    "camera": "look at the camera's clock, cable and exposure",
+}
+"""What to do, by kind."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong or odd.
+
+    Attributes:
+        kind: one of `ADVICE`.
+        episode: its index in the table; -1 for the whole data set.
+        field: of the rows, with the element's name, or the camera; may be empty.
+        first, last: frames of the episode, counted from 0; -1 where it is not about frames.
+        message: what was found, with the numbers.
+        advice: what to do about it.
+    """
+
+    kind: str
+    episode: int
+    field: str
+    first: int
+    last: int
+    message: str
+    advice: str = ""
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self) | {"advice": self.advice or ADVICE[self.kind]}
+
+
+def check_table(table: Table) -> list[Finding]:
+    """Everything that the rows and the episodes' ends tell.
+
+    Args:
+        table: of our logs, or of a foreign data set.
+
+    Returns:
+        Findings, those of the whole data set first, then episode by episode.
+    """
+    known = _Known(table)
+    found = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
+    for number in range(len(table.starts)):
+        rows = table.rows[table.starts[number] : table.stops[number]]
+        for check in (_timing, _values, _frozen, _duplicates, _actions):
+            found += check(known, number, rows)
+        found += _ends(known, number, rows, table.episodes[number])
+    return found
+
+
+_LOSSES = ("torn", "damaged", "missing", "lost", "dropped", "left out", "cut in two", "of its")
+
+
+def _is_loss(note: str) -> bool:
+    return any(word in note for word in _LOSSES) and "folder videos" not in note
+
+
+class _Known:
+    """What only the whole data set tells: its period, and how far values range."""
+
+    def __init__(self, table: Table) -> None:
+        self.table = table
+        self.spec = table.layout.spec
+
+    @cached_property
+    def period_s(self) -> float | None:
+        """Median time between frames; None if the data have no clock."""
+        stamps = self.table.rows["stamp_ns"]
+        steps = np.diff(stamps)
+        edges = self.table.starts[1:] - 1
+        inside = np.delete(steps, edges[(edges >= 0) & (edges < len(steps))])
+        inside = inside[inside > 0]
+        return float(np.median(inside)) / 1e9 if len(inside) else None
+
+    @cached_property
+    def steps(self) -> float:
+        """Median length of an episode."""
+        return float(np.median(self.table.stops - self.table.starts - 1)) if len(self.table.starts) else 0.0
+
+    @cached_property
+    def spread(self) -> dict[str, np.ndarray]:
+        """Field -> highest minus lowest of each element, shape (n,), finite values only."""
+        return {name: high - low for name, (low, high) in self.extremes.items()}
+
+    @cached_property
+    def extremes(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Field of a float type -> lowest and highest of each element, each of shape (n,)."""
+        found = {}
+        for field in self.spec:
+            if field.numpy_dtype.kind == "f" and _prefix(field) in ("observation", "sensor", "action", "applied"):
+                flat = _flat(self.table.rows, field)
+                finite = np.isfinite(flat)
+                found[field.name] = (
+                    np.min(flat, 0, where=finite, initial=np.inf),
+                    np.max(flat, 0, where=finite, initial=-np.inf),
+                )
+        return found
+
+    @cached_property
+    def measured(self) -> list[Field]:
+        """What a device measured: sensors where there are any, else observations; only what moves in an episode."""
+        group = "sensor" if len(self.table.layout.sensors) else "observation"
+        return [field for field in self.spec if field.name in self.spread and _prefix(field) == group]
+
+    @cached_property
+    def command(self) -> Field | None:
+        """What it was told: applied where recorded, else asked for."""
+        for group in ("applied", "action"):
+            for field in self.spec:
+                if field.name in self.spread and _prefix(field) == group:
+                    return field
+        return None
+
+
+def _prefix(field: Field) -> str:
+    return field.name.split("_", 1)[0]
+
+
+def _flat(rows: np.ndarray, field: Field) -> np.ndarray:
+    """A field's values, shape (T, n)."""
+    return np.asarray(rows[field.name]).reshape(len(rows), -1)
+
+
+def _element(field: Field, index: int) -> str:
+    if field.size == 1:
+        return field.name
+    names = field.elements if len(field.elements) == field.size else ()
+    return f"{field.name}[{names[index] if names else index}]"
+
+
+def _runs(flags: np.ndarray) -> np.ndarray:
+    """Where flags are true in a row: shape (k, 2), first and one past the last."""
+    edges = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
+    return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], 1)
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+def _timing(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    period = known.period_s
+    if period is None or len(rows) < 2:
+        return
+    steps = np.diff(rows["stamp_ns"]) / 1e9
+    acted = rows["acted"][1:] != 0  # a refused action takes no time
+    for index in np.flatnonzero(steps > GAP * period)[:5]:
+        yield Finding("gap", number, "", int(index), int(index) + 1,
+                      f"{steps[index] * 1e3:.0f} ms between two frames, {period * 1e3:.1f} ms are usual")  # fmt: skip
+    back = np.flatnonzero((steps < 0) | ((steps == 0) & acted))
+    if len(back):
+        yield Finding("clock", number, "stamp_ns", int(back[0]), int(back[-1]) + 1,
+                      f"{len(back)} stamps do not rise, the first at frame {back[0] + 1}")  # fmt: skip
+    rising = steps[steps > 0]
+    if len(rising) and abs(np.median(rising) / period - 1) > RATE:
+        yield Finding("rate", number, "", -1, -1,
+                      f"{1 / np.median(rising):.4g} Hz, the data set has {1 / period:.4g} Hz")  # fmt: skip
+
+
+# -- values --------------------------------------------------------------------------------------------------
+
+
+def _values(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    for name in known.extremes:
+        field = known.spec[name]
+        flat = _flat(rows, field)
+        bad = ~np.isfinite(flat)
+        if bad.any():
+            where = np.flatnonzero(bad.any(1))
+            yield Finding("not_finite", number, _element(field, int(np.flatnonzero(bad.any(0))[0])), int(where[0]),
+                          int(where[-1]), f"{bad.sum()} values are NaN or infinite")  # fmt: skip
+        low, high = (bound.ravel() for bound in field.bounds)
+        outside = (flat < low) | (flat > high)
+        outside[0] &= _prefix(field) not in ("action", "applied")  # row 0 has none, and zeros in its place
+        if outside.any():
+            element = int(np.flatnonzero(outside.any(0))[0])
+            where = np.flatnonzero(outside.any(1))
+            worst = flat[outside[:, element], element]
+            yield Finding("range", number, _element(field, element), int(where[0]), int(where[-1]),
+                          f"{outside.sum()} values outside {low[element]:.4g} to {high[element]:.4g}, "
+                          f"such as {worst[0]:.4g}")  # fmt: skip
+
+
+def _frozen(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    if known.command is None or len(rows) < FROZEN_FRAMES:
+        return
+    period = known.period_s or 0.0
+    least = max(FROZEN_FRAMES, round(FROZEN_S / period) if period else 0)
+    command, moved = _flat(rows, known.command), known.spread[known.command.name] * MOVED
+    for field in known.measured:
+        flat, spread = _flat(rows, field), known.spread[field.name]
+        paired = flat.shape[1] == command.shape[1]
+        for element in np.flatnonzero(spread > 0):
+            rest = (0.0, *(float(side[element]) for side in known.extremes[field.name]))
+            for first, last in _runs(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
+                told = np.ptp(command[first + 1 : last + 1], axis=0)
+                told = told[element : element + 1] > moved[element : element + 1] if paired else told > moved
+                if last - first < least or flat[first, element] in rest or not told.any():
+                    continue
+                lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
+                text = f"stands at {flat[first, element]:.6g} for {lasted} while it is told to move"
+                yield Finding("frozen", number, _element(field, int(element)), int(first), int(last), text)
+
+
+def _duplicates(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    """Frames that measure nothing new at all, to the last bit, while the command goes on."""
+    if known.command is None or not known.measured or len(rows) < 3:
+        return
+    same = rows["acted"][1:] != 0
+    for field in known.measured:
+        flat = _flat(rows, field)
+        same = same & (flat[1:] == flat[:-1]).all(1)
+    command = _flat(rows, known.command)
+    same[0] = False  # row 0 has no command
+    same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > known.spread[known.command.name] * 1e-3).any(1)
+    count = int(same.sum())
+    if count >= TWICE:
+        where = np.flatnonzero(same) + 1
+        yield Finding("duplicate", number, "", int(where[0]), int(where[-1]),
+                      f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip
+
+
+def _actions(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    """Actions at the limits of their description, and those that were not carried out as asked."""
+    if len(rows) < 2:
+        return
+    for field in known.table.layout.action:
+        name = f"action_{field.name}"
+        if name not in known.spread:
+            continue
+        asked = _flat(rows, known.spec[name])[1:]
+        low, high = (bound.ravel() for bound in field.bounds)
+        at_limit = ((asked <= low) | (asked >= high)) & (known.spread[name] > 0)
+        yield from _often(
+            "clipped", known.spec[name], number, at_limit, "actions are at the limit of what may be asked"
+        )
+        done = f"applied_{field.name}"
+        if done in known.spread and known.spread[done].shape == known.spread[name].shape:
+            told = _flat(rows, known.spec[done])[1:]
+            other = np.abs(told - asked) > 1e-3 * np.maximum(known.spread[name], 1e-9)
+            yield from _often("limited", known.spec[name], number, other & (rows["acted"][1:, None] != 0),
+                              "actions were limited before they were carried out")  # fmt: skip
+
+
+def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -> Iterator[Finding]:
+    share = flags.mean(0)
+    worst = int(np.argmax(share))
+    if share[worst] >= CLIPPED:
+        where = np.flatnonzero(flags[:, worst]) + 1
+        others = int((share >= CLIPPED).sum()) - 1
+        more = f" (and of {others} more elements)" if others else ""
+        yield Finding(kind, number, _element(field, worst), int(where[0]), int(where[-1]),
+                      f"{share[worst]:.0%} of the {what}{more}")  # fmt: skip
+
+
+# -- episodes ------------------------------------------------------------------------------------------------
+
+
+def _ends(known: _Known, number: int, rows: np.ndarray, info: Mapping[str, Any]) -> Iterator[Finding]:
+    steps = len(rows) - 1
+    if steps < max(SHORT_STEPS, SHORT * known.steps) and steps < known.steps:
+        yield Finding("short", number, "", 0, steps, f"{steps} steps, the median is {known.steps:.0f}")
+    end = str(info.get("end", ""))
+    if end in ("torn", "gap", "interrupted"):
+        yield Finding("no_end", number, "", steps, steps, f"it has no end of its own: {end}")

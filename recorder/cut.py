@@ -1,0 +1,283 @@
+"""Episodes of one or more runs as a new run; the runs that they come from are only read."""
+
+from __future__ import annotations
+
+import math
+import os
+import shutil
+import tempfile
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import LogError, SpecMismatch
+from recorder.cdr import HEADER
+from recorder.frames import FrameLayout, reward_field
+from recorder.labels import KEYS, read_labels
+from recorder.plain import from_json, to_json
+from recorder.reader import LogReader
+from recorder.records import Message, Records
+from recorder.ros import read_compressed_image, read_note
+from recorder.sink import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapSink
+
+__all__ = ["Copied", "Part", "copy_parts"]
+
+_OURS = ("format", "layout", "digest", "versions")
+"""Metadata that every log writes of itself."""
+_TICK = 500
+"""Messages between two reports of how far it is."""
+
+Report = Callable[[int, int], None]
+"""Told how many rows are done, and how many there are."""
+
+
+@dataclass(frozen=True)
+class Part:
+    """What is taken of a run.
+
+    Attributes:
+        run: its folder.
+        episodes: their numbers; None takes all.
+        begin_s, end_s: only what was recorded from and until then, in seconds since the run's first frame.
+    """
+
+    run: Path
+    episodes: frozenset[int] | None = None
+    begin_s: float = -math.inf
+    end_s: float = math.inf
+
+    @property
+    def whole(self) -> bool:
+        """Whether all of it is taken."""
+        return self.episodes is None and self.begin_s == -math.inf and self.end_s == math.inf
+
+
+@dataclass
+class Copied:
+    """What is in the new run.
+
+    Attributes:
+        episodes, rows, pictures: how many.
+        notes: what could not be taken along, a sentence each.
+    """
+
+    episodes: int = 0
+    rows: int = 0
+    pictures: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambda done, total: None) -> Copied:
+    """Write a new run; its folder appears once it is whole, or not at all.
+
+    Episodes are numbered anew, in order; ``copied_from`` in an episode's info says where it was. Rows, pictures and
+    events keep their bytes and their times. An episode that a time cuts into begins as episodes do: frame 0, no
+    action, no reward; its end is ``cut`` where the time cut its end off. Labels become part of the infos.
+
+    Args:
+        parts: of runs with one and the same layout, at least one.
+        target: the new run's folder; must not exist, or be empty.
+        report: is told how far it is.
+
+    Raises:
+        LogError: a log can't be read, an episode is not in it, nothing is left, or the target can't be written.
+        SpecMismatch: the runs hold different rows; lists what differs.
+    """
+    target = Path(target)
+    if target.exists() and (not target.is_dir() or any(target.iterdir())):
+        raise LogError(f"{target} is there already; runs are never overwritten, name a new folder")
+    readers = [LogReader(part.run) for part in parts]
+    _check(parts, readers)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise LogError(f"{target} can't be made: {error}; name another folder") from error
+    try:
+        copied = _write(parts, readers, fresh, report)
+        fresh.chmod(0o755)  # mkdtemp keeps others out
+        os.replace(fresh, target)
+    except OSError as error:
+        raise LogError(f"{target} can't be written: {error}") from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    return copied
+
+
+def _check(parts: Sequence[Part], readers: Sequence[LogReader]) -> None:
+    first = readers[0]
+    for part, reader in zip(parts, readers, strict=True):
+        difference = first.layout.spec.difference(reader.layout.spec)
+        if difference:
+            raise SpecMismatch(f"{first.path.parent} and {reader.path.parent} hold different rows", difference)
+        there = {episode.number for episode in reader.episodes()}
+        missing = sorted((part.episodes or frozenset()) - there)
+        if missing:
+            known = f"it has {min(there)} to {max(there)}" if there else "it has none"
+            raise LogError(f"{part.run} has no episode {', '.join(map(str, missing))}, {known}")
+
+
+def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, report: Report) -> Copied:
+    metadata = {key: value for key, value in readers[0].metadata.items() if key not in _OURS}
+    metadata["copied_from"] = [
+        {"run": str(reader.path.parent), **{k: v for k, v in reader.metadata.items() if k not in _OURS}}
+        for reader in readers
+    ]
+    copied, total, before = Copied(), sum(len(reader.frames()) for reader in readers), 0
+    sink = McapSink(folder, readers[0].layout, metadata)
+    try:
+        for part, reader in zip(parts, readers, strict=True):
+            _Copier(part, reader, sink, copied).run(_after(before, total, report))
+            before += len(reader.frames())
+        if not copied.rows:
+            raise LogError(f"nothing is left: no frame lies in these episodes and times; {_lengths(readers)}")
+        sink.close()
+    finally:
+        sink.abandon()
+    report(total, total)
+    return copied
+
+
+def _after(before: int, total: int, report: Report) -> Callable[[int], None]:
+    return lambda done: report(before + done, total)
+
+
+def _lengths(readers: Sequence[LogReader]) -> str:
+    spans = [np.ptp(frames["wall_ns"]) / 1e9 if len(frames := reader.frames()) else 0.0 for reader in readers]
+    return "; ".join(
+        f"recording {reader.path.parent} took {span:.1f} s" for reader, span in zip(readers, spans, strict=True)
+    )
+
+
+class _Copier:
+    """Takes one part of one log along, message by message."""
+
+    def __init__(self, part: Part, reader: LogReader, sink: McapSink, copied: Copied) -> None:
+        self._part, self._reader, self._sink, self._copied = part, reader, sink, copied
+        self._layout: FrameLayout = reader.layout
+        self._labels = read_labels(reader.path.parent)
+        self._begun: dict[int, Mapping[str, Any]] = {}  # of episodes that are wanted, until their first row
+        self._left: Counter[str] = Counter()
+        self._first_ns: int | None = None
+        self._last_ns = 0
+        self._seen = 0
+        self._open: int | None = None  # the old number of the episode that is being written
+        self._info: Mapping[str, Any] = {}
+        self._rows = 0
+        self._shifted = 0  # frame_no of its first row
+        self._return: dict[str, float] = {}
+
+    def run(self, report: Callable[[int], None]) -> None:
+        path = self._reader.path
+        with path.open("rb") as file:
+            records = Records(mmap(file.fileno(), 0, access=ACCESS_READ), str(path))
+        for count, message in enumerate(records.messages()):
+            self._take(message)
+            if count % _TICK == 0:
+                self._sink.keep_up()
+                report(self._seen)
+        self._copied.notes += [f"{path.parent}: {note}" for note in records.notes]
+        if self._open is not None:
+            self._end({**self._info, "end": "torn"}, self._last_ns)
+        for topic, number in sorted(self._left.items()):
+            self._copied.notes.append(f"{path.parent}: {number} messages of {topic} are not taken along")
+
+    def _take(self, message: Message) -> None:
+        topic = message.topic
+        if topic == FRAME_TOPIC:
+            self._frame(message)
+        elif topic == EPISODE_TOPIC:
+            self._episode(message)
+        elif topic == EVENT_TOPIC:
+            self._event(message)
+        elif topic.startswith(CAMERA_TOPIC):
+            if self._open is not None:
+                self._sink.image(topic[len(CAMERA_TOPIC) :], read_compressed_image(message.data), message.time_ns)
+                self._copied.pictures += 1
+        elif topic != JOINT_TOPIC:  # the sink makes those from the rows
+            self._left[topic] += 1
+
+    # -- rows ----------------------------------------------------------------------------------------------
+
+    def _frame(self, message: Message) -> None:
+        data = bytearray(message.data[len(HEADER) :])
+        if len(data) != self._layout.spec.row_dtype.itemsize:
+            return  # the reader leaves it out, too
+        self._seen += 1
+        row = np.frombuffer(data, self._layout.spec.row_dtype)  # a view: what is changed in it changes the bytes
+        number = int(row["episode"][0])
+        self._first_ns = message.time_ns if self._first_ns is None else self._first_ns
+        seconds = (message.time_ns - self._first_ns) / 1e9
+        if seconds > self._part.end_s:
+            if self._open is not None:
+                self._end({**self._info, "end": "cut"}, self._last_ns)
+            self._begun.pop(number, None)
+            return
+        if seconds < self._part.begin_s or not self._ready(number, row, message.time_ns):
+            return
+        row["episode"], row["frame_no"] = self._copied.episodes - 1, row["frame_no"] - self._shifted
+        for name in self._return:
+            self._return[name] += float(row[name][0])
+        self._sink.frame(bytes(data), message.time_ns)
+        self._last_ns = message.time_ns
+        self._rows += 1
+        self._copied.rows += 1
+
+    def _ready(self, number: int, row: np.ndarray, time_ns: int) -> bool:
+        """Whether the row belongs to an episode that is written; the first one of a wanted episode begins it."""
+        if number == self._open:
+            return True
+        info = self._begun.pop(number, None)
+        if info is None:
+            return False
+        self._open, self._info, self._rows, self._shifted = number, info, 0, int(row["frame_no"][0])
+        self._return = {reward_field(agent): 0.0 for agent in self._layout.agents or ("",)}
+        if self._shifted:
+            self._like_a_first(row)
+        self._sink.episode("begin", self._copied.episodes, to_json(info, "an episode's info"), time_ns)
+        self._copied.episodes += 1
+        return True
+
+    def _like_a_first(self, row: np.ndarray) -> None:
+        """What led here was cut off: no action, no reward."""
+        for name in [f"action_{each.name}" for each in self._layout.action] + list(self._return):
+            row[name] = 0
+        row["acted"] = row["intervention"] = 0
+        row["log_probability"] = np.nan
+
+    # -- episodes and events -------------------------------------------------------------------------------
+
+    def _episode(self, message: Message) -> None:
+        kind, number, text = read_note(message.data)
+        info = from_json(text, f"episode {number}")
+        if kind == "begin" and number != self._open:  # a log of several files repeats it in each
+            if self._open is not None:  # its end was lost
+                self._end({**self._info, "end": "torn"}, self._last_ns)
+            if self._part.episodes is None or number in self._part.episodes:
+                origin = {"run": str(self._reader.path.parent), "episode": number}
+                self._begun[number] = {**info, "copied_from": info.get("copied_from", origin)}
+        elif kind == "end" and number == self._open:
+            self._end(info, message.time_ns)
+
+    def _end(self, info: Mapping[str, Any], time_ns: int) -> None:
+        assert self._open is not None
+        label = self._labels.get(self._open, {})
+        said = {key: label[key] for key in KEYS if key in label}
+        totals = {name.removeprefix("reward_"): value for name, value in self._return.items()}
+        total: Any = totals if self._layout.agents else totals["reward"]
+        exact = {} if self._shifted == 0 and info.get("end") != "cut" else {"return": total}
+        end = {**self._info, **info, **exact, **said, "copied_from": self._info["copied_from"], "rows": self._rows}
+        self._sink.episode("end", self._copied.episodes - 1, to_json(end, "an episode's info"), time_ns)
+        self._open = None
+
+    def _event(self, message: Message) -> None:
+        kind, number, text = read_note(message.data)
+        if number == self._open:
+            self._sink.event(kind, self._copied.episodes - 1, text, message.time_ns)
+        elif number == -1 and self._part.whole:
+            self._sink.event(kind, -1, text, message.time_ns)

@@ -1,0 +1,57 @@
+"""``rlenv-robot data cut``: some episodes, or a stretch of time, as a new run."""
+
+from __future__ import annotations
+
+import argparse
+import math
+from pathlib import Path
+from typing import Any
+
+from rlenv_robot.data_tools.choice import choice
+
+__all__ = ["add", "copy", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "cut", help="some episodes or a stretch of time as a new run", description=__doc__,
+        epilog="The run that is cut from is only read. Times count from its first frame.",
+    )  # fmt: skip
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="the run to cut from")
+    parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder")
+    parser.add_argument("--episodes", type=choice, help="their numbers in the run, such as 0,2,5-9 (default: all)")
+    parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="seconds")
+    parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="seconds")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the new run and say what is in it."""
+    from recorder.cut import Part
+    from recorder.reader import LogReader
+    from rlenv_robot.data_tools.runs import one_run
+
+    if args.episodes is None and args.begin == -math.inf and args.end == math.inf:
+        raise ValueError("nothing says what to cut: give --episodes, --from or --until")
+    if not args.begin < args.end:
+        raise ValueError(f"--from {args.begin:g} is not before --until {args.end:g}")
+    folder = one_run(args.run_folder)
+    wanted = None
+    if args.episodes is not None:
+        wanted = frozenset(args.episodes.among([episode.number for episode in LogReader(folder).episodes()]))
+    return copy([Part(folder, wanted, args.begin, args.end)], args.to)
+
+
+def copy(parts: list[Any], to: Path) -> int:
+    """Copy parts into a new run, with a bar, and print what is in it."""
+    from recorder.cut import copy_parts
+    from rlenv_robot.data_tools.progress import progress
+
+    with progress("copying") as report:
+        copied = copy_parts(parts, to, report)
+    pictures = f", {copied.pictures} pictures" if copied.pictures else ""
+    print(f"{to}: {copied.episodes} episodes, {copied.rows} frames{pictures}")
+    for note in copied.notes:
+        print(f"note: {note}")
+    return 0

@@ -1,0 +1,77 @@
+"""``rlenv-robot data ls``: the runs and data sets in a folder, a line each."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from hal import RobotError, SourceError
+from rlenv_robot.commands.table import print_table
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("ls", help="the runs in a folder, a line each", description=__doc__)
+    parser.add_argument("path", type=Path, nargs="?", default=Path("."), help="a folder (default: this one)")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print a line for each; what can't be read is in the list, with the reason below it."""
+    from recorder.formats.lerobot import is_lerobot
+    from rlenv_robot.data_tools.progress import progress
+    from rlenv_robot.data_tools.runs import runs_in
+
+    runs = runs_in(args.path)
+    sets = sorted(info.parent.parent for info in args.path.rglob("meta/info.json") if is_lerobot(info.parent.parent))
+    if not runs and not sets:
+        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no LeRobot data sets")
+    lines, problems = [], []
+    with progress("reading") as report:
+        for done, folder in enumerate([*runs, *sets]):
+            report(done, len(runs) + len(sets))
+            name = str(folder.relative_to(args.path)) if folder.is_relative_to(args.path) else str(folder)
+            line, problem = _line(folder, folder.name if name == "." else name)
+            lines.append(line)
+            problems += [f"{folder}: {problem}"] if problem else []
+    print_table("Runs", ("run", "began", "world", "episodes", "steps", "minutes", "size", "state"), lines)
+    for problem in problems:
+        print(f"note: {problem}")
+    return 0
+
+
+def _line(folder: Path, name: str) -> tuple[list[str], str]:
+    from rlenv_robot.data.folder import read_folder
+
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "table" not in path.parts[-2:-1])
+    shown = _bytes(size)
+    try:
+        table = read_folder(folder)
+    except (RobotError, ValueError) as error:
+        return [name, "", "", "", "", "", shown, "unreadable"], " ".join(str(error).split())
+    steps = int((table.stops - table.starts - 1).sum())
+    spans = [int(table.rows["stamp_ns"][b - 1]) - int(table.rows["stamp_ns"][a])
+             for a, b in zip(table.starts, table.stops, strict=True)]  # fmt: skip
+    wall = int(table.rows["wall_ns"][0]) if len(table.rows) else 0
+    began = time.strftime("%Y-%m-%d %H:%M", time.localtime(wall / 1e9)) if wall else ""
+    torn = [note for note in table.notes if "torn" in note or "damaged" in note]
+    return [name, began, _world(table.episodes), str(len(table.starts)), str(steps), f"{sum(spans) / 6e10:.1f}", shown,
+            "torn" if torn else "whole"], torn[0] if torn else ""  # fmt: skip
+
+
+def _world(episodes: Any) -> str:
+    info = episodes[0] if episodes else {}
+    text = str(info.get("task") or info.get("world") or "")
+    return text if len(text) <= 32 else text[:29] + "..."
+
+
+def _bytes(size: float) -> str:
+    for unit in ("B", "kB", "MB", "GB"):
+        if size < 1000:
+            return f"{size:.0f} {unit}" if unit == "B" or size >= 10 else f"{size:.1f} {unit}"
+        size /= 1000
+    return f"{size:.1f} TB"

@@ -1,0 +1,37 @@
+"""``rlenv-robot data merge``: several runs as one new run."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from hal import SourceError
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser(
+        "merge", help="several runs as one new run", description=__doc__,
+        epilog="The runs are only read, and must hold the same rows. Their order is that of the arguments.",
+    )  # fmt: skip
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run, or a folder of runs")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the new run and say what is in it."""
+    from recorder.cut import Part
+    from rlenv_robot.commands.data_cut import copy
+    from rlenv_robot.data_tools.runs import runs_in
+
+    folders = [folder for path in args.runs for folder in runs_in(path)]
+    twice = sorted({str(folder) for folder in folders if [f.resolve() for f in folders].count(folder.resolve()) > 1})
+    if twice:
+        raise ValueError(f"named twice: {', '.join(twice)}; each run is taken once")
+    if not folders:
+        raise SourceError(f"there is no run in {', '.join(map(str, args.runs))}")
+    return copy([Part(folder) for folder in folders], args.to)

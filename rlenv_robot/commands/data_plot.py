@@ -1,0 +1,40 @@
+"""``rlenv-robot data plot``: one sheet an episode: goals and measurements, reward, who chose the actions."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+from rlenv_robot.data_tools.choice import choice
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("plot", help="draw episodes as sheets", description=__doc__)
+    parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
+    parser.add_argument("--episodes", type=choice, default=choice("0"), help="such as 0,2,5-9 (default: 0)")
+    parser.add_argument("--out", type=Path, metavar="FILE",
+                        help=".png, .svg or .pdf (default: episode.png); of several, each gets its number")  # fmt: skip
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the sheets and print their paths."""
+    from recorder.plot import plot_episode
+    from rlenv_robot.data.folder import read_folder
+    from rlenv_robot.data_tools.progress import progress
+
+    table = read_folder(args.path)
+    numbers = args.episodes.among(range(len(table.starts)))
+    out = args.out or Path("episode.png")
+    paths = []
+    with progress("drawing") as report:
+        for done, number in enumerate(numbers):
+            report(done, len(numbers))
+            path = out if len(numbers) == 1 else out.with_name(f"{out.stem}-{number:04d}{out.suffix}")
+            paths.append(plot_episode(table, number, path))
+    print("\n".join(map(str, paths)))
+    return 0

@@ -1,0 +1,1 @@
+"""What the verbs below ``rlenv-robot data`` share."""
