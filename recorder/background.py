@@ -10,12 +10,15 @@ from collections.abc import Callable
 
 from hal import LogError
 from recorder.plain import to_json
-from recorder.sink import McapSink
+from recorder.rotation import Rotating
 
-__all__ = ["Background", "Write"]
+__all__ = ["ITEM_BYTES", "Background", "Write"]
 
-Write = Callable[[McapSink], None]
+Write = Callable[[Rotating], None]
 """One thing to be written."""
+
+ITEM_BYTES = 300
+"""What a queued row costs beside its bytes, about."""
 
 _POLL_S = 0.02
 _BATCH = 500
@@ -33,7 +36,7 @@ class Background:
         capacity: bytes that may wait.
     """
 
-    def __init__(self, sink: McapSink, capacity: int) -> None:
+    def __init__(self, sink: Rotating, capacity: int) -> None:
         self.dropped = 0
         self._said = 0
         self._sink = sink
@@ -53,7 +56,8 @@ class Background:
         Raises:
             LogError: the log can't be written any more.
         """
-        self.check()
+        if self._failure is not None:
+            raise self._failure
         with self._lock:
             if size and self._given - self._taken + size > self._capacity:
                 self.dropped += 1
@@ -78,7 +82,7 @@ class Background:
         """
         done = threading.Event()
 
-        def write(sink: McapSink) -> None:
+        def write(sink: Rotating) -> None:
             sink.sync()
             done.set()
 

@@ -3,15 +3,32 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 
 from hal import LogError
 
-__all__ = ["LOG_NAME", "LogFile", "new_run"]
+__all__ = ["LOG_NAME", "LogFile", "log_files", "new_run", "segment_name"]
 
 LOG_NAME = "log.mcap"
-"""The name of a run's log in the run's folder."""
+"""The name of a run's log in the run's folder: of its first file, if it has several."""
+_SEGMENT = re.compile(r"log-(\d{4,})\.mcap")
+
+
+def segment_name(number: int) -> str:
+    """The name of a log's file: ``log.mcap``, ``log-0001.mcap``, ..."""
+    return LOG_NAME if number == 0 else f"log-{number:04d}.mcap"
+
+
+def log_files(folder: Path) -> dict[int, Path]:
+    """The files of a run's log by number, in order; one that is missing is not there."""
+    found = {0: folder / LOG_NAME} if (folder / LOG_NAME).is_file() else {}
+    for path in folder.glob("log-*.mcap"):
+        match = _SEGMENT.fullmatch(path.name)
+        if match:
+            found[int(match[1])] = path
+    return dict(sorted(found.items()))
 
 
 def new_run(folder: Path | str) -> Path:
@@ -46,13 +63,18 @@ class LogFile:
 
     Args:
         folder: of the run; made if missing.
+        number: of the file in its run.
+
+    Attributes:
+        size: bytes written so far.
 
     Raises:
         LogError: there is a log already, or the file can't be made.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.path = folder / LOG_NAME
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self.path = folder / segment_name(number)
+        self.size = 0
         self.error: OSError | None = None
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -80,7 +102,9 @@ class LogFile:
         view = memoryview(data)
         try:
             while view:
-                view = view[self._file.write(view) or 0 :]
+                written = self._file.write(view) or 0
+                self.size += written
+                view = view[written:]
         except OSError as error:
             self.error = self.error or error
             raise

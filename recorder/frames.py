@@ -9,7 +9,7 @@ from typing import Any
 from hal.field import Field
 from hal.spec import Spec
 
-__all__ = ["PREFIXES", "FrameLayout", "reward_field"]
+__all__ = ["PREFIXES", "FrameLayout", "reward_field", "used_field"]
 
 PREFIXES = ("observation", "action", "applied", "sensor")
 """What the names of a frame row's grouped fields begin with."""
@@ -29,6 +29,11 @@ _TAIL = (
 )
 
 
+def used_field(stream: str) -> str:
+    """The name of the row's field that says which sample of a stream was used: its sequence number."""
+    return f"used_{stream}"
+
+
 def reward_field(agent: str = "") -> str:
     """The name of the row's reward field: ``reward``, or ``reward_<agent>`` with several agents."""
     return f"reward_{agent}" if agent else "reward"
@@ -42,6 +47,7 @@ class FrameLayout:
         observation, action: the world's.
         agents: names of the agents that are rewarded one by one; empty for a single reward.
         applied, sensors: a robot's commands and sensors; empty for worlds without a robot.
+        streams: names of the native-rate streams of which a frame says which sample it used.
     """
 
     observation: Spec
@@ -49,6 +55,7 @@ class FrameLayout:
     agents: Sequence[str] = ()
     applied: Spec = field(default_factory=lambda: Spec("applied"))
     sensors: Spec = field(default_factory=lambda: Spec("sensors"))
+    streams: Sequence[str] = ()
 
     @property
     def spec(self) -> Spec:
@@ -57,9 +64,13 @@ class FrameLayout:
             Field(reward_field(agent), (), "float64", meaning="of the action that led here")
             for agent in (self.agents or ("",))
         )
+        used = tuple(
+            Field(used_field(name), (), "int64", -1, meaning=f"sequence of the sample of /sensor/{name} used; -1: none")
+            for name in self.streams
+        )
         groups = (self.observation, self.action, self.applied, self.sensors)
         parts = [spec.prefixed(prefix) for prefix, spec in zip(PREFIXES, groups, strict=True)]
-        return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL)))
+        return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + used)))
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data, for a log's metadata."""
@@ -69,6 +80,7 @@ class FrameLayout:
             "agents": list(self.agents),
             "applied": self.applied.to_plain(),
             "sensors": self.sensors.to_plain(),
+            **({"streams": list(self.streams)} if self.streams else {}),
         }
 
     @staticmethod
@@ -85,4 +97,5 @@ class FrameLayout:
             tuple(plain["agents"]),
             Spec.from_plain(plain["applied"]),
             Spec.from_plain(plain["sensors"]),
+            tuple(plain.get("streams", ())),
         )

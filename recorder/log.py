@@ -12,27 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from hal import Image, LogError
-from recorder.background import Background
+from hal import Image, LogError, Spec
+from recorder.background import ITEM_BYTES, Background
 from recorder.disk import new_run
 from recorder.frames import FrameLayout
 from recorder.picture import check_picture
 from recorder.plain import to_json
-from recorder.sink import McapSink
+from recorder.rotation import Limits, Rotating
+from recorder.stream_writer import StreamWriter
+from recorder.streams import Stream
 
 __all__ = ["LogWriter", "new_run"]
 
 _CLOSE_S = 30.0
-_ITEM_BYTES = 300
-"""What a queued row costs beside its bytes, about."""
+_LIMITS = Limits()
 
 
 class LogWriter:
-    """The log of one run: ``folder/log.mcap``.
+    """The log of one run: ``folder/log.mcap``, and ``log-0001.mcap`` ... once that is large or old.
 
     The caller's thread only queues; a thread of our own encodes, writes and syncs. While the queue is full,
     frames and images are dropped and counted, and the log says how many; episodes' ends and events never are.
-    An error of the disk is raised by the next call. Call `begin`, `frame` and `end` from one thread; `event`
+    An error of the disk, or a disk that would soon be full, is raised by the next call; in the latter case the
+    open episode was ended in the log before. Call `begin`, `frame` and `end` from one thread; `event`
     and `image` may come from any.
 
     Args:
@@ -40,6 +42,7 @@ class LogWriter:
         layout: of the frame rows.
         metadata: of the run, as plain data by name: robot, task, profile, seeds.
         capacity: bytes that may wait to be written.
+        limits: of the sizes of files, run and disk.
     """
 
     def __init__(
@@ -48,11 +51,13 @@ class LogWriter:
         layout: FrameLayout,
         metadata: Mapping[str, Any] | None = None,
         capacity: int = 64 << 20,
+        limits: Limits = _LIMITS,
     ) -> None:
         self.folder = Path(folder)
         self.layout = layout
         self._metadata = dict(metadata or {})
         self._capacity = capacity
+        self._limits = limits
         self._dtype = layout.spec.row_dtype
         self._row_bytes = self._dtype.itemsize
         offsets: Mapping[str, Any] = self._dtype.fields or {}
@@ -61,6 +66,7 @@ class LogWriter:
         self._rows: int | None = None  # of the open episode; None between episodes
         self._writer: Background | None = None
         self._closed = False
+        self._streams: dict[str, StreamWriter] = {}
 
     @property
     def dropped(self) -> int:
@@ -82,7 +88,7 @@ class LogWriter:
         if self._closed:
             raise LogError(f"the log in {self.folder} is closed; make a new LogWriter for a new run")
         if self._writer is None:
-            sink = McapSink(self.folder, self.layout, self._metadata)
+            sink = Rotating(self.folder, self.layout, self._metadata, self._limits)
             self._writer = Background(sink, self._capacity)
             atexit.register(self.close)
         return self._writer
@@ -151,7 +157,7 @@ class LogWriter:
         if number != self._episode:
             raise LogError(f"a row says episode {number}, the one that is open is {self._episode}")
         now = time.time_ns()
-        self._opened().put(len(data) + _ITEM_BYTES, lambda sink: sink.frame(data, now))
+        (self._writer or self._opened()).put(self._row_bytes + ITEM_BYTES, lambda sink: sink.frame(data, now))
         self._rows += 1
 
     def _packed(self, row: np.ndarray | np.void) -> bytes:
@@ -174,7 +180,7 @@ class LogWriter:
         text = to_json({**info, "rows": self._rows}, "an episode's info")
         self._rows = None
 
-        def write(sink: McapSink) -> None:
+        def write(sink: Rotating) -> None:
             sink.episode("end", number, text, now)
             sink.sync()
 
@@ -200,6 +206,27 @@ class LogWriter:
         """
         size, now = check_picture(image, camera), time.time_ns()
         self._opened().put(size, lambda sink: sink.image(camera, image, now))
+
+    def stream(self, name: str, spec: Spec, rate_hz: float) -> StreamWriter:
+        """A sensor that is recorded at its own rate, beside the frames; declare it before its first sample.
+
+        Args:
+            name: lower case with underscores; the topic is ``/sensor/<name>``.
+            spec: of one sample.
+            rate_hz: samples a second that the sensor promises.
+
+        Returns:
+            What its samples are written with, by one thread, which need not be this one.
+
+        Raises:
+            LogError: there is such a stream already, its description can't be used, or the log can't be written.
+        """
+        if name in self._streams:
+            raise LogError(f"stream {name!r} is declared already; keep what the first call returned")
+        stream, writer = Stream(name, spec, rate_hz), self._opened()
+        writer.put(0, lambda sink: sink.stream(stream))
+        self._streams[name] = StreamWriter(stream, writer)
+        return self._streams[name]
 
     def sync(self, timeout_s: float = 10.0) -> None:
         """Wait until everything handed over so far is on the disk.

@@ -2,71 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hal import Image, LogError, RobotError
-from recorder.cdr import HEADER
+from recorder.align import Aligned, align
 from recorder.disk import LOG_NAME
 from recorder.frames import FrameLayout
 from recorder.plain import from_json
 from recorder.records import Message, Records
-from recorder.ros import read_compressed_image, read_note
-from recorder.sink import CAMERA_TOPIC, DESCRIPTION, EPISODE_TOPIC, EVENT_TOPIC, FORMAT, FRAME_TOPIC
+from recorder.ros import read_compressed_image
+from recorder.scan import Event, LoggedEpisode, Scan, files_of, opened
+from recorder.sink import CAMERA_TOPIC, DESCRIPTION, FORMAT
+from recorder.streams import STREAM, Stream
 
 __all__ = ["Event", "LogReader", "LoggedEpisode"]
 
 
-@dataclass
-class LoggedEpisode:
-    """The two ends of an episode.
-
-    Attributes:
-        number: in its run.
-        begin: what was known when it began.
-        end: what was known when it ended; None if the log has no end of it.
-    """
-
-    number: int
-    begin: Mapping[str, Any]
-    end: Mapping[str, Any] | None = None
-
-
-@dataclass(frozen=True)
-class Event:
-    """Something that happened.
-
-    Attributes:
-        kind: in a word.
-        episode: in which it happened, -1 outside episodes.
-        detail: plain data.
-        time_ns: wall clock, nanoseconds since 1970.
-    """
-
-    kind: str
-    episode: int
-    detail: Mapping[str, Any]
-    time_ns: int
-
-
-@dataclass
-class _Content:
-    """What one pass over the messages finds."""
-
-    frames: list[bytes] = field(default_factory=list)
-    episodes: dict[int, LoggedEpisode] = field(default_factory=dict)
-    events: list[Event] = field(default_factory=list)
-    odd: int = 0
-
-
 class LogReader:
-    """A log, opened when it is first asked.
+    """A log, opened when it is first asked: all files of the run, or a single one that is named and not the first.
 
     Everything in whole chunks is read. What is missing is in `notes`, and nothing that is given is wrong: a
     chunk whose checksum does not fit is left out.
@@ -80,7 +38,7 @@ class LogReader:
 
     @property
     def path(self) -> Path:
-        """Of the file.
+        """Of the first file.
 
         Raises:
             LogError: there is none.
@@ -90,30 +48,32 @@ class LogReader:
             raise LogError(f"there is no log at {path}; name the folder of a run or its {LOG_NAME}")
         return path
 
-    @cached_property
-    def _records(self) -> Records:
-        path = self.path
-        try:
-            with path.open("rb") as file:  # mapped, since pictures make logs larger than memory
-                whole = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
-        except OSError as error:
-            raise LogError(f"{path} can't be read: {error}") from error
-        return Records(whole, str(path))
+    @property
+    def files(self) -> Mapping[int, Path]:
+        """The log's files by number.
+
+        Raises:
+            LogError: there is none.
+        """
+        return files_of(self.path)
+
+    # -- what it is ----------------------------------------------------------------------------------------
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
-        """What was known of the run when it began, by name; ours are format, layout, digest and versions.
+        """What was known of the run when it began, by name; ours are format, layout, digest, versions and file.
 
         Raises:
             LogError: it is no log of ours, was torn before its description, or has a format from the future.
         """
-        texts = self._records.metadata(DESCRIPTION)
-        if texts is None:
-            why = "" if self._records.complete else f" ({self._records.notes[0]})"
-            raise LogError(f"{self._records.name} has no description, so its rows can't be understood{why}")
-        plain = {key: from_json(text, f"{self._records.name}: metadata {key!r}") for key, text in texts.items()}
+        with opened(self.path) as records:
+            texts = next((texts for name, texts in records.metadata(DESCRIPTION) if name == DESCRIPTION), None)
+            if texts is None:
+                why = f" ({records.unfinished})" if records.unfinished else ""
+                raise LogError(f"{records.name} has no description, so its rows can't be understood{why}")
+        plain = {key: from_json(text, f"{self.path}: metadata {key!r}") for key, text in texts.items()}
         if plain.get("format") != FORMAT:
-            raise LogError(f"{self._records.name} has format {plain.get('format')}, this software reads {FORMAT}")
+            raise LogError(f"{self.path} has format {plain.get('format')}, this software reads {FORMAT}")
         return plain
 
     @cached_property
@@ -128,74 +88,117 @@ class LogReader:
         except (KeyError, TypeError, RobotError) as error:
             if isinstance(error, LogError):
                 raise
-            raise LogError(f"{self._records.name}: its layout can't be read: {error}") from error
+            raise LogError(f"{self.path}: its layout can't be read: {error}") from error
         if layout.spec.digest != self.metadata.get("digest"):
-            raise LogError(f"{self._records.name}: its layout is damaged, the checksum does not fit")
+            raise LogError(f"{self.path}: its layout is damaged, the checksum does not fit")
         return layout
 
-    @cached_property
-    def _content(self) -> _Content:
-        content, size = _Content(), self.layout.spec.row_dtype.itemsize
-        for message in self._records.messages():
-            if message.topic == FRAME_TOPIC:
-                if len(message.data) == size + len(HEADER) and message.data[: len(HEADER)] == HEADER:
-                    content.frames.append(bytes(message.data[len(HEADER) :]))  # a view would hold its chunk
-                else:
-                    content.odd += 1
-            elif message.topic == EPISODE_TOPIC:
-                self._learn_episode(content, message)
-            elif message.topic == EVENT_TOPIC:
-                kind, number, text = read_note(message.data)
-                content.events.append(Event(kind, number, from_json(text, f"event {kind}"), message.time_ns))
-        return content
+    # -- frames, episodes, events --------------------------------------------------------------------------
 
-    @staticmethod
-    def _learn_episode(content: _Content, message: Message) -> None:
-        kind, number, text = read_note(message.data)
-        info = from_json(text, f"episode {number}")
-        if kind == "begin":
-            content.episodes[number] = LoggedEpisode(number, info)
-        elif number in content.episodes:
-            content.episodes[number].end = info
+    @cached_property
+    def _content(self) -> tuple[np.ndarray, Scan]:
+        scan, row = Scan(), self.layout.spec.row_dtype
+        rows = np.concatenate([np.zeros(0, row), *scan.run(self.files, row)])
+        rows.setflags(write=False)
+        return rows, scan
 
     @property
     def complete(self) -> bool:
         """Whether the log was closed."""
-        return self._records.complete
+        return self._content[1].complete
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is lost, a sentence each; empty for a log that was closed and is whole."""
-        content = self._content
-        notes = list(self._records.notes)
-        if content.odd:
-            notes.append(f"{content.odd} frames have not the length that the layout says, and are left out")
-        notes += [
-            f"episode {episode.number} has no end in the log, it counts as torn"
-            for episode in content.episodes.values()
-            if episode.end is None
-        ]
-        dropped = sum(int(event.detail.get("since", 0)) for event in content.events if event.kind == "dropped")
-        if dropped:
-            notes.append(f"{dropped} frames or images were dropped while recording, the disk was too slow")
-        return tuple(notes)
+        return self._content[1].notes()
 
     def frames(self) -> np.ndarray:
         """All rows, in the order in which they were recorded: shape (R,), of the layout's row type, read-only."""
-        return np.frombuffer(b"".join(self._content.frames), self.layout.spec.row_dtype)
+        return self._content[0]
 
     def episodes(self) -> tuple[LoggedEpisode, ...]:
         """The episodes that began, in order."""
-        return tuple(self._content.episodes.values())
+        return tuple(self._content[1].episodes.values())
 
     def events(self) -> tuple[Event, ...]:
         """What else happened, in order."""
-        return tuple(self._content.events)
+        return tuple(self._content[1].events)
+
+    # -- streams -------------------------------------------------------------------------------------------
+
+    @cached_property
+    def streams(self) -> Mapping[str, Stream]:
+        """The sensors that were recorded at their own rates, by name.
+
+        Raises:
+            LogError: a description is damaged.
+        """
+        found: dict[str, Stream] = {}
+        for records in self._each_file():
+            for name, texts in records.metadata(STREAM):
+                plain = from_json(texts.get("stream", ""), f"{records.name}: metadata {name!r}")
+                stream = Stream.from_plain(plain)
+                found[stream.name] = stream
+        return found
+
+    def samples(self, stream: str) -> np.ndarray:
+        """All samples of a stream as recorded: ``stamp_ns``, ``wall_ns``, ``sequence`` and its values, read-only.
+
+        Raises:
+            LogError: there is no such stream.
+        """
+        if stream not in self.streams:
+            raise LogError(f"{self.path} has no stream {stream!r}, it has {', '.join(self.streams) or 'none'}")
+        row, topic = self.streams[stream].row.row_dtype, self.streams[stream].topic
+        found = [np.zeros(0, row)]
+        for records in self._each_file():
+            for chunk in records.chunks():
+                found += [
+                    chunk.rows(channel, row)[0] for channel in chunk.offsets if records.topics.get(channel) == topic
+                ]
+        rows = np.concatenate(found)
+        rows.setflags(write=False)
+        return rows
+
+    def at_frames(
+        self, stream: str, how: str = "latest", max_age_ns: int | None = None, refuse: bool = False
+    ) -> Aligned:
+        """A stream's values at the capture time of every frame; see `recorder.align.align` for the choices.
+
+        Raises:
+            LogError: there is no such stream or choice, or, if asked to refuse, a frame has no sample.
+        """
+        samples = self.samples(stream)
+        return align(self.frames()["stamp_ns"], samples, self.streams[stream].spec, how, max_age_ns, refuse)
+
+    def _each_file(self) -> Iterator[Records]:
+        for number, path in self.files.items():
+            try:
+                with opened(path) as records:
+                    yield records
+            except LogError:
+                if number == 0:  # what is wrong with the others is in the notes
+                    raise
+
+    def messages(self, topics: Container[str] | None = None) -> Iterator[Message]:
+        """The messages of all files as they are, of some topics or of all, in the order of recording."""
+        for records in self._each_file():
+            yield from records.messages(topics)
+
+    # -- pictures ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def _cameras(self) -> tuple[str, ...]:
+        topics: set[str] = set()
+        for records in self._each_file():
+            for _ in records.chunks():
+                pass  # their channels are all that is wanted
+            topics |= set(records.topics.values())
+        return tuple(sorted(topic[len(CAMERA_TOPIC) :] for topic in topics if topic.startswith(CAMERA_TOPIC)))
 
     def cameras(self) -> tuple[str, ...]:
         """Names of the cameras whose pictures are in the log."""
-        topics = {message.topic for message in self._records.messages()}
-        return tuple(sorted(topic[len(CAMERA_TOPIC) :] for topic in topics if topic.startswith(CAMERA_TOPIC)))
+        return self._cameras
 
     def images(self, camera: str) -> Iterator[Image]:
         """The pictures of a camera as encoded bytes, in order (see `recorder.picture.decoded`).
@@ -203,9 +206,7 @@ class LogReader:
         Raises:
             LogError: there is no such camera.
         """
-        cameras = self.cameras()
-        if camera not in cameras:
-            raise LogError(f"{self.path} has no camera {camera!r}, it has {', '.join(cameras) or 'none'}")
-        for message in self._records.messages():
-            if message.topic == CAMERA_TOPIC + camera:
-                yield read_compressed_image(message.data)
+        if camera not in self.cameras():
+            raise LogError(f"{self.path} has no camera {camera!r}, it has {', '.join(self.cameras()) or 'none'}")
+        for message in self.messages((CAMERA_TOPIC + camera,)):
+            yield read_compressed_image(message.data)

@@ -8,24 +8,25 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, NamedTuple
 
+import lz4.frame  # type: ignore[import-untyped]
+import numpy as np
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
 from mcap.records import Channel, Chunk, Metadata
 from mcap.stream_reader import get_chunk_data_stream
 
 from hal import LogError
+from recorder.chunk import CHUNK_HEAD, RECORD, ChunkMessages
 
 __all__ = ["MAGIC", "Message", "Records"]
 
 MAGIC = b"\x89MCAP0\r\n"
 
-_PREFIX = struct.Struct("<BQ")
-_MESSAGE = struct.Struct("<HIQQ")  # channel, sequence, log time, publish time
 _LARGEST = 1 << 30
 """A chunk that claims more bytes than this is damaged; ours close at 1 MiB or soon after."""
 
@@ -57,21 +58,29 @@ class Records:
     Args:
         data: the whole file, perhaps mapped into memory.
         name: of the file, for messages.
+        start: where to begin, a border between records that an earlier pass came to; 0 for the beginning.
+        topics: channel -> topic, as the earlier pass learned them.
 
     Attributes:
         complete: whether the file was closed.
-        notes: what can't be read, a sentence each; grows as `messages` comes upon damage.
+        whole: the border behind the last whole record: where a later pass may begin when the file has grown.
+        topics: channel -> topic; grows as `chunks` comes upon them.
+        notes: what can't be read, a sentence each; grows as `chunks` comes upon damage.
+        unfinished: what is missing at the end of a file that is not complete, as a sentence, or empty.
 
     Raises:
         LogError: it is no MCAP file, or cut before its first record.
     """
 
-    def __init__(self, data: Any, name: str) -> None:
+    def __init__(self, data: Any, name: str, start: int = 0, topics: Mapping[int, str] | None = None) -> None:
         self._data = memoryview(data)
         self.name = name
+        self.topics = dict(topics or {})
         self.notes: list[str] = []
+        self.unfinished = ""
         self.complete = False
         self._check_magic()
+        self.whole = max(start, len(MAGIC))
         self._records = self._walk()
 
     def _check_magic(self) -> None:
@@ -83,10 +92,10 @@ class Records:
 
     def _walk(self) -> list[_Record]:
         """All records that are whole, and a note on what is behind them."""
-        at, size, found, data_ended = len(MAGIC), len(self._data), [], False
-        while at + _PREFIX.size <= size:
-            kind, length = _PREFIX.unpack_from(self._data, at)
-            record = _Record(kind, at + _PREFIX.size, at + _PREFIX.size + length)
+        at, size, found, data_ended = self.whole, len(self._data), [], False
+        while at + RECORD.size <= size:
+            kind, length = RECORD.unpack_from(self._data, at)
+            record = _Record(kind, at + RECORD.size, at + RECORD.size + length)
             if kind == 0 or record.stop > size:
                 break
             found.append(record)
@@ -95,93 +104,117 @@ class Records:
             if kind == Opcode.FOOTER:
                 self.complete = bytes(self._data[at:]) == MAGIC
                 break
+        self.whole = at
         if not self.complete:
-            self._note_end(at, size, data_ended)
+            self.unfinished = self._end(at, size, data_ended)
         return found
 
-    def _note_end(self, at: int, size: int, data_ended: bool) -> None:
+    @staticmethod
+    def _end(at: int, size: int, data_ended: bool) -> str:
         if data_ended:
-            self.notes.append(f"the index at the end is cut or followed by something else (byte {at}); no data is lost")
-        elif at < size:
-            self.notes.append(f"torn: the last {size - at} of {size} bytes, from byte {at} on, hold no whole record")
-        else:
-            self.notes.append(f"torn: it was not closed; all its {size} bytes are readable")
+            return f"the index at the end is cut or followed by something else (byte {at}); no data is lost"
+        if at < size:
+            return f"torn: the last {size - at} of {size} bytes, from byte {at} on, hold no whole record"
+        return f"torn: it was not closed; all its {size} bytes are readable"
 
-    def metadata(self, name: str) -> dict[str, str] | None:
-        """The first metadata record of that name."""
+    def metadata(self, begins: str) -> Iterator[tuple[str, dict[str, str]]]:
+        """Name and content of the metadata records whose name begins so."""
         for record in self._records:
             if record.kind == Opcode.METADATA:
                 try:
                     metadata = Metadata.read(self._stream(record))
                 except Exception:  # whatever damaged bytes lead to
                     continue
-                if metadata.name == name:
-                    return dict(metadata.metadata)
-        return None
+                if metadata.name.startswith(begins):
+                    yield metadata.name, dict(metadata.metadata)
 
     def _stream(self, record: _Record) -> ReadDataStream:
         return ReadDataStream(BytesIO(self._data[record.start : record.stop]))
 
-    def messages(self) -> Iterator[Message]:
-        """Messages of all chunks whose checksum is right, in the order in which they were written."""
-        topics: dict[int, str] = {}
-        lost = 0
+    # -- messages ------------------------------------------------------------------------------------------
+
+    def chunks(self) -> Iterator[ChunkMessages]:
+        """All chunks whose checksum is right, in the order in which they were written."""
         for record in self._records:
             if record.kind == Opcode.CHANNEL:
-                self._learn(topics, self._stream(record))
-        for record in self._records:
+                self._learn(self._stream(record))
+        for number, record in enumerate(self._records):
             if record.kind != Opcode.CHUNK:
                 continue
             content = self._content(record)
-            for kind, start, stop in _parts(content):
-                if kind == Opcode.CHANNEL:
-                    self._learn(topics, ReadDataStream(BytesIO(content[start:stop])))
-                elif kind == Opcode.MESSAGE and stop - start >= _MESSAGE.size:
-                    channel, _, time_ns, _ = _MESSAGE.unpack_from(content, start)
-                    topic = topics.get(channel)
-                    if topic is None:
-                        lost += 1
-                    else:
-                        yield Message(topic, time_ns, content[start + _MESSAGE.size : stop])
-        if lost:
-            self._note(f"{lost} messages are lost: the chunk that named their topics is damaged")
+            if content is None:
+                continue
+            chunk = ChunkMessages(content, self._index(number + 1))
+            for start, stop in chunk.definitions:
+                self._learn(ReadDataStream(BytesIO(content[start:stop])))
+            lost = sum(len(each) for channel, each in chunk.offsets.items() if channel not in self.topics)
+            if lost:
+                self._note(f"{lost} messages are lost: the chunk that named their topics is damaged")
+            yield chunk
 
-    @staticmethod
-    def _learn(topics: dict[int, str], stream: ReadDataStream) -> None:
+    def messages(self, topics: Container[str] | None = None) -> Iterator[Message]:
+        """Messages, of some topics or of all, in the order in which they were written."""
+        for chunk in self.chunks():
+            yield from self.of_chunk(chunk, topics)
+
+    def of_chunk(self, chunk: ChunkMessages, topics: Container[str] | None = None) -> Iterator[Message]:
+        """Messages of one chunk."""
+        found: list[tuple[int, int, str]] = []
+        for channel, offsets in chunk.offsets.items():
+            topic = self.topics.get(channel)
+            if topic is not None and (topics is None or topic in topics):
+                times = chunk.heads(channel)["time_ns"].tolist()
+                found += [(offset, time, topic) for offset, time in zip(offsets.tolist(), times, strict=True)]
+        for offset, time, topic in sorted(found):
+            yield Message(topic, time, chunk.payload(offset))
+
+    def _index(self, number: int) -> dict[int, np.ndarray]:
+        """The message index behind a chunk, from the record with this number on."""
+        index: dict[int, np.ndarray] = {}
+        while number < len(self._records) and self._records[number].kind == Opcode.MESSAGE_INDEX:
+            record, number = self._records[number], number + 1
+            if record.stop - record.start < 6:
+                return {}
+            channel, size = struct.unpack_from("<HI", self._data, record.start)
+            if size != record.stop - record.start - 6 or size % 16 or channel in index:
+                return {}
+            if size:  # pairs of time and offset
+                index[channel] = np.frombuffer(self._data, "<u8", size // 8, record.start + 6)[1::2]
+        return index
+
+    def _learn(self, stream: ReadDataStream) -> None:
         try:
             channel = Channel.read(stream)
         except Exception:  # outside chunks a channel has no checksum
             return
-        topics[channel.id] = channel.topic
+        self.topics[channel.id] = channel.topic
 
-    def _content(self, record: _Record) -> memoryview:
-        """A chunk's records, or nothing and a note if its checksum is wrong."""
+    def _content(self, record: _Record) -> bytes | None:
+        """A chunk's records, or None and a note if its checksum is wrong."""
         try:
-            chunk = Chunk.read(self._stream(record))
-            if chunk.uncompressed_size > _LARGEST:
-                raise ValueError(f"it claims {chunk.uncompressed_size} bytes")
-            stream, length = get_chunk_data_stream(chunk)
-            content = stream.read(length)
-            if zlib.crc32(content) != chunk.uncompressed_crc:
+            content, checksum = self._decompressed(record)
+            if zlib.crc32(content) != checksum:
                 raise ValueError("its checksum is wrong")
         except Exception as error:  # the decoders raise many kinds on damaged bytes
-            start = record.start - _PREFIX.size
+            start = record.start - RECORD.size
             self._note(f"the chunk at bytes {start} to {record.stop} is damaged and left out: {error}")
-            return memoryview(b"")
-        return memoryview(content)
+            return None
+        return content
+
+    def _decompressed(self, record: _Record) -> tuple[bytes, int]:
+        _, _, size, checksum, name = CHUNK_HEAD.unpack_from(self._data, record.start)
+        if size > _LARGEST:
+            raise ValueError(f"it claims {size} bytes")
+        at = record.start + CHUNK_HEAD.size
+        if bytes(self._data[at : at + name]) != b"lz4":
+            stream, length = get_chunk_data_stream(Chunk.read(self._stream(record)))
+            return stream.read(length), checksum
+        compressed = self._data[at + name + 8 : record.stop]  # straight from the file, which halves the time
+        content = lz4.frame.LZ4FrameDecompressor().decompress(compressed, size + 1)
+        if len(content) != size:
+            raise ValueError(f"it has not the {size} bytes that it claims")
+        return content, checksum
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
-
-
-def _parts(content: memoryview) -> Iterator[tuple[int, int, int]]:
-    """Kind, start and stop of the records in a chunk."""
-    at = 0
-    while at + _PREFIX.size <= len(content):
-        kind, length = _PREFIX.unpack_from(content, at)
-        start = at + _PREFIX.size
-        at = start + length
-        if at > len(content):
-            return
-        yield kind, start, at

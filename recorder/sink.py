@@ -29,14 +29,17 @@ from recorder.ros import (
     message_type,
     note,
 )
+from recorder.streams import STREAM, Stream
 
-__all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FORMAT", "FRAME_TOPIC", "McapSink"]
+__all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "McapSink"]
 
 FORMAT = 1
 """The number of this layout of a log; a reader refuses those that it doesn't know."""
 
 DESCRIPTION = "rlenv_robot"
 """The name of the metadata record that describes a log."""
+FILE = "rlenv_robot_file"
+"""The name of the one that says which file of which run this is."""
 
 FRAME_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, CAMERA_TOPIC = "/frame", "/episode", "/event", "/camera/"
 JOINT_TOPIC = "/joint_states"
@@ -57,27 +60,32 @@ class McapSink:
         folder: of the run.
         layout: of the frame rows.
         metadata: what else is known of the run (robot spec, task, profile, seeds, ...), as plain data.
+        number: of this file in its run.
+        run: what the files of a run have in common.
 
     Raises:
         LogError: there is a log already, it can't be written, or the metadata is not plain data.
     """
 
-    def __init__(self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any]) -> None:
+    def __init__(
+        self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any], number: int = 0, run: str = ""
+    ) -> None:
         description = _describe(layout, metadata)
-        self._file = LogFile(folder)
+        self._file = LogFile(folder, number)
         self.path = self._file.path
         self._context = foxglove.Context()  # our own: nothing global hears of it
         options = MCAPWriteOptions(
             profile="ros2",
             disable_seeking=True,  # a chunk is written whole or not at all
-            compression=MCAPCompression.Zstd,
-            compression_threads=0,
+            compression=MCAPCompression.Lz4,  # rows hardly shrink more in zstd, and are read ten times slower then
+            calculate_data_section_crc=False,  # every chunk has its own
         )
         self._writer = self._guarded(
             lambda: foxglove.open_mcap(self._file, context=self._context, writer_options=options)
         )
         spec = layout.spec
         self._channels: dict[str, Any] = {}
+        self._streams: dict[str, Any] = {}
         self._frames = self._channel(FRAME_TOPIC, message_type(spec))
         self._episodes = self._channel(EPISODE_TOPIC, EPISODE)
         self._events = self._channel(EVENT_TOPIC, EVENT)
@@ -85,6 +93,7 @@ class McapSink:
         self._chunk_since: float | None = None
         self._unsynced_since: float | None = None
         self._guarded(lambda: self._writer.write_metadata(DESCRIPTION, description))
+        self._guarded(lambda: self._writer.write_metadata(FILE, _texts({"number": number, "run": run})))
         self.sync()
 
     def _channel(self, topic: str, kind: MessageType) -> Any:
@@ -99,6 +108,11 @@ class McapSink:
         channel.log(message, log_time=time_ns)
         if self._chunk_since is None:
             self._chunk_since = time.monotonic()
+
+    @property
+    def size(self) -> int:
+        """Bytes in the file so far."""
+        return self._file.size
 
     def frame(self, row: bytes, time_ns: int) -> None:
         """One packed row."""
@@ -121,6 +135,16 @@ class McapSink:
         """
         channel = self._channel(CAMERA_TOPIC + camera, COMPRESSED_IMAGE)
         self._log(channel, compressed_image(encoded(image, camera), camera), time_ns)
+
+    def stream(self, stream: Stream) -> None:
+        """Describe a stream; its samples may follow."""
+        self._guarded(lambda: self._writer.write_metadata(STREAM + stream.name, _texts({"stream": stream.to_plain()})))
+        self._streams[stream.name] = self._channel(stream.topic, stream.message)
+        self.sync()
+
+    def sample(self, stream: str, row: bytes, time_ns: int) -> None:
+        """One packed sample of a stream that was described."""
+        self._log(self._streams[stream], HEADER + row, time_ns)
 
     def keep_up(self) -> None:
         """Close the chunk and force data to the disk where it is time. To be called every 20 ms or so."""
@@ -195,7 +219,11 @@ def _describe(layout: FrameLayout, metadata: Mapping[str, Any]) -> dict[str, str
     twice = sorted(ours.keys() & metadata.keys())
     if twice:
         raise LogError(f"metadata must not have the keys {', '.join(twice)}, the log writes them itself; rename them")
-    return {key: to_json(value, f"metadata[{key!r}]") for key, value in {**ours, **metadata}.items()}
+    return _texts({**ours, **metadata})
+
+
+def _texts(plain: Mapping[str, Any]) -> dict[str, str]:
+    return {key: to_json(value, f"metadata[{key!r}]") for key, value in plain.items()}
 
 
 def _version(distribution: str) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,11 +10,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hal import Image
-from recorder.frames import FrameLayout, reward_field
+from hal import Image, LogError
+from recorder.frames import FrameLayout, reward_field, used_field
 from rlenv_robot.world import Turn, World
 
 __all__ = ["FrameObserver", "Sink", "record_to"]
+
+_LOG = logging.getLogger("rlenv_robot.recorder")
 
 
 class Sink(Protocol):
@@ -43,6 +46,13 @@ class Sink(Protocol):
 class FrameObserver:
     """Packs every frame of an `rlenv_robot.Environment` into one row (docs/architecture.md).
 
+    Where the layout names streams, ``extra_info["used"]`` of a turn says which sample of each it used (stream ->
+    sequence number, as `recorder.stream_writer.StreamWriter.write` returned it).
+
+    A log that can't be written any more does not stop a robot in the middle of an episode: it goes on without a
+    record, which is logged once and said in every turn's ``extra_info["recording_error"]``. The next episode is
+    refused.
+
     Args:
         layout: the world's.
         sink: takes the rows.
@@ -66,19 +76,29 @@ class FrameObserver:
                 ("applied", layout.applied), ("sensor", layout.sensors),
             )
         }  # fmt: skip
+        self._used = [(used_field(name), name) for name in layout.streams]
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
         self._begun: dict[str, Any] = {}
+        self._failure: LogError | None = None
 
     def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
-        """Row 0: an observation that no action led to."""
+        """Row 0: an observation that no action led to.
+
+        Raises:
+            LogError: the log can't be written.
+        """
+        if self._failure is not None:
+            raise self._failure
         self._begun = {"env_id": env_id, **self._info, **info}
         self._episode = self._sink.begin(self._begun)
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
         self._row[...] = np.zeros((), self._row.dtype)
         self._row["log_probability"] = np.nan
         self._write(0, turn, False)
+        if self._failure is not None:
+            raise self._failure
 
     def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
         """Row n: how frame n came about, and what was seen there."""
@@ -101,14 +121,32 @@ class FrameObserver:
         for prefix, values in (("observation", turn.observation), ("applied", turn.applied), ("sensor", turn.sensors)):
             for field, name in self._names[prefix]:
                 row[field] = values[name]
-        self._sink.frame(row)
-        for camera, image in turn.extra_info.get("images", {}).items():
-            self._sink.image(camera, image)
+        used = turn.extra_info.get("used", {}) if self._used else {}
+        for field, name in self._used:
+            row[field] = used.get(name, -1)
+        if self._failure is None:
+            try:
+                self._sink.frame(row)
+                for camera, image in turn.extra_info.get("images", {}).items():
+                    self._sink.image(camera, image)
+            except LogError as error:
+                self._fail(error)
+        if self._failure is not None:
+            turn.extra_info["recording_error"] = str(self._failure)
+
+    def _fail(self, error: LogError) -> None:
+        self._failure = error
+        _LOG.error("recording stopped, the episode goes on without: %s", error)
 
     def end(self, reason: str, info: Mapping[str, Any]) -> None:
         """The episode's other end, with why it ended and its return."""
         total = self._return if self._rewards else self._return["reward"]
-        self._sink.end({**self._begun, **info, "end": reason, "return": total})
+        if self._failure is not None:
+            return
+        try:
+            self._sink.end({**self._begun, **info, "end": reason, "return": total})
+        except LogError as error:
+            self._fail(error)
 
     def close(self) -> None:
         """Close the sink."""

@@ -295,6 +295,7 @@ def test_metadata_is_json_for_strangers(tmp_path: Path, make_log: Any) -> None:
 
     make_log(tmp_path, [1])
     with (tmp_path / "log.mcap").open("rb") as file:
-        (record,) = make_reader(file).iter_metadata()
+        record, number = make_reader(file).iter_metadata()
+    assert json.loads(number.metadata["number"]) == 0
     assert json.loads(record.metadata["task"]) == "reach"
     assert json.loads(record.metadata["layout"])["action"]["fields"][0]["unit"] == "rad"

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from hal import ConnectionLost, Field, Reading, Spec
+from hal import ConnectionLost, Field, LogError, Reading, Spec
 from recorder.frames import FrameLayout
 from recorder.table import build, load_runs
 from rlenv_robot.environment import Environment
@@ -209,3 +209,33 @@ def test_a_lost_robots_last_row_makes_no_transition(tmp_path: Path) -> None:
     assert table.rows["acted"].tolist() == [0, 1, 1, 0]
     assert table.episodes[0]["end"] == "fault: gone"
     assert len(rlenv_robot.open_source(tmp_path)) == 2
+
+
+def test_a_log_that_fails_does_not_stop_the_robot(slider: Any, caplog: pytest.LogCaptureFixture) -> None:
+    class Full(Sink):
+        def frame(self, row: np.ndarray) -> None:
+            if len(self.rows) == 2:
+                raise LogError("the disk is full")
+            super().frame(row)
+
+    sink = Full()
+    env = Environment(slider, "one", FrameObserver(slider.layout, sink))
+    assert "recording_error" not in env.reset({"seed": 0})["extra_info"]
+    _act(env, 0, 0.1)
+    seen, _ = _act(env, 1, 0.1)
+    assert seen["extra_info"]["recording_error"] == "the disk is full"
+    seen, _ = _act(env, 2, 0.1)
+    assert seen["frame_no"] == 3
+    assert len([message for message in caplog.messages if "recording stopped" in message]) == 1
+    with pytest.raises(LogError, match="the disk is full"):
+        env.reset({"seed": 0})
+
+
+def test_a_frame_says_which_samples_it_used() -> None:
+    layout = FrameLayout(Spec("o"), Spec("a"), streams=("imu", "wrench"))
+    sink = Sink()
+    observer = FrameObserver(layout, sink)
+    observer.begin("one", Turn({}, 0.0, False, False, {}), {})
+    observer.frame(1, {}, Turn({}, 0.0, False, False, {"used": {"imu": 7}}), {})
+    assert [row["used_imu"].item() for row in sink.rows] == [-1, 7]
+    assert [row["used_wrench"].item() for row in sink.rows] == [-1, -1]

@@ -1,0 +1,176 @@
+"""A log in several files, on a disk that is not filled: the next file when one is large or old, a refusal in time."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hal import Image, LogError
+from recorder.frames import FrameLayout
+from recorder.plain import to_json
+from recorder.sink import McapSink
+from recorder.streams import Stream
+
+__all__ = ["DiskBudget", "Limits", "Rotating"]
+
+_LOOK_S = 0.5
+"""How often the free space is looked at; what is written in between must fit into the reserve."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How large things may become.
+
+    Attributes:
+        file_bytes, file_s: a file is followed by the next one soon after it has this size or this age.
+        run_bytes: of the whole run; None: only the disk counts.
+        reserve_bytes: of the disk, that are left free.
+    """
+
+    file_bytes: int = 4 << 30
+    file_s: float = 3600.0
+    run_bytes: int | None = None
+    reserve_bytes: int = 256 << 20
+
+
+class DiskBudget(LogError):
+    """There is no more room for this log; what came before is in it, and it was closed."""
+
+
+class Rotating:
+    """Is to its caller what `McapSink` is: writes one file of a run after the other. Used by one thread at a time.
+
+    Each file begins with all that is needed to read it alone: the description of the run, its streams, and the
+    beginning of the episode that is open.
+
+    Args:
+        folder: of the run.
+        layout: of the frame rows.
+        metadata: what else is known of the run, as plain data.
+        limits: of files, run and disk.
+
+    Raises:
+        LogError: as `McapSink`, or there is too little room to begin with.
+    """
+
+    def __init__(self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any], limits: Limits) -> None:
+        self._folder, self._layout, self._metadata, self._limits = folder, layout, dict(metadata), limits
+        self._run = os.urandom(8).hex()
+        self._number, self._before = 0, 0  # bytes in the files before this one
+        self._streams: list[Stream] = []
+        self._episode: tuple[int, str, int] | None = None  # number, info and time of the one that is open
+        self._rows = 0  # written of it
+        self._looked = 0.0
+        folder.mkdir(parents=True, exist_ok=True)
+        self._check_room(0)
+        self._file = self._next()
+
+    @property
+    def path(self) -> Path:
+        """Of the file that is being written."""
+        return self._file.path
+
+    def _next(self) -> McapSink:
+        file = McapSink(self._folder, self._layout, self._metadata, self._number, self._run)
+        self._begun = time.monotonic()
+        return file
+
+    # -- what is written -----------------------------------------------------------------------------------
+
+    def frame(self, row: bytes, time_ns: int) -> None:
+        """One packed row."""
+        self._file.frame(row, time_ns)
+        self._rows += 1
+
+    def episode(self, kind: str, number: int, data: str, time_ns: int) -> None:
+        """A ``begin`` or ``end``, with its JSON."""
+        self._file.episode(kind, number, data, time_ns)
+        self._episode, self._rows = ((number, data, time_ns) if kind == "begin" else None), 0
+
+    def event(self, kind: str, number: int, data: str, time_ns: int) -> None:
+        """Whatever else happened, with its JSON."""
+        self._file.event(kind, number, data, time_ns)
+
+    def image(self, camera: str, image: Image, time_ns: int) -> None:
+        """A picture."""
+        self._file.image(camera, image, time_ns)
+
+    def stream(self, stream: Stream) -> None:
+        """Describe a stream; its samples may follow."""
+        self._file.stream(stream)
+        self._streams.append(stream)
+
+    def sample(self, stream: str, row: bytes, time_ns: int) -> None:
+        """One packed sample of a stream that was described."""
+        self._file.sample(stream, row, time_ns)
+
+    # -- in time -------------------------------------------------------------------------------------------
+
+    def keep_up(self) -> None:
+        """What `McapSink.keep_up` does; and go on in a new file where it is time.
+
+        Raises:
+            DiskBudget: there is no more room; the open episode was ended and the file closed.
+            LogError: the file can't be written.
+        """
+        self._file.keep_up()
+        now = time.monotonic()
+        if now - self._looked >= _LOOK_S:
+            self._looked = now
+            try:
+                self._check_room(self._before + self._file.size)
+            except DiskBudget as refusal:
+                self._finish(refusal)
+                raise
+        if self._file.size >= self._limits.file_bytes or now - self._begun >= self._limits.file_s:
+            self._rotate()
+
+    def _check_room(self, size: int) -> None:
+        limits = self._limits
+        if limits.run_bytes is not None and size >= limits.run_bytes:
+            raise DiskBudget(
+                f"the log in {self._folder} has {size} bytes and may have {limits.run_bytes}; recording stops. "
+                "Begin a new run, or give this one a larger budget"
+            )
+        free = shutil.disk_usage(self._folder).free
+        if free < limits.reserve_bytes:
+            raise DiskBudget(
+                f"the disk of {self._folder} has {free >> 20} MiB left and {limits.reserve_bytes >> 20} MiB are "
+                "kept free; recording stops. Make room or use another disk, and begin a new run"
+            )
+
+    def _finish(self, refusal: DiskBudget) -> None:
+        now = time.time_ns()
+        number = -1
+        if self._episode is not None:
+            number, rows = self._episode[0], self._rows
+            self.episode("end", number, to_json({"end": "disk", "error": str(refusal), "rows": rows}, "an end"), now)
+        self._file.event("recording_stopped", number, to_json({"reason": str(refusal)}, "a reason"), now)
+        self._file.close()
+
+    def _rotate(self) -> None:
+        self._file.close()
+        self._before += self._file.size
+        self._number += 1
+        self._file = self._next()
+        for stream in self._streams:
+            self._file.stream(stream)
+        if self._episode is not None:
+            self._file.episode("begin", *self._episode)
+
+    def sync(self) -> None:
+        """Close the chunk, and return once all is on the disk."""
+        self._file.sync()
+
+    def close(self) -> None:
+        """Write the index and close the file. Twice is fine."""
+        self._file.close()
+
+    def abandon(self) -> None:
+        """Let go of the file as it is."""
+        self._file.abandon()

@@ -1,0 +1,205 @@
+"""One pass over the files of a log, which may stop and be taken up again when the log has grown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from mmap import ACCESS_READ, mmap
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import LogError
+from recorder.disk import log_files
+from recorder.plain import from_json
+from recorder.records import Records
+from recorder.ros import read_note
+from recorder.sink import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
+
+__all__ = ["Event", "FileScan", "LoggedEpisode", "Scan", "files_of", "opened"]
+
+
+@dataclass
+class LoggedEpisode:
+    """The two ends of an episode.
+
+    Attributes:
+        number: in its run.
+        begin: what was known when it began.
+        end: what was known when it ended; None if the log has no end of it.
+    """
+
+    number: int
+    begin: Mapping[str, Any]
+    end: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened.
+
+    Attributes:
+        kind: in a word.
+        episode: in which it happened, -1 outside episodes.
+        detail: plain data.
+        time_ns: wall clock, nanoseconds since 1970.
+    """
+
+    kind: str
+    episode: int
+    detail: Mapping[str, Any]
+    time_ns: int
+
+
+@dataclass
+class FileScan:
+    """How far one file was read.
+
+    Attributes:
+        whole: the border behind the last record that was read.
+        topics: channel -> topic.
+        notes: what is damaged, for good.
+        unfinished: what is missing at its end so far, or empty.
+    """
+
+    whole: int = 0
+    topics: dict[int, str] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    unfinished: str = ""
+
+
+@contextmanager
+def opened(path: Path, start: int = 0, topics: Mapping[int, str] | None = None) -> Iterator[Records]:
+    """The records of a file, mapped into memory, since pictures make logs larger than that.
+
+    Raises:
+        LogError: it can't be read, or is no log.
+    """
+    try:
+        with path.open("rb") as file:
+            whole = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
+    except (OSError, ValueError) as error:  # ValueError: it became empty between the two
+        raise LogError(f"{path} can't be read: {error}") from error
+    yield Records(whole, str(path), start, topics)
+
+
+@dataclass
+class Scan:
+    """What was found so far; all but the events can be stored and taken up again.
+
+    Attributes:
+        files: by their numbers in the run.
+        episodes: by their numbers.
+        events: in order.
+        odd: frames that have not the length of the layout.
+        dropped: frames, samples and images that found no room while recording.
+    """
+
+    files: dict[int, FileScan] = field(default_factory=dict)
+    episodes: dict[int, LoggedEpisode] = field(default_factory=dict)
+    events: list[Event] = field(default_factory=list)
+    odd: int = 0
+    dropped: int = 0
+
+    def run(self, files: Mapping[int, Path], row: np.dtype) -> Iterator[np.ndarray]:
+        """Read what is new; gives the frame rows, as many at a time as a chunk has.
+
+        Raises:
+            LogError: the first file is no log. What is wrong with the others is noted.
+        """
+        for number, path in files.items():
+            state = self.files.setdefault(number, FileScan())
+            try:
+                with opened(path, state.whole, state.topics) as records:
+                    yield from self._chunks(records, row)
+                    state.whole, state.topics = records.whole, records.topics
+                    state.notes += [note for note in records.notes if note not in state.notes]
+                    state.unfinished = records.unfinished
+            except LogError as error:
+                if number == 0:
+                    raise
+                state.unfinished = str(error)
+
+    def _chunks(self, records: Records, row: np.dtype) -> Iterator[np.ndarray]:
+        for chunk in records.chunks():
+            for message in records.of_chunk(chunk, (EPISODE_TOPIC, EVENT_TOPIC)):
+                kind, number, text = read_note(message.data)
+                if message.topic == EVENT_TOPIC:
+                    self._happened(Event(kind, number, from_json(text, f"event {kind}"), message.time_ns))
+                else:
+                    self._learn(kind, number, from_json(text, f"episode {number}"))
+            for channel in chunk.offsets:
+                if records.topics.get(channel) == FRAME_TOPIC:
+                    rows, odd = chunk.rows(channel, row)
+                    self.odd += odd
+                    if len(rows):
+                        yield rows
+
+    def _happened(self, event: Event) -> None:
+        self.events.append(event)
+        if event.kind == "dropped":
+            self.dropped += int(event.detail.get("since", 0))
+
+    def _learn(self, kind: str, number: int, info: Mapping[str, Any]) -> None:
+        if kind == "begin":  # every file begins by repeating that of the episode that is open
+            self.episodes.setdefault(number, LoggedEpisode(number, info))
+        elif number in self.episodes:
+            self.episodes[number].end = info
+
+    @property
+    def complete(self) -> bool:
+        """Whether the log was closed."""
+        return not any(state.unfinished for state in self.files.values())
+
+    def notes(self) -> tuple[str, ...]:
+        """What is lost, a sentence each; empty for a log that was closed and is whole."""
+        notes = []
+        for number in range(max(self.files, default=0) + 1):
+            state = self.files.get(number)
+            if state is None:
+                notes.append(f"file {number} of the log is missing")
+            else:
+                notes += [*([state.unfinished] if state.unfinished else []), *state.notes]
+        if self.odd:
+            notes.append(f"{self.odd} frames have not the length that the layout says, and are left out")
+        notes += [
+            f"episode {episode.number} has no end in the log, it counts as torn"
+            for episode in self.episodes.values()
+            if episode.end is None
+        ]
+        if self.dropped:
+            notes.append(f"{self.dropped} frames or images were dropped while recording, the disk was too slow")
+        return tuple(notes)
+
+    # -- as plain data -------------------------------------------------------------------------------------
+
+    def to_plain(self) -> dict[str, Any]:
+        """All but the events, as plain data."""
+        return {
+            "files": {str(number): vars(state) for number, state in self.files.items()},
+            "episodes": [[each.number, each.begin, each.end] for each in self.episodes.values()],
+            "odd": self.odd,
+            "dropped": self.dropped,
+        }
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Scan:
+        """The inverse of `to_plain`.
+
+        Raises:
+            KeyError, TypeError, ValueError: it is something else.
+        """
+        files = {}
+        for number, state in plain["files"].items():
+            topics = {int(channel): topic for channel, topic in state["topics"].items()}
+            files[int(number)] = FileScan(state["whole"], topics, state["notes"], state["unfinished"])
+        episodes = {number: LoggedEpisode(number, begin, end) for number, begin, end in plain["episodes"]}
+        return Scan(files, episodes, [], plain["odd"], plain["dropped"])
+
+
+def files_of(path: Path) -> dict[int, Path]:
+    """The files of the log with this first file, or this one alone if it is another."""
+    files = log_files(path.parent)
+    return files if files.get(0) == path else {0: path}

@@ -1,0 +1,88 @@
+"""A native-rate sensor stream: what one sample of it holds, and how a log calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, LogError, Spec
+from recorder.ros import MessageType, message_type
+
+__all__ = ["SENSOR_TOPIC", "STREAM", "Stream"]
+
+SENSOR_TOPIC = "/sensor/"
+STREAM = "rlenv_robot_stream:"
+"""What the name of the metadata record that describes a stream begins with; the stream's name follows."""
+
+_HEAD = (
+    Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
+    Field("wall_ns", (), "int64", unit="ns", meaning="recording machine's clock at receipt, since 1970"),
+    Field("sequence", (), "int64", meaning="number of the sample in this run, from 0; one that is missing was dropped"),
+)
+
+
+@dataclass(frozen=True)
+class Stream:
+    """What is recorded of one sensor at its own rate, beside the frames.
+
+    Attributes:
+        name: lower case with underscores; the topic is ``/sensor/<name>``.
+        spec: of a sample's values.
+        rate_hz: samples a second, as the sensor promises; what was reached is in the stamps.
+
+    Raises:
+        LogError: the name, the rate or a field's name can't be used.
+    """
+
+    name: str
+    spec: Spec
+    rate_hz: float
+
+    def __post_init__(self) -> None:
+        try:
+            Field(self.name)
+        except ValueError as error:
+            raise LogError(f"stream {self.name!r}: {error}") from error
+        if not 0 < self.rate_hz < np.inf:
+            raise LogError(f"stream {self.name!r}: a rate of {self.rate_hz} Hz, wanted a number above 0")
+        taken = [field.name for field in _HEAD if field.name in self.spec]
+        if taken:
+            raise LogError(f"stream {self.name!r}: the log fills {', '.join(taken)} itself; rename these fields")
+
+    @cached_property
+    def row(self) -> Spec:
+        """One sample: stamps, sequence and values."""
+        return Spec.joined(self.name, (Spec("head", _HEAD), self.spec))
+
+    @property
+    def topic(self) -> str:
+        """Its topic in the log."""
+        return SENSOR_TOPIC + self.name
+
+    @property
+    def message(self) -> MessageType:
+        """Its ROS 2 type, ``rlenv_robot_msgs/msg/<Name>Sample``."""
+        return message_type(self.row, "".join(part.capitalize() for part in self.name.split("_")) + "Sample")
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data, for a log's metadata."""
+        return {"name": self.name, "spec": self.spec.to_plain(), "rate_hz": self.rate_hz, "digest": self.row.digest}
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Stream:
+        """The inverse of `to_plain`.
+
+        Raises:
+            LogError: it is no stream, or its checksum is wrong.
+        """
+        try:
+            stream = Stream(str(plain["name"]), Spec.from_plain(plain["spec"]), float(plain["rate_hz"]))
+        except (KeyError, TypeError, ValueError) as error:
+            raise LogError(f"not a stream's description: {error!r}") from error
+        if stream.row.digest != plain.get("digest"):
+            raise LogError(f"the description of stream {stream.name!r} is damaged, its checksum does not fit")
+        return stream
