@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from recorder.chances import Chances
 from recorder.transitions import Transitions
 
 __all__ = ["Draw", "NStep", "advantages", "n_step", "priorities", "returns_to_go", "td_priorities"]
@@ -74,7 +75,7 @@ def n_step(transitions: Transitions, positions: np.ndarray, n: int, discount: fl
         n: how many steps at most, from 1.
         discount: of one step.
     """
-    steps = np.minimum(n, transitions.facts["stop"][positions] - positions)
+    steps = np.minimum(n, transitions.spans(positions)[1] - positions)
     last = positions + steps - 1
     rewards = {}
     for agent, reward in transitions.rewards.items():
@@ -82,7 +83,7 @@ def n_step(transitions: Transitions, positions: np.ndarray, n: int, discount: fl
         for k in range(1, n):
             later = reward[np.minimum(positions + k, last)]
             rewards[agent] += np.where(k < steps, discount**k * later, 0.0)
-    goes_on = 1 - transitions.facts["terminated"][last]
+    goes_on = 1 - transitions.places(last).terminated
     return NStep(rewards, last, steps, discount**steps * goes_on)
 
 
@@ -102,8 +103,12 @@ def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
     NaN stands for a transition not yet seen: it counts as the largest error known, or 1.
     """
     size = np.abs(error)
-    known = size[~np.isnan(size)]
-    return np.asarray((np.where(np.isnan(size), known.max() if len(known) else 1.0, size) + _TD_FLOOR) ** alpha)
+    unknown = np.isnan(size)
+    if unknown.any():
+        known = size[~unknown]
+        size[unknown] = known.max() if len(known) else 1.0
+    size += _TD_FLOOR
+    return np.asarray(size**alpha)
 
 
 @dataclass(frozen=True)
@@ -111,20 +116,19 @@ class Draw:
     """What may be drawn, and how likely.
 
     Attributes:
-        positions: (M,), what may be drawn.
+        positions: (M,), what may be drawn, in order; a range for all of them.
         chances: (M,), above 0, not normalised; None for all alike.
     """
 
-    positions: np.ndarray
-    chances: np.ndarray | None = None
+    positions: np.ndarray | range
+    chances: np.ndarray | Chances | None = None
 
     @cached_property
-    def _cumulative(self) -> np.ndarray | None:
-        return None if self.chances is None else np.cumsum(self.chances)
-
-    @cached_property
-    def _lowest(self) -> float:
-        return 1.0 if self.chances is None else float(self.chances.min())
+    def _chances(self) -> Chances | None:
+        given = self.chances
+        if given is None or isinstance(given, Chances):
+            return given
+        return Chances(len(given), lambda begin, end: given[begin:end])
 
     def take(
         self, rng: np.random.Generator, size: int, beta: float = 0.0, replace: bool = True
@@ -142,21 +146,30 @@ class Draw:
             such weight there is (Schaul et al. 2016, section 3.4), so at most 1.
         """
         picked = self._with(rng, size) if replace else self._without(rng, size)
-        if self.chances is None or beta == 0.0:
-            return self.positions[picked], np.ones(size)
-        return self.positions[picked], (self.chances[picked] / self._lowest) ** -beta
+        positions = picked if isinstance(self.positions, range) else self.positions.take(picked)
+        if self._chances is None or beta == 0.0:
+            return positions, np.ones(size)
+        return positions, (self._chances[picked].astype(float) / self._chances.lowest) ** -beta
+
+    def update(self, positions: np.ndarray, chances: np.ndarray) -> None:
+        """Change the chances, each above 0, of those of the positions that may be drawn at all."""
+        assert self._chances is not None
+        if isinstance(self.positions, range):
+            return self._chances.update(positions, chances)
+        slot = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
+        here = self.positions[slot] == positions
+        if here.any():
+            self._chances.update(slot[here], chances[here])
+        return None
 
     def _with(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        cumulative = self._cumulative
-        if cumulative is None:
+        if self._chances is None:
             return rng.integers(0, len(self.positions), size)
-        point = rng.random(size) * cumulative[-1]
-        # The sum may round up to its very end, behind the last one.
-        return np.asarray(np.minimum(np.searchsorted(cumulative, point, side="right"), len(cumulative) - 1))
+        return self._chances.draw(rng, size)
 
     def _without(self, rng: np.random.Generator, size: int) -> np.ndarray:
         """Each next one in proportion to the chances of those left (Efraimidis and Spirakis 2006)."""
-        if self.chances is None:
+        if self._chances is None:
             return np.asarray(rng.choice(len(self.positions), size, replace=False))
-        waiting = rng.exponential(size=len(self.positions)) / self.chances
+        waiting = rng.exponential(size=len(self.positions)) / np.asarray(self._chances)
         return np.argsort(waiting)[:size]

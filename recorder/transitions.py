@@ -1,4 +1,4 @@
-"""The transitions of a table: pairs of neighbouring frame rows, found once and kept as packed facts."""
+"""The transitions of a table: pairs of neighbouring frame rows, found once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import numpy as np
 
 from hal.spec import Spec
 from recorder.frames import reward_field
+from recorder.stretches import Finder, Places, Stretches
 from recorder.table import Table
 
 __all__ = ["Transitions", "columns"]
@@ -18,7 +19,7 @@ _FACTS = np.dtype([
     ("episode", "<i4"), ("frame_no", "<i4"), ("done", "<i4"), ("terminated", "<i4"),
     ("truncated", "<i4"), ("intervention", "<i4"),
 ])  # fmt: skip
-"""What every batch needs of a transition, side by side, so that a batch costs one gather for all of it."""
+"""All that is said of a transition, side by side; 56 bytes each, so made only for whoever asks for it."""
 
 
 def columns(rows: np.ndarray, spec: Spec, prefix: str) -> dict[str, np.ndarray]:
@@ -44,45 +45,78 @@ class Transitions:
 
     A transition is two neighbouring rows of one episode where the second was acted into and its frame number
     is the first one's plus 1. So no transition crosses the border of an episode, a refused action makes none,
-    and none pretends that frames lost from a log were one step.
+    and none pretends that frames lost from a log were one step. Where the data break off without a flag, the
+    last transition is done and truncated: what came next is unknown, so a value must be bootstrapped.
 
     Attributes:
         table: what they were found in.
-        facts: (N,), structured: ``row`` of the observation (the next one is ``row + 1``); ``stop``, the
-            position after the last transition that follows without a break; ``reward`` (several agents: their
-            sum); ``log_probability``; ``episode``; ``frame_no`` of the observation; ``done``, ``terminated``,
-            ``truncated``, ``intervention``, each 0 or 1. Where the data break off without a flag, the last
-            transition is done and truncated: what came next is unknown, so a value must be bootstrapped.
-        rewards: agent -> (N,) float64; the single reward is under the empty name.
+        stretches: where they lie.
         first, last: (E,), int64: episode e has the positions ``first[e]`` up to, not including, ``last[e]``.
     """
 
     table: Table
-    facts: np.ndarray
-    rewards: dict[str, np.ndarray]
+    stretches: Stretches
     first: np.ndarray
     last: np.ndarray
 
     @staticmethod
     def of(table: Table) -> Transitions:
         """Find the transitions of a table."""
-        rows = np.asarray(table.rows)
-        row, episode = _pairs(table, rows)
-        facts = np.zeros(len(row), _FACTS)
-        facts["row"], facts["episode"] = row, episode
-        facts["frame_no"] = rows["frame_no"][row]
-        for name in ("log_probability", "intervention", "terminated"):
-            facts[name] = rows[name][row + 1]
-        agents = tuple(table.layout.agents) or ("",)
-        rewards = {agent: rows[reward_field(agent)][row + 1].astype(float) for agent in agents}
-        facts["reward"] = sum(rewards.values())
-        _mark_ends(facts, rows)
-        counts = np.bincount(episode, minlength=len(table.starts))
+        stretches = Stretches.of(table)
+        counts = np.bincount(stretches.episode, np.diff(stretches.first), minlength=len(table.starts)).astype(np.int64)
         last = np.cumsum(counts)
-        return Transitions(table, facts, rewards, last - counts, last)
+        return Transitions(table, stretches, last - counts, last)
 
     def __len__(self) -> int:
-        return len(self.facts)
+        return self.stretches.transitions
+
+    def places(self, positions: np.ndarray) -> Places:
+        """Rows, episodes and flags of the transitions at the positions, (B,) int64."""
+        return self._finder.places(positions)
+
+    def row(self, positions: np.ndarray) -> np.ndarray:
+        """Numbers of the rows of the observations of the transitions at the positions, (B,) int64."""
+        return self._finder.rows(positions)
+
+    def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """First and stop position of the transitions that follow one another around each; (B,) int64 each."""
+        return self._finder.spans(positions)
+
+    @cached_property
+    def _finder(self) -> Finder:
+        return Finder(self.stretches)
+
+    @cached_property
+    def facts(self) -> np.ndarray:
+        """(N,), structured, all that is said of each.
+
+        ``row`` of the observation (the next one is ``row + 1``); ``stop``, the position after the last
+        transition that follows without a break; ``reward`` (several agents: their sum); ``log_probability``;
+        ``episode``; ``frame_no`` of the observation; ``done``, ``terminated``, ``truncated``, ``intervention``,
+        each 0 or 1.
+        """
+        rows, found = self.table.rows, self.stretches
+        facts = np.zeros(len(self), _FACTS)
+        lengths = np.diff(found.first)
+        row = facts["row"] = np.repeat(found.row - found.first[:-1], lengths) + np.arange(len(self))
+        facts["episode"] = np.repeat(found.episode, lengths)
+        facts["frame_no"] = rows["frame_no"][row]
+        for name in ("log_probability", "intervention"):
+            facts[name] = rows[name][row + 1]
+        for name in ("done", "terminated", "truncated"):
+            facts[name][found.first[1:] - 1] = getattr(found, name)
+        facts["reward"] = sum(self.rewards.values())
+        after = np.flatnonzero(facts["done"]) + 1
+        facts["stop"] = np.repeat(after, np.diff(after, prepend=0))
+        return facts
+
+    @cached_property
+    def rewards(self) -> dict[str, np.ndarray]:
+        """Agent -> (N,) float64; the single reward is under the empty name."""
+        found = self.stretches
+        row = np.repeat(found.row - found.first[:-1], np.diff(found.first)) + np.arange(1, len(self) + 1)
+        agents = tuple(self.table.layout.agents) or ("",)
+        return {agent: self.table.rows[reward_field(agent)][row].astype(float) for agent in agents}
 
     @cached_property
     def returns(self) -> np.ndarray:
@@ -102,39 +136,13 @@ class Transitions:
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """The frame rows at which the transitions begin."""
-        return self._take(self.facts["row"][positions])
+        return self._take(self.row(positions))
 
     def next_rows(self, positions: np.ndarray) -> np.ndarray:
         """The frame rows at which the transitions end; they hold action, reward and flags."""
-        return self._take(self.facts["row"][positions] + 1)
+        return self._take(self.row(positions) + 1)
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         # Ten times as fast as indexing, for structured rows.
         taken: np.ndarray = np.asarray(self.table.rows).take(numbers)
         return taken
-
-
-def _pairs(table: Table, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """First rows of all transitions, and their episodes."""
-    spans = [np.arange(start, stop - 1) for start, stop in zip(table.starts, table.stops, strict=True)]
-    row = np.concatenate(spans).astype(np.int64) if spans else np.zeros(0, np.int64)
-    episode = np.repeat(np.arange(len(spans)), [len(span) for span in spans])
-    frame_no = rows["frame_no"].astype(np.int64)
-    real = (rows["acted"][row + 1] == 1) & (frame_no[row + 1] == frame_no[row] + 1)
-    return row[real], episode[real]
-
-
-def _mark_ends(facts: np.ndarray, rows: np.ndarray) -> None:
-    """Fill ``done``, ``truncated`` and ``stop``; the other facts are there."""
-    if not len(facts):
-        return
-    row, episode = facts["row"], facts["episode"]
-    ends = np.ones(len(facts), bool)
-    # Over a refused action the frame number stays, so the next transition still follows on.
-    follows = rows["frame_no"][row[1:]] == rows["frame_no"][row[:-1] + 1]
-    ends[:-1] = (episode[1:] != episode[:-1]) | ~follows
-    ends |= (facts["terminated"] != 0) | (rows["truncated"][row + 1] != 0)
-    facts["done"] = ends
-    facts["truncated"] = ends & (facts["terminated"] == 0)
-    after = np.flatnonzero(ends) + 1
-    facts["stop"] = after[np.searchsorted(after, np.arange(len(facts)), side="right")]

@@ -96,7 +96,7 @@ class SourceData:
         if frame >= length:
             raise SourceError(f"init: episode {episode} has no frame {frame}, it has 0 to {length - 1}")
         self._episode, self._row = int(episode), int(self.table.starts[episode]) + int(frame)
-        self._draws = Draws(self.transitions, self.discount, given.get("seed"))
+        self._draws = Draws(self.transitions, self.discount, given.get("seed"), self._batches.numbers)
 
     def sample_steps(self, batch_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> StepTable:
         """Draw transitions (R3.3), with replacement unless told otherwise.
@@ -127,9 +127,10 @@ class SourceData:
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
         """
-        read({"batch_size": batch_size}, {"batch_size": whole(1)}, "sample_steps")
-        index, weights, options = self._draws.steps(batch_size, extra_info)
-        return self._batches.steps(index, weights, options.get("n_step", 1), self._may_see_hidden(options))
+        if batch_size.__class__ is not int or batch_size < 1:
+            read({"batch_size": batch_size}, {"batch_size": whole(1)}, "sample_steps")
+        picked, options = self._draws.steps(batch_size, extra_info)
+        return self._batches.steps(picked, options.get("n_step", 1), self._may_see_hidden(options))
 
     def sample_trajectories(
         self, trajectory_size: int, extra_info: Mapping[str, Any] = _NOTHING
@@ -153,7 +154,7 @@ class SourceData:
             SourceError: as for `sample_steps`.
         """
         read({"trajectory_size": trajectory_size}, {"trajectory_size": whole(1)}, "sample_trajectories")
-        numbers, weights, options = self._draws.episodes(trajectory_size, extra_info)
+        (numbers, weights, _), options = self._draws.episodes(trajectory_size, extra_info)
         hidden = self._may_see_hidden(options)
         pairs = zip(numbers.tolist(), weights.tolist(), strict=True)
         return [self._batches.trajectory(number, weight, hidden) for number, weight in pairs]

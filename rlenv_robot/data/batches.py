@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 
+from recorder.frames import reward_field
 from recorder.sampling import n_step
-from recorder.transitions import Transitions, columns
+from recorder.training_rows import TrainingRows
+from recorder.transitions import Transitions
+from rlenv_robot.data.ahead import Picked
 from rlenv_robot.data.filters import is_expert, is_success
 from rlenv_robot.protocol import StepTable, TrajectoryTable
 
@@ -19,7 +23,7 @@ Privileged = Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
 
 
 class Batches:
-    """Makes the standard's tables; each batch costs one gather of facts, one of rows and one of next rows.
+    """Makes the standard's tables; a batch costs one gather of neighbouring rows, its fields are views of that.
 
     Args:
         transitions: all of them.
@@ -29,62 +33,82 @@ class Batches:
 
     def __init__(self, transitions: Transitions, discount: float, privileged: Privileged) -> None:
         self._transitions, self._discount, self._privileged = transitions, discount, privileged
-        self._rows = np.asarray(transitions.table.rows)
+        layout = transitions.table.layout
+        self._observation = [(name, f"observation_{name}") for name in layout.observation.names]
+        self._action = [(name, f"action_{name}") for name in layout.action.names]
+        self._agents = [(agent, reward_field(agent)) for agent in layout.agents]
+        # What the next value counts after a transition that is not terminated, and after one that is.
+        self._factors = np.array([discount, 0.0])
         records = transitions.table.episodes
         self._env_ids = np.array([_env_id(record, e) for e, record in enumerate(records)], object)
+        self._alike = len(set(self._env_ids)) == 1
+        # Batches of one size share what is alike in all of them, read-only.
+        self._one_id = lru_cache(8)(lambda size: _frozen(np.full(size, self._env_ids[0], object)))
 
-    def steps(self, index: np.ndarray, weights: np.ndarray, n: int = 1, privileged: bool = False) -> StepTable:
+    @cached_property
+    def rows(self) -> TrainingRows:
+        """Where batches are gathered from; made for the first one."""
+        return TrainingRows(self._transitions)
+
+    def numbers(self, index: np.ndarray) -> np.ndarray:
+        """See `recorder.training_rows.TrainingRows.numbers`; (B, 2)."""
+        return self.rows.numbers(index).reshape(-1, 2)
+
+    def steps(self, picked: Picked, n: int = 1, privileged: bool = False) -> StepTable:
         """Table 5 with a leading axis; see `rlenv_robot.source.SourceData.sample_steps`."""
-        facts = self._transitions.facts.take(index)
-        ending = facts
-        rewards: Mapping[str, np.ndarray]
-        if n > 1:
-            sums = n_step(self._transitions, index, n, self._discount)
-            ending = self._transitions.facts.take(sums.last)
-            rewards, steps, discount = sums.rewards, sums.steps, sums.discount
-        else:
-            rewards = self._one_step(index, facts)
-            steps, discount = np.ones(len(index), np.int64), self._discount * (1.0 - facts["terminated"])
-        here, there = self._rows.take(facts["row"]), self._rows.take(facts["row"] + 1)
-        following = there if n == 1 else self._rows.take(ending["row"] + 1)
-        layout = self._transitions.table.layout
+        index, weights, numbers = picked
+        pairs = self.rows.pairs(index, None if numbers is None else numbers.reshape(-1))
+        here, there = pairs.here, pairs.there
         table: StepTable = {
-            "env_id": self._env_ids[facts["episode"]],
-            "frame_no": facts["frame_no"],
-            "observation": columns(here, layout.observation, "observation"),
-            "action": columns(there, layout.action, "action"),
-            "reward": rewards if layout.agents else rewards[""],
-            "next_observation": columns(following, layout.observation, "observation"),
-            "done": ending["done"],
+            "env_id": self._one_id(len(index)) if self._alike else self._env_ids.take(pairs.episode),
+            "frame_no": here["frame_no"],
+            "observation": {name: here[field] for name, field in self._observation},
+            "action": {name: there[field] for name, field in self._action},
+            "reward": {agent: there[field] for agent, field in self._agents} if self._agents else there["reward"],
+            "next_observation": {name: there[field] for name, field in self._observation},
+            "done": pairs.done,
             "extra_info": {
                 "index": index,
                 "weights": weights,
-                "episode": facts["episode"],
-                "terminated": ending["terminated"],
-                "truncated": ending["truncated"],
-                "discount": discount,
-                "steps": steps,
-                "log_probability": facts["log_probability"],
-                "intervention": facts["intervention"],
+                "episode": pairs.episode,
+                "terminated": pairs.terminated,
+                "truncated": pairs.truncated,
+                "discount": self._factors.take(pairs.terminated),
+                "steps": _ones(len(index)),
+                "log_probability": there["log_probability"],
+                "intervention": pairs.intervention,
             },
         }
+        if n > 1:
+            self._look_further(table, index, n)
         if privileged:
-            table["extra_info"]["state"] = self._privileged(here, facts["episode"])
-            table["extra_info"]["next_state"] = self._privileged(following, facts["episode"])
+            self._add_hidden(table, index)
         return table
 
-    def _one_step(self, index: np.ndarray, facts: np.ndarray) -> Mapping[str, np.ndarray]:
-        if not self._transitions.table.layout.agents:
-            return {"": facts["reward"]}
-        return {agent: reward[index] for agent, reward in self._transitions.rewards.items()}
+    def _look_further(self, table: StepTable, index: np.ndarray, n: int) -> None:
+        """Make an n-step batch of a one-step one."""
+        sums = n_step(self._transitions, index, n, self._discount)
+        ending = self._transitions.places(sums.last)
+        following = self.rows.rows(ending.row + 1)
+        table["reward"] = sums.rewards if self._agents else sums.rewards[""]
+        table["next_observation"] = {name: following[field] for name, field in self._observation}
+        table["done"] = ending.done
+        table["extra_info"].update(
+            terminated=ending.terminated, truncated=ending.truncated, discount=sums.discount, steps=sums.steps
+        )
+
+    def _add_hidden(self, table: StepTable, index: np.ndarray) -> None:
+        extra, transitions = table["extra_info"], self._transitions
+        last = index + extra["steps"] - 1
+        extra["state"] = self._privileged(transitions.rows(index), extra["episode"])
+        extra["next_state"] = self._privileged(transitions.next_rows(last), extra["episode"])
 
     def trajectory(self, episode: int, weight: float, privileged: bool = False) -> TrajectoryTable:
         """Table 6; see `rlenv_robot.source.SourceData.sample_trajectories`."""
         transitions = self._transitions
         first, last = int(transitions.first[episode]), int(transitions.last[episode])
         index = np.arange(first, last)
-        steps = self.steps(index, np.ones(len(index)), 1, privileged)
-        ends = transitions.facts[last - 1]
+        steps = self.steps(Picked(index, np.ones(len(index)), None), 1, privileged)
         return {
             "env_id": str(self._env_ids[episode]),
             "trajectory_id": episode,
@@ -94,8 +118,8 @@ class Batches:
                 "end": last,
                 "length": last - first,
                 "return": self._return(episode),
-                "terminated": int(ends["terminated"]),
-                "truncated": int(ends["truncated"]),
+                "terminated": int(steps["extra_info"]["terminated"][-1]),
+                "truncated": int(steps["extra_info"]["truncated"][-1]),
                 "lost": int(transitions.lost[episode]),
                 "weight": weight,
                 **_said(transitions.table.episodes[episode]),
@@ -111,6 +135,16 @@ class Batches:
     def env_id(self, episode: int) -> str:
         """The recorded name of an episode's environment, or one made of its number."""
         return str(self._env_ids[episode])
+
+
+@lru_cache(8)
+def _ones(size: int) -> np.ndarray:
+    return _frozen(np.ones(size, np.int64))
+
+
+def _frozen(values: np.ndarray) -> np.ndarray:
+    values.setflags(write=False)
+    return values
 
 
 def _env_id(record: Mapping[str, Any], episode: int) -> str:

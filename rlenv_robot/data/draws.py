@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hal import SourceError
-from recorder.sampling import Draw, advantages, priorities, returns_to_go, td_priorities
+from recorder.sampling import Draw, advantages, priorities, returns_to_go
 from recorder.transitions import Transitions
+from rlenv_robot.data.ahead import Ahead, Picked
 from rlenv_robot.data.filters import need_rewards, select
-from rlenv_robot.data.options import STEPS, TRAJECTORIES, read
+from rlenv_robot.data.options import FILTERS, STEPS, TRAJECTORIES, read
+from rlenv_robot.data.td_errors import TdErrors
 
 __all__ = ["Draws"]
 
 _REMEMBERED = 4
 """Requests whose selection is kept, since training asks the same thing over and over."""
+
+
+class _Kept(NamedTuple):
+    """A request that was understood: its options, what it draws from, and draws made ahead."""
+
+    options: dict[str, Any]
+    draw: Draw
+    ahead: Ahead
 
 
 class Draws:
@@ -26,24 +36,31 @@ class Draws:
         transitions: all of them.
         discount: of one step.
         seed: of all drawing; None for another chance each time.
+        prepare: made of the positions of steps, see `rlenv_robot.data.ahead.Ahead`.
     """
 
-    def __init__(self, transitions: Transitions, discount: float, seed: int | None) -> None:
-        self._transitions, self._discount = transitions, discount
+    def __init__(
+        self,
+        transitions: Transitions,
+        discount: float,
+        seed: int | None,
+        prepare: Callable[[np.ndarray], np.ndarray] | None = None,
+    ) -> None:
+        self._transitions, self._discount, self._prepare = transitions, discount, prepare
         self._rng = np.random.default_rng(seed)
-        self._td_error = np.full(len(transitions), np.nan)
-        self._kept: dict[Any, tuple[dict[str, Any], Draw]] = {}
+        self._errors = TdErrors(len(transitions))
+        self._kept: dict[Any, _Kept] = {}
 
-    def steps(self, size: int, extra_info: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Positions (B,), weights (B,), and the checked options.
+    def steps(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Picked, dict[str, Any]]:
+        """What was drawn, and the checked options.
 
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
         """
         return self._take("sample_steps", size, extra_info, self._make_steps)
 
-    def episodes(self, size: int, extra_info: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        """Episodes' numbers (B,), weights (B,), and the checked options.
+    def episodes(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Picked, dict[str, Any]]:
+        """Episodes' numbers and weights, and the checked options.
 
         Raises:
             SourceError: as `steps`.
@@ -56,38 +73,46 @@ class Draws:
         size: int,
         extra_info: Mapping[str, Any],
         make: Callable[[Mapping[str, Any]], tuple[dict[str, Any], Draw]],
-    ) -> tuple[np.ndarray, np.ndarray, dict[str, Any]]:
-        key = (function, _frozen(extra_info))
-        if key not in self._kept:
-            made = make(extra_info)
-            while len(self._kept) >= _REMEMBERED:
-                self._kept.pop(next(iter(self._kept)))
-            self._kept[key] = made
-        options, draw = self._kept[key]
-        replace = options.get("replace", True)
-        if not replace and size > len(draw.positions):
+    ) -> tuple[Picked, dict[str, Any]]:
+        key = (function, _key(extra_info) if extra_info else ())
+        kept = self._kept.get(key)
+        if kept is None:
+            kept = self._keep(key, *make(extra_info))
+        if kept.options.get("replace", True):
+            return kept.ahead.take(size), kept.options
+        if size > len(kept.draw.positions):
             raise SourceError(
-                f"{function}: replace is False, {size} were asked for and there are {len(draw.positions)}"
+                f"{function}: replace is False, {size} were asked for and there are {len(kept.draw.positions)}"
             )
-        index, weights = draw.take(self._rng, size, options.get("beta", 0.0), replace)
-        return index, weights, options
+        index, weights = kept.draw.take(self._rng, size, kept.options.get("beta", 0.0), replace=False)
+        return Picked(index, weights, None), kept.options
+
+    def _keep(self, key: Any, options: dict[str, Any], draw: Draw) -> _Kept:
+        while len(self._kept) >= _REMEMBERED:
+            self._kept.pop(next(iter(self._kept)))
+        prepare = self._prepare if key[0] == "sample_steps" else None
+        kept = self._kept[key] = _Kept(options, draw, Ahead(draw, self._rng, options.get("beta", 0.0), prepare))
+        return kept
 
     def _make_steps(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Draw]:
         options = read(extra_info, STEPS, "sample_steps")
-        part = select(self._transitions, options)
-        score = self._score(options.get("priority"))
-        alpha = options.get("alpha", 1.0)
-        if score is None:
-            return options, Draw(part)
-        chances = td_priorities if options["priority"] == "td_error" else priorities
-        return options, Draw(part, chances(score[part], alpha))
-
-    def _score(self, priority: str | None) -> np.ndarray | None:
-        """What the chances of all transitions follow, (N,)."""
+        part = self._part(options)
+        priority, alpha = options.get("priority"), options.get("alpha", 1.0)
         if priority is None:
-            return None
+            return options, Draw(part)
         if priority == "td_error":
-            return self._td_error
+            return options, Draw(part, self._errors.chances(part, alpha))
+        score = self._score(priority)
+        return options, Draw(part, priorities(score if isinstance(part, range) else score[part], alpha))
+
+    def _part(self, options: Mapping[str, Any]) -> np.ndarray | range:
+        """What passes the filters; without one, all transitions, whose list need not be written down."""
+        if any(name in options for name in FILTERS):
+            return select(self._transitions, options)
+        return range(len(self._transitions))
+
+    def _score(self, priority: str) -> np.ndarray:
+        """What the chances of all transitions follow, (N,)."""
         need_rewards(self._transitions, f"priority={priority!r}")
         if priority == "reward":
             return np.asarray(self._transitions.facts["reward"])
@@ -113,11 +138,38 @@ class Draws:
             )
         if not np.isfinite(errors).all():
             raise SourceError(f"update_priorities: {np.sum(~np.isfinite(errors))} TD errors are NaN or infinite")
-        wrong = where[(where < 0) | (where >= len(self._td_error))]
-        if len(wrong):
-            raise SourceError(f"update_priorities: index {wrong[0]}, allowed are 0 to {len(self._td_error) - 1}")
-        self._td_error[where] = np.abs(errors)
-        self._kept = {key: kept for key, kept in self._kept.items() if kept[0].get("priority") != "td_error"}
+        size = len(self._transitions)
+        if len(where) and not 0 <= where.min() <= where.max() < size:
+            wrong = where[(where < 0) | (where >= size)]
+            raise SourceError(f"update_priorities: index {wrong[0]}, allowed are 0 to {size - 1}")
+        if len(where):
+            self._tell(where, np.abs(errors))
+
+    def _tell(self, where: np.ndarray, errors: np.ndarray) -> None:
+        """Remember errors, and change the chances of all that draws by them."""
+        grown = self._errors.update(where, errors)
+        for key, kept in list(self._kept.items()):
+            if kept.options.get("priority") != "td_error":
+                continue
+            if grown:  # what has no error yet counts as the largest one: all of that changes
+                del self._kept[key]
+            else:
+                kept.draw.update(where, self._errors.priorities(errors, kept.options.get("alpha", 1.0)))
+                kept.ahead.forget()
+
+
+def _key(extra_info: Mapping[str, Any]) -> Any:
+    """What a request is remembered by; mostly a few words and numbers."""
+    try:
+        values = tuple(extra_info.values())
+        if all(value.__class__ in _PLAIN for value in values):
+            return (tuple(extra_info), values, tuple(map(type, values)))  # since 1 == 1.0 == True
+    except AttributeError:  # no mapping: whoever reads the options says so
+        pass
+    return _frozen(extra_info)
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
 
 
 def _frozen(value: Any) -> Any:

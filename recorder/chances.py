@@ -1,0 +1,106 @@
+"""Draws in proportion to chances that change with every batch of a training."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from recorder.sum_tree import WIDTH, SumTree
+
+__all__ = ["Chances"]
+
+_CHUNK = 1 << 20
+_PIECE = 1 << 15
+"""Candidates that are looked at in one go."""
+
+_POOR, _FAIR = 1 / 16, 1 / 10
+"""Below this share of accepted candidates a tree of sums is faster; above that one it is left again."""
+
+_FRESH = 1024
+"""Changes after which lowest and highest chance are looked up anew; more often the larger N is, less often."""
+
+
+class Chances:
+    """Chances of N things: drawn in O(1) by rejection, or in O(log N) where few of them outweigh all others.
+
+    A candidate is any of the N alike, and is taken with its chance over the highest one: exactly in proportion
+    (von Neumann 1951), whatever changed a moment ago, and a change is one store. Where that takes too many
+    candidates, a tree of sums is built once and then kept up to date in O(log N) a change.
+    Chances are kept in single precision (a relative rounding of 6e-8).
+
+    Args:
+        count: N, from 1.
+        values: called with begin and end, gives the chances of these, each above 0; so that no array of all in
+            double precision is needed.
+    """
+
+    def __init__(self, count: int, values: Callable[[int, int], np.ndarray]) -> None:
+        self._rows = np.zeros((-(-count // WIDTH), WIDTH), np.float32)
+        self._leaves = self._rows.reshape(-1)[:count]
+        for begin in range(0, count, _CHUNK):
+            end = min(begin + _CHUNK, count)
+            self._leaves[begin:end] = values(begin, end)
+        self._tree: SumTree | None = None
+        self._look_up()
+
+    def _look_up(self) -> None:
+        self._lowest, self._highest = float(self._leaves.min()), float(self._leaves.max())
+        self._share = float(self._leaves.mean(dtype=float)) / self._highest
+        self._changes = 0
+        if self._tree is not None and self._share > _FAIR:
+            self._tree = None
+
+    def __len__(self) -> int:
+        return len(self._leaves)
+
+    @property
+    def lowest(self) -> float:
+        """The lowest chance; for a while after a rise of the lowest, what it was."""
+        return self._lowest
+
+    def __getitem__(self, index: np.ndarray) -> np.ndarray:
+        """The chances at an index, single precision."""
+        return self._leaves.take(index)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        return self._leaves.astype(dtype or float)
+
+    def update(self, index: np.ndarray, values: np.ndarray) -> None:
+        """Set chances, each above 0; of an index that comes twice, the last counts."""
+        self._leaves[index] = values
+        self._lowest = min(self._lowest, float(values.min()))
+        highest = max(self._highest, float(values.max()))
+        self._share *= self._highest / highest
+        self._highest = highest
+        if self._tree is not None:
+            self._tree.refresh(index)
+        self._changes += 1
+        if self._changes >= _FRESH * max(1, len(self) // _CHUNK):
+            self._look_up()
+
+    def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """``size`` of them with replacement, (size,) int64."""
+        found = np.empty(0, np.int64)
+        while len(found) < size:
+            wanted = size - len(found)
+            more = self._walk(rng, wanted) if self._tree is not None or self._share < _POOR else self._try(rng, wanted)
+            found = np.concatenate([found, more]) if len(found) else more
+        return found[:size]
+
+    def _try(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Accepted candidates, about as many as are wanted, and a note of how large their share was."""
+        count = min(int(size / self._share * 1.1) + 32, _PIECE)
+        # In pairs, so that the draws of one stream are the same however many are wanted at a time.
+        chance = rng.random((count, 2))
+        candidate = (chance[:, 0] * len(self)).astype(np.int64)  # the bias is below N / 2**53
+        accepted = candidate[chance[:, 1] * self._highest < self._leaves.take(candidate)]
+        self._share += (len(accepted) / count - self._share) * 0.1 * count / _PIECE
+        return accepted
+
+    def _walk(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        if self._tree is None:
+            self._tree = SumTree(self._rows)
+        found = self._tree.draw(rng.random(size))
+        return np.asarray(np.minimum(found, len(self) - 1))  # a sum may round up into the padding

@@ -1,0 +1,111 @@
+"""Rows that hold just what a training batch needs, so that a batch is one gather of neighbouring rows."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from recorder.frames import reward_field
+from recorder.transitions import Transitions
+
+__all__ = ["Pairs", "TrainingRows"]
+
+_LARGEST = 1 << 30
+"""Bytes up to which the training rows are a copy in memory; above, frame rows are gathered from where they lie."""
+
+_CHUNK = 1 << 18
+_WORD = 8
+
+_FLAGS = ("done", "terminated", "truncated")
+
+
+class Pairs(NamedTuple):
+    """Transitions with their rows; all views or arrays of shape (B, ...).
+
+    Attributes:
+        here, there: structured rows at which the transitions begin and end.
+        episode, done, terminated, truncated, intervention: int32.
+    """
+
+    here: np.ndarray
+    there: np.ndarray
+    episode: np.ndarray
+    done: np.ndarray
+    terminated: np.ndarray
+    truncated: np.ndarray
+    intervention: np.ndarray
+
+
+class TrainingRows:
+    """Gathers pairs of rows.
+
+    Up to a gigabyte, the rows are packed into a contiguous copy: observation, action, rewards and flags, each at
+    a multiple of its element size, the whole at a multiple of 8 bytes, so that views of fields can be shared with
+    any tensor library. Beyond that the frame rows are read from where they lie, mapped from disk or not, and
+    nothing is held in memory that grows with them.
+
+    Args:
+        transitions: all of them.
+        largest: bytes up to which a copy is made.
+    """
+
+    def __init__(self, transitions: Transitions, largest: int = _LARGEST) -> None:
+        self._transitions = transitions
+        dtype = _training_dtype(transitions)
+        self.packed = len(transitions.table.rows) * dtype.itemsize <= largest
+        rows = _pack(transitions, dtype) if self.packed else np.asarray(transitions.table.rows)
+        self._dtype = rows.dtype
+        self._blocks = rows.view(f"V{rows.dtype.itemsize}")
+
+    def pairs(self, index: np.ndarray, numbers: np.ndarray | None = None) -> Pairs:
+        """The transitions at positions, (B,); ``numbers`` are their `numbers`, if at hand."""
+        if numbers is None:
+            numbers = self.numbers(index)
+        taken = self._blocks.take(numbers, mode="clip").view(self._dtype).reshape(-1, 2)
+        here, there = taken[:, 0], taken[:, 1]
+        if self.packed:
+            return Pairs(here, there, there["episode"], there["done"], there["terminated"], there["truncated"],
+                         there["intervention"])  # fmt: skip
+        _, episode, done, terminated, truncated = self._transitions.places(index)
+        return Pairs(here, there, episode, done, terminated, truncated, there["intervention"].astype(np.int32))
+
+    def numbers(self, index: np.ndarray) -> np.ndarray:
+        """Numbers of the rows of the transitions at positions: here and there in turns, (2 B,)."""
+        both = np.empty((len(index), 2), np.int64)
+        both[:, 0] = self._transitions.row(index)
+        np.add(both[:, 0], 1, out=both[:, 1])
+        return both.reshape(-1)
+
+    def rows(self, numbers: np.ndarray) -> np.ndarray:
+        """Structured rows of the given numbers, of any shape."""
+        return self._blocks.take(numbers, mode="clip").view(self._dtype)
+
+
+def _training_dtype(transitions: Transitions) -> np.dtype[Any]:
+    """Fields by falling element size, as in a frame row, and filled up to whole words."""
+    layout = transitions.table.layout
+    groups = (("observation", layout.observation), ("action", layout.action))
+    fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]
+    fields = [(f"{prefix}_{one.name}", one.numpy_dtype, one.shape) for prefix, spec in groups for one in spec]
+    fields += [(reward_field(agent), np.dtype("<f8"), ()) for agent in (tuple(layout.agents) or ("",))]
+    fields += [("log_probability", np.dtype("<f8"), ())]
+    fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention")]
+    fields.sort(key=lambda field: -field[1].itemsize)
+    fill = -np.dtype(fields).itemsize % _WORD
+    return np.dtype([*fields, ("fill", "V1", (fill,))] if fill else fields)
+
+
+def _pack(transitions: Transitions, dtype: np.dtype[Any]) -> np.ndarray:
+    source, found = transitions.table.rows, transitions.stretches
+    rows = np.zeros(len(source), dtype)
+    for begin in range(0, len(source), _CHUNK):
+        part = slice(begin, begin + _CHUNK)
+        for name in set(dtype.names or ()) - {"episode", "fill", *_FLAGS}:
+            rows[name][part] = source[name][part]
+    for number, (start, stop) in enumerate(zip(transitions.table.starts, transitions.table.stops, strict=True)):
+        rows["episode"][start:stop] = number
+    ends = found.row + np.diff(found.first)
+    for name in _FLAGS:
+        rows[name][ends] = getattr(found, name)
+    return rows
