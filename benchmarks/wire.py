@@ -1,18 +1,22 @@
 """What a remote step costs beside the bare ZeroMQ echo it can't go below, measured in turns in one run.
 
-Server and echo run in a process of their own, the client in this one. The robot does nothing and time stands
-still between commands (lockstep), so no waiting for a control period is in the figures.
+Servers and echo run in processes of their own, the client in this one. The robot does nothing and time stands
+still between commands (lockstep), so no waiting for a control period is in the figures. The turns are short, so that
+a busy machine hurts all alike; a ratio is that of neighbouring turns.
 
-    python benchmarks/wire.py [--rounds 15] [--steps 2000]
+    python benchmarks/wire.py [--rounds 100] [--steps 100]
 """
 
 from __future__ import annotations
 
 import argparse
 import multiprocessing as mp
+import os
 import statistics
+import tempfile
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -21,6 +25,7 @@ import zmq
 from hal import Reading
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
+from real.keys import Role, allow, new_pair
 
 ECHO_BYTES = 1024
 
@@ -49,9 +54,9 @@ class NullRobot:
         """Nothing is open."""
 
 
-def serve(pipe: Any) -> None:
+def serve(pipe: Any, keys: str | None = None) -> None:
     """The robot's server, until the parent says a word."""
-    with Server(NullRobot(), lockstep=True) as server:
+    with Server(NullRobot(), lockstep=True, keys=keys) as server:
         pipe.send(server.address)
         pipe.recv()
 
@@ -75,45 +80,77 @@ def microseconds(call: Callable[[], Any], steps: int) -> float:
     return statistics.median(taken) / 1e3
 
 
-def started(target: Callable[[Any], None]) -> tuple[Any, Any, str]:
+def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Any, str]:
     ours, theirs = mp.Pipe()
-    process = mp.get_context("spawn").Process(target=target, args=(theirs,), daemon=True)
+    process = mp.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
     process.start()
     return process, ours, ours.recv()
 
 
+def key_folders(folder: Path) -> tuple[str, str]:
+    """A server's keys, and those of a client that may move its robot."""
+    server = new_pair(folder / "server")
+    client = new_pair(folder / "client", server.public)
+    allow(folder / "server", client.public, Role.MOVE, "benchmark")
+    return str(folder / "server"), str(folder / "client")
+
+
+def measured(calls: Mapping[str, Callable[[], Any]], rounds: int, steps: int) -> dict[str, list[float]]:
+    """Microseconds of every call's turns, in turns."""
+    for call in calls.values():
+        microseconds(call, 500)
+    figures: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        for name, call in calls.items():
+            figures[name].append(microseconds(call, steps))
+    return figures
+
+
+def report(figures: Mapping[str, list[float]]) -> None:
+    pairs = {"step : echo": ("step", "echo"), "step with keys : step": ("step with keys", "step")}
+    ratios = {
+        name: [a / b for a, b in zip(figures[over], figures[under], strict=True)]
+        for name, (over, under) in pairs.items()
+    }
+    for unit, table in (("µs", figures), ("", ratios)):
+        for name, values in table.items():
+            low, *_, high = statistics.quantiles(values, n=10)
+            middle = statistics.median(values)
+            print(f"{name:22} median {middle:7.2f} {unit:2}  80% within {low:7.2f} to {high:7.2f}")
+    load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
+    print(f"load of the machine {load}; {os.cpu_count()} processors; {len(figures['echo'])} turns each")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--steps", type=int, default=2000, help="a round")
+    parser.add_argument("--rounds", type=int, default=100, help="turns each")
+    parser.add_argument("--steps", type=int, default=100, help="a turn")
     options = parser.parse_args()
-    servers = [started(serve), started(echo)]
+    with tempfile.TemporaryDirectory() as folder:
+        compare(Path(folder), options.rounds, options.steps)
 
-    remote = RemoteRobot(servers[0][2], step_timeout_s=5)
-    remote.reset({})
-    command = {"joint_target": np.zeros(6, np.float32)}
+
+def compare(folder: Path, rounds: int, steps: int) -> None:
+    theirs, ours = key_folders(folder)
+    servers = [started(serve), started(serve, theirs), started(echo)]
+    addresses = [address for _, _, address in servers]
+    remote = RemoteRobot(addresses[0], step_timeout_s=5)
+    secret = RemoteRobot(addresses[1], step_timeout_s=5, keys=ours)
     dealer = zmq.Context.instance().socket(zmq.DEALER)
-    dealer.connect(servers[1][2])
-    payload = bytes(ECHO_BYTES)
+    dealer.connect(addresses[2])
+    command, payload = {"joint_target": np.zeros(6, np.float32)}, bytes(ECHO_BYTES)
 
     def bounce() -> None:
         dealer.send(payload)
         dealer.recv()
 
-    calls = {"echo": bounce, "step": lambda: remote.step(command)}
-    figures: dict[str, list[float]] = {name: [] for name in calls}
-    for call in calls.values():
-        microseconds(call, 200)
-    for _ in range(options.rounds):  # in turns, so that a busy machine hurts both alike
-        for name, call in calls.items():
-            figures[name].append(microseconds(call, options.steps))
-    ratios = [step / bare for step, bare in zip(figures["step"], figures["echo"], strict=True)]
-    for name, values in (*figures.items(), ("ratio", ratios)):
-        low, middle, high = min(values), statistics.median(values), max(values)
-        print(f"{name:6} median {middle:8.2f}   lowest {low:8.2f}   highest {high:8.2f}   ({len(values)} rounds)")
-
+    for each in (remote, secret):
+        each.reset({})
+    calls = {"echo": bounce, "step": lambda: remote.step(command), "step with keys": lambda: secret.step(command)}
+    report(measured(calls, rounds, steps))
     dealer.close(0)
-    remote.close()
+    for each in (remote, secret):
+        each.close()
     for process, pipe, _ in servers:
         pipe.send("done")
         process.join(5)

@@ -41,7 +41,8 @@ def limited(spec: RobotSpec, name: str, target: np.ndarray, last: Reading) -> np
     sensor = spec.measured_by.get(name)
     measured = None if sensor is None else last.sensors[sensor]
     target = spec.limits.apply(name, target, last.applied[name], measured, spec.period_s)
-    bounded: np.ndarray = np.clip(target, *spec.commands[name].bounds)  # measured may lie outside the range
+    low, high = spec.commands[name].bounds
+    bounded: np.ndarray = np.minimum(np.maximum(target, low), high)  # measured may lie outside the range
     return bounded
 
 
@@ -146,7 +147,7 @@ class Guard:
         values = dict(values)
         for name in self._limits:
             values[name] = bounded = limited(self._spec, name, values[name], last)
-            if np.isnan(bounded).any():  # a measurement that is no number passes through every clip
+            if _has_nan(bounded):  # a measurement that is no number passes through every clip
                 self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
                 raise RobotStopped(str(self._stopped))
         return values
@@ -162,3 +163,11 @@ class Guard:
     def close(self) -> None:
         """Close the guarded robot."""
         self._robot.close()
+
+
+def _has_nan(values: np.ndarray) -> bool:
+    """Whether a short vector holds a value that is no number: a sum of squares is one only if all of them are."""
+    if values.ndim == 1:
+        square = values.dot(values)
+        return bool(square != square)
+    return bool(np.isnan(values).any())

@@ -13,6 +13,7 @@ import zmq
 from hal.errors import ConnectionLost, DeadlineExceeded, RobotError, WireError
 from hal.robot import Reading, RobotSpec
 from real import failure, wire
+from real.frames import receive_frames, send_frames
 from real.gate import Gate
 from real.keys import Role
 from real.lease import Lease
@@ -54,7 +55,7 @@ class _Pending(NamedTuple):
 
 
 class Desk:
-    """Serves messages of one ROUTER socket. Everything here runs on the network thread.
+    """Serves messages of one ROUTER socket. For one thread at a time.
 
     Args:
         router: bound.
@@ -77,15 +78,23 @@ class Desk:
             Kind.BYE: self._bye,
         }  # fmt: skip
 
+    @property
+    def idle(self) -> bool:
+        """Whether the control loop has no order before it."""
+        return self._loop.waits
+
     # -- in ----------------------------------------------------------------------------------------------
 
-    def receive(self) -> bool:
+    def receive(self, flags: int = 0) -> None:
         """Take one message and handle it; whatever is wrong with it is answered.
 
-        Returns:
-            Whether it ordered a step, whose outcome is then to be expected at once.
+        Args:
+            flags: of the first receive.
+
+        Raises:
+            zmq.Again: there was none, as long as flags and socket let it wait.
         """
-        peer, key, parts = self._read()
+        peer, key, parts = self._read(flags)
         session = sequence = 0
         try:
             message = wire.decode(parts)
@@ -100,22 +109,15 @@ class Desk:
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
             self._refuse(Token(peer, session, sequence), error)
-        else:
-            return message.kind is Kind.STEP
-        return False
 
-    def _read(self) -> tuple[bytes, str, list[bytes]]:
+    def _read(self, flags: int) -> tuple[bytes, str, list[bytes]]:
         """The sender, its key and the frames of one message; of too many frames only one more than is allowed."""
         if self._gate is None:
-            peer, key = self._router.recv(), ""
+            peer, key = self._router.recv(flags), ""
         else:  # what the gate wrote down in the handshake: a property of the connection, not of what is sent
-            first = self._router.recv(copy=False)
+            first = self._router.recv(flags, copy=False)
             peer, key = first.bytes, str(first.get("User-Id"))
-        parts: list[bytes] = []
-        while self._router.getsockopt(zmq.RCVMORE):
-            part = self._router.recv()
-            if len(parts) <= wire.MAX_FRAMES:
-                parts.append(part)
+        parts = receive_frames(self._router, wire.MAX_FRAMES) if self._router.getsockopt(zmq.RCVMORE) else []
         return peer, key, parts
 
     def _check_role(self, key: str, message: Message) -> None:
@@ -212,7 +214,7 @@ class Desk:
     def _send(self, token: Token, kind: Kind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
         parts = [token.peer, *wire.encode(kind, token.session, token.sequence, detail, frames)]
         try:
-            self._router.send_multipart(parts, zmq.NOBLOCK)
+            send_frames(self._router, parts, zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
             _log.warning("an answer of kind %s could not be sent: %s", kind.name, error)
 

@@ -12,6 +12,7 @@ import zmq
 from hal.errors import ConnectionLost, EpisodeError, WireError
 from hal.robot import RobotSpec
 from real import failure, wire
+from real.frames import receive_frames, send_frames
 from real.handshake import ClientKeys, Handshake
 from real.wire import Kind, Message
 
@@ -70,13 +71,13 @@ class Link:
         """
         self._sequence = sequence = self._sequence + 1
         try:
-            self._socket.send_multipart(wire.encode(kind, self.session, sequence, detail, frames))
+            send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames))
         except zmq.Again:
             raise self._lost(kind, _SEND_S) from None
         end = time.monotonic() + silence_s
         while True:
             try:
-                message = wire.decode(self._socket.recv_multipart())
+                message = wire.decode(receive_frames(self._socket, wire.MAX_FRAMES))
             except zmq.Again:
                 if self._cancelled.is_set():
                     raise EpisodeError(f"closed while {kind.name.lower()} was waiting for its answer") from None

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -32,8 +32,7 @@ class _Reset:
     stops: int  # how many stops there had been when it was asked for
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     token: Any
     command: Mapping[str, np.ndarray]
 
@@ -63,6 +62,8 @@ class ControlLoop:
         lockstep: for simulations: time stands still between commands, so there is neither a rate nor a watchdog.
         paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to
             come in, since the client computes it from the reading with which the last period ended.
+        fetch: called in lockstep where no order is there, on the loop's own thread; waits a while for orders to come.
+            By default they are waited for here, whoever gives them.
 
     Raises:
         ValueError: the watchdog is shorter than two control periods.
@@ -76,7 +77,9 @@ class ControlLoop:
         watchdog_s: float = 0.2,
         lockstep: bool = False,
         paced_by_robot: bool = False,
+        fetch: Callable[[], None] | None = None,
     ) -> None:
+        self._fetch = fetch if lockstep else None
         self._guard = robot if isinstance(robot, Guard) else Guard(robot)
         spec = self._guard.spec
         if not lockstep and watchdog_s < 2 * spec.period_s:
@@ -118,6 +121,11 @@ class ControlLoop:
     def step(self, token: Any, command: Mapping[str, np.ndarray]) -> None:
         """Order one period of a command."""
         self._orders.put(_Step(token, command))
+
+    @property
+    def waits(self) -> bool:
+        """Whether there is no order to carry out."""
+        return self._orders.empty()
 
     def finish(self) -> None:
         """Nobody will command any more: the robot rests where it is."""
@@ -169,10 +177,15 @@ class ControlLoop:
     def _next(self) -> _Order | None:
         """What to do next; None is a period that nobody commanded."""
         if not self._ticking:
-            return self._orders.get()
+            return self._orders.get() if self._fetch is None else self._fetched(self._fetch)
         if not self._window_s:
             self._rate.wait()
         return self._newest()
+
+    def _fetched(self, fetch: Callable[[], None]) -> _Order:
+        while self._orders.empty():
+            fetch()
+        return self._orders.get()
 
     def _newest(self) -> _Order | None:
         order: _Order | None = None

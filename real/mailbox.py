@@ -21,7 +21,6 @@ class Mailbox(Generic[T]):
 
     def __init__(self) -> None:
         self._letters: SimpleQueue[T] = SimpleQueue()
-        self._attending = False
         self._bell, self._ear = socket.socketpair()
         self._bell.setblocking(False)
         self._ear.setblocking(False)
@@ -31,10 +30,9 @@ class Mailbox(Generic[T]):
         return self._ear.fileno()
 
     def post(self, letter: T) -> None:
-        """Put something in, and ring unless the reader waits for it anyway."""
+        """Put something in, and ring."""
         self._letters.put(letter)
-        if not self._attending:
-            self.ring()
+        self.ring()
 
     def ring(self) -> None:
         """Wake the reader."""
@@ -46,14 +44,6 @@ class Mailbox(Generic[T]):
         with contextlib.suppress(BlockingIOError):
             self._ear.recv(256)  # first the bell: what is posted from here on rings again
         return self._rest()
-
-    def attend(self, wait_s: float) -> Iterator[T]:
-        """Wait up to ``wait_s`` for the next one without the bell, which is the faster way; then all that is there."""
-        self._attending = True
-        with contextlib.suppress(Empty):
-            yield self._letters.get(timeout=wait_s)
-        self._attending = False
-        yield from self._rest()  # what came in before the line above did not ring
 
     def _rest(self) -> Iterator[T]:
         while True:

@@ -4,30 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
 
 import zmq
 
 from hal.errors import RobotError
-from hal.robot import Reading, Robot
+from hal.robot import Robot
 from real.address import check_address
-from real.desk import Desk, Token
+from real.desk import Desk
+from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, Gate
 from real.lease import Lease
 from real.loop import ControlLoop
-from real.mailbox import Mailbox
 
 __all__ = ["Server"]
 
 _log = logging.getLogger(__name__)
-
-TICK_MS = 100
-"""How often the network thread looks at the clock."""
-
-ATTEND_S = 0.001
-"""Longest time for which the network thread waits for nothing but the step it has just ordered (lockstep only)."""
 
 LAST_WORDS_MS = 200
 """How long a closing server tries to deliver its last answers."""
@@ -70,16 +63,19 @@ class Server:
     ) -> None:
         self._wanted = check_address(address, keys=keys is not None)
         self._spec = robot.spec
-        self._lockstep = lockstep
         self._lease = Lease(lease_s)
+        self._exchange: Exchange = Lockstep() if lockstep else Independent()
         self._loop = ControlLoop(
-            robot, self._done, watchdog_s=watchdog_s, lockstep=lockstep, paced_by_robot=paced_by_robot
+            robot,
+            self._exchange.answer,
+            watchdog_s=watchdog_s,
+            lockstep=lockstep,
+            paced_by_robot=paced_by_robot,
+            fetch=self._exchange.fetch,
         )
         self._gate = None if keys is None else Gate(keys)
-        self._mailbox: Mailbox[tuple[Token, Reading | Exception] | tuple[str, str]] | None = None
         self._address: str | None = None
-        self._thread: threading.Thread | None = None
-        self._closing, self._silent = threading.Event(), threading.Event()
+        self._closing = threading.Event()
 
     @property
     def address(self) -> str:
@@ -108,18 +104,15 @@ class Server:
         Raises:
             RobotError: it runs already, was closed, or the address is taken.
         """
-        if self._thread is not None or self._closing.is_set():
+        if self._address is not None or self._closing.is_set():
             raise RobotError("this server was started before; make a new one")
         if self._gate is not None:
             self._gate.open()
         router = self._bound()
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
         desk = Desk(router, self._spec, self._loop, self._lease, self._gate)
-        self._mailbox = Mailbox()
-        arguments = (router, desk, self._mailbox)
-        self._thread = threading.Thread(target=self._run, args=arguments, name="rlenv-robot server", daemon=True)
+        self._exchange.start(router, desk)
         self._loop.start()
-        self._thread.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
         return self
@@ -145,7 +138,7 @@ class Server:
 
     def serve_forever(self) -> None:
         """Serve until `close` is called from another thread, or Ctrl-C, which closes and is passed on."""
-        if self._thread is None:
+        if self._address is None:
             self.start()
         try:
             while not self._closing.wait(0.5):
@@ -155,8 +148,7 @@ class Server:
 
     def report(self, state: str, detail: str) -> None:
         """Tell the client whose reset is under way how it goes; fits `Homing`'s ``on_event``. From any thread."""
-        if self._mailbox is not None:
-            self._mailbox.post((state, detail))
+        self._exchange.tell(state, detail)
 
     def close(self) -> None:
         """Stop the robot, end both threads, close socket and robot. Twice is fine."""
@@ -164,47 +156,12 @@ class Server:
             return
         self._closing.set()
         self._loop.close()
-        self._silent.set()
-        if self._thread is not None and self._mailbox is not None:
-            self._mailbox.ring()
-            self._thread.join()
-            self._mailbox.close()
+        self._exchange.close()
         if self._gate is not None:
             self._gate.close()
 
     def __enter__(self) -> Server:
-        return self if self._thread is not None else self.start()
+        return self if self._address is not None else self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
-
-    def _done(self, token: Token, outcome: Reading | Exception) -> None:
-        """The control loop's answer, on its thread."""
-        if self._mailbox is not None:
-            self._mailbox.post((token, outcome))
-
-    def _run(self, router: zmq.Socket[bytes], desk: Desk, mailbox: Mailbox) -> None:
-        """The network thread."""
-        poller = zmq.Poller()
-        poller.register(router, zmq.POLLIN)
-        poller.register(mailbox, zmq.POLLIN)
-        try:
-            while not self._silent.is_set():
-                ready = dict(poller.poll(TICK_MS))
-                if router in ready and desk.receive() and self._lockstep:
-                    _deliver(desk, mailbox.attend(ATTEND_S))
-                if mailbox.fileno() in ready:
-                    _deliver(desk, mailbox.collect())
-                desk.tick()
-            _deliver(desk, mailbox.collect())
-        finally:
-            router.close()
-
-
-def _deliver(desk: Desk, letters: Iterator[tuple[Token, Reading | Exception] | tuple[str, str]]) -> None:
-    for letter in letters:
-        match letter:
-            case (Token() as token, outcome):
-                desk.answer(token, outcome)
-            case (str(state), str(detail)):
-                desk.tell(state, detail)

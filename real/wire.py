@@ -22,7 +22,7 @@ __all__ = [
     "unpack_plain",
 ]
 
-VERSION = 1
+VERSION = 2
 """Of the protocol. It stays the header's first element in every version, so that a mismatch can be said."""
 
 MAX_FRAMES = 18
@@ -33,6 +33,9 @@ MAX_FRAME_BYTES = 32 * 1024 * 1024
 """A raw picture of 3840 x 2160 pixels has 24 MiB."""
 
 _MAX_TEXT, _MAX_ITEMS = 32 * 1024, 8192
+_INLINE = 32 * 1024
+"""A first frame of at most so many bytes rides in the header: a step is one frame then, and each costs a microsecond
+or two in every pair of hands that it goes through."""
 _MAX_NUMBER = 2**63
 
 
@@ -80,11 +83,13 @@ def encode(kind: Kind, session: int, sequence: int, detail: Any = None, frames: 
     Raises:
         WireError: the detail is not plain data, or the message breaks the caps.
     """
+    inline = bool(frames) and len(frames[0]) <= _INLINE
+    body = (VERSION, kind, session, sequence, detail, frames[0] if inline else None)
     try:
-        header = msgpack.packb((VERSION, kind, session, sequence, detail), default=_plain)
+        header = msgpack.packb(body, default=_plain)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"a {kind.name} message can carry numbers, text, lists and mappings only: {error}") from None
-    parts = [header, *frames]
+    parts = [header, *frames[inline:]]
     _check_sizes(parts)
     return parts
 
@@ -111,15 +116,19 @@ def decode(parts: Sequence[Any]) -> Message:
             f"the wire's version is {VERSION} here and {header[0]!r} there; "
             "install the same version of rlenv-robot on both sides"
         )
-    if len(header) != 5:
-        raise WireError(f"the header has {len(header)} elements, wanted are 5")
-    _, kind, session, sequence, detail = header
+    if len(header) != 6:
+        raise WireError(f"the header has {len(header)} elements, wanted are 6")
+    _, kind, session, sequence, detail, row = header
     if type(kind) is not int or kind not in _KINDS:
         raise WireError(f"message kind {kind!r} is unknown, known are {', '.join(map(str, _KINDS))}")
     for name, number in (("session", session), ("sequence", sequence)):
         if type(number) is not int or not 0 <= number < _MAX_NUMBER:
             raise WireError(f"{name} {number!r} is not a whole number from 0 to 2**63 - 1")
-    return Message(_KINDS[kind], session, sequence, detail, parts[1:])
+    if row is None:
+        return Message(_KINDS[kind], session, sequence, detail, parts[1:])
+    if type(row) is not bytes:
+        raise WireError(f"the row in the header is a {type(row).__name__}, wanted are bytes")
+    return Message(_KINDS[kind], session, sequence, detail, [row, *parts[1:]])
 
 
 def unpack_plain(frame: Any, what: str) -> Any:

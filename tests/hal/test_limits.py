@@ -49,3 +49,14 @@ def test_plain_data_and_back() -> None:
 def test_limits_are_positive(value: float) -> None:
     with pytest.raises(SpecError, match=r"max_lead.q is .* above 0"):
         Limits(max_lead={"q": value})
+
+
+@given(*[hnp.arrays(np.float32, (3,), elements=st.floats(width=32)) for _ in range(3)])
+def test_it_is_clipping_bit_for_bit(target: np.ndarray, previous: np.ndarray, measured: np.ndarray) -> None:
+    """NaN and infinities too, in the order speed, then lead."""
+    result = Limits({"q": 2.0}, {"q": 0.5}).apply("q", target, previous, measured, 0.1)
+    step = np.float32(2.0) * np.float32(0.1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        wanted = np.clip(target, previous - step, previous + step)
+        wanted = np.clip(wanted, measured - np.float32(0.5), measured + np.float32(0.5))
+    np.testing.assert_array_equal(result, wanted)

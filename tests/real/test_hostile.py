@@ -90,7 +90,7 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
     ("frames", "problem"),
     [
         ([b""], "not readable msgpack"),
-        ([msgpack.packb([7, 1, 0, 0, None])], "version is 1 here and 7 there"),
+        ([msgpack.packb([7, 1, 0, 0, None])], "version is 2 here and 7 there"),
         ([b"x" * (wire.MAX_HEADER_BYTES + 1)], "a header of 65537 bytes"),
         ([b"x"] * 40, "frames, allowed are 1 to 18"),
         (wire.encode(Kind.READING, 0, 1), "a client does not send READING"),

@@ -1,0 +1,198 @@
+"""Which thread talks on the network: one of its own in real time, the control thread itself in lockstep."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from queue import SimpleQueue
+from typing import Protocol
+
+import zmq
+
+from hal.robot import Reading
+from real.desk import Desk, Token
+from real.mailbox import Mailbox
+
+__all__ = ["Exchange", "Independent", "Lockstep"]
+
+TICK_MS = 100
+"""How often the network thread looks at the clock."""
+
+FETCH_MS = 25
+"""In lockstep, how long the control thread waits for a message at a time; so late may it see that it is to end."""
+
+STAND_IN_S = 0.005
+"""In lockstep, how long a busy robot may leave the network alone before the other thread reads it."""
+
+Outcome = Reading | Exception
+
+
+class Exchange(Protocol):
+    """Carries messages between a socket's desk and the control loop."""
+
+    def start(self, router: zmq.Socket[bytes], desk: Desk) -> None:
+        """Begin; the socket is this object's from now on."""
+        ...
+
+    def answer(self, token: Token, outcome: Outcome) -> None:
+        """The control loop's answer, on its thread."""
+        ...
+
+    def tell(self, state: str, detail: str) -> None:
+        """How a reset goes; from any thread."""
+        ...
+
+    @property
+    def fetch(self) -> Callable[[], None] | None:
+        """What the control thread calls while it has no order, or None."""
+        ...
+
+    def close(self) -> None:
+        """Send what is left, end the thread, close the socket. After the control loop has ended."""
+        ...
+
+
+class Independent:
+    """A thread of its own has the socket: whatever becomes of one of the two, the other goes on."""
+
+    fetch = None
+
+    def __init__(self) -> None:
+        self._mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]] | None = None
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self, router: zmq.Socket[bytes], desk: Desk) -> None:
+        """As `Exchange.start`."""
+        self._mailbox = Mailbox()
+        self._thread = threading.Thread(
+            target=self._run, args=(router, desk, self._mailbox), name="rlenv-robot server", daemon=True
+        )
+        self._thread.start()
+
+    def answer(self, token: Token, outcome: Outcome) -> None:
+        """As `Exchange.answer`."""
+        if self._mailbox is not None:
+            self._mailbox.post((token, outcome))
+
+    def tell(self, state: str, detail: str) -> None:
+        """As `Exchange.tell`."""
+        if self._mailbox is not None:
+            self._mailbox.post((state, detail))
+
+    def close(self) -> None:
+        """As `Exchange.close`."""
+        self._over.set()
+        if self._thread is not None and self._mailbox is not None:
+            self._mailbox.ring()
+            self._thread.join()
+            self._mailbox.close()
+
+    def _run(
+        self, router: zmq.Socket[bytes], desk: Desk, mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]]
+    ) -> None:
+        poller = zmq.Poller()
+        poller.register(router, zmq.POLLIN)
+        poller.register(mailbox, zmq.POLLIN)
+        with router:
+            while not self._over.is_set():
+                ready = dict(poller.poll(TICK_MS))
+                if router in ready:
+                    desk.receive()
+                if mailbox.fileno() in ready:
+                    _deliver(desk, mailbox.collect())
+                desk.tick()
+            _deliver(desk, mailbox.collect())
+
+
+class Lockstep:
+    """The control thread reads and answers by itself, since time stands still meanwhile; that saves two hand-overs.
+
+    While it is busy in the robot for longer, another thread stands in, so that a stop is heard and a reset has its
+    deadline. One lock passes the socket on, which is the full fence that zmq_socket(3) asks for.
+    """
+
+    def __init__(self) -> None:
+        self._events: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._router: zmq.Socket[bytes] | None = None
+        self._desk: Desk | None = None
+
+    def start(self, router: zmq.Socket[bytes], desk: Desk) -> None:
+        """As `Exchange.start`."""
+        router.rcvtimeo = FETCH_MS
+        with self._lock:
+            self._router, self._desk = router, desk
+        self._thread = threading.Thread(target=self._stand_in, name="rlenv-robot server", daemon=True)
+        self._thread.start()
+
+    def fetch(self) -> None:
+        """Wait for one message, on the control thread."""
+        with self._lock:
+            desk = self._desk
+            if desk is None:  # not started yet, or closed
+                self._over.wait(FETCH_MS / 1e3)
+            elif desk.idle:  # the other thread may have ordered something just now
+                try:
+                    desk.receive()
+                except zmq.Again:
+                    self._tell_all(desk)
+                    desk.tick()
+
+    def answer(self, token: Token, outcome: Outcome) -> None:
+        """As `Exchange.answer`."""
+        with self._lock:
+            if self._desk is not None:  # None: closed over the head of a robot that did not return in time
+                self._tell_all(self._desk)
+                self._desk.answer(token, outcome)
+
+    def tell(self, state: str, detail: str) -> None:
+        """As `Exchange.tell`."""
+        self._events.put((state, detail))
+
+    def close(self) -> None:
+        """As `Exchange.close`."""
+        self._over.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            if self._router is not None and self._desk is not None:
+                self._tell_all(self._desk)
+                self._router.close()
+            self._desk = self._router = None
+
+    def _tell_all(self, desk: Desk) -> None:
+        while not self._events.empty():
+            desk.tell(*self._events.get())
+
+    def _stand_in(self) -> None:
+        while not self._over.wait(STAND_IN_S):
+            if not self._lock.acquire(blocking=False):
+                continue  # the control thread waits for messages
+            try:
+                self._serve_waiting()
+            finally:
+                self._lock.release()
+
+    def _serve_waiting(self) -> None:
+        desk = self._desk
+        if desk is None:
+            return
+        self._tell_all(desk)
+        for _ in range(100):  # then the control thread shall have the lock, whoever floods
+            try:
+                desk.receive(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+        desk.tick()
+
+
+def _deliver(desk: Desk, letters: Iterator[tuple[Token, Outcome] | tuple[str, str]]) -> None:
+    for letter in letters:
+        match letter:
+            case (Token() as token, outcome):
+                desk.answer(token, outcome)
+            case (str(state), str(detail)):
+                desk.tell(state, detail)
