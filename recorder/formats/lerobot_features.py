@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
@@ -13,6 +12,7 @@ import numpy as np
 
 from hal import Field, SourceError, Spec, SpecError
 from hal.field import DTYPES
+from recorder.formats.names import field_name
 
 __all__ = ["BOOKKEEPING", "INTERVENTION", "LOG_PROBABILITY", "Feature", "Features", "sort_features"]
 
@@ -135,8 +135,7 @@ def _feature(column: str, name: str, description: Mapping[str, Any], where: str)
     dtype = "uint8" if description["dtype"] == "bool" else str(description["dtype"])
     names = tuple(_flat(description.get("names")))
     elements = names if shape and len(names) == shape[-1] and prod(shape) == len(names) else ()
-    clean = re.sub(r"[^a-z0-9]+", "_", name.lower()).strip("_")
-    return Feature(column, Field(clean, shape, dtype, meaning=f"LeRobot's {column}", elements=elements))
+    return Feature(column, Field(field_name(name), shape, dtype, meaning=f"LeRobot's {column}", elements=elements))
 
 
 def _flat(names: Any) -> Iterable[str]:

@@ -55,7 +55,7 @@ def runs_of(table: Table) -> tuple[list[Run], list[str]]:
     found = Transitions.of(table)
     facts, notes = found.facts, []
     ends = np.flatnonzero(facts["done"]) + 1
-    runs = [_run(table, facts[start:stop]) for start, stop in zip(np.r_[0, ends[:-1]], ends, strict=True)]
+    runs = [_run(table, facts[start:stop]) for start, stop in zip(np.append(0, ends)[:-1], ends, strict=True)]
     usable = np.count_nonzero(found.lengths)
     if usable < len(table.episodes):
         notes.append(f"{len(table.episodes) - usable} episodes without a single step are left out")

@@ -1,0 +1,102 @@
+"""HDF5 files; h5py is imported only here and only on use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import Field, SourceError
+from hal.field import DTYPES
+
+__all__ = ["as_field", "h5py_for", "open_hdf5", "read_json", "read_numbers", "write_arrays", "write_json"]
+
+
+def h5py_for(what: Path | str) -> Any:
+    """The module h5py.
+
+    Raises:
+        SourceError: it is not installed.
+    """
+    try:
+        import h5py
+    except ImportError:
+        raise SourceError(f"{what} needs h5py: pip install 'rlenv-robot[hdf5]'") from None
+    return h5py
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Any]:
+    """A file, open for reading.
+
+    Raises:
+        SourceError: it is missing or no HDF5, or is found damaged while it is being read; or h5py is missing.
+    """
+    h5py = h5py_for(path)
+    if not path.is_file():
+        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+    try:
+        with h5py.File(path, "r") as file:
+            yield file
+    except (OSError, RuntimeError) as error:
+        raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
+
+
+def read_numbers(group: Any, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+    """A data set of numbers in memory.
+
+    Args:
+        group: that holds it.
+        name: its path there.
+        shape: that it must have; None for any.
+
+    Raises:
+        SourceError: it is missing, holds something else, or has another shape.
+    """
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    found = group.get(name)
+    if found is None or not hasattr(found, "dtype"):
+        raise SourceError(f"{where} is missing; {group.name} has {', '.join(group) or 'nothing'}")
+    value = np.asarray(found[()])
+    if value.dtype.kind not in "fiub":
+        raise SourceError(f"{where} holds {value.dtype}, wanted numbers")
+    if shape is not None and value.shape != shape:
+        raise SourceError(f"{where} has shape {value.shape}, wanted {shape}")
+    return value
+
+
+def write_arrays(group: Any, values: Mapping[str, np.ndarray]) -> None:
+    """Write arrays, name by name."""
+    for name, value in values.items():
+        group.create_dataset(name, data=value)
+
+
+def write_json(group: Any, name: str, text: str) -> None:
+    """Write a text; as a data set, since attributes are limited to 64 kB."""
+    group.create_dataset(name, data=text)
+
+
+def read_json(group: Any, name: str) -> dict[str, Any] | None:
+    """What `write_json` wrote; None if it is not there.
+
+    Raises:
+        SourceError: it is no mapping in JSON.
+    """
+    if name not in group:
+        return None
+    try:
+        value = json.loads(group[name][()])
+        return dict(value)
+    except (ValueError, TypeError) as error:
+        raise SourceError(f"{group.file.filename}: {group.name}/{name} is no mapping in JSON: {error}") from error
+
+
+def as_field(name: str, value: Any, meaning: str) -> Field:
+    """A field for a data set whose first axis is time; half floats and booleans get the next type that we have."""
+    dtype = np.dtype(value.dtype)
+    wider = {"float16": "float32", "bool": "uint8"}.get(dtype.name, dtype.name)
+    return Field(name, tuple(value.shape[1:]), wider if wider in DTYPES else "float64", meaning=meaning)

@@ -1,0 +1,239 @@
+"""Minari data sets in HDF5, in and out. Layout: the sources of Minari 0.5.
+
+An episode has T + 1 observations and infos, and T actions, rewards and flags: as a table, so that nothing is lost
+but refused actions. What a frame row has beside these (the stamps, what was measured and applied, ...) is in
+``infos``; what the rows are made of and what is known of an episode is in texts called ``rlenv_robot``, which Minari
+passes over.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import RobotError, SourceError, Spec
+from recorder.formats.fresh import fresh
+from recorder.formats.hdf5 import h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
+from recorder.formats.minari_space import Leaf, leaves_of, space_of
+from recorder.formats.pictures import cameras_of
+from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
+from recorder.frames import PREFIXES, FrameLayout
+from recorder.plain import to_json
+from recorder.table import Table
+
+__all__ = ["is_minari", "load_minari", "write_minari"]
+
+DATA, META = "main_data.hdf5", "metadata.json"
+OURS = "rlenv_robot"
+VERSION = "0.5.0"
+"""Of Minari's format, as every 0.5 reads it."""
+HELD = ("stamp_ns", "wall_ns", "log_probability", "intervention")
+"""What else of a row goes into ``infos``."""
+
+
+def is_minari(path: Path | str) -> bool:
+    """Whether a folder looks like a Minari data set, or like the ``data`` in one."""
+    return _data_folder(Path(path)) is not None
+
+
+def _data_folder(root: Path) -> Path | None:
+    for folder in (root / "data", root):
+        if (folder / META).is_file() and '"total_episodes"' in (folder / META).read_text():
+            return folder
+    return None
+
+
+def write_minari(table: Table, path: Path | str) -> list[str]:
+    """Write a table as a data set that ``minari.load_dataset`` opens by its name.
+
+    One observation or action field is a space of its own, several are a ``Dict``. Minari finds the data set where it
+    lies below ``MINARI_DATASETS_PATH``, by its folder's name, which should end in ``-v0``.
+
+    Args:
+        table: what to write.
+        path: the folder, which must not be there yet.
+
+    Returns:
+        What is lost, a sentence each.
+
+    Raises:
+        SourceError: there is no step, several agents are rewarded, h5py is missing, or the folder is there.
+    """
+    path = Path(path)
+    single_reward(table, "Minari")
+    runs, notes = runs_of(table)
+    if not runs or not len(table.layout.observation) or not len(table.layout.action):
+        raise SourceError(f"Minari wants steps with an observation and an action, {table.origin} has none")
+    named = path.name if re.fullmatch(r"[-\w]+-v\d+", path.name) else re.sub(r"[^-\w]+", "-", path.name) + "-v0"
+    if named != path.name:
+        notes.append(f"Minari opens a data set by its folder's name; rename {path.name} to {named} for that")
+    if cameras := cameras_of(table):
+        notes.append(f"pictures are left out: {', '.join(cameras)}")
+    h5py = h5py_for(path)
+    with fresh(path, folder=True) as part:
+        (part / "data").mkdir()
+        with h5py.File(part / "data" / DATA, "w", track_order=True) as file:
+            for number, run in enumerate(runs):
+                _write_run(file.create_group(f"episode_{number}"), number, run, table.layout)
+        size = (part / "data" / DATA).stat().st_size / 1e6
+        meta = _meta(table.layout, runs, named, round(size, 1))
+        (part / "data" / META).write_text(json.dumps(meta))
+    return notes
+
+
+def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> dict[str, Any]:
+    return {
+        "dataset_id": name,
+        "minari_version": VERSION,
+        "data_format": "hdf5",
+        "jpeg_encoding": False,
+        "total_episodes": len(runs),
+        "total_steps": sum(map(len, runs)),
+        "dataset_size": size,
+        "observation_space": space_of(layout.observation),
+        "action_space": space_of(layout.action),
+        OURS: layout.to_plain(),
+    }
+
+
+def _write_run(group: Any, number: int, run: Run, layout: FrameLayout) -> None:
+    group.attrs.update({"id": number, "total_steps": len(run)})
+    seed = run.info.get("seed")
+    if isinstance(seed, int) and 0 <= seed < 2**63:
+        group.attrs["seed"] = seed
+    reward = run.came["reward"]
+    for name in ("sum", "mean", "std", "max", "min"):
+        group.attrs[f"rewards_{name}"] = float(getattr(np, name)(reward))
+    for name, prefix, spec in (
+        ("observations", "observation", layout.observation),
+        ("actions", "action", layout.action),
+    ):
+        values = run.group(prefix, spec)
+        if len(spec) == 1:
+            group.create_dataset(name, data=values[spec.names[0]])
+        else:
+            write_arrays(group.create_group(name), values)
+    last = np.arange(len(run)) == len(run) - 1
+    flags = {"terminations": last & run.terminated, "truncations": last & run.truncated}
+    write_arrays(group, {"rewards": reward, **flags})
+    rows = np.concatenate([run.seen[:1], run.came])
+    infos = group.create_group("infos")
+    write_arrays(infos, {name: rows[name] for name in HELD} | {"stamp_ns": run.seen["stamp_ns"]})
+    write_arrays(infos, {f"applied/{name}": rows[f"applied_{name}"] for name in layout.applied.names})
+    write_arrays(infos, {f"sensor/{name}": run.seen[f"sensor_{name}"] for name in layout.sensors.names})
+    write_json(group, OURS, to_json(dict(run.info), "what is known of an episode"))
+
+
+def load_minari(path: Path | str) -> Table:
+    """Read a data set, ours or another's.
+
+    Raises:
+        SourceError: it is none, is not in HDF5, incomplete or damaged; or h5py is missing.
+    """
+    root = Path(path)
+    folder = _data_folder(root)
+    if folder is None:
+        raise SourceError(f"{root} is no Minari data set: data/{META} is missing")
+    try:
+        meta = dict(json.loads((folder / META).read_text()))
+    except ValueError as error:
+        raise SourceError(f"{folder / META} is not JSON: {error}; fetch it again") from error
+    if meta.get("data_format", "hdf5") != "hdf5":
+        raise SourceError(f"{folder} is in {meta['data_format']}, supported is hdf5; convert it with Minari")
+    return _Reader(root, folder, meta).table()
+
+
+class _Reader:
+    """One data set while it is being read."""
+
+    def __init__(self, root: Path, folder: Path, meta: Mapping[str, Any]) -> None:
+        self._root, self._folder, self._meta = root, folder, meta
+        self._notes: list[str] = []
+        self._ours = OURS in meta
+        self._leaves = {kind: self._parts(kind) for kind in ("observation", "action")}
+        self._layout = self._layout_of()
+
+    def table(self) -> Table:
+        count = int(self._meta["total_episodes"])
+        with open_hdf5(self._folder / DATA) as file:
+            names = [f"episode_{number}" for number in range(count)]
+            missing = [name for name in names if name not in file]
+            if missing:
+                raise SourceError(f"{file.filename} has no {', '.join(missing[:3])}, {META} says {count} episodes")
+            read = [self._episode(file[name], number) for number, name in enumerate(names)]
+        loose = sum(info["end"] == "unknown" for _, info in read)
+        if loose:
+            self._notes.append(f"{loose} of {count} episodes end without a flag; they count as truncated")
+        episodes, infos = [rows for rows, _ in read], [info for _, info in read]
+        return table_of(self._layout, episodes, infos, str(self._root), self._notes)
+
+    def _parts(self, kind: str) -> list[Leaf]:
+        where = f"{self._folder / META}: {kind}_space"
+        text = self._meta.get(f"{kind}_space")
+        if text is None:
+            raise SourceError(f"{where} is missing; open it once with Minari and write it anew")
+        leaves = leaves_of(text, kind, where)
+        left = ["/".join(leaf.path) or kind for leaf in leaves if leaf.field is None]
+        if left and not self._ours:
+            self._notes.append(f"a frame row has no place for {kind} {', '.join(left)} (a picture or text)")
+        return leaves
+
+    def _layout_of(self) -> FrameLayout:
+        if self._ours:
+            try:
+                return FrameLayout.from_plain(self._meta[OURS])
+            except (RobotError, KeyError, TypeError) as error:
+                raise SourceError(f"{self._folder / META}: {OURS} can't be read: {error!r}") from error
+        self._notes.append("no time was recorded; the stamps count frames as seconds")
+        specs = [Spec(kind, tuple(x.field for x in leaves if x.field)) for kind, leaves in self._leaves.items()]
+        if not all(len(spec) for spec in specs):
+            raise SourceError(f"{self._root}: observation and action must have numbers; {'; '.join(self._notes)}")
+        return FrameLayout(specs[0], specs[1])
+
+    def _group(self, group: Any, kind: str, spec: Spec, count: int) -> dict[str, np.ndarray]:
+        """The fields of ``observations`` or ``actions``."""
+        leaves = self._leaves[kind]
+        paths = [leaf.path for leaf in leaves if self._ours or leaf.field]
+        names = ["/".join((f"{kind}s", *path)) for path in paths]
+        return {
+            field.name: read_numbers(group, name, (count, *field.shape))
+            for field, name in zip(spec, names, strict=True)
+        }
+
+    def _episode(self, group: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
+        reward = read_numbers(group, "rewards")
+        count = len(reward)
+        ends = [read_numbers(group, name, (count,)) for name in ("terminations", "truncations")]
+        if not count or any(flags[:-1].any() for flags in ends):
+            raise SourceError(f"{group.file.filename}: {group.name} has no steps, or ends before its last step")
+        terminated, truncated = bool(ends[0][-1]), bool(ends[1][-1])
+        said = "terminated" if terminated else "truncated" if truncated else "unknown"
+        rows = rows_of(
+            self._layout,
+            number,
+            self._group(group, "observation", self._layout.observation, count + 1),
+            self._group(group, "action", self._layout.action, count),
+            reward,
+            (terminated, truncated or not terminated),
+            np.arange(count + 1) * 10**9,
+        )
+        info: dict[str, Any] = {"episode": number, "end": said}
+        if "seed" in group.attrs:
+            info["seed"] = int(group.attrs["seed"])
+        if self._ours:
+            self._fill(rows, group["infos"])
+            info |= read_json(group, OURS) or {}
+        return rows, info
+
+    def _fill(self, rows: np.ndarray, infos: Any) -> None:
+        for name in HELD:
+            rows[name] = read_numbers(infos, name, (len(rows),))
+        for prefix, spec in zip(PREFIXES[2:], (self._layout.applied, self._layout.sensors), strict=True):
+            for field in spec:
+                name = f"{prefix}_{field.name}"
+                rows[name] = read_numbers(infos, f"{prefix}/{field.name}", (len(rows), *field.shape))

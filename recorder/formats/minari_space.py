@@ -1,0 +1,118 @@
+"""Spaces as Minari writes them (JSON), from specs and to fields. Source: minari/serialization.py, 0.5."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hal import Field, SourceError, Spec
+from hal.field import DTYPES
+from recorder.formats.names import field_names
+
+__all__ = ["Leaf", "leaves_of", "space_of"]
+
+_WIDER = {"bool": "uint8", "float16": "float32"}
+_PICTURE = 32
+"""From this height and width on Minari takes an array of bytes for a picture."""
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A part of a space that is one array, and the field that it becomes.
+
+    Attributes:
+        path: of the array in an episode, from ``observations`` or ``actions`` on; empty if it is that itself.
+        field: what it becomes; None if a frame row has no place for it.
+    """
+
+    path: tuple[str, ...]
+    field: Field | None
+
+
+def space_of(spec: Spec) -> str:
+    """One field's own space, or several as a ``Dict``."""
+    parts = {field.name: _space(field) for field in spec}
+    return json.dumps(parts[spec.names[0]] if len(spec) == 1 else {"type": "Dict", "subspaces": parts})
+
+
+def _space(field: Field) -> dict[str, Any]:
+    low, high = (bound.astype(object) for bound in field.bounds)
+    whole = field.numpy_dtype.kind != "f"
+    if whole and field.shape == () and -(2**62) < int(low) <= int(high) < 2**62 and int(high) - int(low) < 2**31:
+        return {"type": "Discrete", "dtype": "int64", "start": int(low), "n": int(high) - int(low) + 1}
+    if not whole:  # a field's bounds are finite; an open side is infinite in a space
+        low = np.where(np.isneginf(_spread(field, field.low)), -np.inf, field.bounds[0])
+        high = np.where(np.isposinf(_spread(field, field.high)), np.inf, field.bounds[1])
+    return {
+        "type": "Box",
+        "dtype": field.dtype,
+        "shape": list(field.shape),
+        "low": np.asarray(low).tolist(),
+        "high": np.asarray(high).tolist(),
+    }
+
+
+def _spread(field: Field, bound: Any) -> np.ndarray:
+    return np.broadcast_to(np.reshape(bound, field.shape if np.ndim(bound) else ()), field.shape)
+
+
+def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
+    """The arrays of a space.
+
+    Args:
+        text: the space in JSON.
+        name: of the field, if the space is one array.
+        where: it was found, for messages.
+
+    Raises:
+        SourceError: it is no space.
+    """
+    try:
+        found = list(_walk(json.loads(text), ()))
+        names = field_names(".".join(path) or name for path, _ in found)
+        return [
+            Leaf(path, _field(names[".".join(path) or name], space) if _fits(space) else None) for path, space in found
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(f"{where}: not a space: {error!r}") from error
+
+
+def _walk(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+    if space["type"] == "Dict":
+        for key, part in space["subspaces"].items():
+            yield from _walk(part, (*path, key))
+    elif space["type"] == "Tuple":
+        for number, part in enumerate(space["subspaces"]):
+            yield from _walk(part, (*path, f"_index_{number}"))
+    else:
+        yield path, space
+
+
+def _fits(space: Mapping[str, Any]) -> bool:
+    """Whether an array of numbers, and no picture."""
+    if space["type"] != "Box":
+        return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
+    picture = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _PICTURE
+    return not picture and _WIDER.get(space["dtype"], space["dtype"]) in DTYPES
+
+
+def _field(name: str, space: Mapping[str, Any]) -> Field:
+    kind, meaning = space["type"], "as in the Minari data set"
+    if kind == "Discrete":
+        start = int(space["start"])
+        return Field(name, (), "int64", start, start + int(space["n"]) - 1, meaning=meaning)
+    if kind == "MultiBinary":
+        shape = np.atleast_1d(space["n"]).tolist()
+        return Field(name, tuple(shape), "int8", 0, 1, meaning=meaning)
+    if kind == "MultiDiscrete":
+        count = np.asarray(space["nvec"])
+        first = np.asarray(space.get("start", np.zeros_like(count)))
+        last = first + count - 1
+        return Field(name, count.shape, "int64", tuple(first.ravel()), tuple(last.ravel()), meaning=meaning)
+    low, high = (tuple(np.ravel(space[side]).tolist()) for side in ("low", "high"))
+    dtype = _WIDER.get(space["dtype"], space["dtype"])
+    return Field(name, tuple(space["shape"]), dtype, low, high, meaning=meaning)

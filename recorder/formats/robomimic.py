@@ -1,0 +1,229 @@
+"""robomimic data sets, in and out. Layout: https://robomimic.github.io/docs/datasets/overview.html.
+
+One HDF5 file: ``data/demo_<n>`` has ``obs/<k>`` and ``next_obs/<k>``, ``actions``, ``rewards`` and ``dones``, T of
+each. robomimic's policies act in [-1, 1], so ``actions`` are scaled to that; as they were, they are in
+``action_dict/<field>``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import Field, RobotError, SourceError, Spec
+from recorder.formats.fresh import fresh
+from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
+from recorder.formats.names import field_names
+from recorder.formats.pictures import cameras_of
+from recorder.formats.runs import NO_REWARDS, Run, flat, outcome, rows_of, runs_of, single_reward, table_of
+from recorder.frames import FrameLayout
+from recorder.plain import to_json
+from recorder.table import Table
+
+__all__ = ["is_robomimic", "load_robomimic", "write_robomimic"]
+
+OURS = "rlenv_robot"
+SUFFIXES = (".hdf5", ".h5")
+GYM = 2
+"""robomimic's number for environments with Gym's interface (EnvType)."""
+HELD = ("log_probability", "intervention", "wall_ns")
+
+
+def is_robomimic(path: Path | str) -> bool:
+    """Whether a file looks like a robomimic data set."""
+    path = Path(path)
+    if path.suffix not in SUFFIXES or not path.is_file():
+        return False
+    with open_hdf5(path) as file:
+        return "data" in file and any(name.startswith("demo_") for name in file["data"])
+
+
+def write_robomimic(table: Table, path: Path | str) -> list[str]:
+    """Write a table as a file that ``robomimic.utils.dataset.SequenceDataset`` reads.
+
+    ``dones`` is 1 where the task ended, not where time was up, so that a truncated episode's last value is
+    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes of which that is known.
+
+    Args:
+        table: what to write.
+        path: the file, ending in ``.hdf5``, which must not be there yet.
+
+    Returns:
+        What is lost, a sentence each.
+
+    Raises:
+        SourceError: there is no step, several agents are rewarded, h5py is missing, or the file is there.
+    """
+    path = Path(path)
+    if path.suffix not in SUFFIXES:
+        raise SourceError(f"{path}: a robomimic data set is one file, its name ends in {' or '.join(SUFFIXES)}")
+    single_reward(table, "robomimic")
+    runs, notes = runs_of(table)
+    if not runs or not len(table.layout.observation) or not len(table.layout.action):
+        raise SourceError(f"robomimic wants steps with an observation and an action, {table.origin} has none")
+    scale = _scale(table.layout.action)
+    if scale is None:
+        notes.append("actions keep their units, since they have no range; robomimic's policies act from -1 to 1")
+    if cameras := cameras_of(table):
+        notes.append(f"pictures are left out: {', '.join(cameras)}")
+    h5py = h5py_for(path)
+    with fresh(path, folder=False) as part, h5py.File(part, "w") as file:
+        data = file.create_group("data")
+        data.attrs["total"] = sum(map(len, runs))
+        about = {"env_name": str(runs[0].info.get("task") or "unknown"), "env_type": GYM, "env_kwargs": {}}
+        data.attrs["env_args"] = json.dumps(about)
+        for number, run in enumerate(runs):
+            _write_run(data.create_group(f"demo_{number}"), run, table.layout, scale)
+        for name, wanted in (("success", True), ("failure", False)):
+            demos = [f"demo_{number}" for number, run in enumerate(runs) if outcome(run.info) is wanted]
+            if demos:
+                file.create_dataset(f"mask/{name}", data=np.array(demos, "S"))
+        write_json(file, OURS, to_json(table.layout.to_plain(), "the layout"))
+    return notes
+
+
+def _scale(action: Spec) -> tuple[np.ndarray, np.ndarray] | None:
+    """Lowest and highest of all elements; None if one has no range."""
+    bounds = [np.broadcast_to(np.ravel(side), field.size) for field in action for side in (field.low, field.high)]
+    low, high = np.concatenate(bounds[::2]), np.concatenate(bounds[1::2])
+    return (low, high) if np.isfinite([low, high]).all() and (low < high).all() else None
+
+
+def _write_run(group: Any, run: Run, layout: FrameLayout, scale: tuple[np.ndarray, np.ndarray] | None) -> None:
+    observation, action = run.group("observation", layout.observation), run.group("action", layout.action)
+    wide = flat(action, len(run), np.float64)
+    if scale is not None:
+        wide = 2 * (wide - scale[0]) / (scale[1] - scale[0]) - 1
+    group.attrs["num_samples"] = len(run)
+    last = np.arange(len(run)) == len(run) - 1
+    write_arrays(group, {
+        **{f"obs/{name}": value[:-1] for name, value in observation.items()},
+        **{f"next_obs/{name}": value[1:] for name, value in observation.items()},
+        **{f"action_dict/{name}": value for name, value in action.items()},
+        "actions": wide,
+        "rewards": run.came["reward"],
+        "dones": (last & run.terminated).astype(np.int64),
+        "stamp_ns": run.seen["stamp_ns"],
+        **{name: run.came[name] for name in HELD},
+        **{f"applied/{name}": value for name, value in run.group("applied", layout.applied).items()},
+        **{f"sensor/{name}": value for name, value in run.group("sensor", layout.sensors).items()},
+    })  # fmt: skip
+    write_json(group, OURS, to_json(dict(run.info), "what is known of an episode"))
+
+
+def load_robomimic(path: Path | str) -> Table:
+    """Read a data set, ours or another's.
+
+    ``dones`` at the last step says that the task ended; other ``dones`` are passed over, since demonstrations go on
+    after a success. Where ``next_obs`` is missing, what followed the last action is unknown: the action is left out.
+
+    Raises:
+        SourceError: it is none, incomplete or damaged; or h5py is missing.
+    """
+    path = Path(path)
+    with open_hdf5(path) as file:
+        if "data" not in file:
+            raise SourceError(f"{path} is no robomimic data set: it has no group data")
+        names = sorted((name for name in file["data"] if name.startswith("demo_")), key=lambda name: int(name[5:]))
+        if not names:
+            raise SourceError(f"{path} is no robomimic data set: data has no demo_0, demo_1, ...")
+        reader = _Ours(file) if OURS in file else _Theirs(file, names)
+        masks = {name: {one.decode() for one in file["mask"][name][()]} for name in file.get("mask", ())}
+        read = [reader.episode(file["data"][name], number) for number, name in enumerate(names)]
+        infos = [
+            info | {"masks": sorted(mask for mask, demos in masks.items() if name in demos)} if masks else info
+            for name, (_, info) in zip(names, read, strict=True)
+        ]
+        return table_of(reader.layout, [rows for rows, _ in read], infos, str(path), reader.notes)
+
+
+class _Ours:
+    """Reads what `write_robomimic` wrote."""
+
+    def __init__(self, file: Any) -> None:
+        try:
+            self.layout = FrameLayout.from_plain(read_json(file, OURS) or {})
+        except (RobotError, KeyError, TypeError) as error:
+            raise SourceError(f"{file.filename}: {OURS} can't be read: {error!r}") from error
+        self.notes: list[str] = []
+
+    def episode(self, group: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
+        layout, count = self.layout, int(group.attrs["num_samples"])
+        observation = {}
+        for field in layout.observation:
+            first = read_numbers(group, f"obs/{field.name}", (count, *field.shape))
+            after = read_numbers(group, f"next_obs/{field.name}", (count, *field.shape))
+            observation[field.name] = np.concatenate([first, after[-1:]])
+        action = {
+            field.name: read_numbers(group, f"action_dict/{field.name}", (count, *field.shape))
+            for field in layout.action
+        }
+        done = bool(read_numbers(group, "dones", (count,))[-1])
+        stamps = read_numbers(group, "stamp_ns", (count + 1,))
+        reward = read_numbers(group, "rewards", (count,))
+        rows = rows_of(layout, number, observation, action, reward, (done, not done), stamps)
+        for name in HELD:
+            rows[name][1:] = read_numbers(group, name, (count,))
+        for field in layout.applied:
+            rows[f"applied_{field.name}"][1:] = read_numbers(group, f"applied/{field.name}", (count, *field.shape))
+        for field in layout.sensors:
+            rows[f"sensor_{field.name}"] = read_numbers(group, f"sensor/{field.name}", (count + 1, *field.shape))
+        return rows, {"episode": number, "end": "done" if done else "truncated"} | (read_json(group, OURS) or {})
+
+
+class _Theirs:
+    """Reads what others wrote: the fields are what the first episode has."""
+
+    def __init__(self, file: Any, names: list[str]) -> None:
+        first, notes = file["data"][names[0]], ["no time was recorded; the stamps count frames as seconds"]
+        if "obs" not in first or "actions" not in first:
+            raise SourceError(f"{file.filename}: {first.name} has no obs or no actions; extract observations first")
+        numbers = {name: value for name, value in first["obs"].items() if value.dtype.kind in "fiub"}
+        pictures = [name for name, value in numbers.items() if value.dtype == np.uint8 and value.ndim == 4]
+        self._names = field_names(name for name in numbers if name not in pictures)
+        if pictures:
+            notes.append(f"pictures are not read: {', '.join(sorted(pictures))}")
+        if not self._names:
+            raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {', '.join(first['obs'])}")
+        seen = tuple(as_field(name, numbers[key], "as in the robomimic data set") for key, name in self._names.items())
+        action = as_field("target", first["actions"], "robomimic's, mostly scaled to -1 to 1")
+        self.layout = FrameLayout(Spec("observation", seen), Spec("action", (action,)))
+        self._whole = "next_obs" in first
+        if not self._whole:
+            notes.append("there is no next_obs, so what followed the last action is unknown; the action is left out")
+        if "rewards" not in first:
+            notes.append(NO_REWARDS)
+        self._about: Mapping[str, Any] = json.loads(file["data"].attrs.get("env_args", "{}"))
+        self.notes = notes
+
+    def episode(self, group: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
+        target = self.layout.action.fields[0]
+        action = read_numbers(group, "actions")
+        count = len(action)
+        fields: dict[str, Field] = {field.name: field for field in self.layout.observation}
+        observation = {}
+        for key, name in self._names.items():
+            shape = (count, *fields[name].shape)
+            observation[name] = read_numbers(group, f"obs/{key}", shape)
+            if self._whole:
+                observation[name] = np.concatenate(
+                    [observation[name], read_numbers(group, f"next_obs/{key}", shape)[-1:]]
+                )
+        steps = count if self._whole else count - 1
+        if steps < 1 or action.shape[1:] != target.shape:
+            raise SourceError(f"{group.file.filename}: {group.name} has {count} actions of shape {action.shape[1:]}")
+        reward = read_numbers(group, "rewards", (count,)) if "rewards" in group else np.full(count, np.nan)
+        done = bool("dones" in group and read_numbers(group, "dones", (count,))[-1]) and self._whole
+        stamps = np.arange(steps + 1) * 10**9
+        values = {target.name: action[:steps]}
+        rows = rows_of(self.layout, number, observation, values, reward[:steps], (done, not done), stamps)
+        info: dict[str, Any] = {"episode": number, "end": "done" if done else "end of recording"}
+        if self._about.get("env_name"):
+            info["task"] = self._about["env_name"]
+        if not self._whole:
+            info["last_action"] = {target.name: action[-1].tolist()}
+        return rows, info
