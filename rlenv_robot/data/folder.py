@@ -1,4 +1,4 @@
-"""Which layout a folder of recorded data has, and the table in it."""
+"""Which layout recorded data have, and the table in them."""
 
 from __future__ import annotations
 
@@ -6,28 +6,35 @@ from pathlib import Path
 
 from hal import SourceError
 from recorder.disk import LOG_NAME
-from recorder.formats.lerobot import is_lerobot, load_lerobot
+from recorder.formats.catalogue import read_any
 from recorder.table import Table, load_runs
 
 __all__ = ["read_folder"]
 
-_KNOWN = f"{LOG_NAME} in it or below it (our runs), meta/info.json (LeRobot 2.1 or 3.0)"
+_KNOWN = (
+    f"{LOG_NAME} in it or below it (our runs), meta/info.json (LeRobot 2.1 or 3.0), data/metadata.json (Minari), "
+    "frames.parquet (our Parquet), or robomimic's file, ending in .hdf5"
+)
 _LISTED = 8
 
 
 def read_folder(folder: Path) -> Table:
     """Recognise the layout and read it.
 
+    Args:
+        folder: with the data; robomimic's, and one log of ours, are single files.
+
     Raises:
         SourceError: the folder is missing or holds no known layout.
     """
     if not folder.exists():
         raise SourceError(f"{folder} does not exist; wanted is a folder of recorded data with {_KNOWN}")
-    if not folder.is_dir():
-        raise SourceError(f"{folder} is a file; give the folder that it lies in, with {_KNOWN}")
-    if is_lerobot(folder):
-        return load_lerobot(folder)
-    if next(folder.rglob(LOG_NAME), None) is not None:
+    table = read_any(folder)
+    if table is not None:
+        return table
+    if folder.is_file() and folder.name != LOG_NAME:
+        raise SourceError(f"{folder} is a file of no known kind; give the folder that it lies in, with {_KNOWN}")
+    if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
         return load_runs(folder)
     there = sorted(child.name for child in folder.iterdir())
     listed = ", ".join(there[:_LISTED]) + (", ..." if len(there) > _LISTED else "")

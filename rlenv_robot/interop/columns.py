@@ -1,0 +1,41 @@
+"""What recorded data hand over to other libraries: one array for the observation, one for the action."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+from recorder.formats.runs import Run, flat, runs_of, single_reward
+from recorder.table import Table
+from rlenv_robot.source import SourceData
+
+__all__ = ["joined", "runs_for", "table_in"]
+
+
+def table_in(source: SourceData | Table) -> Table:
+    """The table itself."""
+    return source.table if isinstance(source, SourceData) else source
+
+
+def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
+    """The table and its unbroken runs.
+
+    Raises:
+        SourceError: there is no step, or several agents are rewarded one by one.
+    """
+    table = table_in(source)
+    single_reward(table, what)
+    runs, _ = runs_of(table)
+    if not runs:
+        raise SourceError(f"{table.origin} has no step, {what} needs one")
+    return table, runs
+
+
+def joined(values: Mapping[str, np.ndarray], count: int, dtype: Any = np.float32) -> np.ndarray:
+    """The only field as it is, or several side by side: (count, sum of their sizes)."""
+    if len(values) == 1:
+        return next(iter(values.values()))
+    return flat(values, count, dtype)

@@ -1,0 +1,56 @@
+"""Recorded data as a d3rlpy `MDPDataset`, in memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from d3rlpy.dataset import MDPDataset
+
+from hal import SourceError
+from recorder.formats.runs import Run
+from recorder.frames import FrameLayout
+from recorder.table import Table
+from rlenv_robot.interop.columns import joined, runs_for
+from rlenv_robot.source import SourceData
+
+__all__ = ["to_mdp_dataset"]
+
+
+def to_mdp_dataset(source: SourceData | Table, *, truncated: str = "append", **options: Any) -> MDPDataset:
+    """All episodes. Several fields become one float32 vector.
+
+    d3rlpy has T observations for T actions. Of a truncated episode it so never uses the last transition: where it led
+    to is not there.
+
+    Args:
+        source: recorded data.
+        truncated: ``append`` adds the last observation of such an episode as one more frame, with reward 0 and the
+            action before repeated, so that all T transitions are used; algorithms that read the next action (SARSA)
+            see the repeated one there. ``drop`` leaves d3rlpy to lose the last transition.
+        options: of `MDPDataset`, such as ``action_space``.
+
+    Raises:
+        SourceError: there is no step, several agents are rewarded, or ``truncated`` is something else.
+    """
+    if truncated not in ("append", "drop"):
+        raise SourceError(f"truncated is {truncated!r}, allowed are 'append' and 'drop'")
+    table, runs = runs_for(source, "a d3rlpy data set")
+    parts = [_frames(run, table.layout, truncated == "append" and run.truncated) for run in runs]
+    observations, actions, rewards = (np.concatenate([part[k] for part in parts]) for k in range(3))
+    ends = np.cumsum([len(part[2]) for part in parts]) - 1
+    flags = np.zeros((2, len(rewards)), np.float32)
+    flags[0, ends] = [run.terminated for run in runs]
+    flags[1, ends] = [run.truncated for run in runs]
+    return MDPDataset(observations, actions, rewards, *flags, **options)
+
+
+def _frames(run: Run, layout: FrameLayout, append: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Observations, actions and rewards: T of each, or T + 1."""
+    count = len(run)
+    observations = joined(run.group("observation", layout.observation), count + 1)
+    actions = joined(run.group("action", layout.action), count)
+    rewards = run.came["reward"].astype(np.float32)
+    if not append:
+        return observations[:-1], actions, rewards
+    return observations, np.concatenate([actions, actions[-1:]]), np.append(rewards, np.float32(0))
