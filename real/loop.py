@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from queue import Empty, SimpleQueue
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.guard import Guard
 from hal.robot import Reading, Robot
 from hal.watchdog import Watchdog
+from real.life import Life, State
+from real.lowering import lower
+from real.orders import Finish, Lower, Order, Quit, Reset, Step
 
 __all__ = ["Answerer", "ControlLoop"]
 
@@ -23,29 +26,6 @@ _log = logging.getLogger(__name__)
 
 Answerer = Callable[[Any, "Reading | Exception"], None]
 """Given an order's token and what came of it, on the loop's thread; must not wait for anything."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Reset:
-    token: Any
-    options: Mapping[str, Any]
-    stops: int  # how many stops there had been when it was asked for
-
-
-class _Step(NamedTuple):
-    token: Any
-    command: Mapping[str, np.ndarray]
-
-
-class _Finish:
-    """The client said goodbye."""
-
-
-class _Quit:
-    """The loop is to end."""
-
-
-_Order = _Reset | _Step | _Finish | _Quit
 
 
 class ControlLoop:
@@ -92,9 +72,10 @@ class ControlLoop:
         self._window_s = spec.period_s / 2 if paced_by_robot else 0.0
         self._rate = Rate(spec.rate_hz)
         self._watchdog = Watchdog(watchdog_s)
-        self._orders: SimpleQueue[_Order] = SimpleQueue()
+        self._orders: SimpleQueue[Order] = SimpleQueue()
         self._applied: Mapping[str, np.ndarray] | None = None  # None: no episode
-        self._broken: str | None = None
+        self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
+        self.life = Life(spec.name)
         self._stops = 0
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
 
@@ -103,7 +84,7 @@ class ControlLoop:
     @property
     def broken(self) -> str | None:
         """Why the episode is broken and the robot held, or None."""
-        return self._broken
+        return self.life.why if self._applied is not None and self.life.state is State.HOLDING else None
 
     @property
     def stopped(self) -> str | None:
@@ -116,11 +97,11 @@ class ControlLoop:
 
     def reset(self, token: Any, options: Mapping[str, Any]) -> None:
         """Order a reset. A stop that comes after this call is not cleared by it."""
-        self._orders.put(_Reset(token, options, self._stops))
+        self._orders.put(Reset(token, options, self._stops))
 
     def step(self, token: Any, command: Mapping[str, np.ndarray]) -> None:
         """Order one period of a command."""
-        self._orders.put(_Step(token, command))
+        self._orders.put(Step(token, command))
 
     @property
     def waits(self) -> bool:
@@ -129,19 +110,35 @@ class ControlLoop:
 
     def finish(self) -> None:
         """Nobody will command any more: the robot rests where it is."""
-        self._orders.put(_Finish())
+        self._orders.put(Finish())
 
     def stop(self, reason: str) -> None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``."""
         self._stops += 1
-        self._guard.stop(reason)
+        self._guard.stop(reason)  # first of all
+        self.life.stop(reason)
+
+    def report(self, state: str) -> None:
+        """A reset has come to the point where the scene is asked for, or further."""
+        if self.life.state is State.ARMING:
+            self.life.go(State.RESETTING, f"the robot was opened and read; {state}")
+
+    def lower(self, deadline_s: float) -> None:
+        """Bring the robot to its home slowly and wait for that, at most the deadline; then nothing moves any more.
+
+        Does nothing to a robot that was never reset, or is stopped, or whose driver hangs.
+        """
+        if self._thread.is_alive():
+            done = threading.Event()
+            self._orders.put(Lower(deadline_s, done))
+            done.wait(deadline_s + 1.0)
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Stop the robot, end the thread and close the robot. Twice is fine."""
         started = self._thread.is_alive()
         if started:
             self.stop("the server was closed")
-            self._orders.put(_Quit())
+            self._orders.put(Quit())
             self._thread.join(timeout_s)
             if self._thread.is_alive():
                 _log.error("the robot's driver did not return within %g s of its stop; it is left alone", timeout_s)
@@ -154,19 +151,21 @@ class ControlLoop:
         while True:
             try:
                 order = self._next()
-                if isinstance(order, _Quit):
+                if isinstance(order, Quit):
                     return
                 self._carry_out(order)
             except Exception as error:  # a bug here must not leave a moving robot without its loop
                 self._fault("the control loop", error)
 
-    def _carry_out(self, order: _Reset | _Step | _Finish | None) -> None:
-        if isinstance(order, _Step):
+    def _carry_out(self, order: Reset | Step | Finish | Lower | None) -> None:
+        if isinstance(order, Step):
             self._step(order)
         elif order is None:
             self._hold()
-        elif isinstance(order, _Reset):
+        elif isinstance(order, Reset):
             self._reset(order)
+        elif isinstance(order, Lower):
+            self._lower(order)
         else:
             self._rest()
 
@@ -174,7 +173,7 @@ class ControlLoop:
     def _ticking(self) -> bool:
         return not self._lockstep and self._applied is not None and self._guard.stopped is None
 
-    def _next(self) -> _Order | None:
+    def _next(self) -> Order | None:
         """What to do next; None is a period that nobody commanded."""
         if not self._ticking:
             return self._orders.get() if self._fetch is None else self._fetched(self._fetch)
@@ -182,40 +181,42 @@ class ControlLoop:
             self._rate.wait()
         return self._newest()
 
-    def _fetched(self, fetch: Callable[[], None]) -> _Order:
+    def _fetched(self, fetch: Callable[[], None]) -> Order:
         while self._orders.empty():
             fetch()
         return self._orders.get()
 
-    def _newest(self) -> _Order | None:
-        order: _Order | None = None
+    def _newest(self) -> Order | None:
+        order: Order | None = None
         wait_s = self._window_s
         while True:
             try:
                 later = self._orders.get(timeout=wait_s) if wait_s else self._orders.get_nowait()
             except Empty:
                 return order
-            if isinstance(order, _Step):
+            if isinstance(order, Step):
                 self._answer(order.token, EpisodeError("not executed: a newer order came for the same period"))
             order, wait_s = later, 0.0
-            if not isinstance(order, _Step):
+            if not isinstance(order, Step):
                 return order
 
     def _check_silence(self) -> None:
-        if self._broken is None and self._watchdog.expired:
-            self._broken = f"held: no valid command for {self._watchdog.timeout_s:g} s"
-            _log.warning("%s %s", self._guard.spec.name, self._broken)
+        if self.life.state is State.RUNNING and self._watchdog.expired:
+            why = f"held: no valid command for {self._watchdog.timeout_s:g} s"
+            self._change(State.HOLDING, why)
+            _log.warning("%s %s", self._guard.spec.name, why)
 
-    def _step(self, order: _Step) -> None:
-        if self._broken is not None:
-            self._answer(order.token, EpisodeError(f"{self._broken}; this episode is broken, call reset"))
+    def _step(self, order: Step) -> None:
+        broken = self.broken
+        if broken is not None:
+            self._answer(order.token, EpisodeError(f"{broken}; this episode is broken, call reset"))
             self._hold()
         elif self._applied is None and self._guard.stopped is None:
             self._answer(order.token, EpisodeError("step before reset: call reset first, it reads where the robot is"))
         else:
             self._command(order)
 
-    def _command(self, order: _Step) -> None:
+    def _command(self, order: Step) -> None:
         try:
             reading = self._guard.step(order.command)
         except IllegalAction as error:  # nothing moved, so the period is still to be filled
@@ -224,8 +225,10 @@ class ControlLoop:
         except Exception as error:
             self._answer(order.token, self._fault("step", error))
         else:
-            self._applied = reading.applied
+            self._applied = self._held = reading.applied
             self._watchdog.feed()  # the client's turn begins now
+            if self.life.state is State.READY:
+                self._change(State.RUNNING, "the first command of the episode")
             self._answer(order.token, reading)
 
     def _hold(self) -> None:
@@ -238,40 +241,85 @@ class ControlLoop:
         except Exception as error:
             self._fault("hold", error)
 
-    def _reset(self, order: _Reset) -> None:
-        self._rest()
+    def _reset(self, order: Reset) -> None:
+        self._quiet()
         if order.stops != self._stops:
             self._answer(order.token, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
             return
+        if self._guard.stopped is None or order.options.get("clear_stop"):
+            self._held = None
+            self.life.go(State.RESETTING if self.life.armed else State.ARMING, "a reset was asked for")
         try:
             reading = self._guard.reset(order.options)
         except RobotError as error:  # said by the robot or its reset: it knows where it stands
+            self._failed(error)
             self._answer(order.token, error)
         except Exception as error:
             self._answer(order.token, self._fault("reset", error))
         else:
             self._begin(order, reading)
 
-    def _begin(self, order: _Reset, reading: Reading) -> None:
+    def _failed(self, error: RobotError) -> None:
+        """A reset did not reach its end."""
+        stopped = self._guard.stopped or (error.reason if isinstance(error, RobotStopped) else None)
+        if stopped is not None:
+            self.life.stop(stopped)
+        else:
+            self._change(State.HOLDING if self.life.armed else State.DISARMED, f"the reset failed: {error}")
+
+    def _begin(self, order: Reset, reading: Reading) -> None:
         if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
             self._guard.stop("stopped while a reset was under way")
+            self.life.stop(str(self._guard.stopped))
             self._answer(order.token, RobotStopped(str(self._guard.stopped)))
             return
-        self._applied = reading.applied
+        self._applied = self._held = reading.applied
         self._rate.restart()
+        self._change(State.READY, "the reset is done")
         self._answer(order.token, reading)
 
+    def _change(self, state: State, why: str) -> None:
+        """As `Life.go`, unless a stop came in between: then that is what counts."""
+        with contextlib.suppress(EpisodeError):
+            self.life.go(state, why)
+
     def _rest(self) -> None:
-        self._applied = self._broken = None
+        if self.life.state in (State.READY, State.RUNNING):
+            self._change(State.HOLDING, "its client said goodbye")
+        self._quiet()
+
+    def _quiet(self) -> None:
+        """No episode: nobody is expected to command."""
+        self._applied = None
         self._watchdog.disarm()
+
+    def _lower(self, order: Lower) -> None:
+        held, self._applied = self._held, None
+        try:
+            if held is not None and self._guard.stopped is None:
+                self._change(State.RESETTING, "the server ends: the robot is lowered")
+                _log.info("lowering: %s", lower(self._guard.spec, self._paced_step, held, order.deadline_s))
+        except Exception as error:
+            self._fault("lowering", error)
+        finally:
+            order.done.set()
+
+    def _paced_step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        if not (self._window_s or self._lockstep):
+            self._rate.wait()
+        return self._guard.step(command)
 
     def _fault(self, where: str, error: Exception) -> Exception:
         """A robot that raises can't be trusted to have moved: stop it, and go on serving."""
+        if self._guard.stopped is not None:
+            self.life.stop(self._guard.stopped)
         if isinstance(error, RobotStopped | EpisodeError):
             return error
         _log.error("the robot failed in %s", where, exc_info=error)
+        reason = f"fault in {where}: {type(error).__name__}: {error}"
         try:
-            self._guard.stop(f"fault in {where}: {type(error).__name__}: {error}")
+            self._guard.stop(reason)
         except Exception:
             _log.exception("and its stop failed too")
+        self.life.stop(reason)
         return error

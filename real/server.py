@@ -16,6 +16,7 @@ from real.desk import Desk
 from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, Gate
 from real.lease import Lease
+from real.life import Life
 from real.loop import ControlLoop
 
 __all__ = ["Server"]
@@ -98,6 +99,11 @@ class Server:
         """Why the robot is stopped, or None."""
         return self._loop.stopped
 
+    @property
+    def life(self) -> Life:
+        """The robot's state, why it is in it, and the last transitions."""
+        return self._loop.life
+
     def start(self) -> Server:
         """Bind and serve in the background.
 
@@ -148,13 +154,20 @@ class Server:
 
     def report(self, state: str, detail: str) -> None:
         """Tell the client whose reset is under way how it goes; fits `Homing`'s ``on_event``. From any thread."""
+        self._loop.report(state)
         self._exchange.tell(state, detail)
 
-    def close(self) -> None:
-        """Stop the robot, end both threads, close socket and robot. Twice is fine."""
+    def close(self, lower_s: float = 0.0) -> None:
+        """Stop the robot, end both threads, close socket and robot. Twice is fine.
+
+        Args:
+            lower_s: before that, go home slowly for at most so long, seconds; 0 stops where it is.
+        """
         if self._closing.is_set():
             return
         self._closing.set()
+        if lower_s > 0:
+            self._loop.lower(lower_s)
         self._loop.close()
         self._exchange.close()
         if self._gate is not None:

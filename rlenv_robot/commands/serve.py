@@ -6,6 +6,7 @@ import argparse
 import logging
 import signal
 import threading
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -20,17 +21,28 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("serve", help="serve a robot on the network", description=__doc__)
     parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
     parser.add_argument("--address", help="instead of the profile's serve.address; port * is any free one")
+    parser.add_argument(
+        "--lower-s",
+        type=float,
+        default=5.0,
+        metavar="SECONDS",
+        help="at the end, go home slowly for at most so long (default: 5; 0 stops where it is)",
+    )
     parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
     parser.set_defaults(run=run)
 
 
-def served_robot(profile: Profile) -> Robot:
+def served_robot(profile: Profile, on_event: Callable[[str, str], None] | None = None) -> Robot:
     """The robot of a profile as its controller runs it: guarded, reset by a signal and by slow motion.
+
+    Args:
+        profile: which robot, and how it is reset.
+        on_event: told how a reset goes as (state, detail).
 
     Raises:
         ValueError: the profile names a robot that can't be served.
     """
-    return Homing(Guard(_hardware(profile)), _signal(profile.reset), _homing(profile.reset))
+    return Homing(Guard(_hardware(profile)), _signal(profile.reset), _homing(profile.reset), on_event)
 
 
 def _hardware(profile: Profile) -> Robot:
@@ -74,10 +86,14 @@ def run(args: argparse.Namespace) -> int:
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
-    robot = served_robot(profile)
-    with Server(robot, address, watchdog_s=profile.serve.watchdog_s, paced_by_robot=True, keys=args.keys) as server:
+    if args.lower_s < 0:
+        raise ValueError(f"--lower-s is {args.lower_s:g}, it must be 0 or above")
+    robot = served_robot(profile, lambda state, detail: server.report(state, detail))
+    server = Server(robot, address, watchdog_s=profile.serve.watchdog_s, paced_by_robot=True, keys=args.keys)
+    with server:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
         while not over.wait(0.5):  # a bare wait would not see a signal on every platform
             pass
-        print("closing: the robot is held", flush=True)
+        print("closing: the robot goes home, if it was ever reset, and is held", flush=True)
+        server.close(lower_s=args.lower_s)
     return 0

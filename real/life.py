@@ -1,0 +1,121 @@
+"""The states that a served robot can be in, and the ways between them. Drawn in docs/bridge.md."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+from hal.errors import EpisodeError
+
+__all__ = ["WAYS", "Life", "State", "Transition"]
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 64
+
+
+class State(StrEnum):
+    """Where a served robot is in its life."""
+
+    DISARMED = "disarmed"  # the server runs and has not touched the robot
+    ARMING = "arming"  # the first reset opens the robot and reads it
+    READY = "ready"  # at its start; no command has come yet
+    RUNNING = "running"  # an episode: commands come
+    HOLDING = "holding"  # nobody commands; what was applied last is held
+    RESETTING = "resetting"  # the scene is asked for and the robot goes home, slowly
+    STOPPED = "stopped"  # a stop is latched
+
+
+_ANYWHERE = frozenset({State.STOPPED})  # a stop is legal from everywhere
+
+WAYS: Mapping[State, frozenset[State]] = {
+    State.DISARMED: _ANYWHERE | {State.ARMING},
+    State.ARMING: _ANYWHERE | {State.RESETTING, State.READY, State.DISARMED},
+    State.READY: _ANYWHERE | {State.RUNNING, State.HOLDING, State.RESETTING},
+    State.RUNNING: _ANYWHERE | {State.HOLDING, State.RESETTING},
+    State.HOLDING: _ANYWHERE | {State.RESETTING},
+    State.RESETTING: _ANYWHERE | {State.READY, State.HOLDING},
+    State.STOPPED: frozenset({State.ARMING, State.RESETTING}),
+}
+"""From each state, where it can go."""
+
+
+class Transition(NamedTuple):
+    """One step of a life: when (monotonic, nanoseconds), from where, to where, and why."""
+
+    stamp_ns: int
+    before: State
+    after: State
+    why: str
+
+
+class Life:
+    """The state of one robot. `go` and `stop` are for any thread.
+
+    Args:
+        name: of the robot, for the log.
+        now_ns: monotonic clock, nanoseconds.
+    """
+
+    def __init__(self, name: str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        self._name, self._now_ns = name, now_ns
+        self._lock = threading.Lock()
+        self._state = State.DISARMED
+        self._why = "the server was started"
+        self._armed = False
+        self._history: deque[Transition] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def state(self) -> State:
+        """Where it is now."""
+        return self._state
+
+    @property
+    def why(self) -> str:
+        """Why it is there."""
+        return self._why
+
+    @property
+    def armed(self) -> bool:
+        """Whether the robot was opened: once it was ready, resets no longer begin with arming."""
+        return self._armed
+
+    @property
+    def history(self) -> tuple[Transition, ...]:
+        """The last transitions, oldest first."""
+        with self._lock:
+            return tuple(self._history)
+
+    def go(self, state: State, why: str) -> None:
+        """Make one transition, and log it.
+
+        Raises:
+            EpisodeError: there is no such way; nothing changed.
+        """
+        with self._lock:
+            self._go(state, why)
+
+    def stop(self, why: str) -> None:
+        """Be stopped; where it is already, the first reason stays."""
+        with self._lock:
+            if self._state is not State.STOPPED:
+                self._go(State.STOPPED, why)
+
+    def _go(self, state: State, why: str) -> None:
+        before = self._state
+        if state not in WAYS[before]:
+            ways = ", ".join(sorted(WAYS[before]))
+            raise EpisodeError(
+                f"{self._name} is {before} ({self._why}) and can't be {state} next ({why}); "
+                f"from {before} it can only be {ways}"
+            )
+        self._history.append(Transition(self._now_ns(), before, state, why))
+        self._state, self._why = state, why
+        self._armed = self._armed or state in (State.READY, State.RESETTING)
+        level = logging.WARNING if state is State.STOPPED else logging.INFO
+        _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)

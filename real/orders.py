@@ -1,0 +1,44 @@
+"""What the control loop can be told to do next."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+__all__ = ["Finish", "Lower", "Order", "Quit", "Reset", "Step"]
+
+
+class Reset(NamedTuple):
+    """An episode shall begin."""
+
+    token: Any
+    options: Mapping[str, Any]
+    stops: int  # how many stops there had been when it was asked for
+
+
+class Step(NamedTuple):
+    """One period of a command."""
+
+    token: Any
+    command: Mapping[str, np.ndarray]
+
+
+class Finish:
+    """The client said goodbye."""
+
+
+class Lower(NamedTuple):
+    """The server is about to end."""
+
+    deadline_s: float
+    done: threading.Event
+
+
+class Quit:
+    """The loop is to end."""
+
+
+Order = Reset | Step | Finish | Lower | Quit
