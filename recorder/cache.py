@@ -1,82 +1,226 @@
-"""The table of a run on disk, beside its log: made from it, thrown away and made again at will."""
+"""The table of a run on disk, beside its log: made from it, continued as it grows, thrown away and made again at will.
+
+``table/rows.bin`` has the packed rows one after another, ``table/episodes.json`` the rest. Rows of finished episodes
+are final; those of the last episode are as recorded, and what it lacks so far is mended in memory.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
-import shutil
-import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from hal import RobotError
 from recorder.frames import FrameLayout
-from recorder.segments import Segments
+from recorder.scan import Scan, edge
+from recorder.segments import Found, Segments, find
 
-__all__ = ["FOLDER", "load", "stamp", "store"]
+__all__ = ["FOLDER", "Kept", "kept"]
 
 FOLDER = "table"
-_FORMAT = 1
+_FORMAT = 2
+_BLOCK = 64 << 20
+"""Bytes of rows that are held before they are written."""
 
 
-def stamp(log: Path) -> dict[str, int]:
-    """What tells whether a log changed: its size and its time of change."""
-    status = log.stat()
-    return {"format": _FORMAT, "size": status.st_size, "mtime_ns": status.st_mtime_ns}
+@dataclass
+class Kept:
+    """A table on disk.
+
+    Attributes:
+        layout: of the rows.
+        path: of the rows' file.
+        rows: how many there are.
+        tail: the row where the last episode begins: all before it is final.
+        bounds, episodes, notes: of the final episodes, (start, stop) each.
+        scan: how far the log was read.
+        last: the last episode, its indices counted from ``tail``.
+    """
+
+    layout: FrameLayout
+    path: Path
+    rows: int = 0
+    tail: int = 0
+    bounds: list[tuple[int, int]] = field(default_factory=list)
+    episodes: list[Mapping[str, Any]] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    scan: Scan = field(default_factory=Scan)
+    last: Found | None = None
+
+    @property
+    def size(self) -> int:
+        """Bytes of one row."""
+        return self.layout.spec.row_dtype.itemsize
+
+    def raw(self, start: int = 0, mode: Any = "r") -> np.ndarray:
+        """The rows from one on, mapped into memory."""
+        kind, count = self.layout.spec.row_dtype, self.rows - start
+        return np.memmap(self.path, kind, mode, start * self.size, (count,)) if count else np.zeros(0, kind)
+
+    @property
+    def mends(self) -> dict[int, np.ndarray]:
+        """Rows of the last episode that are not as they stand in the file."""
+        return {self.tail + index: row for index, row in (self.last.mends if self.last else {}).items()}
+
+    def segments(self) -> Segments:
+        """All of it, the rows mapped into memory: private, so that what is mended stays in memory."""
+        rows = self.raw(mode="c")
+        for index, row in self.mends.items():
+            rows[index] = row
+        rows.setflags(write=False)
+        return self.described(rows)
+
+    def described(self, rows: np.ndarray) -> Segments:
+        """Episodes and notes, for these rows."""
+        bounds, episodes, notes = list(self.bounds), list(self.episodes), [*self.scan.notes(), *self.notes]
+        if self.last is not None:
+            pairs = zip(self.last.starts.tolist(), self.last.stops.tolist(), strict=True)
+            bounds += [(self.tail + start, self.tail + stop) for start, stop in pairs]
+            episodes += self.last.episodes
+            notes += self.last.notes
+        starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
+        return Segments(rows, starts.copy(), stops.copy(), tuple(episodes), tuple(notes))
+
+    # -- growing -------------------------------------------------------------------------------------------
+
+    def grow(self, files: Mapping[int, Path]) -> None:
+        """Read what is new in the log. The file must be this process's alone while it does."""
+        with self.path.open("r+b") as file:
+            held: list[np.ndarray] = []
+            waiting = 0
+            for rows in self.scan.run(files, self.layout.spec.row_dtype):
+                held.append(rows)
+                waiting += rows.nbytes
+                if waiting >= _BLOCK:
+                    self._take(file, held)
+                    held, waiting = [], 0
+            self._take(file, held)
+        self.last = find(self.layout, self.raw(self.tail), self.scan.episodes)
+
+    def _take(self, file: BinaryIO, held: list[np.ndarray]) -> None:
+        file.seek(self.rows * self.size)
+        for rows in held:
+            file.write(rows.data if rows.size else b"")
+            self.rows += len(rows)
+        file.flush()
+        numbers = self.raw(self.tail)["episode"]
+        if not len(numbers) or numbers[0] == numbers[-1]:
+            return  # numbers never fall: it is all one episode
+        final = int(np.flatnonzero(np.diff(numbers))[-1]) + 1
+        found = find(self.layout, self.raw(self.tail)[:final], self.scan.episodes)
+        for index, row in found.mends.items():
+            file.seek((self.tail + index) * self.size)
+            file.write(row.tobytes())
+        file.flush()
+        pairs = zip(found.starts.tolist(), found.stops.tolist(), strict=True)
+        self.bounds += [(self.tail + start, self.tail + stop) for start, stop in pairs]
+        self.episodes += found.episodes
+        self.notes += found.notes
+        self.tail += final
+
+    # -- as a file -----------------------------------------------------------------------------------------
+
+    def save(self, folder: Path, files: Mapping[str, Any]) -> None:
+        """Write down what is beside the rows; it appears whole or not at all."""
+        index = {
+            "format": _FORMAT, "files": files, "layout": self.layout.to_plain(), "rows": self.rows, "tail": self.tail,
+            "bounds": self.bounds, "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_plain(),
+        }  # fmt: skip
+        fresh = folder / f".episodes-{os.getpid()}.json"
+        fresh.write_text(json.dumps(index))
+        os.replace(fresh, folder / "episodes.json")
+
+    @staticmethod
+    def load(folder: Path) -> tuple[Kept, Mapping[str, Any]] | None:
+        """What was saved, and what it says of the log's files; None if it is not there or makes no sense."""
+        try:
+            index = json.loads((folder / "episodes.json").read_text())
+            if index["format"] != _FORMAT:
+                return None
+            layout, path = FrameLayout.from_plain(index["layout"]), folder / "rows.bin"
+            bounds = [(int(start), int(stop)) for start, stop in index["bounds"]]
+            scan = Scan.from_plain(index["scan"])
+            kept = Kept(layout, path, index["rows"], index["tail"], bounds, index["episodes"], index["notes"], scan)
+            if path.stat().st_size < kept.rows * kept.size:
+                return None
+            kept.last = find(layout, kept.raw(kept.tail), scan.episodes)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RobotError):
+            return None  # whatever is wrong with it, it can be made again
+        return kept, index["files"]
 
 
-def load(log: Path) -> tuple[FrameLayout, Segments] | None:
-    """The table that was stored for this very log, its rows mapped into memory; None if there is none."""
-    folder = log.parent / FOLDER
-    try:
-        index: dict[str, Any] = json.loads((folder / "episodes.json").read_text())
-        if index["log"] != stamp(log):
-            return None
-        layout = FrameLayout.from_plain(index["layout"])
-        rows = np.load(folder / "rows.npy", mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, KeyError, TypeError, RobotError):
-        return None  # whatever is wrong with it, it can be made again
-    if rows.dtype != layout.spec.row_dtype or len(rows) != index["rows"]:
-        return None
-    bounds = np.array(index["bounds"], np.int64).reshape(-1, 2)
-    starts, stops = bounds[:, 0].copy(), bounds[:, 1].copy()
-    return layout, Segments(rows, starts, stops, tuple(index["episodes"]), tuple(index["notes"]))
-
-
-def store(log: Path, of: dict[str, int], layout: FrameLayout, segments: Segments) -> bool:
-    """Keep a table; it appears whole or not at all.
+def kept(files: Mapping[int, Path], layout: FrameLayout) -> Kept | None:
+    """The table beside a log, made or continued if need be; None if nothing can be written there.
 
     Args:
-        log: whose table it is.
-        of: the log's `stamp` before it was read.
-        layout: of the rows.
-        segments: rows and episodes.
+        files: of the log, by number.
+        layout: of its rows.
 
-    Returns:
-        Whether it was kept: a folder that can't be written is no error, only slower the next time.
+    Raises:
+        LogError: the log can't be read.
     """
-    index = {
-        "log": of,
-        "layout": layout.to_plain(),
-        "rows": len(segments.rows),
-        "bounds": np.stack([segments.starts, segments.stops], 1).tolist(),
-        "episodes": list(segments.episodes),
-        "notes": list(segments.notes),
-    }
-    folder = log.parent / FOLDER
+    folder = next(iter(files.values())).parent / FOLDER
+    found = Kept.load(folder)
+    if found is not None and found[1] == _stamps(files):
+        return found[0]
     try:
-        fresh = Path(tempfile.mkdtemp(prefix=f".{FOLDER}-", dir=log.parent))
+        folder.mkdir(exist_ok=True)
+        with _locked(folder):
+            return _renewed(folder, files, layout)
     except OSError:
-        return False
+        return None
+
+
+def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Kept:
+    stamps, found = _stamps(files), Kept.load(folder)  # again: another process may have done it meanwhile
+    if found is not None and found[0].layout.spec.digest == layout.spec.digest and _continues(*found, files):
+        table = found[0]
+        table.grow(files)
+    else:
+        (folder / "episodes.json").unlink(missing_ok=True)
+        fresh = folder / f".rows-{os.getpid()}.bin"
+        fresh.touch()
+        os.replace(fresh, folder / "rows.bin")  # whoever has the old one mapped keeps it
+        table = Kept(layout, folder / "rows.bin")
+        table.grow(files)
+    table.save(folder, stamps)
+    return table
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """One process at a time; the lock goes with the process."""
+    descriptor = os.open(folder, os.O_RDONLY)
     try:
-        np.save(fresh / "rows.npy", segments.rows, allow_pickle=False)
-        (fresh / "episodes.json").write_text(json.dumps(index))
-        fresh.chmod(0o755)  # mkdtemp keeps others out, a run's table is as open as its log
-        shutil.rmtree(folder, ignore_errors=True)
-        os.replace(fresh, folder)
-    except OSError:
-        shutil.rmtree(fresh, ignore_errors=True)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _stamps(files: Mapping[int, Path]) -> dict[str, Any]:
+    """What tells whether a log changed: sizes and times of change, by number."""
+    found = ((number, path.stat()) for number, path in files.items())
+    return {str(number): [status.st_size, status.st_mtime_ns] for number, status in found}
+
+
+def _continues(table: Kept, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
+    """Whether the log is the one that was read, with more at its end."""
+    now = _stamps(files)
+    numbers = sorted(int(number) for number in before)
+    if not numbers or [int(number) for number in now][: len(numbers)] != numbers:
         return False
-    return True
+    *closed, last = (str(number) for number in numbers)
+    if any(now[number] != before[number] for number in closed):
+        return False
+    state = table.scan.files.get(int(last))
+    if now[last] == before[last]:
+        return True
+    return now[last][0] > before[last][0] and state is not None and state.edge == edge(files[int(last)], state.whole)

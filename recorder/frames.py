@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from hal.field import Field
@@ -57,7 +58,7 @@ class FrameLayout:
     sensors: Spec = field(default_factory=lambda: Spec("sensors"))
     streams: Sequence[str] = ()
 
-    @property
+    @cached_property
     def spec(self) -> Spec:
         """All fields of the row, named ``frame``."""
         rewards = tuple(

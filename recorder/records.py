@@ -27,6 +27,9 @@ __all__ = ["MAGIC", "Message", "Records"]
 
 MAGIC = b"\x89MCAP0\r\n"
 
+_INDEX = struct.Struct("<HI")
+"""What a message index begins with: channel, bytes that follow."""
+_KINDS = frozenset(Opcode)
 _LARGEST = 1 << 30
 """A chunk that claims more bytes than this is damaged; ours close at 1 MiB or soon after."""
 
@@ -82,6 +85,22 @@ class Records:
         self._check_magic()
         self.whole = max(start, len(MAGIC))
         self._records = self._walk()
+        self._check_kinds(bool(start))
+
+    def _check_kinds(self, after_chunk: bool) -> None:
+        """Say where a record is not what it was: its kind stands outside of every checksum."""
+        for record in self._records:
+            index = record.kind == Opcode.MESSAGE_INDEX
+            if record.kind not in _KINDS or (index and not (after_chunk and self._is_index(record))):
+                start = record.start - RECORD.size
+                self._note(
+                    f"the record at bytes {start} to {record.stop}, or the one before it, is damaged and left out"
+                )
+            after_chunk = index or record.kind == Opcode.CHUNK
+
+    def _is_index(self, record: _Record) -> bool:
+        size = record.stop - record.start - _INDEX.size
+        return size >= 0 and size % 16 == 0 and bool(_INDEX.unpack_from(self._data, record.start)[1] == size)
 
     def _check_magic(self) -> None:
         head = bytes(self._data[: len(MAGIC)])
@@ -173,13 +192,13 @@ class Records:
         index: dict[int, np.ndarray] = {}
         while number < len(self._records) and self._records[number].kind == Opcode.MESSAGE_INDEX:
             record, number = self._records[number], number + 1
-            if record.stop - record.start < 6:
+            if not self._is_index(record):
                 return {}
-            channel, size = struct.unpack_from("<HI", self._data, record.start)
-            if size != record.stop - record.start - 6 or size % 16 or channel in index:
+            channel, size = _INDEX.unpack_from(self._data, record.start)
+            if channel in index:
                 return {}
             if size:  # pairs of time and offset
-                index[channel] = np.frombuffer(self._data, "<u8", size // 8, record.start + 6)[1::2]
+                index[channel] = np.frombuffer(self._data, "<u8", size // 8, record.start + _INDEX.size)[1::2]
         return index
 
     def _learn(self, stream: ReadDataStream) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -18,7 +19,9 @@ from recorder.records import Records
 from recorder.ros import read_note
 from recorder.sink import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
 
-__all__ = ["Event", "FileScan", "LoggedEpisode", "Scan", "files_of", "opened"]
+__all__ = ["Event", "FileScan", "LoggedEpisode", "Scan", "edge", "files_of", "opened"]
+
+_EDGE = 4096
 
 
 @dataclass
@@ -61,13 +64,24 @@ class FileScan:
         whole: the border behind the last record that was read.
         topics: channel -> topic.
         notes: what is damaged, for good.
+        complete: whether it was closed: nothing more can come.
         unfinished: what is missing at its end so far, or empty.
+        edge: checksum of the last bytes before the border: tells whether a file that has grown is still the same.
     """
 
     whole: int = 0
     topics: dict[int, str] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
+    complete: bool = False
     unfinished: str = ""
+    edge: int = 0
+
+
+def edge(path: Path, border: int) -> int:
+    """Checksum of the last bytes before a border in a file."""
+    with path.open("rb") as file:
+        file.seek(max(border - _EDGE, 0))
+        return zlib.crc32(file.read(min(border, _EDGE)))
 
 
 @contextmanager
@@ -111,12 +125,15 @@ class Scan:
         """
         for number, path in files.items():
             state = self.files.setdefault(number, FileScan())
+            if state.complete:
+                continue
             try:
                 with opened(path, state.whole, state.topics) as records:
                     yield from self._chunks(records, row)
                     state.whole, state.topics = records.whole, records.topics
                     state.notes += [note for note in records.notes if note not in state.notes]
-                    state.unfinished = records.unfinished
+                    state.complete, state.unfinished = records.complete, records.unfinished
+                state.edge = edge(path, state.whole)
             except LogError as error:
                 if number == 0:
                     raise
@@ -151,7 +168,7 @@ class Scan:
     @property
     def complete(self) -> bool:
         """Whether the log was closed."""
-        return not any(state.unfinished for state in self.files.values())
+        return all(state.complete for state in self.files.values())
 
     def notes(self) -> tuple[str, ...]:
         """What is lost, a sentence each; empty for a log that was closed and is whole."""
@@ -194,7 +211,7 @@ class Scan:
         files = {}
         for number, state in plain["files"].items():
             topics = {int(channel): topic for channel, topic in state["topics"].items()}
-            files[int(number)] = FileScan(state["whole"], topics, state["notes"], state["unfinished"])
+            files[int(number)] = FileScan(**{**state, "topics": topics})
         episodes = {number: LoggedEpisode(number, begin, end) for number, begin, end in plain["episodes"]}
         return Scan(files, episodes, [], plain["odd"], plain["dropped"])
 

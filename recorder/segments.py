@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from recorder.frames import PREFIXES, FrameLayout, reward_field
-from recorder.reader import LoggedEpisode
+from recorder.scan import LoggedEpisode
 
-__all__ = ["Segments", "cut"]
+__all__ = ["Found", "Segments", "cut", "find"]
 
 
 class Segments(NamedTuple):
@@ -31,7 +31,31 @@ class _Piece(NamedTuple):
     last: bool
 
 
+class Found(NamedTuple):
+    """Episodes in rows that were left as they are.
+
+    Attributes:
+        starts, stops, episodes, notes: as in `Segments`.
+        mends: index -> the row that belongs there instead.
+    """
+
+    starts: np.ndarray
+    stops: np.ndarray
+    episodes: tuple[Mapping[str, Any], ...]
+    notes: tuple[str, ...]
+    mends: dict[int, np.ndarray]
+
+
 def cut(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]) -> Segments:
+    """Episodes from a copy of the rows; see `find`."""
+    found = find(layout, rows, {episode.number: episode for episode in episodes})
+    fresh = np.array(rows)
+    for index, row in found.mends.items():
+        fresh[index] = row
+    return Segments(fresh, *found[:4])
+
+
+def find(layout: FrameLayout, rows: np.ndarray, known: Mapping[int, LoggedEpisode]) -> Found:
     """Episodes from rows in the order of recording.
 
     Rows of an episode whose begin is not in the log are left out. Where frames are missing inside an episode,
@@ -42,13 +66,12 @@ def cut(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]
     Args:
         layout: of the rows.
         rows: shape (R,), structured.
-        episodes: the ends that the log has.
+        known: the ends that the log has, by the episodes' numbers.
     """
-    known = {episode.number: episode for episode in episodes}
-    fresh = np.array(rows)
     notes: list[str] = []
     bounds: list[tuple[int, int]] = []
     infos: list[Mapping[str, Any]] = []
+    mends: dict[int, np.ndarray] = {}
     for number, pieces in _by_episode(rows):
         if number not in known:
             count = sum(piece.stop - piece.start for piece in pieces)
@@ -57,11 +80,11 @@ def cut(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]
         episode = known[number]
         notes += _missing(episode, rows, pieces)
         for piece in pieces:
-            _mend(layout, fresh, piece, rows["frame_no"][piece.start])
+            mends |= _mended(layout, rows, piece)
             bounds.append((piece.start, piece.stop))
             infos.append(_info(episode, piece))
     starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
-    return Segments(fresh, starts.copy(), stops.copy(), tuple(infos), tuple(notes))
+    return Found(starts.copy(), stops.copy(), tuple(infos), tuple(notes), mends)
 
 
 def _by_episode(rows: np.ndarray) -> Iterator[tuple[int, list[_Piece]]]:
@@ -93,19 +116,23 @@ def _missing(episode: LoggedEpisode, rows: np.ndarray, pieces: list[_Piece]) -> 
     return notes
 
 
-def _mend(layout: FrameLayout, rows: np.ndarray, piece: _Piece, first_frame: int) -> None:
-    """Give a piece the first and the last row that every episode has."""
-    if first_frame:
-        first = rows[piece.start : piece.start + 1]
+def _mended(layout: FrameLayout, rows: np.ndarray, piece: _Piece) -> dict[int, np.ndarray]:
+    """The first and the last row that every episode has, where a piece has others: index -> row."""
+    mends: dict[int, np.ndarray] = {}
+    if rows["frame_no"][piece.start]:
+        first = mends[piece.start] = rows[piece.start : piece.start + 1].copy().reshape(())
         for field in layout.action:
             first[f"{PREFIXES[1]}_{field.name}"] = 0
         for agent in layout.agents or ("",):
             first[reward_field(agent)] = 0
         first["acted"] = first["intervention"] = 0
         first["log_probability"] = np.nan
-    last = rows[piece.stop - 1 : piece.stop]
-    if not last["terminated"][0]:
+    end = piece.stop - 1
+    last = mends.get(end, rows[end : end + 1].copy().reshape(()))
+    if not (last["terminated"] or last["truncated"]):
         last["truncated"] = 1
+        mends[end] = last
+    return mends
 
 
 def _info(episode: LoggedEpisode, piece: _Piece) -> Mapping[str, Any]:

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import gc
 import json
 import os
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,9 @@ from hal import Field, LogError, SourceError, Spec, SpecMismatch
 from recorder.frames import FrameLayout
 from recorder.log import LogWriter
 from recorder.reader import LoggedEpisode, LogReader
+from recorder.records import Records
+from recorder.rotation import Limits
+from recorder.scan import Scan
 from recorder.segments import cut
 from recorder.table import build, load_runs
 
@@ -39,7 +44,7 @@ def test_the_cache_is_used_and_made_anew(tmp_path: Path, make_log: Any, monkeypa
     first = build(tmp_path)
     assert isinstance(first.rows, np.memmap)
     with monkeypatch.context() as context:
-        context.setattr(LogReader, "frames", lambda self: pytest.fail("the log was read again"))
+        context.setattr(Scan, "run", lambda *_: pytest.fail("the log was read again"))
         again = build(tmp_path / "log.mcap")
     assert again.rows.tobytes() == first.rows.tobytes()
     assert (again.episodes, again.layout, again.origin) == (first.episodes, first.layout, first.origin)
@@ -47,14 +52,14 @@ def test_the_cache_is_used_and_made_anew(tmp_path: Path, make_log: Any, monkeypa
     assert build(tmp_path).rows.tobytes() == first.rows.tobytes()
     os.utime(tmp_path / "log.mcap", ns=(1, 1))
     assert len(build(tmp_path).rows) == 4
-    assert json.loads((tmp_path / "table" / "episodes.json").read_text())["log"]["mtime_ns"] == 1
+    assert json.loads((tmp_path / "table" / "episodes.json").read_text())["files"]["0"][1] == 1
     assert sorted(path.name for path in tmp_path.iterdir()) == ["log.mcap", "table"]
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path: Path, make_log: Any) -> None:
     make_log(tmp_path, [4])
     good = build(tmp_path).rows.tobytes()
-    rows = tmp_path / "table" / "rows.npy"
+    rows = tmp_path / "table" / "rows.bin"
     rows.write_bytes(rows.read_bytes()[:-10])
     assert build(tmp_path).rows.tobytes() == good
 
@@ -69,6 +74,66 @@ def test_a_log_that_grows(tmp_path: Path, layout: FrameLayout, make_row: Any) ->
             assert len(table.rows) == frame + 1
             assert table.episodes[0]["end"] == "torn"
     assert build(tmp_path).episodes[0]["end"] == "interrupted"
+
+
+def test_only_what_is_new_is_read(
+    tmp_path: Path, layout: FrameLayout, make_row: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Episode after episode; what is kept is what reading all at once gives, and no chunk is read twice."""
+    read: list[int] = []
+    original = Records.chunks
+    monkeypatch.setattr(Records, "chunks", lambda self: (read.append(1) or chunk for chunk in original(self)))
+    monkeypatch.setattr("recorder.cache._BLOCK", 1000)
+    with LogWriter(tmp_path, layout, limits=Limits(file_bytes=9000)) as log:
+        for episode in range(6):
+            log.begin({"seed": episode})
+            for frame in range(40):
+                if frame not in (20, 21) or episode != 3:
+                    log.frame(make_row(layout, episode, frame))
+                if frame % 10 == 9:
+                    log.sync()
+                    table = build(tmp_path)
+            log.end({"end": "time"})
+            log.sync()
+    table = build(tmp_path)
+    assert len(read) <= 6 * 5 + 3
+    assert len(list(tmp_path.glob("log-*.mcap"))) >= 2
+    shutil.rmtree(tmp_path / "table")
+    anew = build(tmp_path)
+    for part in ("rows", "starts", "stops"):
+        assert getattr(table, part).tobytes() == getattr(anew, part).tobytes()
+    assert (table.episodes, table.notes) == (anew.episodes, anew.notes)
+    reader = LogReader(tmp_path)
+    by_hand = cut(layout, reader.frames(), reader.episodes())
+    assert anew.rows.tobytes() == by_hand.rows.tobytes()
+    assert anew.episodes == by_hand.episodes
+    assert anew.notes == by_hand.notes
+    assert "cut in two" in anew.notes[0]
+
+
+def test_another_log_in_its_place_is_read_anew(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "a", [4])
+    build(tmp_path / "a")
+    make_log(tmp_path / "b", [50, 60])
+    shutil.copy(tmp_path / "b" / "log.mcap", tmp_path / "a" / "log.mcap")
+    assert build(tmp_path / "a").stops.tolist() == [50, 110]
+
+
+def test_where_nothing_can_be_written_it_is_made_in_memory(
+    tmp_path: Path, make_log: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_log(tmp_path, [4, 3])
+    wanted = build(tmp_path)
+    (tmp_path / "table" / "episodes.json").unlink()
+    monkeypatch.setattr("recorder.cache._locked", _no_lock)
+    table = build(tmp_path)
+    assert not isinstance(table.rows, np.memmap)
+    assert table.rows.tobytes() == wanted.rows.tobytes()
+    assert (table.stops.tolist(), table.episodes, table.notes) == ([4, 7], wanted.episodes, wanted.notes)
+
+
+def _no_lock(folder: Path) -> Any:
+    raise PermissionError(folder)
 
 
 def test_missing_frames_cut_an_episode(layout: FrameLayout, make_row: Any) -> None:
@@ -133,6 +198,27 @@ def test_many_runs_are_one_table(tmp_path: Path, make_log: Any) -> None:
     assert table.stops.tolist() == [4, 7, 12]
     assert [info["run"] for info in table.episodes] == [str(tmp_path / "a")] * 2 + [str(tmp_path / "b" / "c")]
     assert table.rows["episode"].tolist() == [0] * 4 + [1] * 3 + [0] * 5
+
+
+def test_large_runs_are_chained_without_copying(tmp_path: Path, make_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, episodes in (("a", [4, 3]), ("b", [5]), ("c", []), ("d", [700] * 3)):
+        make_log(tmp_path / name, episodes)
+    copied = load_runs(tmp_path)
+    monkeypatch.setattr("recorder.table._COPY_BYTES", 0)
+    table = load_runs(tmp_path)
+    assert table.rows.base is not None
+    assert not table.rows.flags.writeable
+    assert (table.starts[2] * table.rows.itemsize) % 4096 == 0
+    assert (table.episodes, table.notes) == (copied.episodes, copied.notes)
+    for one, two in zip((copied.starts, copied.stops), (table.starts, table.stops), strict=True):
+        assert len(one) == len(two)
+    for episode in range(len(table.starts)):
+        mine, theirs = ((t.rows[t.starts[episode] : t.stops[episode]]) for t in (table, copied))
+        assert mine.tobytes() == theirs.tobytes()
+    held = table.rows[table.starts[-1] :]
+    del table
+    gc.collect()
+    assert held["episode"][0] == 2  # an array keeps its memory mapped
 
 
 def test_runs_of_different_layouts_are_refused(tmp_path: Path, make_log: Any) -> None:
