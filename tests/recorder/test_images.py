@@ -1,0 +1,183 @@
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hal import Field, Image, LogError, SourceError, Spec
+from recorder.frames import FrameLayout
+from recorder.images import Images, _Cache, _numbers
+from recorder.picture_index import PictureIndex, Place
+from recorder.sink import McapSink
+from recorder.table import Table, build, load_runs
+
+cv2 = pytest.importorskip("cv2")
+
+PERIOD = 20_000_000
+LAYOUT = FrameLayout(Spec("o", (Field("x", ()),)), Spec("a", (Field("u", ()),)))
+
+
+def colour(episode: int, frame: int) -> np.ndarray:
+    """Tells which picture it is, and whether colours were swapped."""
+    return np.array([40 + episode * 60, 20 + frame * 8, 200], np.uint8)
+
+
+def record(folder: Path, episodes: int = 2, frames: int = 20, every: int = 1, same_clock: bool = True) -> Table:
+    """PNG pictures of a single colour, of every so-manieth frame, taken 5 ms before it."""
+    sink = McapSink(folder, LAYOUT, {})
+    for episode in range(episodes):
+        sink.episode("begin", episode, "{}", 0)
+        for frame in range(frames):
+            row = LAYOUT.spec.rows()
+            stamp = (frame + (0 if same_clock else episode * frames)) * PERIOD
+            row["episode"], row["frame_no"], row["stamp_ns"], row["acted"] = episode, frame, stamp, frame > 0
+            sink.frame(row.tobytes(), episode * 10**12 + stamp)
+            if frame % every == 0:
+                picture = np.tile(colour(episode, frame)[::-1], (12, 16, 1))
+                picture[:4, :4] = 0  # the corner that a crop leaves out
+                data = cv2.imencode(".png", picture)[1].tobytes()
+                sink.image("top", Image(data, "png", stamp - 5_000_000), episode * 10**12 + stamp)
+        sink.sync()  # a chunk ends
+        sink.episode("end", episode, '{"end": "time"}', 0)
+    sink.close()
+    return build(folder)
+
+
+@pytest.mark.requirement("R3.3")
+def test_rows_get_their_own_pictures(tmp_path: Path) -> None:
+    table = record(tmp_path)  # both episodes begin at stamp 0, as simulated ones do
+    with Images(table) as images:
+        assert images.cameras() == ("top",)
+        rows = np.random.default_rng(0).permutation(40).repeat(2)
+        pictures, mask = images.at(rows, "top")
+    assert pictures.shape == (80, 12, 16, 3)
+    assert mask.all()
+    for row, picture in zip(rows, pictures, strict=True):
+        assert (picture[-1, -1] == colour(row // 20, row % 20)).all()
+
+
+def test_crop_size_order_and_stack(tmp_path: Path) -> None:
+    table = record(tmp_path)
+    with Images(table, crop=(4, 4, 8, 12), size=(4, 6), order="bgr") as images:
+        pictures, mask = images.at([25, 20], "top", past=(2, 1, 0))
+    assert pictures.shape == (2, 3, 4, 6, 3)
+    assert mask.all()
+    assert (pictures[0, 0] == colour(1, 3)[::-1]).all()  # nothing of the black corner is in it
+    assert (pictures[0, 2] == colour(1, 5)[::-1]).all()
+    assert (pictures[1] == colour(1, 0)[::-1]).all()  # the first frame is its own past
+
+
+def test_age_and_choice(tmp_path: Path) -> None:
+    table = record(tmp_path, every=4)
+    with Images(table) as images:
+        latest, _ = images.at([3], "top")
+        nearest, _ = images.at([3], "top", how="nearest")
+        assert (latest[0, -1, -1] == colour(0, 0)).all()
+        assert (nearest[0, -1, -1] == colour(0, 4)).all()
+        _, mask = images.at([0, 1, 2, 3, 4], "top", max_age_s=0.03)
+        assert mask.tolist() == [True, True, False, False, True]
+        black, _ = images.at([2], "top", max_age_s=0.001)
+        assert not black.any()
+
+
+def test_runs_are_kept_apart(tmp_path: Path) -> None:
+    record(tmp_path / "a", episodes=1)
+    record(tmp_path / "b", episodes=2, same_clock=False)
+    table = load_runs(tmp_path)
+    with Images(table) as images:
+        pictures, mask = images.at(np.arange(60), "top")
+    assert mask.all()
+    wanted = [colour(0, f) for f in range(20)] + [colour(e, f) for e in range(2) for f in range(20)]
+    assert (pictures[:, -1, -1] == wanted).all()
+
+
+def test_the_cache_gives_the_same_and_stays_small(tmp_path: Path) -> None:
+    table = record(tmp_path)
+    with Images(table, cache_bytes=5 * 12 * 16 * 3, threads=1) as images:
+        for rows in ([1, 2, 3], [3, 2, 9, 1], list(range(40))):
+            pictures, _ = images.at(rows, "top")
+            assert (pictures[:, -1, -1] == [colour(row // 20, row % 20) for row in rows]).all()
+            assert images._cache._size == sum(kept.nbytes for kept in images._cache._kept.values()) <= 5 * 576
+    cache = _Cache(100)
+    for number in range(5):
+        cache.put(("r", "c", number), np.zeros(40, np.uint8))
+    assert [number for _, _, number in cache._kept] == [3, 4]
+    cache.get(("r", "c", 3))
+    cache.put(("r", "c", 9), np.zeros(40, np.uint8))
+    assert [number for _, _, number in cache._kept] == [3, 9]
+
+
+def test_a_torn_log_has_the_pictures_that_are_whole(tmp_path: Path) -> None:
+    record(tmp_path)
+    log = tmp_path / "log.mcap"
+    whole = log.read_bytes()
+    for size in (len(whole) - 9, len(whole) * 2 // 3):
+        log.write_bytes(whole[:size])
+        places = PictureIndex.of(tmp_path).places["top"]
+        assert len(places) in (20, 40)
+    index = PictureIndex.of(tmp_path)
+    content = index.chunks.content(0)
+    at = whole.find(content[-40:-20])  # chunks of noise are stored as they are; else nothing is found here
+    if at > 0:
+        log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        assert len(PictureIndex.of(tmp_path).places["top"]) < 40
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        ({"rows": [0], "camera": "wrist"}, "has no camera 'wrist', it has top"),
+        ({"rows": [40], "camera": "top"}, "from 0 to 39"),
+        ({"rows": [[0]], "camera": "top"}, r"rows are of shape \(1, 1\)"),
+        ({"rows": [0], "camera": "top", "how": "next"}, "how is 'next', allowed are latest, nearest"),
+        ({"rows": [0], "camera": "top", "past": ()}, "wanted numbers from 0"),
+    ],
+)
+def test_wrong_requests(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
+    with Images(record(tmp_path)) as images, pytest.raises(SourceError, match=told):
+        images.at(**arguments)
+
+
+def test_wrong_options_and_pictures(tmp_path: Path) -> None:
+    table = record(tmp_path)
+    for options, told in (
+        ({"order": "gray"}, "order is 'gray'"), ({"crop": (0, 0, 0, 4)}, "crop is"), ({"size": (4,)}, "size is"),
+    ):  # fmt: skip
+        with pytest.raises(SourceError, match=told):
+            Images(table, **options)  # type: ignore[arg-type]
+    with Images(table, crop=(0, 0, 13, 4)) as images, pytest.raises(SourceError, match="does not fit pictures of"):
+        images.at([0], "top")
+    sink = McapSink(tmp_path / "bad", LAYOUT, {})
+    sink.episode("begin", 0, "{}", 0)
+    sink.frame(LAYOUT.spec.rows().tobytes(), 0)
+    sink.image("top", Image(b"\xff\xd8 no picture", "jpeg", 0), 0)
+    sink.close()
+    with (
+        Images(build(tmp_path / "bad")) as images,
+        pytest.raises(LogError, match=r"of camera 'top' .* can't be decoded"),
+    ):
+        images.at([0], "top")
+
+
+@settings(max_examples=200)
+@given(
+    places=st.lists(st.tuples(st.integers(-1, 2), st.integers(0, 30)), max_size=20),
+    rows=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30)), min_size=1, max_size=10),
+    how=st.sampled_from(["latest", "nearest"]),
+    age=st.sampled_from([0.0, 3.0, np.inf]),
+)
+def test_the_choice_is_that_of_a_slow_search(places: Any, rows: Any, how: str, age: float) -> None:
+    found = np.array([(episode, stamp, 0, 0, 0) for episode, stamp in sorted(places)], Place)
+    episodes, stamps = np.array(rows, np.int64).T
+    chosen = _numbers(found, episodes, stamps, how, age)
+    for (episode, stamp), number in zip(rows, chosen.tolist(), strict=True):
+        near = [abs(s - stamp) for e, s in places if e == episode and (how == "nearest" or s <= stamp)]
+        near = [distance for distance in near if distance <= age]
+        assert (number == -1) == (not near)
+        if near:
+            assert found["episode"][number] == episode
+            assert abs(int(found["stamp_ns"][number]) - stamp) == min(near)
