@@ -4,6 +4,7 @@ from real.link import Link
 from real.loop import ControlLoop
 from real.remote import RemoteRobot
 from real.server import Server
+from real.telemetry import Snapshot, Watcher
 from real.wire import Kind, Message
 
-__all__ = ["ControlLoop", "Kind", "Link", "Message", "RemoteRobot", "Server"]
+__all__ = ["ControlLoop", "Kind", "Link", "Message", "RemoteRobot", "Server", "Snapshot", "Watcher"]

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from hal.cadence import Cadence
 from hal.clock import Rate
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.guard import Guard
@@ -45,6 +46,11 @@ class ControlLoop:
         fetch: called in lockstep where no order is there, on the loop's own thread; waits a while for orders to come.
             By default they are waited for here, whoever gives them.
 
+    Attributes:
+        life: the state, and how it came about.
+        cadence: of the periods in episodes.
+        latest: the newest reading, or None.
+
     Raises:
         ValueError: the watchdog is shorter than two control periods.
     """
@@ -76,6 +82,8 @@ class ControlLoop:
         self._applied: Mapping[str, np.ndarray] | None = None  # None: no episode
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.life = Life(spec.name)
+        self.cadence = Cadence(spec.period_s)
+        self.latest: Reading | None = None
         self._stops = 0
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
 
@@ -217,6 +225,7 @@ class ControlLoop:
             self._command(order)
 
     def _command(self, order: Step) -> None:
+        self.cadence.tick()
         try:
             reading = self._guard.step(order.command)
         except IllegalAction as error:  # nothing moved, so the period is still to be filled
@@ -226,6 +235,7 @@ class ControlLoop:
             self._answer(order.token, self._fault("step", error))
         else:
             self._applied = self._held = reading.applied
+            self.latest = reading
             self._watchdog.feed()  # the client's turn begins now
             if self.life.state is State.READY:
                 self._change(State.RUNNING, "the first command of the episode")
@@ -236,8 +246,9 @@ class ControlLoop:
         if self._applied is None or not self._ticking:
             return
         self._check_silence()  # here alone: where a command was waiting, the robot was slow and not its client
+        self.cadence.tick()
         try:
-            self._guard.step(self._applied)
+            self.latest = self._guard.step(self._applied)
         except Exception as error:
             self._fault("hold", error)
 
@@ -274,6 +285,7 @@ class ControlLoop:
             self._answer(order.token, RobotStopped(str(self._guard.stopped)))
             return
         self._applied = self._held = reading.applied
+        self.latest = reading
         self._rate.restart()
         self._change(State.READY, "the reset is done")
         self._answer(order.token, reading)
@@ -291,6 +303,7 @@ class ControlLoop:
     def _quiet(self) -> None:
         """No episode: nobody is expected to command."""
         self._applied = None
+        self.cadence.pause()
         self._watchdog.disarm()
 
     def _lower(self, order: Lower) -> None:

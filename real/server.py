@@ -6,18 +6,20 @@ import logging
 import threading
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import zmq
 
 from hal.errors import RobotError
-from hal.robot import Robot
+from hal.robot import Reading, Robot
 from real.address import check_address
 from real.desk import Desk
 from real.exchange import Exchange, Independent, Lockstep
-from real.gate import CONTROL, Gate
+from real.gate import CONTROL, TELEMETRY, Gate
 from real.lease import Lease
 from real.life import Life
 from real.loop import ControlLoop
+from real.telemetry import Publisher
 
 __all__ = ["Server"]
 
@@ -25,6 +27,9 @@ _log = logging.getLogger(__name__)
 
 LAST_WORDS_MS = 200
 """How long a closing server tries to deliver its last answers."""
+
+SLOW_LISTENERS_QUEUE = 4
+"""Messages of telemetry that wait for a slow listener; the rest is dropped."""
 
 LARGEST_REQUEST = 1024 * 1024
 """Bytes a frame; ZeroMQ drops the connection of whoever sends more, before memory is taken."""
@@ -45,10 +50,13 @@ class Server:
         lease_s: after how much silence another client may take the robot, seconds.
         keys: folder of the server's keys and its list of clients (`real.keys`). Every connection is then encrypted,
             and each client may do what its role says.
+        telemetry: a second endpoint, at which anybody who may watch is told what the robot does, ``telemetry_hz``
+            times a second (`real.telemetry`); None tells nobody.
 
     Raises:
-        WireError: the address is not loopback and there are no keys.
-        ValueError: a key is missing, damaged or readable by others; the watchdog is shorter than two control periods.
+        WireError: an address is not loopback and there are no keys.
+        ValueError: the telemetry's rate is not above 0; a key is missing, damaged or readable by others; the watchdog
+            is shorter than two control periods.
     """
 
     def __init__(
@@ -61,8 +69,15 @@ class Server:
         paced_by_robot: bool = False,
         lease_s: float = 5.0,
         keys: str | Path | None = None,
+        telemetry: str | None = None,
+        telemetry_hz: float = 20.0,
     ) -> None:
         self._wanted = check_address(address, keys=keys is not None)
+        self._telemetry = None if telemetry is None else check_address(telemetry, keys=keys is not None)
+        if not telemetry_hz > 0:
+            raise ValueError(f"telemetry_hz is {telemetry_hz}, it must be above 0")
+        self._telemetry_hz = telemetry_hz
+        self._publisher: Publisher | None = None
         self._spec = robot.spec
         self._lease = Lease(lease_s)
         self._exchange: Exchange = Lockstep() if lockstep else Independent()
@@ -90,6 +105,17 @@ class Server:
         return self._address
 
     @property
+    def telemetry(self) -> str:
+        """Where watchers connect, with the real port.
+
+        Raises:
+            RobotError: the server was not started, or tells nobody.
+        """
+        if self._publisher is None or self._telemetry is None:
+            raise RobotError("this server has no telemetry: give it an address for it, and start it")
+        return self._telemetry
+
+    @property
     def broken(self) -> str | None:
         """Why the episode is broken and the robot held, or None."""
         return self._loop.broken
@@ -114,33 +140,63 @@ class Server:
             raise RobotError("this server was started before; make a new one")
         if self._gate is not None:
             self._gate.open()
-        router = self._bound()
+        try:
+            self._open()
+        except RobotError:
+            if self._gate is not None:
+                self._gate.close()
+            raise
+        return self
+
+    def _open(self) -> None:
+        router = self._bound(zmq.ROUTER, self._wanted, CONTROL)
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
-        desk = Desk(router, self._spec, self._loop, self._lease, self._gate)
-        self._exchange.start(router, desk)
+        if self._telemetry is not None:
+            self._publish(self._telemetry, router)
+        self._exchange.start(router, Desk(router, self._spec, self._loop, self._lease, self._gate))
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
-        return self
 
-    def _bound(self) -> zmq.Socket[bytes]:
-        context = zmq.Context.instance() if self._gate is None else self._gate.context
-        router: zmq.Socket[bytes] = context.socket(zmq.ROUTER)
-        if self._gate is not None:
-            self._gate.secure(router, CONTROL)
-        router.linger = LAST_WORDS_MS
-        router.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
+    def _publish(self, address: str, router: zmq.Socket[bytes]) -> None:
         try:
-            router.bind(self._wanted)
-        except zmq.ZMQError as error:
+            socket = self._bound(zmq.PUB, address, TELEMETRY)
+        except RobotError:
             router.close()
-            if self._gate is not None:
-                self._gate.close()
+            raise
+        self._telemetry = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._publisher = Publisher(socket, self._spec, self._look, self._telemetry_hz)
+        self._publisher.start()
+
+    def _look(self) -> tuple[dict[str, Any], Reading | None]:
+        """What telemetry tells; on its thread."""
+        loop = self._loop
+        about = {
+            "state": loop.life.state.value,
+            "why": loop.life.why[:1000],
+            "holder": self._lease.holder,
+            "cadence": loop.cadence.to_plain(),
+        }
+        return about, loop.latest
+
+    def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
+        context = zmq.Context.instance() if self._gate is None else self._gate.context
+        socket: zmq.Socket[bytes] = context.socket(kind)
+        if self._gate is not None:
+            self._gate.secure(socket, domain)
+        socket.linger = LAST_WORDS_MS
+        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
+        if kind == zmq.PUB:
+            socket.sndhwm = SLOW_LISTENERS_QUEUE
+        try:
+            socket.bind(address)
+        except zmq.ZMQError as error:
+            socket.close()
             raise RobotError(
-                f"can't listen at {self._wanted}: {error}; is another server running there? "
+                f"can't listen at {address}: {error}; is another server running there? "
                 "tcp://127.0.0.1:* takes any free port"
             ) from None
-        return router
+        return socket
 
     def serve_forever(self) -> None:
         """Serve until `close` is called from another thread, or Ctrl-C, which closes and is passed on."""
@@ -170,6 +226,8 @@ class Server:
             self._loop.lower(lower_s)
         self._loop.close()
         self._exchange.close()
+        if self._publisher is not None:
+            self._publisher.close()
         if self._gate is not None:
             self._gate.close()
 

@@ -29,6 +29,8 @@ def add(subparsers: Any) -> None:
         help="at the end, go home slowly for at most so long (default: 5; 0 stops where it is)",
     )
     parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="also tell watchers there what the robot does")
+    parser.add_argument("--telemetry-hz", type=float, default=20.0, help="how often (default: 20)")
     parser.set_defaults(run=run)
 
 
@@ -89,7 +91,15 @@ def run(args: argparse.Namespace) -> int:
     if args.lower_s < 0:
         raise ValueError(f"--lower-s is {args.lower_s:g}, it must be 0 or above")
     robot = served_robot(profile, lambda state, detail: server.report(state, detail))
-    server = Server(robot, address, watchdog_s=profile.serve.watchdog_s, paced_by_robot=True, keys=args.keys)
+    server = Server(
+        robot,
+        address,
+        watchdog_s=profile.serve.watchdog_s,
+        paced_by_robot=True,
+        keys=args.keys,
+        telemetry=args.telemetry,
+        telemetry_hz=args.telemetry_hz,
+    )
     with server:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
         while not over.wait(0.5):  # a bare wait would not see a signal on every platform

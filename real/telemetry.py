@@ -1,0 +1,175 @@
+"""What a served robot does, told at a chosen rate to whoever listens; nobody who listens slowly is waited for."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgpack
+import numpy as np
+import zmq
+
+from hal.errors import DeadlineExceeded, RobotError, WireError
+from hal.robot import Reading, RobotSpec
+from real import wire
+from real.address import check_address
+from real.handshake import Handshake, load_keys
+from real.rows import ReadingCodec
+
+__all__ = ["Publisher", "Snapshot", "Watcher"]
+
+_log = logging.getLogger(__name__)
+
+_SLICE_S = 0.05
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One message of telemetry.
+
+    Attributes:
+        state: of the robot's life (`real.life.State`), with ``why``.
+        holder: who holds the lease, or None.
+        cadence: of the control loop, as `hal.cadence.Cadence.to_plain`.
+        sent_ns: robot's monotonic clock when it was sent.
+        sensors, applied, stamp_ns, faults: of the newest reading; empty and 0 before the first.
+    """
+
+    state: str
+    why: str
+    holder: str | None
+    cadence: Mapping[str, Any]
+    sent_ns: int
+    sensors: Mapping[str, np.ndarray]
+    applied: Mapping[str, np.ndarray]
+    stamp_ns: int
+    faults: tuple[str, ...]
+
+
+class Publisher:
+    """Sends what it is given by ``look`` at a rate, on a thread of its own.
+
+    Args:
+        socket: PUB, bound; closed here.
+        spec: of the robot.
+        look: plain data about the robot and its newest reading, or None for the latter.
+        rate_hz: messages a second.
+
+    Raises:
+        ValueError: the rate is not above 0.
+    """
+
+    def __init__(
+        self,
+        socket: zmq.Socket[bytes],
+        spec: RobotSpec,
+        look: Callable[[], tuple[dict[str, Any], Reading | None]],
+        rate_hz: float,
+    ) -> None:
+        self._socket, self._look, self._period_s = socket, look, 1.0 / rate_hz
+        self._codec = ReadingCodec(spec)
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot telemetry", daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """End the thread and close the socket. Twice is fine."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        with self._socket as socket:
+            while not self._over.wait(self._period_s):
+                try:
+                    socket.send(self._message(), zmq.NOBLOCK)
+                except Exception:  # a strange reading must not end the telemetry that would tell of it
+                    _log.exception("a message of telemetry could not be made")
+
+    def _message(self) -> bytes:
+        about, reading = self._look()
+        row: bytes | None = None
+        if reading is not None:
+            _, (row, *_) = self._codec.encode(reading._replace(images={}))
+            about = {**about, "stamp_ns": reading.stamp_ns, "faults": reading.faults}
+        packed: bytes = msgpack.packb([wire.VERSION, time.monotonic_ns(), about, row])
+        return packed
+
+
+class Watcher:
+    """Listens to a robot's telemetry. Of several messages that have come, `next` gives the newest.
+
+    Args:
+        address: of the telemetry, not of the control.
+        spec: of the robot, such as ``RemoteRobot(...).spec``.
+        keys: folder of this client's keys; its role must be watch or move.
+
+    Raises:
+        WireError: the address is not understood, or not loopback and there are no keys.
+        ValueError: a key is missing, damaged or readable by others.
+    """
+
+    def __init__(self, address: str, spec: RobotSpec, keys: str | Path | None = None) -> None:
+        self.address = check_address(address, keys=keys is not None)
+        self._codec = ReadingCodec(spec)
+        own = None if keys is None else load_keys(keys)
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
+        self._socket.setsockopt(zmq.LINGER, 0)
+        self._socket.setsockopt(zmq.CONFLATE, 1)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_HEADER_BYTES)
+        self._socket.subscribe(b"")
+        if own is not None:
+            own.secure(self._socket)
+        self._handshake = Handshake(self._socket, own)
+        self._socket.connect(self.address)
+
+    def next(self, timeout_s: float = 2.0) -> Snapshot:
+        """The newest message, as soon as there is one that was not given yet.
+
+        Raises:
+            DeadlineExceeded: none came in time, or none can: the server refuses this key.
+            WireError: what came is no telemetry of this robot.
+        """
+        end = time.monotonic() + timeout_s
+        while not self._socket.poll(int(_SLICE_S * 1000)):
+            self._handshake.look()
+            hopeless = self._handshake.hopeless
+            if hopeless is not None or time.monotonic() > end:
+                raise DeadlineExceeded(f"no telemetry from {self.address}", timeout_s, hopeless or self._handshake.last)
+        return self._snapshot(self._socket.recv())
+
+    def _snapshot(self, frame: bytes) -> Snapshot:
+        try:
+            version, sent_ns, about, row = wire.unpack_plain(frame, "telemetry")
+            if version != wire.VERSION:
+                raise WireError(f"the telemetry's version is {version!r} there and {wire.VERSION} here")
+            reading = self._codec.decode([about["stamp_ns"], None, about["faults"], None], [row]) if row else None
+            return Snapshot(
+                str(about["state"]), str(about["why"]), about["holder"], about["cadence"], int(sent_ns),
+                reading.sensors if reading else {}, reading.applied if reading else {},
+                reading.stamp_ns if reading else 0, reading.faults if reading else (),
+            )  # fmt: skip
+        except (TypeError, ValueError, KeyError) as error:
+            if isinstance(error, RobotError):
+                raise
+            raise WireError(f"this is no telemetry: {error!r}") from None
+
+    def close(self) -> None:
+        """Stop listening. Twice is fine."""
+        self._handshake.close()
+        self._socket.close()
+
+    def __enter__(self) -> Watcher:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
