@@ -7,19 +7,21 @@ records that it names fill the chunk without a gap or an overlap; else the chunk
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from io import BytesIO
 
 import numpy as np
+from mcap.data_stream import ReadDataStream
 
 from recorder.cdr import HEADER
 
-__all__ = ["CHANNEL", "CHUNK_HEAD", "MESSAGE", "RECORD", "ChunkMessages"]
+__all__ = ["CHANNEL", "CHUNK_HEAD", "MESSAGE", "RECORD", "SCHEMA", "ChunkMessages"]
 
 RECORD = struct.Struct("<BQ")
 """What every record begins with: kind, and length of what follows."""
 CHUNK_HEAD = struct.Struct("<QQQII")
 """Start and end time, uncompressed size and checksum, length of the name of the compression that follows."""
-CHANNEL, MESSAGE = 4, 5
+SCHEMA, CHANNEL, MESSAGE = 3, 4, 5
 
 _HEAD = np.dtype([
     ("kind", "u1"), ("length", "<u8"), ("channel", "<u2"), ("sequence", "<u4"), ("time_ns", "<u8"), ("publish", "<u8"),
@@ -44,13 +46,13 @@ class ChunkMessages:
         index: channel -> offsets of its messages' records, as the file says; may be wrong or missing.
 
     Attributes:
-        definitions: the chunk's channel records, as (start, stop) of their content.
+        definitions: the chunk's schemas and channels, as (kind, start, stop) of their records' content.
         offsets: channel -> offsets of its messages' records, right.
     """
 
     def __init__(self, content: bytes, index: Mapping[int, np.ndarray]) -> None:
         self._content = content
-        self.definitions: list[tuple[int, int]] = []
+        self.definitions: list[tuple[int, int, int]] = []
         self.offsets: dict[int, np.ndarray] = {}
         if not self._believe(index):
             self._walk()
@@ -71,12 +73,12 @@ class ChunkMessages:
         stops = starts + RECORD.size + heads["length"].astype(np.int64)
         edges = np.concatenate([[0], stops]), np.concatenate([starts, [size]])
         gaps = np.flatnonzero(edges[0] != edges[1])
-        definitions: list[tuple[int, int]] = []
+        definitions: list[tuple[int, int, int]] = []
         for begin, end in zip(edges[0][gaps].tolist(), edges[1][gaps].tolist(), strict=True):
             records = list(_parts(self._content, begin, end))
             if begin > end or not records or records[-1][2] != end or any(kind == MESSAGE for kind, _, _ in records):
                 return False
-            definitions += [(start, stop) for kind, start, stop in records if kind == CHANNEL]
+            definitions += [record for record in records if record[0] in (SCHEMA, CHANNEL)]
         self.definitions = definitions
         self.offsets = {channel: each.astype(np.int64) for channel, each in index.items()}
         return True
@@ -84,16 +86,29 @@ class ChunkMessages:
     def _walk(self) -> None:
         found: dict[int, list[int]] = {}
         for kind, start, stop in _parts(self._content, 0, len(self._content)):
-            if kind == CHANNEL:
-                self.definitions.append((start, stop))
+            if kind in (SCHEMA, CHANNEL):
+                self.definitions.append((kind, start, stop))
             elif kind == MESSAGE and stop - start >= _HEAD.itemsize - RECORD.size:
                 (channel,) = struct.unpack_from("<H", self._content, start)
                 found.setdefault(channel, []).append(start - RECORD.size)
         self.offsets = {channel: np.array(each, np.int64) for channel, each in found.items()}
 
+    def definition(self, start: int, stop: int) -> ReadDataStream:
+        """The content of one of the definitions."""
+        return ReadDataStream(BytesIO(self._content[start:stop]))
+
     def heads(self, channel: int) -> np.ndarray:
         """Structured: kind, length, channel, sequence, time_ns, publish."""
         return _gather(self._content, self.offsets[channel], _HEAD)
+
+    def in_order(self, channels: Iterable[int]) -> list[tuple[int, int, int, int]]:
+        """Channel, offset of the record, sequence and time of these channels' messages, as they were written."""
+        found: list[tuple[int, int, int, int]] = []
+        for channel in channels:
+            offsets, heads = self.offsets[channel], self.heads(channel)
+            columns = (offsets.tolist(), heads["sequence"].tolist(), heads["time_ns"].tolist())
+            found += [(channel, *each) for each in zip(*columns, strict=True)]
+        return sorted(found, key=lambda each: each[1])
 
     def payload(self, offset: int) -> memoryview:
         """The data of the message whose record is at this offset."""

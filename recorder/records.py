@@ -21,7 +21,7 @@ from mcap.records import Channel, Chunk, Metadata
 from mcap.stream_reader import get_chunk_data_stream
 
 from hal import LogError
-from recorder.chunk import CHUNK_HEAD, RECORD, ChunkMessages
+from recorder.chunk import CHANNEL, CHUNK_HEAD, RECORD, ChunkMessages
 
 __all__ = ["MAGIC", "Message", "Records"]
 
@@ -164,8 +164,9 @@ class Records:
             if content is None:
                 continue
             chunk = ChunkMessages(content, self._index(number + 1))
-            for start, stop in chunk.definitions:
-                self._learn(ReadDataStream(BytesIO(content[start:stop])))
+            for kind, start, stop in chunk.definitions:
+                if kind == CHANNEL:
+                    self._learn(chunk.definition(start, stop))
             lost = sum(len(each) for channel, each in chunk.offsets.items() if channel not in self.topics)
             if lost:
                 self._note(f"{lost} messages are lost: the chunk that named their topics is damaged")
@@ -178,14 +179,9 @@ class Records:
 
     def of_chunk(self, chunk: ChunkMessages, topics: Container[str] | None = None) -> Iterator[Message]:
         """Messages of one chunk."""
-        found: list[tuple[int, int, str]] = []
-        for channel, offsets in chunk.offsets.items():
-            topic = self.topics.get(channel)
-            if topic is not None and (topics is None or topic in topics):
-                times = chunk.heads(channel)["time_ns"].tolist()
-                found += [(offset, time, topic) for offset, time in zip(offsets.tolist(), times, strict=True)]
-        for offset, time, topic in sorted(found):
-            yield Message(topic, time, chunk.payload(offset))
+        wanted = {c: t for c, t in self.topics.items() if c in chunk.offsets and (topics is None or t in topics)}
+        for channel, offset, _, time_ns in chunk.in_order(wanted):
+            yield Message(wanted[channel], time_ns, chunk.payload(offset))
 
     def _index(self, number: int) -> dict[int, np.ndarray]:
         """The message index behind a chunk, from the record with this number on."""

@@ -1,0 +1,125 @@
+"""Makes a run that was torn whole again: its last file gets the index that closing would have given it.
+
+Nothing is needed of this to read a log here, where a torn one opens as it is. It is for other software, some of which
+refuses a file without an index.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+from mcap.records import Channel, Schema
+from mcap.writer import CompressionType, IndexType, Writer
+
+from hal import LogError
+from recorder.chunk import SCHEMA
+from recorder.disk import log_files
+from recorder.reader import LogReader
+from recorder.scan import opened
+from recorder.sink import DESCRIPTION
+
+__all__ = ["Recovered", "recover"]
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """What became of one run.
+
+    Attributes:
+        run: its folder.
+        rows, episodes: how many can be read.
+        repaired: names of the files that were written anew; the old ones are beside them, ending in ``.torn``.
+        lost: what is lost, a sentence each.
+    """
+
+    run: Path
+    rows: int
+    episodes: int
+    repaired: tuple[str, ...]
+    lost: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """A few lines for a person."""
+        done = f"written anew: {', '.join(self.repaired)}" if self.repaired else "nothing to repair"
+        lines = [
+            f"{self.run}: {self.episodes} episodes, {self.rows} rows; {done}",
+            *(f"  {note}" for note in self.lost),
+        ]
+        return "\n".join(lines)
+
+
+def recover(path: Path | str) -> Recovered:
+    """Repair the run in a folder. A run that is whole is left alone; a torn file is kept under another name.
+
+    The run must not be recording. What is written anew has every message that can be trusted, in order, and is
+    read back and compared.
+
+    Args:
+        path: the run's folder or its ``log.mcap``.
+
+    Raises:
+        LogError: there is no log, its description was lost, or nothing can be written there.
+    """
+    reader = LogReader(path)
+    run = reader.path.parent
+    rows, episodes, lost = reader.frames(), len(reader.episodes()), reader.notes
+    repaired = [file for file in log_files(run).values() if _torn(file)]
+    for file in repaired:
+        try:
+            _repair(file)
+        except OSError as error:
+            raise LogError(f"{file} can't be repaired: {error}; copy the run to another disk and try there") from error
+    if repaired:
+        again = LogReader(run)
+        if again.frames().tobytes() != rows.tobytes() or len(again.episodes()) != episodes:
+            raise LogError(f"{run}: the repaired log differs from the torn one, which is still there, ending in .torn")
+    return Recovered(run, len(rows), episodes, tuple(file.name for file in repaired), lost)
+
+
+def _torn(file: Path) -> bool:
+    try:
+        with opened(file) as records:
+            for _ in records.chunks():
+                pass  # damage is found on the way
+            return not records.complete or bool(records.notes)
+    except LogError:
+        return False  # there is nothing in it
+
+
+def _repair(file: Path) -> None:
+    fresh = file.with_suffix(".repaired")
+    with fresh.open("wb") as stream:
+        _copy(file, stream)
+        stream.flush()
+        os.fsync(stream.fileno())
+    kept = file.with_name(file.name + ".torn")
+    kept.unlink(missing_ok=True)
+    os.link(file, kept)
+    os.replace(fresh, file)
+
+
+def _copy(file: Path, stream: IO[bytes]) -> None:
+    """Every message that can be trusted, with the definitions that it needs, and the descriptions."""
+    writer = Writer(stream, index_types=IndexType.ALL, compression=CompressionType.LZ4, enable_data_crcs=False)
+    writer.start(profile="ros2", library="rlenv-robot recover")
+    schemas: dict[int, int] = {}
+    channels: dict[int, int] = {}
+    with opened(file) as records:
+        for name, texts in records.metadata(DESCRIPTION):
+            writer.add_metadata(name, texts)
+        for chunk in records.chunks():
+            for kind, start, stop in chunk.definitions:
+                if kind == SCHEMA:
+                    schema = Schema.read(chunk.definition(start, stop))
+                    schemas[schema.id] = writer.register_schema(schema.name, schema.encoding, schema.data)
+                else:
+                    known = Channel.read(chunk.definition(start, stop))
+                    channels[known.id] = writer.register_channel(
+                        known.topic, known.message_encoding, schemas.get(known.schema_id, 0), known.metadata
+                    )
+            for channel, offset, sequence, time_ns in chunk.in_order(chunk.offsets.keys() & channels.keys()):
+                writer.add_message(channels[channel], time_ns, bytes(chunk.payload(offset)), time_ns, sequence)
+        writer.finish()
