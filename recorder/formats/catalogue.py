@@ -16,7 +16,7 @@ __all__ = ["WRITTEN", "read_any", "writers"]
 WRITTEN = ("parquet", "lerobot", "minari", "robomimic")
 """Names of the formats that can be written; each a module here with ``write_<name>(table, path)``."""
 
-READ = ("lerobot", "parquet", "minari", "robomimic")
+READ = ("lerobot", "parquet", "minari", "robomimic", "bags")
 """Names of the formats that can be read, in the order in which a path is tried; each a module here with
 ``is_<name>(path)`` and ``load_<name>(path)``."""
 

@@ -1,0 +1,126 @@
+"""ROS 2 bags (MCAP or SQLite) as a `Table`; a file beside them says which topics become which fields.
+
+A row is made every period. Row k holds, of each observation, the latest value at its time, and of each action the
+latest one before its time: the one that was in force as the frame came about. Where a value is too old, the episode is
+cut; nothing is made up.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+from recorder.formats.bags_mapping import EXAMPLE, BagMapping, Source, read_mapping
+from recorder.formats.bags_messages import Stream, is_bag, read_streams, topics_of
+from recorder.formats.runs import NO_REWARDS, rows_of, table_of
+from recorder.frames import FrameLayout
+from recorder.table import Table
+
+__all__ = ["FIELDS", "is_bags", "load_bags"]
+
+FIELDS = "fields.toml"
+"""Where the mapping is looked for: in the folder that is opened."""
+
+
+def is_bags(path: Path | str) -> bool:
+    """Whether a folder is a ROS 2 bag, or one with bags in it."""
+    return bool(_bags(Path(path)))
+
+
+def _bags(root: Path) -> list[Path]:
+    if not root.is_dir():
+        return []
+    return [root] if is_bag(root) else sorted(child for child in root.iterdir() if is_bag(child))
+
+
+def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
+    """Read bags; each is an episode, or more where it is cut.
+
+    Args:
+        path: of a bag, or of a folder with bags in it.
+        mapping: of the file that says what becomes of the topics (see `recorder.formats.bags_mapping.EXAMPLE`);
+            ``fields.toml`` in ``path`` by default.
+
+    Raises:
+        SourceError: there is no bag or no mapping, they don't fit, no row can be made, or rosbags is missing.
+    """
+    root = Path(path)
+    bags = _bags(root)
+    if not bags:
+        raise SourceError(f"{root} holds no ROS 2 bag: there is no metadata.yaml in it or one folder below")
+    file = root / FIELDS if mapping is None else Path(mapping)
+    if not file.is_file():
+        topics = ", ".join(f"{topic} ({kind})" for topic, kind in topics_of(bags[0]).items())
+        raise SourceError(f"{file} is missing; it says what becomes of {topics}. For example:\n{EXAMPLE}")
+    wanted = read_mapping(file)
+    observation, action = wanted.specs
+    layout = FrameLayout(observation, action)
+    episodes: list[np.ndarray] = []
+    infos: list[dict[str, Any]] = []
+    notes = [] if wanted.reward else [NO_REWARDS]
+    for bag in bags:
+        pieces, tossed = _episodes(read_streams(bag, wanted), wanted)
+        if tossed:
+            notes.append(f"{bag.name}: {tossed} of its frames are left out, a value was too old or missing there")
+        for number, (ticks, values) in enumerate(pieces):
+            episodes.append(_rows(layout, len(episodes), ticks, values, wanted))
+            end = "end of recording" if number == len(pieces) - 1 else "gap"
+            infos.append({"episode": len(infos), "bag": bag.name, "part": number, "end": end})
+    if not episodes:
+        raise SourceError(f"{root}: no two frames in a row have all their values; {'; '.join(notes)}")
+    return table_of(layout, episodes, infos, str(root), notes)
+
+
+_Piece = tuple[np.ndarray, list[np.ndarray]]
+
+
+def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece], int]:
+    """Times of rows and each source's values there, run by run; and how many rows are in none."""
+    sources, seen = mapping.sources, len(mapping.observation)
+    begin = max(int(stream.stamps[0]) for stream in streams[:seen])
+    stop = max(int(stream.stamps[-1]) for stream in streams[:seen])
+    ticks = np.arange(begin, stop + 1, mapping.period_ns, dtype=np.int64)
+    picked = [
+        _latest(stream, source, ticks, before=n >= seen)
+        for n, (stream, source) in enumerate(zip(streams, sources, strict=True))
+    ]
+    observed = np.logical_and.reduce([fresh for _, fresh in picked[:seen]])
+    acted = np.logical_and.reduce([fresh for _, fresh in picked[seen : seen + len(mapping.action)]])
+    linked = observed[:-1] & observed[1:] & acted[1:]  # a step from each row to the next
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], linked.astype(np.int8), [0]])))
+    pieces = [
+        (
+            ticks[first : last + 1],
+            [stream.values[index[first : last + 1]] for stream, (index, _) in zip(streams, picked, strict=True)],
+        )
+        for first, last in zip(edges[::2], edges[1::2], strict=True)
+    ]
+    if mapping.reward:
+        fresh = picked[-1][1]
+        for (first, last), (_, values) in zip(zip(edges[::2], edges[1::2], strict=True), pieces, strict=True):
+            values[-1] = np.where(fresh[first : last + 1], values[-1], np.nan)
+    return pieces, len(ticks) - sum(len(times) for times, _ in pieces)
+
+
+def _latest(stream: Stream, source: Source, ticks: np.ndarray, before: bool) -> tuple[np.ndarray, np.ndarray]:
+    """The place of the latest value at (or before) each time, and whether it is there and fresh."""
+    place = np.searchsorted(stream.stamps, ticks, "left" if before else "right") - 1
+    index = np.maximum(place, 0)
+    return index, (place >= 0) & (ticks - stream.stamps[index] <= source.max_age_ns)
+
+
+def _rows(
+    layout: FrameLayout, number: int, ticks: np.ndarray, values: list[np.ndarray], mapping: BagMapping
+) -> np.ndarray:
+    seen, acted = len(mapping.observation), len(mapping.action)
+    observation = {source.field.name: value for source, value in zip(mapping.observation, values, strict=False)}
+    action = {
+        source.field.name: value[1:] for source, value in zip(mapping.action, values[seen : seen + acted], strict=True)
+    }
+    reward = values[-1][1:] if mapping.reward else np.full(len(ticks) - 1, np.nan)
+    rows = rows_of(layout, number, observation, action, reward, (False, True), ticks)
+    rows["wall_ns"] = ticks
+    return rows

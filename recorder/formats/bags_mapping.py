@@ -1,0 +1,159 @@
+"""The file that says which topics of a ROS 2 bag become which fields (TOML)."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hal import Field, SourceError, Spec, SpecError
+
+__all__ = ["EXAMPLE", "BagMapping", "Source", "read_mapping"]
+
+EXAMPLE = """\
+rate_hz = 20            # rows a second
+max_age_s = 0.1         # of a value, when a row is made; a field may have its own
+clock = "log"           # when a message was recorded; "header": the stamp in it
+
+[observation.joint_position]
+topic = "/joint_states"
+path = "position"       # where the numbers are in a message; several are put side by side
+names = "name"          # where their names are, for select
+select = ["pan", "lift"]
+unit = "rad"
+
+[action.joint_target]
+topic = "/command"
+path = ["pose.position.x", "pose.position.y"]
+shape = [2]
+
+[reward]                # may be left out
+topic = "/score"
+path = "data"
+"""
+
+_FIELD = ("shape", "dtype", "low", "high", "unit", "meaning", "elements")
+_SOURCE = ("topic", "path", "names", "select", "max_age_s")
+_TOP = ("rate_hz", "max_age_s", "clock", "typestore", "observation", "action", "reward")
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a field's values are.
+
+    Attributes:
+        field: what they become.
+        topic: of the messages.
+        paths: of the numbers in a message, dotted.
+        names: path of the names of the numbers; empty if ``select`` is.
+        select: which of them, in this order; empty for all.
+        max_age_ns: how old a value may be when a row is made.
+    """
+
+    field: Field
+    topic: str
+    paths: tuple[str, ...]
+    names: str
+    select: tuple[str, ...]
+    max_age_ns: int
+
+
+@dataclass(frozen=True)
+class BagMapping:
+    """What rows are made of.
+
+    Attributes:
+        period_ns: between two rows.
+        header: whether the stamp in a message's header counts, instead of when it was recorded.
+        typestore: whose message definitions are used for bags that bring none (``ros2_humble``).
+        observation, action: the fields' sources, in order.
+        reward: the reward's source; None if there is none.
+    """
+
+    period_ns: int
+    header: bool
+    typestore: str
+    observation: tuple[Source, ...]
+    action: tuple[Source, ...]
+    reward: Source | None
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """All of them."""
+        return (*self.observation, *self.action, *((self.reward,) if self.reward else ()))
+
+    @property
+    def specs(self) -> tuple[Spec, Spec]:
+        """Observation and action."""
+        observation, action = (tuple(source.field for source in part) for part in (self.observation, self.action))
+        return Spec("observation", observation), Spec("action", action)
+
+
+def read_mapping(path: Path) -> BagMapping:
+    """Read the file.
+
+    Raises:
+        SourceError: it is missing or no TOML, or a key is missing, unknown or wrong; says which and what is allowed.
+    """
+    try:
+        text = tomllib.loads(path.read_text())
+    except OSError as error:
+        raise SourceError(f"{path} can't be read: {error}") from error
+    except tomllib.TOMLDecodeError as error:
+        raise SourceError(f"{path} is not TOML: {error}") from error
+    _only(text, _TOP, str(path))
+    rate = _number(text, "rate_hz", None, str(path))
+    age = _number(text, "max_age_s", 2 / rate, str(path))
+    clock = text.get("clock", "log")
+    if clock not in ("log", "header"):
+        raise SourceError(f"{path}: clock is {clock!r}, allowed are 'log' and 'header'")
+    parts = {}
+    for part in ("observation", "action"):
+        found = text.get(part)
+        if not isinstance(found, dict) or not found:
+            raise SourceError(f"{path}: there is no [{part}.<field>]; wanted is, for example:\n{EXAMPLE}")
+        parts[part] = tuple(_source(name, about, age, f"{path}: {part}.{name}") for name, about in found.items())
+    reward = None
+    if "reward" in text:
+        reward = _source("reward", {"dtype": "float64", **text["reward"]}, age, f"{path}: reward")
+        if reward.field.shape:
+            raise SourceError(f"{path}: reward has shape {reward.field.shape}, it is one number")
+    store = str(text.get("typestore", "ros2_humble"))
+    return BagMapping(round(1e9 / rate), clock == "header", store, parts["observation"], parts["action"], reward)
+
+
+def _source(name: str, about: Any, age: float, where: str) -> Source:
+    if not isinstance(about, dict):
+        raise SourceError(f"{where} is {about!r}, wanted a table with topic and path")
+    _only(about, (*_FIELD, *_SOURCE), where)
+    for key in ("topic", "path"):
+        if not about.get(key):
+            raise SourceError(f"{where}: {key} is missing")
+    select = tuple(about.get("select", ()))
+    if bool(select) != ("names" in about):
+        raise SourceError(f"{where}: select and names go together: which elements, and where their names are")
+    paths = (about["path"],) if isinstance(about["path"], str) else tuple(about["path"])
+    plain: dict[str, Any] = {key: about[key] for key in _FIELD if key in about}
+    if select:
+        plain = {"shape": [len(select)], "elements": list(select), **plain}
+    try:
+        field = Field.from_plain({"name": name, **plain})
+    except SpecError as error:
+        raise SourceError(f"{where}: {error}") from error
+    max_age = _number(about, "max_age_s", age, where)
+    return Source(field, str(about["topic"]), paths, str(about.get("names", "")), select, round(max_age * 1e9))
+
+
+def _only(found: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+    unknown = [key for key in found if key not in allowed]
+    if unknown:
+        raise SourceError(f"{where}: {', '.join(unknown)} is unknown, allowed are {', '.join(allowed)}")
+
+
+def _number(found: Mapping[str, Any], key: str, default: float | None, where: str) -> float:
+    value = found.get(key, default)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
+        raise SourceError(f"{where}: {key} is {value!r}, wanted a number above 0")
+    return float(value)
