@@ -7,6 +7,7 @@ refuses a file without an index.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -17,11 +18,15 @@ from mcap.writer import CompressionType, IndexType, Writer
 from hal import LogError
 from recorder.chunk import SCHEMA
 from recorder.disk import log_files
+from recorder.plain import to_json
 from recorder.reader import LogReader
 from recorder.scan import opened
 from recorder.sink import DESCRIPTION
 
 __all__ = ["Recovered", "recover"]
+
+_RECOVERED = DESCRIPTION + "_recovered"
+"""The name of the metadata record that says what was lost."""
 
 
 @dataclass(frozen=True)
@@ -44,11 +49,8 @@ class Recovered:
     def __str__(self) -> str:
         """A few lines for a person."""
         done = f"written anew: {', '.join(self.repaired)}" if self.repaired else "nothing to repair"
-        lines = [
-            f"{self.run}: {self.episodes} episodes, {self.rows} rows; {done}",
-            *(f"  {note}" for note in self.lost),
-        ]
-        return "\n".join(lines)
+        head = f"{self.run}: {self.episodes} episodes, {self.rows} rows; {done}"
+        return "\n".join([head, *(f"  {note}" for note in self.lost)])
 
 
 def recover(path: Path | str) -> Recovered:
@@ -69,7 +71,7 @@ def recover(path: Path | str) -> Recovered:
     repaired = [file for file in log_files(run).values() if _torn(file)]
     for file in repaired:
         try:
-            _repair(file)
+            _repair(file, lost)
         except OSError as error:
             raise LogError(f"{file} can't be repaired: {error}; copy the run to another disk and try there") from error
     if repaired:
@@ -89,10 +91,10 @@ def _torn(file: Path) -> bool:
         return False  # there is nothing in it
 
 
-def _repair(file: Path) -> None:
+def _repair(file: Path, lost: Sequence[str]) -> None:
     fresh = file.with_suffix(".repaired")
     with fresh.open("wb") as stream:
-        _copy(file, stream)
+        _copy(file, stream, lost)
         stream.flush()
         os.fsync(stream.fileno())
     kept = file.with_name(file.name + ".torn")
@@ -101,7 +103,7 @@ def _repair(file: Path) -> None:
     os.replace(fresh, file)
 
 
-def _copy(file: Path, stream: IO[bytes]) -> None:
+def _copy(file: Path, stream: IO[bytes], lost: Sequence[str]) -> None:
     """Every message that can be trusted, with the definitions that it needs, and the descriptions."""
     writer = Writer(stream, index_types=IndexType.ALL, compression=CompressionType.LZ4, enable_data_crcs=False)
     writer.start(profile="ros2", library="rlenv-robot recover")
@@ -110,6 +112,7 @@ def _copy(file: Path, stream: IO[bytes]) -> None:
     with opened(file) as records:
         for name, texts in records.metadata(DESCRIPTION):
             writer.add_metadata(name, texts)
+        writer.add_metadata(_RECOVERED, {"lost": to_json(list(lost), "what is lost")})
         for chunk in records.chunks():
             for kind, start, stop in chunk.definitions:
                 if kind == SCHEMA:

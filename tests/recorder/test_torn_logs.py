@@ -54,11 +54,21 @@ def check_prefix(reader: LogReader, wanted: np.ndarray) -> None:
 
 
 def test_cut_anywhere(tmp_path: Path, whole: bytes) -> None:
+    cut_often(tmp_path, whole, 300)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_cut_ten_thousand_times(tmp_path: Path, whole: bytes) -> None:
+    cut_often(tmp_path, whole, 10_000)
+
+
+def cut_often(tmp_path: Path, whole: bytes, times: int) -> None:
     wanted = read(tmp_path / "r", whole).frames()
     counts = [0] + [len(read(tmp_path / "r", whole[:end]).frames()) for end in chunk_ends(whole)]
     assert counts[-1] == len(wanted) == 120
     rng = np.random.default_rng(7)
-    for cut in (*rng.integers(1, len(whole), 200).tolist(), *chunk_ends(whole), len(whole) - 1):
+    for cut in (*rng.integers(1, len(whole), times).tolist(), *chunk_ends(whole), len(whole) - 1):
         reader = read(tmp_path / "r", whole[:cut])
         if cut < description_end(whole):
             with pytest.raises(LogError, match="no description"):
@@ -160,8 +170,18 @@ def kill_after(seconds: float, folder: Path) -> tuple[list[tuple[int, ...]], int
 
 
 def test_killed_at_random_moments(tmp_path: Path, is_right: Any) -> None:
+    killed_often(tmp_path, is_right, 18)
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(3600)
+def test_killed_a_thousand_times(tmp_path: Path, is_right: Any) -> None:
+    killed_often(tmp_path, is_right, 998)
+
+
+def killed_often(tmp_path: Path, is_right: Any, times: int) -> None:
     rng = np.random.default_rng(11)
-    for attempt, seconds in enumerate((*rng.uniform(0, 0.5, 18), 1.7, 2.0)):
+    for attempt, seconds in enumerate((*rng.uniform(0, 0.5, times), 1.7, 2.0)):
         folder = tmp_path / str(attempt)
         said, killed = kill_after(seconds, folder)
         reader = LogReader(folder)
