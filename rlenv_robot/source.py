@@ -18,14 +18,20 @@ from recorder.transitions import Transitions, columns
 from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.draws import Draws
 from rlenv_robot.data.figures import statistics
-from rlenv_robot.data.filters import near, select
+from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
-from rlenv_robot.data.options import ACTIONS, INIT, read, whole
+from rlenv_robot.data.hindsight import relabel_goals
+from rlenv_robot.data.nearby import StateIndex
+from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, read, whole
+from rlenv_robot.data.pairs import PreferencePair, draw_pairs
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
+from rlenv_robot.data.windows import WINDOWS, Windows
 from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
 from rlenv_robot.task import Task
 
 __all__ = ["SourceData", "open_source"]
+
+_WIDER = frozenset({"goals", *WINDOWS})
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -113,6 +119,10 @@ class SourceData:
                 * ``replace``: False draws each transition at most once;
                 * ``n_step``: n-step transitions: the reward is the discounted sum over n steps or fewer,
                   ``next_observation`` and ``done`` belong to the last of them;
+                * ``stack``, ``chunk``, ``future``: frames before, actions from here on and frames after, with masks
+                  at the ends (`rlenv_robot.data.windows.Windows`);
+                * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
+                  that were set (`rlenv_robot.data.hindsight.relabel_goals`);
                 * ``privileged``: True adds the task's hidden state, in training only.
 
         Returns:
@@ -130,7 +140,10 @@ class SourceData:
         if batch_size.__class__ is not int or batch_size < 1:
             read({"batch_size": batch_size}, {"batch_size": whole(1)}, "sample_steps")
         picked, options = self._draws.steps(batch_size, extra_info)
-        return self._batches.steps(picked, options.get("n_step", 1), self._may_see_hidden(options))
+        table = self._batches.steps(picked, options.get("n_step", 1), self._may_see_hidden(options))
+        if not options.keys().isdisjoint(_WIDER):
+            self._widen(table, options)
+        return table
 
     def sample_trajectories(
         self, trajectory_size: int, extra_info: Mapping[str, Any] = _NOTHING
@@ -139,8 +152,10 @@ class SourceData:
 
         Args:
             trajectory_size: how many, from 1.
-            extra_info: as for `sample_steps`, without ``n_step``; ``priority`` is ``return`` (undiscounted).
-                A filter on steps takes the episodes that have at least one such step.
+            extra_info: as for `sample_steps`, without what makes steps wider; ``priority`` is ``return``
+                (undiscounted). A filter on steps takes the episodes that have at least one such step.
+                ``length``: pieces of that many neighbouring steps in place of whole episodes, each beginning
+                at a step that passes the filters, all such beginnings alike; ``return`` is then the piece's.
 
         Returns:
             Table 6 each: ``env_id``, ``trajectory_id`` (the episode's number), ``steps_set`` (a Table 5 along
@@ -155,9 +170,30 @@ class SourceData:
         """
         read({"trajectory_size": trajectory_size}, {"trajectory_size": whole(1)}, "sample_trajectories")
         (numbers, weights, _), options = self._draws.episodes(trajectory_size, extra_info)
-        hidden = self._may_see_hidden(options)
-        pairs = zip(numbers.tolist(), weights.tolist(), strict=True)
-        return [self._batches.trajectory(number, weight, hidden) for number, weight in pairs]
+        hidden, length = self._may_see_hidden(options), options.get("length")
+        drawn = zip(numbers.tolist(), weights.tolist(), strict=True)
+        if length is not None:
+            return [self._batches.piece(start, length, weight, hidden) for start, weight in drawn]
+        return [self._batches.trajectory(number, weight, hidden) for number, weight in drawn]
+
+    def sample_pairs(self, pair_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> list[PreferencePair]:
+        """Draw pairs of episodes of which one is preferred (R6.4), with replacement.
+
+        Args:
+            pair_size: how many, from 1.
+            extra_info: the filters; ``by``: ``return`` (default) or ``success`` (of verdicts); ``min_margin``:
+                by how much they must differ at least.
+
+        Returns:
+            ``chosen`` and ``rejected``, Table 6 each, and ``margin``.
+
+        Raises:
+            SourceError: as for `sample_steps`, or no two episodes differ.
+        """
+        read({"pair_size": pair_size}, {"pair_size": whole(1)}, "sample_pairs")
+        return draw_pairs(
+            self.transitions, pair_size, extra_info, self._draws.rng, lambda e: self._batches.trajectory(e, 1.0)
+        )
 
     def get_all_actions(self, extra_info: Mapping[str, Any] = _NOTHING) -> ActionTable:
         """All distinct actions that were taken in the current state (R3.5).
@@ -176,13 +212,13 @@ class SourceData:
         """
         options = read(extra_info, ACTIONS, "get_all_actions")
         layout = self.table.layout
-        part = select(self.transitions, options)
         row = self.table.rows[self._row]
         state = options.get("state") or {name: row[f"observation_{name}"] for name in layout.observation.names}
-        rows = self.transitions.rows(part)
-        fits = near(rows, layout.observation, "observation", state, options.get("tolerance", 0.0))
-        taken = columns(self.transitions.next_rows(part[fits]), layout.action, "action")
-        packed = layout.action.rows(int(fits.sum()))
+        found = self._states.positions(state, options.get("tolerance", 0.0))
+        if not options.keys().isdisjoint(FILTERS):
+            found = np.intersect1d(found, select(self.transitions, options), assume_unique=True)
+        taken = columns(self.transitions.next_rows(found), layout.action, "action")
+        packed = layout.action.rows(len(found))
         layout.action.pack_into(packed, taken)
         distinct = np.unique(packed) if len(layout.action) else packed[:0]
         return {
@@ -199,11 +235,14 @@ class SourceData:
 
                 * ``summary`` (default), ``returns``, ``episodes``, ``timing``, ``advantage``;
                 * ``histogram`` with ``field`` (``observation.<name>``, ``action.<name>``, ``reward``), ``bins``;
-                * ``off_policy`` with ``log_probability``, a function of observation and action;
+                * ``off_policy`` with ``log_probability``, a function of observation and action; with ``agent``,
+                  the same policy's actions from observations, doubly robust too;
+                * ``fitted_q`` with ``agent``; both with ``features`` and ``iterations`` of the linear fit;
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
-                What they hold: `rlenv_robot.data.summary`, `rlenv_robot.data.off_policy`, `rlenv_robot.data.dynamics`.
+                What they hold: `rlenv_robot.data.summary`, `rlenv_robot.data.off_policy`, `rlenv_robot.data.fitted_q`,
+                  `rlenv_robot.data.dynamics`.
 
         Raises:
             SourceError: as for `sample_steps`.
@@ -240,6 +279,23 @@ class SourceData:
         order = np.random.default_rng(seed).permutation(usable)
         count = min(max(1, round(held_out * len(order))), len(order) - 1)
         return sorted(order[count:].tolist()), sorted(order[:count].tolist())
+
+    @cached_property
+    def _states(self) -> StateIndex:
+        return StateIndex(self.transitions)
+
+    @cached_property
+    def _windows(self) -> Windows:
+        return Windows(self.transitions, self._batches.rows)
+
+    def _widen(self, table: StepTable, options: Mapping[str, Any]) -> None:
+        """Other goals, and windows."""
+        if "goals" in options:
+            others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
+            if others:
+                raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
+            relabel_goals(table, self.transitions, self._task, options, self._draws.rng, self.discount)
+        self._windows.add(table, options)
 
     def _may_see_hidden(self, options: Mapping[str, Any]) -> bool:
         """Whether the hidden state is asked for; refuses where it may not or can't be had."""

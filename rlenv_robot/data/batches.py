@@ -104,10 +104,17 @@ class Batches:
         extra["next_state"] = self._privileged(transitions.next_rows(last), extra["episode"])
 
     def trajectory(self, episode: int, weight: float, privileged: bool = False) -> TrajectoryTable:
-        """Table 6; see `rlenv_robot.source.SourceData.sample_trajectories`."""
-        transitions = self._transitions
-        first, last = int(transitions.first[episode]), int(transitions.last[episode])
-        index = np.arange(first, last)
+        """A whole episode as Table 6; see `rlenv_robot.source.SourceData.sample_trajectories`."""
+        first, last = int(self._transitions.first[episode]), int(self._transitions.last[episode])
+        return self._between(first, last, episode, weight, privileged)
+
+    def piece(self, start: int, length: int, weight: float, privileged: bool = False) -> TrajectoryTable:
+        """Some neighbouring transitions of an episode as Table 6."""
+        episode = int(self._transitions.places(np.array([start])).episode[0])
+        return self._between(start, start + length, episode, weight, privileged)
+
+    def _between(self, first: int, last: int, episode: int, weight: float, privileged: bool) -> TrajectoryTable:
+        transitions, index = self._transitions, np.arange(first, last)
         steps = self.steps(Picked(index, np.ones(len(index)), None), 1, privileged)
         return {
             "env_id": str(self._env_ids[episode]),
@@ -117,7 +124,7 @@ class Batches:
                 "start": first,
                 "end": last,
                 "length": last - first,
-                "return": self._return(episode),
+                "return": self._return(first, last),
                 "terminated": int(steps["extra_info"]["terminated"][-1]),
                 "truncated": int(steps["extra_info"]["truncated"][-1]),
                 "lost": int(transitions.lost[episode]),
@@ -126,11 +133,9 @@ class Batches:
             },
         }
 
-    def _return(self, episode: int) -> Any:
-        if not self._transitions.table.layout.agents:
-            return float(self._transitions.returns[episode])
-        cut = slice(self._transitions.first[episode], self._transitions.last[episode])
-        return {agent: float(reward[cut].sum()) for agent, reward in self._transitions.rewards.items()}
+    def _return(self, first: int, last: int) -> Any:
+        sums = {agent: float(reward[first:last].sum()) for agent, reward in self._transitions.rewards.items()}
+        return sums if self._agents else sums[""]
 
     def env_id(self, episode: int) -> str:
         """The recorded name of an episode's environment, or one made of its number."""

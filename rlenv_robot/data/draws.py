@@ -122,11 +122,34 @@ class Draws:
 
     def _make_episodes(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Draw]:
         options = read(extra_info, TRAJECTORIES, "sample_trajectories")
+        if "length" in options:
+            return options, self._pieces(options)
         numbers = np.unique(self._transitions.facts["episode"][select(self._transitions, options)])
         if options.get("priority") is None:
             return options, Draw(numbers)
         need_rewards(self._transitions, "priority='return'")
         return options, Draw(numbers, priorities(self._transitions.returns[numbers], options.get("alpha", 1.0)))
+
+    def _pieces(self, options: Mapping[str, Any]) -> Draw:
+        """Positions at which a piece may begin: as many transitions follow one another from there on."""
+        part = np.asarray(self._part(options))
+        starts = part[part + options["length"] <= self._transitions.spans(part)[1]]
+        if not len(starts):
+            raise SourceError(
+                f"sample_trajectories: no {options['length']} steps follow one another in "
+                f"{self._transitions.table.origin}, as length asks; the longest episode among them has "
+                f"{self._transitions.lengths.max()}"
+            )
+        if options.get("priority") is None:
+            return Draw(starts)
+        need_rewards(self._transitions, "priority='return'")
+        returns = self._transitions.returns[self._transitions.places(starts).episode]
+        return Draw(starts, priorities(returns, options.get("alpha", 1.0)))
+
+    @property
+    def rng(self) -> np.random.Generator:
+        """Where all chance comes from."""
+        return self._rng
 
     def update(self, index: Any, td_error: Any) -> None:
         """See `rlenv_robot.source.SourceData.update_priorities`."""

@@ -12,6 +12,7 @@ from recorder.transitions import Transitions
 from rlenv_robot.data import summary as figures
 from rlenv_robot.data.dynamics import model_error, model_return
 from rlenv_robot.data.filters import select
+from rlenv_robot.data.fitted_q import fit_q, fitted_q
 from rlenv_robot.data.off_policy import off_policy
 from rlenv_robot.data.options import FILTERS, Check, call, choice, read, whole
 
@@ -71,6 +72,22 @@ def _inside(request: _Request) -> dict[str, Any]:
     return model_return(request.transitions, request.part, *functions, given["horizon"], request.discount)
 
 
+def _fit(request: _Request) -> tuple[Any, ...]:
+    given = request.options
+    fit = (given["agent"], request.discount, given.get("features"), given.get("iterations", 1000))
+    return (request.transitions, request.part, *fit)
+
+
+def _fitted_q(request: _Request) -> dict[str, Any]:
+    return fitted_q(*_fit(request))
+
+
+def _off_policy(request: _Request) -> dict[str, Any]:
+    model = fit_q(*_fit(request)) if "agent" in request.options else None
+    return off_policy(request.transitions, request.part, request.options["log_probability"], request.discount, model)
+
+
+_FIT = {"agent": call("observation"), "features": call("observation and action"), "iterations": whole(1)}
 _MODEL = {"model": call("observation and action"), "horizon": whole(1)}
 
 _KINDS: Mapping[str, _Kind] = {
@@ -85,10 +102,11 @@ _KINDS: Mapping[str, _Kind] = {
         ("field",),
     ),
     "off_policy": _Kind(
-        lambda r: off_policy(r.transitions, r.part, r.options["log_probability"], r.discount),
-        {"log_probability": call("observation and action")},
+        _off_policy,
+        {"log_probability": call("observation and action"), **_FIT},
         ("log_probability",),
     ),
+    "fitted_q": _Kind(_fitted_q, _FIT, ("agent",)),
     "model_error": _Kind(_error, _MODEL, ("model",)),
     "model_return": _Kind(
         _inside,

@@ -12,7 +12,7 @@ import numpy as np
 from hal import Field, IllegalAction, SourceError, Spec
 from recorder.transitions import Transitions
 
-__all__ = ["is_expert", "is_success", "near", "need_rewards", "select"]
+__all__ = ["is_expert", "is_success", "near", "need_rewards", "select", "shaped"]
 
 
 def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
@@ -109,14 +109,19 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], t
         raise SourceError(f"tolerance names {', '.join(tolerance)}; {prefix} has {', '.join(spec.names)}")
     fits = np.ones(len(rows), bool)
     for name, value in wanted.items():
-        value = _shaped(spec, prefix, name, value)
+        value = shaped(spec, prefix, name, value)
         allowed = float(tolerance.get(name, 0.0) if isinstance(tolerance, Mapping) else tolerance)
         gap = np.abs(rows[f"{prefix}_{name}"].astype(float) - value)
-        fits &= (gap <= allowed).reshape(len(rows), -1).all(axis=1)
+        fits &= (gap <= allowed).all(axis=tuple(range(1, gap.ndim)))
     return fits
 
 
-def _shaped(spec: Spec, prefix: str, name: str, value: Any) -> np.ndarray:
+def shaped(spec: Spec, prefix: str, name: str, value: Any) -> np.ndarray:
+    """A value as the named field's array.
+
+    Raises:
+        SourceError: the field is unknown, or the value does not have its shape.
+    """
     if name not in spec:
         raise SourceError(f"{prefix}.{name} is unknown, the data have {', '.join(spec.names)}")
     field = spec[name]

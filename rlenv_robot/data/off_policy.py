@@ -10,6 +10,7 @@ import numpy as np
 from hal import SourceError
 from recorder.transitions import Transitions, columns
 from rlenv_robot.data.filters import need_rewards
+from rlenv_robot.data.fitted_q import LinearQ
 
 __all__ = ["LogProbability", "off_policy"]
 
@@ -17,25 +18,32 @@ LogProbability = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], 
 """Log probability (density) of actions in observations, both with a leading axis (B,); returns (B,)."""
 
 
-def off_policy(transitions: Transitions, part: np.ndarray, policy: LogProbability, discount: float) -> dict[str, Any]:
+def off_policy(
+    transitions: Transitions, part: np.ndarray, policy: LogProbability, discount: float, model: LinearQ | None = None
+) -> dict[str, Any]:
     """Per-decision and self-normalised importance sampling (Precup, Sutton and Singh 2000).
 
     With ``rho[e, t]`` the product of the probability ratios up to step t of episode e of E:
 
     * per-decision: ``sum_t discount**t * mean_e(rho[e, t] * r[e, t])``, unbiased, of high variance;
     * self-normalised: ``sum_t discount**t * sum_e(rho[e, t] * r[e, t]) / sum_e rho[e, t]``, biased towards the
-      recorded policy, of low variance. A finished episode counts on with its last ratio and reward 0.
+      recorded policy, of low variance. A finished episode counts on with its last ratio and reward 0;
+    * doubly robust (Jiang and Li 2016; Thomas and Brunskill 2016, equation 10), with a model of the values:
+      ``mean_e sum_t discount**t * (rho[e, t] * (r[e, t] - Q[e, t]) + rho[e, t-1] * V[e, t])``; as unbiased as the
+      first whatever the model is, and of lower variance the better it is.
 
     Args:
         transitions: all of them.
         part: (M,) positions; their episodes are used, whole.
         policy: of the policy to be judged.
         discount: of one step.
+        model: of the policy's values; None leaves ``doubly_robust`` out.
 
     Returns:
-        ``per_decision`` with ``standard_error``, ``self_normalised``, ``behaviour`` (the mean discounted return
-        as recorded), ``effective_sample_size`` = ``sum(w)**2 / sum(w**2)`` of the whole episodes' ratios, and
-        ``episodes``. An effective size near 1 says that one episode decides, and the estimate is worth little.
+        ``per_decision`` with ``standard_error``, ``doubly_robust`` with ``doubly_robust_error``,
+        ``self_normalised``, ``behaviour`` (the mean discounted return as recorded), ``effective_sample_size`` =
+        ``sum(w)**2 / sum(w**2)`` of the whole episodes' ratios, and ``episodes``. An effective size near 1 says
+        that one episode decides, and the estimate is worth little.
 
     Raises:
         SourceError: rewards or log probabilities were not recorded, an episode has lost frames, or the policy
@@ -46,21 +54,51 @@ def off_policy(transitions: Transitions, part: np.ndarray, policy: LogProbabilit
     positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in numbers])
     _check_recorded(transitions, positions, numbers)
     log_ratio = _asked(transitions, positions, policy) - transitions.facts["log_probability"][positions]
-    summed, reward = _by_time(transitions, numbers, positions, log_ratio)
+    inside = _inside(transitions, numbers)
+    summed = np.cumsum(_by_time(inside, log_ratio), axis=1)
+    reward = _by_time(inside, transitions.facts["reward"][positions])
     factor = discount ** np.arange(reward.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
         each = (factor * np.where(reward == 0, 0.0, np.exp(summed) * reward)).sum(axis=1)
-        error = each.std(ddof=1) / np.sqrt(len(each)) if len(each) > 1 else np.nan
+    robust = {} if model is None else _robust(transitions, positions, inside, summed, factor, model)
     return {
         "kind": "off_policy",
         "episodes": len(numbers),
         "discount": discount,
         "per_decision": float(each.mean()),
-        "standard_error": None if np.isnan(error) else float(error),
+        "standard_error": _error(each),
         "self_normalised": float((factor * _normalised(summed, reward)).sum()),
         "behaviour": float((factor * reward).sum(axis=1).mean()),
         "effective_sample_size": _effective(summed[:, -1]),
+        **robust,
     }
+
+
+def _robust(
+    transitions: Transitions,
+    positions: np.ndarray,
+    inside: np.ndarray,
+    summed: np.ndarray,
+    factor: np.ndarray,
+    model: LinearQ,
+) -> dict[str, Any]:
+    layout = transitions.table.layout
+    observation = columns(transitions.rows(positions), layout.observation, "observation")
+    action = columns(transitions.next_rows(positions), layout.action, "action")
+    surprise = transitions.facts["reward"][positions] - model.value(observation, action)
+    value = model.value_of_policy(observation)
+    ratio = np.exp(summed)
+    before = np.concatenate([np.ones((len(ratio), 1)), ratio[:, :-1]], axis=1)
+    each = (factor * (ratio * _by_time(inside, surprise) + before * _by_time(inside, value))).sum(axis=1)
+    return {"doubly_robust": float(each.mean()), "doubly_robust_error": _error(each)}
+
+
+def _error(each: np.ndarray) -> float | None:
+    """Standard error of the mean; None of a single one."""
+    if len(each) < 2:
+        return None
+    error = each.std(ddof=1) / np.sqrt(len(each))
+    return None if np.isnan(error) else float(error)
 
 
 def _check_recorded(transitions: Transitions, positions: np.ndarray, numbers: np.ndarray) -> None:
@@ -91,15 +129,17 @@ def _asked(transitions: Transitions, positions: np.ndarray, policy: LogProbabili
     return answer
 
 
-def _by_time(
-    transitions: Transitions, numbers: np.ndarray, positions: np.ndarray, log_ratio: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Summed log ratios, held after the end, and rewards, 0 after the end; both (E, T)."""
+def _inside(transitions: Transitions, numbers: np.ndarray) -> np.ndarray:
+    """Whether an episode has a step at a time, (E, T)."""
     lengths = transitions.lengths[numbers]
-    inside = np.arange(lengths.max()) < lengths[:, None]
-    ratio, reward = np.zeros(inside.shape), np.zeros(inside.shape)
-    ratio[inside], reward[inside] = log_ratio, transitions.facts["reward"][positions]
-    return np.cumsum(ratio, axis=1), reward
+    return np.asarray(np.arange(lengths.max()) < lengths[:, None])
+
+
+def _by_time(inside: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Values of all steps, episode after episode, as (E, T); 0 after the end."""
+    laid = np.zeros(inside.shape)
+    laid[inside] = values
+    return laid
 
 
 def _normalised(summed: np.ndarray, reward: np.ndarray) -> np.ndarray:

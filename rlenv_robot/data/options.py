@@ -10,7 +10,20 @@ import numpy as np
 
 from hal import SourceError
 
-__all__ = ["ACTIONS", "FILTERS", "INIT", "STEPS", "TRAJECTORIES", "Check", "call", "choice", "number", "read", "whole"]
+__all__ = [
+    "ACTIONS",
+    "FILTERS",
+    "INIT",
+    "PAIRS",
+    "STEPS",
+    "TRAJECTORIES",
+    "Check",
+    "call",
+    "choice",
+    "number",
+    "read",
+    "whole",
+]
 
 Check = Callable[[Any], str | None]
 """Says what is allowed if the value is not, else None."""
@@ -140,7 +153,10 @@ _DRAW: Mapping[str, Check] = {
 
 INIT: Mapping[str, Check] = {"seed": whole(0), "episode": whole(0), "frame": whole(0)}
 STEPS: Mapping[str, Check] = {
-    "priority": choice("return", "reward", "advantage", "td_error"), **_DRAW, "n_step": whole(1), **FILTERS,
+    "priority": choice("return", "reward", "advantage", "td_error"), **_DRAW, "n_step": whole(1),
+    "stack": whole(1), "chunk": whole(1), "future": whole(1),
+    "goals": choice("future", "final"), "goal_share": number(0.0, 1.0), **FILTERS,
 }  # fmt: skip
-TRAJECTORIES: Mapping[str, Check] = {"priority": choice("return"), **_DRAW, **FILTERS}
+TRAJECTORIES: Mapping[str, Check] = {"priority": choice("return"), **_DRAW, "length": whole(1), **FILTERS}
+PAIRS: Mapping[str, Check] = {"by": choice("return", "success"), "min_margin": number(0.0), **FILTERS}
 ACTIONS: Mapping[str, Check] = {"state": _state, "tolerance": _tolerance, **FILTERS}

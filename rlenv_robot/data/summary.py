@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,10 +23,25 @@ _LATE = 1.5
 
 def _moments(values: np.ndarray) -> dict[str, Any]:
     """Mean, deviation, range and quantiles along the first axis, as numbers or lists of the other axes' shape."""
-    values = np.asarray(values, float)
-    figures = {"mean": values.mean(0), "std": values.std(0), "min": values.min(0), "max": values.max(0)}
-    figures |= dict(zip(_QUANTILES, np.quantile(values, list(_QUANTILES.values()), axis=0), strict=True))
-    return {name: figure.tolist() for name, figure in figures.items()}
+    values = np.asarray(values)
+    flat = values.reshape(len(values), math.prod(values.shape[1:]))
+    # Element by element in its own type: several times as fast as one pass over all in double precision.
+    columns = [_column_moments(np.sort(flat[:, k])) for k in range(flat.shape[1])]
+    names = ("mean", "std", "min", "max", *_QUANTILES)
+    figures = np.array(columns, float).reshape(*values.shape[1:], len(names))
+    return {name: figures[..., k].tolist() for k, name in enumerate(names)}
+
+
+def _column_moments(ordered: np.ndarray) -> list[float]:
+    """Of one element, sorted, so that a NaN lies last."""
+    if ordered.dtype.kind == "f" and np.isnan(ordered[-1]):
+        return [math.nan] * (4 + len(_QUANTILES))
+    place = np.array(list(_QUANTILES.values())) * (len(ordered) - 1)
+    low = place.astype(np.int64)
+    below, above = ordered[low].astype(float), ordered[np.minimum(low + 1, len(ordered) - 1)].astype(float)
+    quantiles = below + (above - below) * (place - low)
+    mean = ordered.mean(dtype=float)
+    return [float(mean), float(ordered.std(dtype=float)), float(ordered[0]), float(ordered[-1]), *quantiles.tolist()]
 
 
 def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
@@ -56,17 +72,19 @@ def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dic
 
 def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
     layout = transitions.table.layout
-    here, there = transitions.rows(part), transitions.next_rows(part)
-    groups = [("observation", layout.observation, here), ("action", layout.action, there)]
+    groups = [("observation", layout.observation, 0), ("action", layout.action, 1)]
     if privileged:
-        groups += [("applied", layout.applied, there), ("sensor", layout.sensors, here)]
+        groups += [("applied", layout.applied, 1), ("sensor", layout.sensors, 0)]
+    rows, row = transitions.table.rows, transitions.row(part)
     return {
         f"{prefix}.{field.name}": {
-            "unit": field.unit, "elements": list(field.elements), **_moments(rows[f"{prefix}_{field.name}"])
+            "unit": field.unit,
+            "elements": list(field.elements),
+            **_moments(rows[f"{prefix}_{field.name}"][row + later]),
         }
-        for prefix, spec, rows in groups
+        for prefix, spec, later in groups
         for field in spec
-    }  # fmt: skip
+    }
 
 
 def returns(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:

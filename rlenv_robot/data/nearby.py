@@ -1,0 +1,125 @@
+"""Which recorded steps began in a given state, found through an index that is made once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import Spec
+from recorder.transitions import Transitions
+from rlenv_robot.data.filters import near, shaped
+
+__all__ = ["StateIndex"]
+
+_CHUNK = 1 << 18
+_COLUMNS = 4
+"""Elements that are kept sorted; a box in four directions leaves few of a million states."""
+
+_SAMPLE = 4096
+
+
+class StateIndex:
+    """Finds states by value: equal ones through a hash, near ones through the best of a few sorted elements.
+
+    16 bytes a transition for equal states, 12 more for each sorted element; each part is made when it is first
+    needed, in about a second a million. What it proposes is compared in full, so it never errs.
+
+    Args:
+        transitions: all of them.
+    """
+
+    def __init__(self, transitions: Transitions) -> None:
+        self._transitions = transitions
+        self._spec = transitions.table.layout.observation
+        self._hashes: tuple[np.ndarray, np.ndarray] | None = None
+        self._sorted: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] | None = None
+
+    def positions(self, state: Mapping[str, Any], tolerance: Any) -> np.ndarray:
+        """Positions of the transitions whose observation lies within the tolerance of the state, ascending.
+
+        Args:
+            state: field -> value; fields that are left out don't count.
+            tolerance: a number, or a mapping from field to number (see `rlenv_robot.data.filters.near`).
+
+        Raises:
+            SourceError: a field is unknown or a value does not have its shape.
+        """
+        near(self._transitions.table.rows[:0], self._spec, "observation", state, tolerance)  # refuses what is wrong
+        exact = not any(tolerance.values()) if isinstance(tolerance, Mapping) else tolerance == 0
+        whole = set(state) == set(self._spec.names)
+        found = self._equal(state) if exact and whole else self._boxed(state, tolerance)
+        rows = self._transitions.rows(found)
+        return np.sort(found[near(rows, self._spec, "observation", state, tolerance)])
+
+    # -- equal states ----------------------------------------------------------------------------------------
+
+    def _equal(self, state: Mapping[str, Any]) -> np.ndarray:
+        if self._hashes is None:
+            hashes = np.concatenate([_hash(self._spec, rows) for rows in self._chunks()])
+            order = np.argsort(hashes)
+            self._hashes = hashes[order], order
+        hashes, order = self._hashes
+        row = np.zeros(1, [(f"observation_{f.name}", f.numpy_dtype, f.shape) for f in self._spec])
+        for name, value in state.items():
+            row[f"observation_{name}"] = shaped(self._spec, "observation", name, value)
+        wanted = _hash(self._spec, row)
+        left, right = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, side="right")
+        return np.asarray(order[left[0] : right[0]])
+
+    def _chunks(self) -> Any:
+        count = len(self._transitions)
+        for begin in range(0, count, _CHUNK):
+            yield self._transitions.rows(np.arange(begin, min(begin + _CHUNK, count)))
+
+    # -- near states -----------------------------------------------------------------------------------------
+
+    def _boxed(self, state: Mapping[str, Any], tolerance: Any) -> np.ndarray:
+        """Candidates: those within the tolerance in the sorted elements of the fields that count."""
+        ranges = []
+        for (name, element), (values, order) in self._columns().items():
+            if name not in state:
+                continue
+            gap = float(tolerance.get(name, 0.0) if isinstance(tolerance, Mapping) else tolerance)
+            value = float(np.asarray(shaped(self._spec, "observation", name, state[name])).reshape(-1)[element])
+            slack = 1e-6 * (abs(value) + gap)  # a rounded bound must not lose what the full comparison keeps
+            low = np.searchsorted(values, value - gap - slack)
+            high = np.searchsorted(values, value + gap + slack, side="right")
+            ranges.append((high - low, low, high, order))
+        if not ranges:
+            return np.arange(len(self._transitions))
+        _, low, high, order = min(ranges, key=lambda one: one[0])
+        return np.asarray(order[low:high])
+
+    def _columns(self) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
+        """The elements of which a sample has the most different values, each sorted."""
+        if self._sorted is None:
+            count = len(self._transitions)
+            some = self._transitions.rows(np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64))
+            known: dict[tuple[str, int], int] = {}
+            for field in self._spec:
+                flat = some[f"observation_{field.name}"].reshape(len(some), -1)
+                known |= {(field.name, k): len(np.unique(flat[:, k])) for k in range(flat.shape[1])}
+            best = sorted(known, key=lambda one: -known[one])[:_COLUMNS]
+            self._sorted = {one: self._column(*one) for one in best}
+        return self._sorted
+
+    def _column(self, name: str, element: int) -> tuple[np.ndarray, np.ndarray]:
+        parts = [rows[f"observation_{name}"].reshape(len(rows), -1)[:, element] for rows in self._chunks()]
+        values = np.concatenate(parts)
+        order = np.argsort(values)
+        return values[order], order
+
+
+def _hash(spec: Spec, rows: np.ndarray) -> np.ndarray:
+    """Equal where the observations are; (B,) uint64. A multilinear hash over the values' bytes."""
+    total = np.zeros(len(rows), np.uint64)
+    rng = np.random.default_rng(0)
+    for field in spec:
+        values = rows[f"observation_{field.name}"].reshape(len(rows), -1).astype(np.float64) + 0.0  # -0.0 is 0.0
+        words = values.view(np.uint64)
+        words ^= words >> np.uint64(29)
+        factors = rng.integers(0, 2**64, values.shape[1], np.uint64) | np.uint64(1)
+        total += (words * factors).sum(axis=1, dtype=np.uint64)
+    return total

@@ -1,0 +1,89 @@
+"""Pairs of trajectories with a label that says which is preferred, as reward models are trained on (R6.4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, TypedDict
+
+import numpy as np
+
+from hal import SourceError
+from recorder.transitions import Transitions
+from rlenv_robot.data.filters import is_success, need_rewards, select
+from rlenv_robot.data.options import PAIRS, read
+from rlenv_robot.protocol import TrajectoryTable
+
+__all__ = ["PreferencePair", "draw_pairs"]
+
+
+class PreferencePair(TypedDict):
+    """Two trajectories, Table 6 each, and what is said of them.
+
+    Attributes:
+        chosen, rejected: the one that is preferred, and the other.
+        margin: by how much; above 0.
+    """
+
+    chosen: TrajectoryTable
+    rejected: TrajectoryTable
+    margin: float
+
+
+def draw_pairs(
+    transitions: Transitions,
+    size: int,
+    extra_info: Mapping[str, Any],
+    rng: np.random.Generator,
+    make: Callable[[int], TrajectoryTable],
+) -> list[PreferencePair]:
+    """Draw pairs of different episodes, all pairs that have a preference alike, with replacement.
+
+    Args:
+        transitions: all of them.
+        size: how many pairs.
+        extra_info: the filters; ``by``: ``return`` (undiscounted, the default) or ``success`` (verdicts);
+            ``min_margin``: pairs that differ by less count as undecided and don't come, 0 by default: equal ones.
+        rng: where chance comes from.
+        make: an episode's trajectory.
+
+    Raises:
+        SourceError: an option is wrong, what it compares was not recorded, or no two episodes differ.
+    """
+    options = read(extra_info, PAIRS, "sample_pairs")
+    numbers = np.unique(transitions.facts["episode"][select(transitions, options)])
+    by = options.get("by", "return")
+    numbers, score = _scores(transitions, numbers, by)
+    order = np.argsort(score, kind="stable")
+    numbers, score = numbers[order], score[order]
+    # How many episodes each one is preferred to: those that come before it by at least the margin.
+    least = options.get("min_margin", 0.0)
+    beaten = np.searchsorted(score, score - least, side="left" if least == 0 else "right")
+    total = np.cumsum(beaten)
+    if not len(total) or not total[-1]:
+        raise SourceError(
+            f"sample_pairs: no two of the {len(numbers)} episodes differ in their {by} by "
+            f"{f'at least {least:g}' if least else 'anything'}, so none is preferred"
+        )
+    pick = rng.integers(0, total[-1], size)
+    better = np.searchsorted(total, pick, side="right")
+    worse = pick - (total[better] - beaten[better])
+    return [
+        {
+            "chosen": make(int(numbers[a])),
+            "rejected": make(int(numbers[b])),
+            "margin": float(score[a] - score[b]),
+        }
+        for a, b in zip(better.tolist(), worse.tolist(), strict=True)
+    ]
+
+
+def _scores(transitions: Transitions, numbers: np.ndarray, by: str) -> tuple[np.ndarray, np.ndarray]:
+    """Episodes that have a score, and the scores."""
+    if by == "return":
+        need_rewards(transitions, "sample_pairs by return")
+        return numbers, transitions.returns[numbers]
+    said = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
+    known = np.array([one is not None for one in said], bool)
+    if not known.any():
+        raise SourceError(f"sample_pairs by success: not one of the {len(numbers)} episodes records it")
+    return numbers[known], np.array([float(one) for one in said if one is not None])

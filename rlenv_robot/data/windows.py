@@ -1,0 +1,74 @@
+"""What lies around a transition: frames before it, frames and actions after it, with masks at an episode's ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from recorder.training_rows import TrainingRows
+from recorder.transitions import Transitions
+from rlenv_robot.protocol import StepTable
+
+__all__ = ["WINDOWS", "Windows"]
+
+WINDOWS = ("stack", "chunk", "future")
+"""The options that ask for a window."""
+
+
+class Windows:
+    """Adds windows to a batch; none crosses an end or a lost frame.
+
+    Args:
+        transitions: all of them.
+        rows: where the values are gathered from.
+    """
+
+    def __init__(self, transitions: Transitions, rows: TrainingRows) -> None:
+        self._transitions, self._rows = transitions, rows
+        self._layout = transitions.table.layout
+
+    def add(self, table: StepTable, options: Mapping[str, Any]) -> None:
+        """Widen the fields of a batch.
+
+        * ``stack`` = k: ``observation`` and ``next_observation`` become (B, k, ...), oldest first, the own frame
+          last; before the first frame that one is repeated. ``extra_info``: ``stack_mask`` and
+          ``next_stack_mask``, (B, k) bool, True where a frame is a real one.
+        * ``chunk`` = h: ``action`` becomes (B, h, ...), the own one first; behind the last one that one is
+          repeated. ``extra_info``: ``chunk_mask`` (B, h).
+        * ``future`` = f: ``extra_info`` gets ``future_observation``, name -> (B, f, ...), the frames after the
+          own one, the last repeated, and ``future_mask`` (B, f).
+        """
+        extra = table["extra_info"]
+        index = extra["index"]
+        begin, stop = self._transitions.spans(index)
+        if "stack" in options:
+            back = np.arange(1 - options["stack"], 1)
+            table["observation"], extra["stack_mask"] = self._frames(index[:, None] + back, begin, stop)
+            following = (index + extra["steps"])[:, None] + back
+            table["next_observation"], extra["next_stack_mask"] = self._frames(following, begin, stop)
+        if "chunk" in options:
+            table["action"], extra["chunk_mask"] = self._actions(index[:, None] + np.arange(options["chunk"]), stop)
+        if "future" in options:
+            ahead = index[:, None] + np.arange(1, options["future"] + 1)
+            extra["future_observation"], extra["future_mask"] = self._frames(ahead, begin, stop)
+
+    def _frames(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
+        """Observations of frames (B, W), and which of them there are.
+
+        The frame of a number is where the transition at that position begins; the last one, ``stop``, is where
+        the transition before it ends.
+        """
+        low, high = begin[:, None], stop[:, None]
+        inside = np.clip(frame, low, high)
+        at = np.minimum(inside, high - 1)
+        numbers = self._transitions.row(at.reshape(-1)).reshape(at.shape) + (inside - at)
+        rows = self._rows.rows(numbers)
+        fields = {name: rows[f"observation_{name}"] for name in self._layout.observation.names}
+        return fields, inside == frame
+
+    def _actions(self, position: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
+        inside = np.minimum(position, stop[:, None] - 1)
+        rows = self._rows.rows(self._transitions.row(inside.reshape(-1)).reshape(inside.shape) + 1)
+        return {name: rows[f"action_{name}"] for name in self._layout.action.names}, inside == position
