@@ -214,9 +214,10 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
             f"in {ended} of {len(read)} episodes next.done ended the task: "
             "the last row repeats the observation before it"
         )
-    if features.videos:
-        missing = "" if (files.root / "videos").is_dir() else ", and the folder videos is missing"
-        notes.append(f"pictures are not read{missing}: {', '.join(features.videos)}")
+    if features.videos and (files.root / "videos").is_dir():
+        notes.append(f"pictures stay in the videos until LeRobotVideos is asked for them: {', '.join(features.videos)}")
+    elif features.videos:
+        notes.append(f"pictures are not read, and the folder videos is missing: {', '.join(features.videos)}")
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
     if reason:

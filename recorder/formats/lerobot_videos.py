@@ -1,0 +1,149 @@
+"""The pictures of a LeRobot data set, v3.0 and v2.1, decoded from its videos when they are asked for."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hal import SourceError
+from recorder.formats.lerobot_files import LeRobotFiles, open_files
+from recorder.formats.parquet_columns import read_parquet
+from recorder.formats.video_file import Decoder, open_video
+from recorder.table import Table
+
+__all__ = ["LeRobotVideos", "VideoPlace"]
+
+_OPEN = 8
+"""Videos that are kept open."""
+
+
+class VideoPlace(NamedTuple):
+    """Where a picture is: the video, and the time from its begin."""
+
+    file: Path
+    seconds: float
+
+
+class LeRobotVideos:
+    """The pictures of one data set. Not for use by several threads at once.
+
+    Args:
+        path: of the data set.
+        by: what decodes, see `recorder.formats.video_file.open_video`.
+
+    Raises:
+        SourceError: it is no data set, or contradicts itself; or pyarrow is missing.
+    """
+
+    def __init__(self, path: Path | str, by: str | None = None) -> None:
+        self._files = open_files(Path(path))
+        self._by = by
+        info = self._files.info
+        self.cameras = tuple(name for name, about in info["features"].items() if about.get("dtype") == "video")
+        self._begins = _begins(self._files, self.cameras)
+        self._open: OrderedDict[Path, Decoder] = OrderedDict()
+
+    def place(self, camera: str, episode: int, frame: int) -> VideoPlace:
+        """Where a picture is.
+
+        Args:
+            camera: one of `cameras`.
+            episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
+
+        Raises:
+            SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the
+                data set (the end of an episode) has no picture.
+        """
+        if camera not in self.cameras:
+            raise SourceError(
+                f"{self._files.root} has no camera {camera!r}, it has {', '.join(self.cameras) or 'none'}"
+            )
+        entries = self._files.entries
+        if not 0 <= episode < len(entries) or not 0 <= frame < entries[episode].length:
+            there = f"it has {entries[episode].length}" if 0 <= episode < len(entries) else "there is no such episode"
+            raise SourceError(f"{self._files.root}: no picture of frame {frame} in episode {episode}: {there}")
+        begin = self._begins[camera][episode]
+        return VideoPlace(begin.file, begin.seconds + frame / float(self._files.info["fps"]))
+
+    def at(self, camera: str, episode: int, frame: int) -> np.ndarray:
+        """One picture: uint8, (height, width, 3), RGB.
+
+        Raises:
+            SourceError: as `place`; or the video is missing, can't be decoded, or needs PyAV.
+        """
+        where = self.place(camera, episode, frame)
+        return self._decoder(where.file).at(where.seconds)
+
+    def of_rows(self, table: Table, rows: Any, camera: str) -> np.ndarray:
+        """The pictures of a table's rows, uint8 (B, height, width, 3), each video read from front to back once.
+
+        Args:
+            table: of this data set, by `recorder.formats.lerobot.load_lerobot`.
+            rows: their numbers in it, (B,).
+            camera: one of `cameras`.
+
+        Raises:
+            SourceError: as `at`.
+        """
+        picked = [table.rows[int(row)] for row in np.asarray(rows)]
+        wanted = [self.place(camera, int(row["episode"]), int(row["frame_no"])) for row in picked]
+        found: dict[VideoPlace, np.ndarray] = {}
+        for where in sorted(set(wanted)):
+            found[where] = self._decoder(where.file).at(where.seconds)
+        return np.stack([found[where] for where in wanted])
+
+    def _decoder(self, path: Path) -> Decoder:
+        if path not in self._open:
+            if len(self._open) >= _OPEN:
+                self._open.popitem(last=False)[1].close()
+            self._open[path] = open_video(path, self._by)
+        self._open.move_to_end(path)
+        return self._open[path]
+
+    def close(self) -> None:
+        """Let go of the videos. Twice is fine."""
+        while self._open:
+            self._open.popitem()[1].close()
+
+    def __enter__(self) -> LeRobotVideos:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+def _begins(files: LeRobotFiles, cameras: tuple[str, ...]) -> dict[str, list[VideoPlace]]:
+    """Camera -> where each episode begins."""
+    if not cameras:
+        return {}
+    pattern = files.info.get("video_path")
+    if not pattern:
+        raise SourceError(f"{files.root / 'meta' / 'info.json'}: there are videos, but no video_path")
+    if files.info["codebase_version"] == "v3.0":
+        return {camera: _begins_v3(files, camera, pattern) for camera in cameras}
+    size = int(files.info.get("chunks_size", 1000))
+    return {
+        camera: [
+            VideoPlace(files.root / pattern.format(episode_chunk=n // size, video_key=camera, episode_index=n), 0.0)
+            for n in range(len(files.entries))
+        ]
+        for camera in cameras
+    }
+
+
+def _begins_v3(files: LeRobotFiles, camera: str, pattern: str) -> list[VideoPlace]:
+    keys = [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")]
+    found: dict[int, VideoPlace] = {}
+    for file in sorted((files.root / "meta" / "episodes").glob("chunk-*/file-*.parquet")):
+        for line in read_parquet(file, ["episode_index", *keys]).to_pylist():
+            values: list[Any] = [line.get(key) for key in keys]
+            if None in values:
+                raise SourceError(f"{file}: episode {line['episode_index']} without {', '.join(keys)}")
+            names: Mapping[str, Any] = {"video_key": camera, "chunk_index": values[0], "file_index": values[1]}
+            found[int(line["episode_index"])] = VideoPlace(files.root / pattern.format(**names), float(values[2]))
+    return [found[entry.index] for entry in files.entries]
