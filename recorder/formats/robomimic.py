@@ -30,7 +30,8 @@ OURS = "rlenv_robot"
 SUFFIXES = (".hdf5", ".h5")
 GYM = 2
 """robomimic's number for environments with Gym's interface (EnvType)."""
-HELD = ("log_probability", "intervention", "wall_ns")
+CLOCKS = ("stamp_ns", "wall_ns")
+HELD = ("log_probability", "intervention")
 
 
 def is_robomimic(path: Path | str) -> bool:
@@ -107,7 +108,7 @@ def _write_run(group: Any, run: Run, layout: FrameLayout, scale: tuple[np.ndarra
         "actions": wide,
         "rewards": run.came["reward"],
         "dones": (last & run.terminated).astype(np.int64),
-        "stamp_ns": run.seen["stamp_ns"],
+        **{name: run.seen[name] for name in CLOCKS},
         **{name: run.came[name] for name in HELD},
         **{f"applied/{name}": value for name, value in run.group("applied", layout.applied).items()},
         **{f"sensor/{name}": value for name, value in run.group("sensor", layout.sensors).items()},
@@ -168,6 +169,7 @@ class _Ours:
         rows = rows_of(layout, number, observation, action, reward, (done, not done), stamps)
         for name in HELD:
             rows[name][1:] = read_numbers(group, name, (count,))
+        rows["wall_ns"] = read_numbers(group, "wall_ns", (count + 1,))
         for field in layout.applied:
             rows[f"applied_{field.name}"][1:] = read_numbers(group, f"applied/{field.name}", (count, *field.shape))
         for field in layout.sensors:

@@ -9,6 +9,7 @@ import pytest
 
 from hal import SourceError
 from recorder.formats import catalogue
+from recorder.formats.bags_mapping import EXAMPLE
 from recorder.table import Table
 
 
@@ -35,3 +36,10 @@ def test_what_looks_like_nothing_is_none(tmp_path: Path) -> None:
     assert catalogue.read_any(tmp_path) is None
     with pytest.raises(SourceError, match="does not exist"):
         catalogue.read_any(tmp_path / "nowhere")
+
+
+def test_the_page_names_them_all() -> None:
+    page = (Path(__file__).resolve().parents[3] / "docs" / "formats.md").read_text()
+    for name in catalogue.WRITTEN:
+        assert f"| `{name}` |" in page
+    assert EXAMPLE in page
