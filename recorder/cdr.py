@@ -54,12 +54,6 @@ class CdrWriter:
         self._body += encoded + b"\x00"
         return self
 
-    def octets(self, data: bytes | memoryview) -> CdrWriter:
-        """A ``uint8[]``."""
-        self.uint32(len(data))
-        self._body += data
-        return self
-
     def float64s(self, values: Any) -> CdrWriter:
         """A ``float64[]``."""
         numbers = np.asarray(values, "<f8").ravel()
@@ -68,6 +62,11 @@ class CdrWriter:
             self.align(8)
         self._body += numbers.tobytes()
         return self
+
+    def message_with(self, data: bytes | memoryview) -> bytes:
+        """The whole message, with a ``uint8[]`` as its last field: copied once, as pictures are large."""
+        self.uint32(len(data))
+        return b"".join((HEADER, self._body, data))
 
     def message(self) -> bytes:
         """The whole message with its header."""

@@ -102,7 +102,7 @@ def compressed_image(image: Image, camera: str) -> bytes:
     """
     if isinstance(image.data, np.ndarray) or image.encoding not in ("jpeg", "png"):
         raise LogError(f"camera {camera!r}: an image encoded as {image.encoding!r}, wanted jpeg or png bytes")
-    return CdrWriter().stamp(image.stamp_ns).string(camera).string(image.encoding).octets(image.data).message()
+    return CdrWriter().stamp(image.stamp_ns).string(camera).string(image.encoding).message_with(image.data)
 
 
 def read_compressed_image(message: bytes | memoryview) -> Image:
