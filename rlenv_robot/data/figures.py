@@ -16,7 +16,7 @@ from rlenv_robot.data.fitted_q import fit_q, fitted_q
 from rlenv_robot.data.off_policy import off_policy
 from rlenv_robot.data.options import FILTERS, Check, call, choice, read, whole
 
-__all__ = ["statistics"]
+__all__ = ["KINDS", "statistics"]
 
 
 class _Request(NamedTuple):
@@ -42,11 +42,11 @@ def statistics(
 ) -> dict[str, Any] | None:
     """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
     name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
-    choices = choice(*_KINDS)
+    choices = choice(*KINDS)
     wanted = choices(name)
     if wanted:
         raise SourceError(f"statistics: kind is {name!r}, allowed is {wanted}")
-    kind = _KINDS[name]
+    kind = KINDS[name]
     allowed = {"kind": choices, **kind.options, **FILTERS}
     options = read(extra_info, allowed, f"statistics of kind {name}")
     for option in kind.required:
@@ -90,7 +90,7 @@ def _off_policy(request: _Request) -> dict[str, Any]:
 _FIT = {"agent": call("observation"), "features": call("observation and action"), "iterations": whole(1)}
 _MODEL = {"model": call("observation and action"), "horizon": whole(1)}
 
-_KINDS: Mapping[str, _Kind] = {
+KINDS: Mapping[str, _Kind] = {
     "summary": _Kind(lambda r: figures.summary(r.transitions, r.part, r.privileged), {}),
     "returns": _Kind(lambda r: figures.returns(r.transitions, r.part), {}),
     "episodes": _Kind(lambda r: figures.episodes(r.transitions, r.part), {}),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -130,22 +131,21 @@ def fit_q(
     gram = now.T @ now
     solve = np.linalg.solve(gram + _RIDGE * max(np.trace(gram), 1.0) / len(gram) * np.eye(len(gram)), now.T)
     fixed, step = solve @ reward, solve @ (discount * goes_on[:, None] * later)
-    weights = np.zeros(len(gram))
-    residual, count = np.inf, 0
+    weights, residual = np.zeros(len(gram)), math.inf
+    changes: list[float] = []
     with np.errstate(over="ignore", invalid="ignore"):
-        while count < iterations and residual > _CONVERGED:
+        while len(changes) < iterations and residual > _CONVERGED and math.isfinite(sum(changes)):
             fresh = fixed + step @ weights
-            size = np.abs(now @ fresh).max()
-            residual = float(np.abs(now @ (fresh - weights)).max() / max(size, 1e-12))
-            weights, count = fresh, count + 1
-            if not np.isfinite(residual):
-                break
-    if not np.isfinite(residual) or residual > 1:
+            changes.append(float(np.abs(now @ (fresh - weights)).max()))
+            residual = changes[-1] / max(float(np.abs(now @ fresh).max()), 1e-12)
+            weights = fresh
+    # What converges changes less and less; without, the values grow as long as one goes on.
+    if not math.isfinite(sum(changes)) or (residual > _CONVERGED and changes[-1] > changes[len(changes) // 2]):
         raise SourceError(
-            f"fitted-Q evaluation diverged after {count} iterations; take fewer features, a smaller discount, or a "
-            "policy that is nearer to the recorded one"
+            f"fitted-Q evaluation diverged: after {len(changes)} iterations values still change more and more; take "
+            "fewer features, a smaller discount, or a policy that is nearer to the recorded one"
         )
-    return LinearQ(features, weights, agent, layout.action, residual, count)
+    return LinearQ(features, weights, agent, layout.action, residual, len(changes))
 
 
 def _batch(transitions: Transitions, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:

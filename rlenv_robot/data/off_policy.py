@@ -87,18 +87,20 @@ def _robust(
     action = columns(transitions.next_rows(positions), layout.action, "action")
     surprise = transitions.facts["reward"][positions] - model.value(observation, action)
     value = model.value_of_policy(observation)
-    ratio = np.exp(summed)
-    before = np.concatenate([np.ones((len(ratio), 1)), ratio[:, :-1]], axis=1)
-    each = (factor * (ratio * _by_time(inside, surprise) + before * _by_time(inside, value))).sum(axis=1)
+    with np.errstate(over="ignore", invalid="ignore"):
+        ratio = np.exp(summed)
+        before = np.concatenate([np.ones((len(ratio), 1)), ratio[:, :-1]], axis=1)
+        each = (factor * (ratio * _by_time(inside, surprise) + before * _by_time(inside, value))).sum(axis=1)
     return {"doubly_robust": float(each.mean()), "doubly_robust_error": _error(each)}
 
 
 def _error(each: np.ndarray) -> float | None:
-    """Standard error of the mean; None of a single one."""
+    """Standard error of the mean; None of a single one, and where ratios are too large for a number."""
     if len(each) < 2:
         return None
-    error = each.std(ddof=1) / np.sqrt(len(each))
-    return None if np.isnan(error) else float(error)
+    with np.errstate(over="ignore", invalid="ignore"):
+        error = float(each.std(ddof=1) / np.sqrt(len(each)))
+    return error if np.isfinite(error) else None
 
 
 def _check_recorded(transitions: Transitions, positions: np.ndarray, numbers: np.ndarray) -> None:

@@ -1,0 +1,57 @@
+"""Every example of docs/source-data.md runs, and every option has one."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal.robots.so101 import HOME, forward_kinematics
+from rlenv_robot.data.figures import KINDS
+from rlenv_robot.data.options import ACTIONS, INIT, PAIRS, STEPS, TRAJECTORIES
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "source-data.md").read_text()
+BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def record(folder: Path, seeds: range, reach: bool, info: dict[str, str]) -> None:
+    """Arms that go home, where their goal is; or that wander."""
+    env, rng = rr.make("so101-reach", robot="sim", record=folder, info=info), np.random.default_rng(0)
+    home, spread = np.asarray(HOME, np.float32), 0.01 if reach else 0.1
+    for seed in seeds:
+        goal = {"goal": {"target_position": forward_kinematics(home).astype(np.float32)}} if reach else {}
+        seen = env.reset({"seed": seed, **goal})
+        while not (seen["terminated"] or seen["truncated"]):
+            held = home if reach else seen["observation"]["joint_goal"]
+            noise = rng.normal(0, spread, 6)
+            target = np.clip(held + noise, *env.action["joint_target"].bounds)
+            action = {"joint_target": target.astype(np.float32)}
+            chance = float(-0.5 * np.square(noise / spread).sum() - 6 * np.log(spread * np.sqrt(2 * np.pi)))
+            table = {"env_id": seen["env_id"], "frame_no": seen["frame_no"], "action": action}
+            seen, _ = env.step(table, {"log_probability": chance})  # type: ignore[arg-type]
+    env.close()
+
+
+@pytest.mark.requirement("R3.2", "R3.3", "R3.4", "R3.5", "R3.6", "R6.2", "R6.4")
+def test_every_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    record(tmp_path / "runs" / "a", range(3), False, {"source": "random", "policy": "p1", "verdict": "failure"})
+    record(tmp_path / "runs" / "b", range(3, 6), True, {"source": "expert", "policy": "p2", "verdict": "success"})
+    script = tmp_path / "page.py"
+    script.write_text("\n".join(BLOCKS))
+    named = runpy.run_path(str(script))
+    assert len(named["trajectories"]) == 2
+    assert len(named["batch"]["reward"]) == 256
+
+
+@pytest.mark.requirement("R6.2")
+def test_every_option_and_every_statistic_has_an_example() -> None:
+    code = "\n".join(BLOCKS)
+    options = {*INIT, *STEPS, *TRAJECTORIES, *PAIRS, *ACTIONS}
+    options |= {option for kind in KINDS.values() for option in kind.options}
+    assert [name for name in sorted(options) if f'"{name}"' not in code] == []
+    assert [name for name in KINDS if f'"{name}"' not in code] == []
