@@ -141,8 +141,9 @@ def test_no_log_at_all(tmp_path: Path) -> None:
 WRITE_FOREVER = """
 import sys, time; sys.path.insert(0, sys.argv[2])
 from conftest import *
+from recorder.rotation import Limits
 layout = small_layout()
-with LogWriter(sys.argv[1], layout) as log:
+with LogWriter(sys.argv[1], layout, limits=Limits(file_bytes=int(sys.argv[3]))) as log:
     print("open", flush=True)
     while True:
         number = log.begin({})
@@ -156,9 +157,9 @@ with LogWriter(sys.argv[1], layout) as log:
 """
 
 
-def kill_after(seconds: float, folder: Path) -> tuple[list[tuple[int, ...]], int]:
+def kill_after(seconds: float, folder: Path, file_bytes: int) -> tuple[list[tuple[int, ...]], int]:
     """What the killed process said (episode, whether it was synced, when), and when it was killed."""
-    command = [sys.executable, "-c", WRITE_FOREVER, str(folder), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", WRITE_FOREVER, str(folder), str(Path(__file__).parent), str(file_bytes)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"open\n"
@@ -173,17 +174,22 @@ def test_killed_at_random_moments(tmp_path: Path, is_right: Any) -> None:
     killed_often(tmp_path, is_right, 18)
 
 
+def test_killed_while_one_file_follows_another(tmp_path: Path, is_right: Any) -> None:
+    killed_often(tmp_path, is_right, 6, file_bytes=4000)
+    assert list(tmp_path.glob("*/log-0003.mcap"))
+
+
 @pytest.mark.soak
 @pytest.mark.timeout(3600)
 def test_killed_a_thousand_times(tmp_path: Path, is_right: Any) -> None:
     killed_often(tmp_path, is_right, 998)
 
 
-def killed_often(tmp_path: Path, is_right: Any, times: int) -> None:
+def killed_often(tmp_path: Path, is_right: Any, times: int, file_bytes: int = 1 << 30) -> None:
     rng = np.random.default_rng(11)
     for attempt, seconds in enumerate((*rng.uniform(0, 0.5, times), 1.7, 2.0)):
         folder = tmp_path / str(attempt)
-        said, killed = kill_after(seconds, folder)
+        said, killed = kill_after(seconds, folder, file_bytes)
         reader = LogReader(folder)
         rows = reader.frames()
         assert all(is_right(row) for row in rows)
