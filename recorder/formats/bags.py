@@ -15,7 +15,7 @@ import numpy as np
 from hal import SourceError
 from recorder.formats.bags_mapping import EXAMPLE, BagMapping, Source, read_mapping
 from recorder.formats.bags_messages import Stream, is_bag, read_streams, topics_of
-from recorder.formats.runs import NO_REWARDS, rows_of, table_of
+from recorder.formats.runs import rows_of, table_of
 from recorder.frames import FrameLayout
 from recorder.table import Table
 
@@ -60,7 +60,7 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     layout = FrameLayout(observation, action)
     episodes: list[np.ndarray] = []
     infos: list[dict[str, Any]] = []
-    notes = [] if wanted.reward else [NO_REWARDS]
+    notes: list[str] = []
     for bag in bags:
         pieces, tossed = _episodes(read_streams(bag, wanted), wanted)
         if tossed:

@@ -24,7 +24,7 @@ from recorder.formats.lerobot_features import INTERVENTION, LOG_PROBABILITY, Fea
 from recorder.formats.lerobot_files import Entry, LeRobotFiles, open_files
 from recorder.formats.lerobot_write import write_lerobot
 from recorder.formats.parquet_columns import column
-from recorder.formats.runs import NO_REWARDS, table_of
+from recorder.formats.runs import table_of
 from recorder.frames import FrameLayout
 from recorder.table import Table
 
@@ -222,6 +222,4 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
     if reason:
         notes.append(f"no SI columns for this {files.info.get('robot_type')}: {reason}")
-    if "next.reward" not in features.reserved:
-        notes.append(NO_REWARDS)
     return tuple(notes)

@@ -19,7 +19,7 @@ from recorder.formats.fresh import fresh
 from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
 from recorder.formats.names import field_names
 from recorder.formats.pictures import cameras_of
-from recorder.formats.runs import NO_REWARDS, Run, flat, outcome, rows_of, runs_of, single_reward, table_of
+from recorder.formats.runs import Run, flat, outcome, rows_of, runs_of, single_reward, table_of
 from recorder.frames import FrameLayout
 from recorder.plain import to_json
 from recorder.table import Table
@@ -197,8 +197,6 @@ class _Theirs:
         self._whole = "next_obs" in first
         if not self._whole:
             notes.append("there is no next_obs, so what followed the last action is unknown; the action is left out")
-        if "rewards" not in first:
-            notes.append(NO_REWARDS)
         self._about: Mapping[str, Any] = json.loads(file["data"].attrs.get("env_args", "{}"))
         self.notes = notes
 

@@ -152,7 +152,9 @@ def table_of(
     origin: str,
     notes: Sequence[str] = (),
 ) -> Table:
-    """A table of episodes, each given as its rows."""
+    """A table of episodes, each given as its rows; a note says so where no reward is known."""
+    if episodes and not layout.agents and all(np.isnan(rows["reward"][1:]).all() for rows in episodes):
+        notes = [*notes, NO_REWARDS]
     stops = np.cumsum([len(rows) for rows in episodes], dtype=np.int64)
     rows = np.concatenate(episodes) if episodes else layout.spec.rows(0)
     starts = np.asarray(np.r_[0, stops[:-1]][: len(stops)], np.int64)

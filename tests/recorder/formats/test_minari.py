@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
 from recorder.formats.minari import is_minari, load_minari, write_minari
+from recorder.formats.runs import NO_REWARDS
 from recorder.frames import FrameLayout
 from recorder.table import Table
 
@@ -158,6 +159,16 @@ def test_refused_actions_are_left_out(tmp_path: Path, make_table: Make) -> None:
     notes = write_minari(make_table(refused=True), tmp_path / "x-v0")
     assert notes == ["2 frames at which no action was carried out (refused ones) are left out"]
     check_same(load_minari(tmp_path / "x-v0"), make_table())
+
+
+def test_unknown_rewards_stay_unknown(tmp_path: Path, make_table: Make) -> None:
+    table = make_table()
+    rows = table.rows.copy()
+    rows["reward"][rows["acted"] == 1] = np.nan
+    write_minari(replace(table, rows=rows), tmp_path / "x-v0")
+    back = load_minari(tmp_path / "x-v0")
+    np.testing.assert_array_equal(back.rows["reward"], rows["reward"])
+    assert back.notes == (NO_REWARDS,)
 
 
 def test_damage_is_said(tmp_path: Path, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> None:
