@@ -43,6 +43,8 @@ class Chances:
             end = min(begin + _CHUNK, count)
             self._leaves[begin:end] = values(begin, end)
         self._tree: SumTree | None = None
+        self._rng: np.random.Generator | None = None
+        self._candidate, self._level, self._at = np.empty(0, np.int64), np.empty(0), 0
         self._look_up()
 
     def _look_up(self) -> None:
@@ -91,13 +93,24 @@ class Chances:
 
     def _try(self, rng: np.random.Generator, size: int) -> np.ndarray:
         """Accepted candidates, about as many as are wanted, and a note of how large their share was."""
-        count = min(int(size / self._share * 1.1) + 32, _PIECE)
-        # In pairs, so that the draws of one stream are the same however many are wanted at a time.
-        chance = rng.random((count, 2))
-        candidate = (chance[:, 0] * len(self)).astype(np.int64)  # the bias is below N / 2**53
-        accepted = candidate[chance[:, 1] * self._highest < self._leaves.take(candidate)]
-        self._share += (len(accepted) / count - self._share) * 0.1 * count / _PIECE
+        wanted = int(size / self._share * 1.1) + 32
+        if self._at >= len(self._candidate) or rng is not self._rng:
+            self._refill(rng, wanted)
+        begin, end = self._at, min(self._at + wanted, len(self._candidate))
+        self._at = end
+        candidate, level = self._candidate[begin:end], self._level[begin:end]
+        accepted = candidate[level * self._highest < self._leaves.take(candidate)]
+        self._share += (len(accepted) / (end - begin) - self._share) * 0.1 * (end - begin) / _PIECE
         return accepted
+
+    def _refill(self, rng: np.random.Generator, wanted: int) -> None:
+        """More candidates, each block twice as large: who they are does not depend on the chances."""
+        count = min(max(wanted, 2 * len(self._candidate) if rng is self._rng else 0), _PIECE)
+        # In pairs, so that the draws of one stream are the same however many are wanted at a time.
+        numbers = rng.random((count, 2))
+        self._candidate = (numbers[:, 0] * len(self)).astype(np.int64)  # the bias is below N / 2**53
+        self._level = numbers[:, 1].copy()
+        self._rng, self._at = rng, 0
 
     def _walk(self, rng: np.random.Generator, size: int) -> np.ndarray:
         if self._tree is None:
