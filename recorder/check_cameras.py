@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +13,6 @@ from hal import LogError
 from recorder.cdr import HEADER
 from recorder.check import GAP, Finding
 from recorder.reader import LogReader
-from recorder.records import Records
 from recorder.ros import read_compressed_image
 from recorder.sink import CAMERA_TOPIC, FRAME_TOPIC
 from recorder.table import Table
@@ -55,10 +53,8 @@ def _pictures(run: Path | str) -> Mapping[tuple[str, int], list[_Seen]]:
     """By camera and episode, in order."""
     reader, seen = LogReader(run), defaultdict(list)
     dtype = reader.layout.spec.row_dtype
-    with reader.path.open("rb") as file:
-        records = Records(mmap(file.fileno(), 0, access=ACCESS_READ), str(reader.path))
     stamp, number = 0, -1
-    for message in records.messages():
+    for message in reader.messages():
         if message.topic == FRAME_TOPIC and len(message.data) == dtype.itemsize + len(HEADER):
             row = np.frombuffer(message.data, dtype, 1, len(HEADER))
             stamp, number = int(row["stamp_ns"][0]), int(row["episode"][0])

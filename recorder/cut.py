@@ -9,7 +9,6 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -17,11 +16,12 @@ import numpy as np
 
 from hal import LogError, SpecMismatch
 from recorder.cdr import HEADER
+from recorder.cut_streams import CopiedStreams
 from recorder.frames import FrameLayout, reward_field
 from recorder.labels import KEYS, read_labels
 from recorder.plain import from_json, to_json
 from recorder.reader import LogReader
-from recorder.records import Message, Records
+from recorder.records import Message
 from recorder.ros import read_compressed_image, read_note
 from recorder.sink import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapSink
 
@@ -130,9 +130,10 @@ def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, re
     ]
     copied, total, before = Copied(), sum(len(reader.frames()) for reader in readers), 0
     sink = McapSink(folder, readers[0].layout, metadata)
+    samples = CopiedStreams(sink)
     try:
         for part, reader in zip(parts, readers, strict=True):
-            _Copier(part, reader, sink, copied).run(_after(before, total, report))
+            _Copier(part, reader, sink, copied, samples.of(reader)).run(_after(before, total, report))
             before += len(reader.frames())
         if not copied.rows:
             raise LogError(f"nothing is left: no frame lies in these episodes and times; {_lengths(readers)}")
@@ -157,8 +158,8 @@ def _lengths(readers: Sequence[LogReader]) -> str:
 class _Copier:
     """Takes one part of one log along, message by message."""
 
-    def __init__(self, part: Part, reader: LogReader, sink: McapSink, copied: Copied) -> None:
-        self._part, self._reader, self._sink, self._copied = part, reader, sink, copied
+    def __init__(self, part: Part, reader: LogReader, sink: McapSink, copied: Copied, samples: CopiedStreams) -> None:
+        self._part, self._reader, self._sink, self._copied, self._samples = part, reader, sink, copied, samples
         self._layout: FrameLayout = reader.layout
         self._labels = read_labels(reader.path.parent)
         self._begun: dict[int, Mapping[str, Any]] = {}  # of episodes that are wanted, until their first row
@@ -173,19 +174,17 @@ class _Copier:
         self._return: dict[str, float] = {}
 
     def run(self, report: Callable[[int], None]) -> None:
-        path = self._reader.path
-        with path.open("rb") as file:
-            records = Records(mmap(file.fileno(), 0, access=ACCESS_READ), str(path))
-        for count, message in enumerate(records.messages()):
+        run = self._reader.path.parent
+        for count, message in enumerate(self._reader.messages()):
             self._take(message)
             if count % _TICK == 0:
                 self._sink.keep_up()
                 report(self._seen)
-        self._copied.notes += [f"{path.parent}: {note}" for note in records.notes]
+        self._copied.notes += [f"{run}: {note}" for note in self._reader.notes]
         if self._open is not None:
             self._end({**self._info, "end": "torn"}, self._last_ns)
         for topic, number in sorted(self._left.items()):
-            self._copied.notes.append(f"{path.parent}: {number} messages of {topic} are not taken along")
+            self._copied.notes.append(f"{run}: {number} messages of {topic} are not taken along")
 
     def _take(self, message: Message) -> None:
         topic = message.topic
@@ -199,6 +198,9 @@ class _Copier:
             if self._open is not None:
                 self._sink.image(topic[len(CAMERA_TOPIC) :], read_compressed_image(message.data), message.time_ns)
                 self._copied.pictures += 1
+        elif self._samples.has(topic):
+            if self._open is not None or self._part.whole:
+                self._samples.take(message)
         elif topic != JOINT_TOPIC:  # the sink makes those from the rows
             self._left[topic] += 1
 
@@ -221,6 +223,7 @@ class _Copier:
         if seconds < self._part.begin_s or not self._ready(number, row, message.time_ns):
             return
         row["episode"], row["frame_no"] = self._copied.episodes - 1, row["frame_no"] - self._shifted
+        self._samples.renumber(row)
         for name in self._return:
             self._return[name] += float(row[name][0])
         self._sink.frame(bytes(data), message.time_ns)

@@ -87,6 +87,10 @@ class Images:
         runs = {self._run(number) for number in range(len(self._table.starts))}
         return tuple(sorted({camera for run in runs for camera in self._index(run).places}))
 
+    def cameras_of(self, episode: int) -> tuple[str, ...]:
+        """Names of the cameras in the run of an episode."""
+        return tuple(sorted(self._index(self._run(episode)).places))
+
     # -- pictures of rows ----------------------------------------------------------------------------------
 
     def at(
@@ -101,7 +105,7 @@ class Images:
         """The pictures that belong to rows.
 
         Args:
-            rows: indices into ``table.rows``, shape (B,); ``extra_info["index"]`` of a sample says them.
+            rows: indices into ``table.rows``, shape (B,); `Transitions.row` has those of a sample.
             camera: its name.
             how: ``latest``: the newest picture that is not newer than the row, as a policy saw it; ``nearest``.
             max_age_s: between picture and row; a picture further away counts as missing.

@@ -13,7 +13,7 @@ from hal import Field, LogError, SourceError
 from recorder.frames import FrameLayout, reward_field
 from recorder.table import Table
 
-__all__ = ["plot_episode"]
+__all__ = ["Lines", "pick_lines", "plot_episode"]
 
 MEASURED, GOAL, REWARD, PERSON, FAULT = "#1b6ca8", "#e07b1a", "#3c7a4b", "#f3d9a4", "#b3261e"
 INK, QUIET = "#222222", "#8a8a8a"
@@ -30,13 +30,20 @@ _PAIRS = (
 
 
 @dataclass(frozen=True)
-class _Lines:
-    """What the upper part shows."""
+class Lines:
+    """What was measured in an episode, and the goals that belong to it.
+
+    Attributes:
+        field: that was measured.
+        names: of its elements, n of them.
+        measured: shape (T, n).
+        goal: shape (T, n), or None if there is none.
+    """
 
     field: Field
     names: tuple[str, ...]
-    measured: np.ndarray  # (T, n)
-    goal: np.ndarray | None  # (T, n)
+    measured: np.ndarray
+    goal: np.ndarray | None
 
 
 def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
@@ -65,7 +72,7 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     except ImportError:
         raise LogError("plots need matplotlib: pip install 'rlenv-robot[demo]'") from None
     rows = table.rows[table.starts[episode] : table.stops[episode]]
-    lines = _lines(table.layout, rows)
+    lines = pick_lines(table.layout, rows)
     seconds = (rows["stamp_ns"] - rows["stamp_ns"][0]) / 1e9
     count = len(lines.names)
     figure = Figure(figsize=(10, 1.15 + 0.85 * count + 1.1), dpi=130, layout="constrained")
@@ -87,7 +94,12 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     return path
 
 
-def _lines(layout: FrameLayout, rows: np.ndarray) -> _Lines:
+def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
+    """What of the rows of an episode is worth drawing.
+
+    Raises:
+        SourceError: there is nothing.
+    """
     spec = layout.spec
     for measured, goal in _PAIRS:
         if measured in spec and goal in spec and spec[measured].shape == spec[goal].shape:
@@ -98,15 +110,15 @@ def _lines(layout: FrameLayout, rows: np.ndarray) -> _Lines:
     return _pick(drawn[0], rows[drawn[0].name], None)
 
 
-def _pick(field: Field, measured: np.ndarray, goal: np.ndarray | None) -> _Lines:
+def _pick(field: Field, measured: np.ndarray, goal: np.ndarray | None) -> Lines:
     size = min(field.size, MOST_LINES)
     names = field.elements if len(field.elements) == field.size else tuple(map(str, range(field.size)))
     plain = [name.removesuffix(".pos").replace("_", " ") for name in names[:size]]
     flat = measured.reshape(len(measured), -1)[:, :size]
-    return _Lines(field, tuple(plain), flat, None if goal is None else goal.reshape(len(goal), -1)[:, :size])
+    return Lines(field, tuple(plain), flat, None if goal is None else goal.reshape(len(goal), -1)[:, :size])
 
 
-def _draw_strip(axis: Any, seconds: np.ndarray, lines: _Lines, index: int) -> None:
+def _draw_strip(axis: Any, seconds: np.ndarray, lines: Lines, index: int) -> None:
     if lines.goal is not None:  # a goal holds until the next; row 0 has none
         axis.step(seconds[1:], lines.goal[1:, index], where="post", color=GOAL, linewidth=1.1, label="goal")
     axis.plot(seconds, lines.measured[:, index], color=MEASURED, linewidth=1.4, label="measured")
@@ -151,7 +163,7 @@ def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
         axis.axvline(seconds[-1], color=INK if rows["terminated"][-1] else QUIET, linewidth=1.2, linestyle=(0, (2, 2)))
 
 
-def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, lines: _Lines) -> None:
+def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, lines: Lines) -> None:
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

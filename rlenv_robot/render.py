@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hal import RobotError, SourceError
+from hal import RobotError
 from rlenv_robot.protocol import VisualisationTable
 from rlenv_robot.world import World
 
-__all__ = ["draw", "episode_frames", "render_history", "show"]
+__all__ = ["draw", "render_history", "show", "window", "write_picture"]
 
 _MODES = ("window", "file", "call", "history")
-_OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", "run", "episode", "video", "plot"})
+_HISTORY = ("run", "episode", "video", "plot", "montage", "step", "frames")
+_OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", *_HISTORY})
 
 
 def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -> None:
@@ -27,8 +27,8 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
         world: what is shown.
         options: ``mode``: ``window`` (default) on this machine's screen; ``file`` writes a picture to ``path``;
             ``call`` hands Table 4 to the function ``to``, for a monitor of one's own; ``history`` shows a recorded
-            ``run`` (with ``episode``, and ``video`` and ``plot``, files to write). For the first three also
-            ``camera``, ``width``, ``height``.
+            ``run``, with the options of `rlenv_robot.history.render_history`. For the first three also ``camera``,
+            ``width``, ``height``.
 
     Raises:
         ValueError: an unknown option or mode, or one that is missing.
@@ -41,16 +41,19 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
     if mode not in _MODES:
         raise ValueError(f"render mode is {mode!r}, allowed are {', '.join(_MODES)}")
     if mode == "history":
-        render_history(_wanted(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"))
+        render_history(
+            _wanted(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"),
+            montage=bool(options.get("montage")), step=options.get("step"), frames=options.get("frames"),
+        )  # fmt: skip
         return
     picture = world.picture(options)
     if mode == "call":
         table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": {"image": picture}}
         _wanted(options, "to")(table)
     elif mode == "file":
-        _write_picture(Path(_wanted(options, "path")), picture)
+        write_picture(Path(_wanted(options, "path")), picture)
     else:
-        _window(env_id, picture)
+        window(env_id, picture)
 
 
 def _wanted(options: Mapping[str, Any], name: str) -> Any:
@@ -59,7 +62,12 @@ def _wanted(options: Mapping[str, Any], name: str) -> Any:
     return options[name]
 
 
-def _write_picture(path: Path, picture: np.ndarray) -> None:
+def write_picture(path: Path, picture: np.ndarray) -> None:
+    """Write a picture, uint8 of shape (height, width, 3), RGB.
+
+    Raises:
+        RobotError: it can't be written.
+    """
     from recorder.picture import opencv
 
     cv2 = opencv("writing a picture")
@@ -67,7 +75,12 @@ def _write_picture(path: Path, picture: np.ndarray) -> None:
         raise RobotError(f"no picture could be written to {path}; its ending must be .png or .jpg, its folder exist")
 
 
-def _window(title: str, picture: np.ndarray) -> None:
+def window(title: str, picture: np.ndarray) -> None:
+    """Show a picture in the window of that title, which is opened the first time.
+
+    Raises:
+        RobotError: there is no screen.
+    """
     from recorder.picture import opencv
 
     cv2 = opencv("showing a window")
@@ -108,75 +121,8 @@ def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
     yield from film(so101(), rows, options.get("camera", "view"), *size, markers)
 
 
-def episode_frames(path: str | Path, episode: int, options: Mapping[str, Any] | None = None) -> tuple[Any, float]:
-    """The pictures of a recorded episode, and how many a second it had.
+def render_history(*args: Any, **kwargs: Any) -> tuple[str, ...]:
+    """See `rlenv_robot.history.render_history`."""
+    from rlenv_robot import history
 
-    Args:
-        path: a run.
-        episode: its number; negative ones count from the end.
-        options: see `draw`.
-
-    Raises:
-        SourceError: no such episode, or nothing in it to draw.
-    """
-    table, number = _chosen(path, episode)
-    rows = table.rows[table.starts[number] : table.stops[number]]
-    info = table.episodes[number]
-    if "sensor_joint_position" not in (rows.dtype.names or ()):
-        raise SourceError(f"{path} records no joint_position, so no robot can be drawn from it")
-    pictures = draw(
-        str(info.get("robot", "so101")), {"joint_position": rows["sensor_joint_position"]}, info.get("goal", {}),
-        options or {},
-    )  # fmt: skip
-    span = float(rows["stamp_ns"][-1] - rows["stamp_ns"][0]) / 1e9
-    return pictures, (len(rows) - 1) / span if span > 0 else 30.0
-
-
-def _chosen(path: str | Path, episode: int) -> tuple[Any, int]:
-    from recorder.table import load_runs
-
-    table = load_runs(Path(path))
-    count = len(table.starts)
-    if not -count <= episode < count:
-        raise SourceError(f"{path} has no episode {episode}, it has {count}: 0 to {count - 1}, or -1 for the last")
-    return table, episode % count
-
-
-def render_history(
-    path: str | Path, episode: int = -1, video: str | Path | None = None, plot: str | Path | None = None
-) -> None:
-    """Show a recorded episode again (R1.5): as a video, a plot, or, if neither is asked for, in a window.
-
-    Args:
-        path: a run.
-        episode: its number; negative ones count from the end.
-        video: a file to write, ``.mp4`` (VP9, which browsers play).
-        plot: a file to write, ``.png``.
-
-    Raises:
-        SourceError: no such run or episode.
-        RobotError: nothing here can draw.
-    """
-    if plot is not None:
-        from recorder.plot import plot_episode
-
-        table, number = _chosen(path, episode)
-        plot_episode(table, number, Path(plot))
-    if video is not None:
-        from recorder.video import write_video
-
-        pictures, rate = episode_frames(path, episode)
-        first = next(pictures)
-        write_video(Path(video), itertools.chain([first], pictures), rate)
-    if plot is None and video is None:
-        pictures, rate = episode_frames(path, episode)
-        _play(str(path), pictures, rate)
-
-
-def _play(title: str, pictures: Iterator[np.ndarray], rate_hz: float) -> None:
-    from hal import Rate
-
-    rate = Rate(rate_hz)
-    for picture in pictures:
-        rate.wait()
-        _window(title, picture)
+    return history.render_history(*args, **kwargs)

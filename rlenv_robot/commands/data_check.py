@@ -81,7 +81,11 @@ def _show(found: Sequence[Any], everything: bool) -> None:
         if not everything and count > _MOST:
             print(f"  ... {count - _MOST} more, --all prints them")
     episodes = len({each.episode for each in found if each.episode >= 0})
-    print(f"\n{len(found)} findings in {episodes} episodes" if found else "nothing was found")
+    print(f"\n{_counted(len(found), 'finding')} in {_counted(episodes, 'episode')}" if found else "nothing was found")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}" if count == 1 else f"{count} {what}s"
 
 
 def _where(each: Any) -> str:

@@ -1,4 +1,4 @@
-"""``rlenv-robot replay``: show a recorded episode again, as a video, a plot or in a window."""
+"""``rlenv-robot replay``: show a recorded episode again, as a video, a plot, pictures or in a window."""
 
 from __future__ import annotations
 
@@ -10,19 +10,27 @@ __all__ = ["add", "run"]
 
 def add(subparsers: Any) -> None:
     """Declare the verb."""
-    parser = subparsers.add_parser("replay", help="show a recorded episode", description=__doc__)
-    parser.add_argument("run_folder", metavar="RUN", help="the run's folder")
+    parser = subparsers.add_parser("replay", help="show a recorded episode", description=__doc__,
+                                   epilog="Without a file to write, a window is opened.")  # fmt: skip
+    parser.add_argument("run_folder", metavar="RUN", help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--episode", type=int, default=-1, help="its number; negative from the end (default: -1)")
-    parser.add_argument("--video", metavar="FILE", help="write a video there (.webm)")
-    parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png)")
+    parser.add_argument("--step", type=int, metavar="N", help="only this frame of it; negative from the end")
+    parser.add_argument("--montage", action="store_true",
+                        help="all cameras, the simulated twin and the signals on one timeline")  # fmt: skip
+    parser.add_argument("--video", metavar="FILE", help="write a video there (.mp4)")
+    parser.add_argument("--frames", metavar="FOLDER", help="write its pictures there (.png)")
+    parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png, .svg, .pdf; .mp4: one that moves)")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is asked for; without either, open a window."""
+    """Write what is asked for; without any of it, open a window."""
     from rlenv_robot.render import render_history
 
-    render_history(args.run_folder, args.episode, video=args.video, plot=args.plot)
-    for file in filter(None, (args.plot, args.video)):
+    notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,
+                           step=args.step, frames=args.frames)  # fmt: skip
+    for file in filter(None, (args.plot, args.video, args.frames)):
         print(file)
+    for note in notes or ():
+        print(f"note: {note}")
     return 0

@@ -170,3 +170,24 @@ def test_what_cannot_be_done_leaves_nothing(run: Path, tmp_path: Path, monkeypat
         copy_parts([Part(run)], new, interrupted)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["other", "run"]
     assert np.array_equal(LogReader(run).frames()["frame_no"], list(range(5)) * 3)
+
+
+def test_streams_come_along_and_frames_still_name_their_samples(tmp_path: Path) -> None:
+    layout = FrameLayout(Spec("o", (Field("x", ()),)), Spec("a", (Field("u", ()),)), streams=("force",))
+    for name in ("a", "b"):
+        with LogWriter(tmp_path / name, layout, {}) as log:
+            force = log.stream("force", Spec("f", (Field("newton", ()),)), 100.0)
+            log.begin({})
+            for frame in range(3):
+                number = force.write({"newton": np.float32(frame)}, frame)
+                row = layout.spec.rows()
+                row["frame_no"], row["used_force"] = frame, number
+                log.frame(row)
+            log.end({"end": "time"})
+    copied = copy_parts([Part(tmp_path / "a"), Part(tmp_path / "b")], tmp_path / "all")
+    assert copied.notes == []
+    reader = LogReader(tmp_path / "all")
+    samples, frames = reader.samples("force"), reader.frames()
+    assert samples["sequence"].tolist() == list(range(6))
+    assert frames["used_force"].tolist() == list(range(6))
+    assert samples["newton"][frames["used_force"]].tolist() == [0, 1, 2, 0, 1, 2]

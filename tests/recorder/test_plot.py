@@ -9,7 +9,7 @@ import pytest
 
 from hal import Field, LogError, SourceError, Spec
 from recorder.frames import FrameLayout
-from recorder.plot import FAULT, GOAL, MEASURED, PERSON, _lines, plot_episode
+from recorder.plot import FAULT, GOAL, MEASURED, PERSON, pick_lines, plot_episode
 from recorder.table import Table, build
 
 pytest.importorskip("matplotlib")
@@ -44,7 +44,7 @@ def test_measurements_meet_their_goals() -> None:
     layout = FrameLayout(Spec("o", (joints,)), Spec("a", (Field("joint_target", (2,)),)))
     rows = layout.spec.rows(3)
     rows["observation_joint_position"], rows["action_joint_target"] = 1, 2
-    lines = _lines(layout, rows)
+    lines = pick_lines(layout, rows)
     assert lines.names == ("shoulder pan", "gripper")
     assert lines.goal is not None
     assert (lines.measured == 1).all()
@@ -58,7 +58,7 @@ def test_a_board_game_is_drawn_in_part_and_says_so(tmp_path: Path) -> None:
     table = Table(layout, rows, np.array([0]), np.array([5]), ({"task": "go"},))
     path = plot_episode(table, 0, tmp_path / "go.svg")
     assert path.stat().st_size > 1000
-    assert len(_lines(layout, rows).names) == 12
+    assert len(pick_lines(layout, rows).names) == 12
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path: Path, make_log: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,7 +69,7 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path, make_log: Any, monkeypatch
     with pytest.raises(LogError, match="can't be written"):
         plot_episode(table, 0, tmp_path / "a.xyz")
     with pytest.raises(SourceError, match="nothing to draw"):
-        _lines(FrameLayout(Spec("o"), Spec("a")), FrameLayout(Spec("o"), Spec("a")).spec.rows(2))
+        pick_lines(FrameLayout(Spec("o"), Spec("a")), FrameLayout(Spec("o"), Spec("a")).spec.rows(2))
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(LogError, match=r"rlenv-robot\[demo\]"):
         plot_episode(table, 0, tmp_path / "a.png")

@@ -204,3 +204,13 @@ def test_ctrl_c_while_copying_leaves_nothing(runs: Path) -> None:
     _, told = process.communicate(timeout=30)
     assert (process.returncode, told) == (130, "interrupted\n")
     assert sorted(path.name for path in runs.iterdir()) == ["a", "b"]
+
+
+def test_recover_mends_a_torn_run(runs: Path, capsys: Captured) -> None:
+    log = runs / "a" / "log.mcap"
+    log.write_bytes(log.read_bytes()[: log.stat().st_size * 3 // 4])
+    assert _run("data", "recover", runs / "a") == 0
+    assert "written anew: log.mcap" in capsys.readouterr().out
+    assert _run("data", "recover", runs / "b") == 0
+    assert "nothing to repair" in capsys.readouterr().out
+    assert _run("data", "recover", runs / "none") == 2

@@ -1,0 +1,229 @@
+"""An episode as one moving picture: all cameras, the simulated twin and the signals on one timeline."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import LogError, SourceError
+from recorder.frames import reward_field
+from recorder.plot import GOAL, INK, MEASURED, PERSON, QUIET, REWARD, Lines, pick_lines
+from recorder.table import Table
+
+__all__ = ["Montage"]
+
+WIDTH, HEAD, GAP, STRIP = 1280, 64, 16, 92
+"""Pixels: of the whole, of the head line, between things, and of one strip of signals."""
+MOST_COLUMNS = 3
+"""Pictures side by side."""
+FADED = 0.72
+"""How much of what is still to come is white."""
+
+
+@dataclass(frozen=True)
+class _Box:
+    """Where an axis is, in pixels of the signals' picture, and where its time begins and ends."""
+
+    left: int
+    right: int
+    top: int
+    bottom: int
+
+
+class Montage:
+    """Puts the pictures of one episode together, frame by frame.
+
+    Args:
+        table: with the episode.
+        episode: its index in the table.
+        tiles: title -> uint8 pictures of shape (height, width, 3), RGB, one a frame of the episode; without any it
+            is an animated plot.
+
+    Raises:
+        SourceError: the table has no such episode, or nothing to draw in it.
+        LogError: matplotlib is missing.
+    """
+
+    def __init__(self, table: Table, episode: int, tiles: Mapping[str, Iterator[np.ndarray]]) -> None:
+        if not 0 <= episode < len(table.starts):
+            raise SourceError(f"{table.origin} has no episode {episode}, it has {len(table.starts)}")
+        self._rows = table.rows[table.starts[episode] : table.stops[episode]]
+        self._seconds = (self._rows["stamp_ns"] - self._rows["stamp_ns"][0]) / 1e9
+        self._agents: Sequence[str] = table.layout.agents or ("",)
+        rewards = sum(self._rows[reward_field(agent)] for agent in self._agents)
+        self._reward: np.ndarray = np.asarray(rewards, float)
+        self._tiles = dict(tiles)
+        self._title = f"{_name(table, episode)}, episode {episode}"
+        self._signals, self._boxes = _signals(
+            pick_lines(table.layout, self._rows), self._seconds, self._reward, self._rows
+        )
+        self._faded = (self._signals * (1 - FADED) + 255 * FADED).astype(np.uint8)
+        self._write = _Writer()
+
+    def frames(self) -> Iterator[np.ndarray]:
+        """The montage, uint8 of shape (height, 1280, 3), RGB: one a frame."""
+        total = np.nancumsum(self._reward)
+        for number in range(len(self._rows)):
+            pictures = {title: next(pictures) for title, pictures in self._tiles.items()}
+            body = [self._head(number, float(total[number])), *self._grid(pictures), self._timeline(number)]
+            yield np.concatenate(body)
+
+    def _head(self, number: int, total: float) -> np.ndarray:
+        head = np.full((HEAD, WIDTH, 3), 255, np.uint8)
+        self._write(head, self._title, GAP, 14, 26, INK, bold=True)
+        reward = "" if np.isnan(self._reward).any() else f"   reward {self._reward[number]:6.2f}   return {total:7.2f}"
+        text = f"{self._seconds[number]:6.2f} s   frame {number:4d} of {len(self._rows) - 1}{reward}"
+        self._write(head, text, WIDTH - GAP, 15, 19, QUIET, right=True)
+        if self._rows["intervention"][number]:
+            self._write(head, "a person acts", WIDTH - GAP, 42, 15, GOAL, right=True)
+        return head
+
+    def _grid(self, pictures: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
+        named = list(pictures.items())
+        for first in range(0, len(named), MOST_COLUMNS):
+            line = named[first : first + MOST_COLUMNS]
+            columns = min(max(len(named), 2), MOST_COLUMNS)
+            width = (WIDTH - GAP * (columns + 1)) // columns
+            height = round(width * 3 / 4)
+            strip = np.full((height + GAP, WIDTH, 3), 255, np.uint8)
+            for column, (title, picture) in enumerate(line):
+                left = GAP + column * (width + GAP)
+                strip[:height, left : left + width] = _fitted(picture, height, width)
+                self._write(strip, title, left + 10, 8, 17, "#ffffff", bold=True, shade=True)
+            yield strip
+
+    def _timeline(self, number: int) -> np.ndarray:
+        """The signals, full up to now and faded from there on."""
+        view = self._signals.copy()
+        span = self._seconds[-1] or 1.0
+        for box in self._boxes:
+            now = box.left + round((box.right - box.left) * float(self._seconds[number] / span))
+            view[box.top : box.bottom, now : box.right + 1] = self._faded[box.top : box.bottom, now : box.right + 1]
+            view[box.top : box.bottom, now : now + 2] = (34, 34, 34)
+        return view
+
+
+def _name(table: Table, episode: int) -> str:
+    text = str(table.episodes[episode].get("task", Path(table.origin).name)).rstrip(".")
+    return text if len(text) <= 44 else text[:41] + "..."
+
+
+def _fitted(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+    """The picture in full, on a dark ground if its shape is another."""
+    import cv2
+
+    scale = min(height / picture.shape[0], width / picture.shape[1])
+    size = max(round(picture.shape[1] * scale), 1), max(round(picture.shape[0] * scale), 1)
+    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    ground = np.full((height, width, 3), 28, np.uint8)
+    top, left = (height - size[1]) // 2, (width - size[0]) // 2
+    ground[top : top + size[1], left : left + size[0]] = small
+    return ground
+
+
+def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, list[_Box]]:
+    """All signals, two columns of strips and the reward below, as a picture; and where their axes are."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise LogError("a montage needs matplotlib: pip install 'rlenv-robot[demo]'") from None
+    count = len(lines.names)
+    strips = (count + 1) // 2
+    height = STRIP * (strips + 1) + 40
+    figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100)
+    canvas = FigureCanvasAgg(figure)
+    grid = figure.add_gridspec(strips + 1, 2, left=0.105, right=0.985, top=1 - 26 / height, bottom=42 / height,
+                               hspace=0.28, wspace=0.25)  # fmt: skip
+    axes = []
+    for index in range(count):
+        axis = figure.add_subplot(grid[index % strips, index // strips])
+        if lines.goal is not None:
+            axis.step(seconds[1:], lines.goal[1:, index], where="post", color=GOAL, linewidth=1.3)
+        axis.plot(seconds, lines.measured[:, index], color=MEASURED, linewidth=1.6)
+        _dress(axis, lines.names[index])
+        axes.append(axis)
+    axis = figure.add_subplot(grid[strips, :])
+    axis.step(seconds[1:], reward[1:], where="mid", color=REWARD, linewidth=1.6)
+    _dress(axis, "reward")
+    axis.tick_params(axis="x", labelbottom=True, length=3)
+    axis.set_xlabel("seconds", color=QUIET, fontsize=9.5, labelpad=1)
+    axes.append(axis)
+    for axis in axes:
+        axis.set_xlim(0, float(seconds[-1]) or 1.0)
+        _shade(axis, seconds, rows["intervention"])
+    unit = "" if lines.field.unit == "1" else f" in {lines.field.unit}"
+    _legend(figure, height, lines.goal is not None, unit, bool(rows["intervention"].any()))
+    canvas.draw()
+    picture = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return picture, [_box(axis, picture.shape[0]) for axis in axes]
+
+
+def _dress(axis: Any, name: str) -> None:
+    axis.spines[["top", "right"]].set_visible(False)
+    for spine in axis.spines.values():
+        spine.set_color("#cccccc")
+    axis.tick_params(colors=QUIET, labelsize=8.5, length=0, labelbottom=False)
+    axis.grid(axis="y", color="#ececec", linewidth=0.7)
+    axis.set_axisbelow(True)
+    axis.margins(y=0.18)
+    axis.locator_params(axis="y", nbins=3)
+    axis.annotate(name.replace(" ", "\n"), (0, 0.5), (-40, 0), "axes fraction", "offset points",
+                  ha="right", va="center", color=INK, fontsize=10)  # fmt: skip
+
+
+def _shade(axis: Any, seconds: np.ndarray, intervention: np.ndarray) -> None:
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], intervention, [0]])))
+    for start, stop in edges.reshape(-1, 2):
+        axis.axvspan(seconds[max(start - 1, 0)], seconds[stop - 1], color=PERSON, alpha=0.6, linewidth=0, zorder=0)
+
+
+def _legend(figure: Any, height: int, goal: bool, unit: str, person: bool) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles: list[Any] = [Line2D([], [], color=MEASURED, linewidth=2, label=f"measured{unit}")]
+    if goal:
+        handles.append(Line2D([], [], color=GOAL, linewidth=2, label=f"goal{unit}"))
+    if person:
+        handles.append(Patch(color=PERSON, label="a person acts"))
+    figure.legend(handles=handles, loc="upper left", bbox_to_anchor=(0.1, 1 - 1 / height), ncols=len(handles),
+                  frameon=False, fontsize=9.5, borderpad=0, borderaxespad=0.1, labelcolor=INK)  # fmt: skip
+
+
+def _box(axis: Any, height: int) -> _Box:
+    extent = axis.get_window_extent()
+    return _Box(round(extent.x0), round(extent.x1), height - round(extent.y1), height - round(extent.y0))
+
+
+class _Writer:
+    """Writes text into pictures with the letters that come with matplotlib."""
+
+    def __init__(self) -> None:
+        self._fonts: dict[tuple[int, bool], Any] = {}
+
+    def __call__(self, picture: np.ndarray, text: str, x: int, y: int, size: int, colour: str, *, bold: bool = False,
+                 right: bool = False, shade: bool = False) -> None:  # fmt: skip
+        from PIL import Image, ImageDraw
+
+        font = self._font(size, bold)
+        drawn = Image.fromarray(picture)
+        pen = ImageDraw.Draw(drawn)
+        x = x - round(pen.textlength(text, font)) if right else x
+        if shade:
+            pen.text((x + 1, y + 1), text, (0, 0, 0), font)
+        pen.text((x, y), text, colour, font)
+        picture[:] = np.asarray(drawn)
+
+    def _font(self, size: int, bold: bool) -> Any:
+        if (size, bold) not in self._fonts:
+            from matplotlib.font_manager import FontProperties, findfont
+            from PIL import ImageFont
+
+            path = findfont(FontProperties(family="DejaVu Sans", weight="bold" if bold else "normal"))
+            self._fonts[size, bold] = ImageFont.truetype(path, size)
+        return self._fonts[size, bold]

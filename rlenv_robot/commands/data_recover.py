@@ -1,0 +1,25 @@
+"""``rlenv-robot data recover``: make a torn log whole as far as it can be read, and say what was lost."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+__all__ = ["add", "run"]
+
+
+def add(subparsers: Any) -> None:
+    """Declare the verb."""
+    parser = subparsers.add_parser("recover", help="mend a torn log, and say what was lost", description=__doc__)
+    parser.add_argument("path", metavar="RUN", type=Path, help="the run whose log is torn")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Recover it and print the report."""
+    from recorder.recover import recover
+    from rlenv_robot.data_tools.runs import one_run
+
+    print(recover(one_run(args.path)))
+    return 0

@@ -1,0 +1,203 @@
+"""Showing what was recorded: an episode as a window, pictures, a video, a plot, a montage of everything (R1.5)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from hal import RobotError, SourceError
+from rlenv_robot.render import draw, window, write_picture
+
+if TYPE_CHECKING:
+    from recorder.images import Images
+    from recorder.table import Table
+
+__all__ = ["chosen", "episode_frames", "rate_of", "render_history", "twin"]
+
+
+def episode_frames(path: str | Path, episode: int, options: Mapping[str, Any] | None = None) -> tuple[Any, float]:
+    """The pictures of a recorded episode, and how many a second it had.
+
+    Args:
+        path: a run, a folder of runs, or a foreign data set.
+        episode: its number; negative ones count from the end.
+        options: see `draw`.
+
+    Raises:
+        SourceError: no such episode, or nothing in it to draw.
+    """
+    table, number = chosen(path, episode)
+    return twin(table, number, options or {}), rate_of(table, number)
+
+
+def twin(table: Table, episode: int, options: Mapping[str, Any]) -> Iterator[np.ndarray]:
+    """Pictures of the simulated twin in the poses that an episode measured, one a frame; options as for `draw`.
+
+    Raises:
+        SourceError: the episode has no joint positions.
+    """
+    rows, info = table.rows[table.starts[episode] : table.stops[episode]], table.episodes[episode]
+    if "sensor_joint_position" not in (rows.dtype.names or ()):
+        raise SourceError(f"{table.origin} records no joint_position, so no robot can be drawn from it")
+    robot = str(info.get("robot") or "so101").split("_")[0]  # LeRobot calls the arm so101_follower
+    return draw(robot, {"joint_position": rows["sensor_joint_position"]}, info.get("goal") or {}, options)
+
+
+def rate_of(table: Table, episode: int) -> float:
+    """Frames a second of an episode; 30 where the data have no clock."""
+    stamps = table.rows["stamp_ns"][table.starts[episode] : table.stops[episode]]
+    span = float(stamps[-1] - stamps[0]) / 1e9
+    return (len(stamps) - 1) / span if span > 0 else 30.0
+
+
+def chosen(path: str | Path, episode: int) -> tuple[Table, int]:
+    """A table and the index of an episode in it, from 0; negative ones count from the end.
+
+    Raises:
+        SourceError: there is no such episode, or no data.
+    """
+    from rlenv_robot.data.folder import read_folder
+
+    table = read_folder(Path(path))
+    count = len(table.starts)
+    if not -count <= episode < count:
+        raise SourceError(f"{path} has no episode {episode}, it has {count}: 0 to {count - 1}, or -1 for the last")
+    return table, episode % count
+
+
+def render_history(
+    path: str | Path,
+    episode: int = -1,
+    video: str | Path | None = None,
+    plot: str | Path | None = None,
+    *,
+    montage: bool = False,
+    step: int | None = None,
+    frames: str | Path | None = None,
+) -> tuple[str, ...]:
+    """Show a recorded episode again (R1.5): as files, or, if none is asked for, in a window.
+
+    Args:
+        path: a run, a folder of runs, or a foreign data set.
+        episode: its number; negative ones count from the end.
+        video: a file to write, ``.mp4`` (VP9, which browsers play).
+        plot: a file to write: ``.png``, ``.svg`` or ``.pdf``, or ``.mp4`` for one that moves.
+        montage: all cameras, the simulated twin and the signals on one timeline, rather than the twin alone.
+        step: only this frame of the episode, counted from 0; negative ones from the end.
+        frames: a folder to write the pictures to, ``000000.png`` and so on.
+
+    Returns:
+        What could not be shown, a sentence each.
+
+    Raises:
+        SourceError: no such data, episode or step.
+        RobotError: nothing here can draw.
+    """
+    table, number = chosen(path, episode)
+    notes: list[str] = []
+    if plot is not None:
+        _plot(table, number, Path(plot))
+    if plot is not None and video is None and frames is None:
+        return ()
+    pictures = _montage(table, number, notes) if montage else twin(table, number, {})
+    length = int(table.stops[number] - table.starts[number])
+    if step is not None:
+        if not -length <= step < length:
+            raise SourceError(f"episode {number} has no frame {step}, it has 0 to {length - 1}, or -1 for the last")
+        pictures = itertools.islice(pictures, step % length, step % length + 1)
+    pictures = itertools.chain([next(pictures)], pictures)  # what can't be drawn is said before a file is begun
+    if frames is not None:
+        pictures = _kept(pictures, Path(frames), (step or 0) % length)
+    if video is not None:
+        from recorder.video import write_video
+
+        write_video(Path(video), pictures, rate_of(table, number))
+    elif frames is not None:
+        for _ in pictures:
+            pass
+    else:
+        _play(str(path), pictures, rate_of(table, number), hold=step is not None)
+    return tuple(notes)
+
+
+def _plot(table: Table, episode: int, path: Path) -> None:
+    if path.suffix != ".mp4":
+        from recorder.plot import plot_episode
+
+        plot_episode(table, episode, path)
+        return
+    from recorder.montage import Montage
+    from recorder.video import write_video
+
+    write_video(path, Montage(table, episode, {}).frames(), rate_of(table, episode))
+
+
+def _montage(table: Table, episode: int, notes: list[str]) -> Iterator[np.ndarray]:
+    """All that can be shown of an episode; what can't is noted."""
+    from recorder.montage import Montage
+
+    tiles = {f"camera {name}": pictures for name, pictures in _cameras(table, episode, notes)}
+    for title, camera in (("simulated twin", "view"), ("simulated twin, from above", "overhead"))[: 1 if tiles else 2]:
+        try:
+            pictures = twin(table, episode, {"camera": camera})
+            tiles[title] = itertools.chain([next(pictures)], pictures)
+        except RobotError as error:
+            notes.append(f"no simulated twin: {error}")
+            break
+    return Montage(table, episode, tiles).frames()
+
+
+def _cameras(table: Table, episode: int, notes: list[str]) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
+    """Name and pictures, one a frame, of the cameras in a log of ours."""
+    from recorder.disk import LOG_NAME
+    from recorder.images import Images
+
+    run = Path(str(table.episodes[episode].get("run", table.origin)))
+    if not (run / LOG_NAME).is_file():
+        return
+    try:
+        images = Images(table, cache_bytes=0)
+        names = images.cameras_of(episode)
+    except RobotError as error:
+        notes.append(f"no camera pictures: {error}")
+        return
+    for name in names:
+        yield name, _of_camera(images, name, range(int(table.starts[episode]), int(table.stops[episode])))
+
+
+_AT_ONCE = 32
+"""Pictures that are decoded together."""
+
+
+def _of_camera(images: Images, camera: str, rows: range) -> Iterator[np.ndarray]:
+    for first in range(0, len(rows), _AT_ONCE):
+        yield from images.at(np.array(rows[first : first + _AT_ONCE]), camera)[0]
+
+
+def _kept(pictures: Iterator[np.ndarray], folder: Path, first: int) -> Iterator[np.ndarray]:
+    """The same pictures, each written on its way."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, picture in enumerate(pictures, first):
+        write_picture(folder / f"{number:06d}.png", picture)
+        yield picture
+
+
+def _play(title: str, pictures: Iterator[np.ndarray], rate_hz: float, hold: bool = False) -> None:
+    from hal import Rate
+
+    rate = Rate(rate_hz)
+    for picture in pictures:
+        rate.wait()
+        window(title, picture)
+    if hold:
+        _wait_for_key()
+
+
+def _wait_for_key() -> None:
+    from recorder.picture import opencv
+
+    opencv("showing a window").waitKey(0)
