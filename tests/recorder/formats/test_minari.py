@@ -46,6 +46,7 @@ def test_minari_itself_reads_every_value(tmp_path: Path, make_table: Make, minar
     assert (seen.total_episodes, seen.total_steps) == (3, 10)
     assert seen.observation_space["joint_position"].high.tolist() == [3, 3]
     assert seen.observation_space["goal"].high.tolist() == [np.inf] * 3
+    assert seen.observation_space["goal"].low.tolist() == [-np.inf] * 3
     assert (seen.observation_space["phase"].n, seen.action_space.shape) == (5, (2,))
     for episode, (start, stop) in zip(
         seen.iterate_episodes(), zip(table.starts, table.stops, strict=True), strict=True
