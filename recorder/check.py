@@ -107,15 +107,17 @@ class _Known:
         self.table = table
         self.spec = table.layout.spec
 
+    def episodes(self) -> Iterator[np.ndarray]:
+        """The rows of one episode after another: between runs that are chained lie rows that mean nothing."""
+        for start, stop in zip(self.table.starts, self.table.stops, strict=True):
+            yield self.table.rows[start:stop]
+
     @cached_property
     def period_s(self) -> float | None:
         """Median time between frames; None if the data have no clock."""
-        stamps = self.table.rows["stamp_ns"]
-        steps = np.diff(stamps)
-        edges = self.table.starts[1:] - 1
-        inside = np.delete(steps, edges[(edges >= 0) & (edges < len(steps))])
-        inside = inside[inside > 0]
-        return float(np.median(inside)) / 1e9 if len(inside) else None
+        steps = np.concatenate([np.zeros(0, np.int64), *(np.diff(rows["stamp_ns"]) for rows in self.episodes())])
+        steps = steps[steps > 0]
+        return float(np.median(steps)) / 1e9 if len(steps) else None
 
     @cached_property
     def steps(self) -> float:
@@ -125,20 +127,20 @@ class _Known:
     @cached_property
     def spread(self) -> dict[str, np.ndarray]:
         """Field -> highest minus lowest of each element, shape (n,), finite values only."""
-        return {name: high - low for name, (low, high) in self.extremes.items()}
+        return {name: np.maximum(high - low, 0) for name, (low, high) in self.extremes.items()}  # 0: none is finite
 
     @cached_property
     def extremes(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Field of a float type -> lowest and highest of each element, each of shape (n,)."""
-        found = {}
-        for field in self.spec:
-            if field.numpy_dtype.kind == "f" and _prefix(field) in ("observation", "sensor", "action", "applied"):
-                flat = _flat(self.table.rows, field)
+        groups = ("observation", "sensor", "action", "applied")
+        fields = [each for each in self.spec if each.numpy_dtype.kind == "f" and _prefix(each) in groups]
+        found = {each.name: (np.full(each.size, np.inf), np.full(each.size, -np.inf)) for each in fields}
+        for rows in self.episodes():
+            for each in fields:
+                flat, (low, high) = _flat(rows, each), found[each.name]
                 finite = np.isfinite(flat)
-                found[field.name] = (
-                    np.min(flat, 0, where=finite, initial=np.inf),
-                    np.max(flat, 0, where=finite, initial=-np.inf),
-                )
+                np.minimum(low, np.min(flat, 0, where=finite, initial=np.inf), out=low)
+                np.maximum(high, np.max(flat, 0, where=finite, initial=-np.inf), out=high)
         return found
 
     @cached_property
