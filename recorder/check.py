@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
-from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from hal import Field
+from recorder.check_known import Known, element_of, group_of, runs_of, values_of
 from recorder.table import Table
 
 __all__ = ["ADVICE", "Finding", "check_table"]
@@ -83,7 +83,7 @@ def check_table(table: Table) -> list[Finding]:
     Returns:
         Findings, those of the whole data set first, then episode by episode.
     """
-    known = _Known(table)
+    known = Known(table)
     found = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
     for number in range(len(table.starts)):
         rows = table.rows[table.starts[number] : table.stops[number]]
@@ -100,91 +100,10 @@ def _is_loss(note: str) -> bool:
     return any(word in note for word in _LOSSES) and "folder videos" not in note
 
 
-class _Known:
-    """What only the whole data set tells: its period, and how far values range."""
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-        self.spec = table.layout.spec
-
-    def episodes(self) -> Iterator[np.ndarray]:
-        """The rows of one episode after another: between runs that are chained lie rows that mean nothing."""
-        for start, stop in zip(self.table.starts, self.table.stops, strict=True):
-            yield self.table.rows[start:stop]
-
-    @cached_property
-    def period_s(self) -> float | None:
-        """Median time between frames; None if the data have no clock."""
-        steps = np.concatenate([np.zeros(0, np.int64), *(np.diff(rows["stamp_ns"]) for rows in self.episodes())])
-        steps = steps[steps > 0]
-        return float(np.median(steps)) / 1e9 if len(steps) else None
-
-    @cached_property
-    def steps(self) -> float:
-        """Median length of an episode."""
-        return float(np.median(self.table.stops - self.table.starts - 1)) if len(self.table.starts) else 0.0
-
-    @cached_property
-    def spread(self) -> dict[str, np.ndarray]:
-        """Field -> highest minus lowest of each element, shape (n,), finite values only."""
-        return {name: np.maximum(high - low, 0) for name, (low, high) in self.extremes.items()}  # 0: none is finite
-
-    @cached_property
-    def extremes(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Field of a float type -> lowest and highest of each element, each of shape (n,)."""
-        groups = ("observation", "sensor", "action", "applied")
-        fields = [each for each in self.spec if each.numpy_dtype.kind == "f" and _prefix(each) in groups]
-        found = {each.name: (np.full(each.size, np.inf), np.full(each.size, -np.inf)) for each in fields}
-        for rows in self.episodes():
-            for each in fields:
-                flat, (low, high) = _flat(rows, each), found[each.name]
-                finite = np.isfinite(flat)
-                np.minimum(low, np.min(flat, 0, where=finite, initial=np.inf), out=low)
-                np.maximum(high, np.max(flat, 0, where=finite, initial=-np.inf), out=high)
-        return found
-
-    @cached_property
-    def measured(self) -> list[Field]:
-        """What a device measured: sensors where there are any, else observations; only what moves in an episode."""
-        group = "sensor" if len(self.table.layout.sensors) else "observation"
-        return [field for field in self.spec if field.name in self.spread and _prefix(field) == group]
-
-    @cached_property
-    def command(self) -> Field | None:
-        """What it was told: applied where recorded, else asked for."""
-        for group in ("applied", "action"):
-            for field in self.spec:
-                if field.name in self.spread and _prefix(field) == group:
-                    return field
-        return None
-
-
-def _prefix(field: Field) -> str:
-    return field.name.split("_", 1)[0]
-
-
-def _flat(rows: np.ndarray, field: Field) -> np.ndarray:
-    """A field's values, shape (T, n)."""
-    return np.asarray(rows[field.name]).reshape(len(rows), -1)
-
-
-def _element(field: Field, index: int) -> str:
-    if field.size == 1:
-        return field.name
-    names = field.elements if len(field.elements) == field.size else ()
-    return f"{field.name}[{names[index] if names else index}]"
-
-
-def _runs(flags: np.ndarray) -> np.ndarray:
-    """Where flags are true in a row: shape (k, 2), first and one past the last."""
-    edges = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
-    return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], 1)
-
-
 # -- time ----------------------------------------------------------------------------------------------------
 
 
-def _timing(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     period = known.period_s
     if period is None or len(rows) < 2:
         return
@@ -206,57 +125,57 @@ def _timing(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
 # -- values --------------------------------------------------------------------------------------------------
 
 
-def _values(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _values(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     for name in known.extremes:
         field = known.spec[name]
-        flat = _flat(rows, field)
+        flat = values_of(rows, field)
         bad = ~np.isfinite(flat)
         if bad.any():
             where = np.flatnonzero(bad.any(1))
-            yield Finding("not_finite", number, _element(field, int(np.flatnonzero(bad.any(0))[0])), int(where[0]),
+            yield Finding("not_finite", number, element_of(field, int(np.flatnonzero(bad.any(0))[0])), int(where[0]),
                           int(where[-1]), f"{bad.sum()} values are NaN or infinite")  # fmt: skip
         low, high = (bound.ravel() for bound in field.bounds)
         outside = (flat < low) | (flat > high)
-        outside[0] &= _prefix(field) not in ("action", "applied")  # row 0 has none, and zeros in its place
+        outside[0] &= group_of(field) not in ("action", "applied")  # row 0 has none, and zeros in its place
         if outside.any():
             element = int(np.flatnonzero(outside.any(0))[0])
             where = np.flatnonzero(outside.any(1))
             worst = flat[outside[:, element], element]
-            yield Finding("range", number, _element(field, element), int(where[0]), int(where[-1]),
+            yield Finding("range", number, element_of(field, element), int(where[0]), int(where[-1]),
                           f"{outside.sum()} values outside {low[element]:.4g} to {high[element]:.4g}, "
                           f"such as {worst[0]:.4g}")  # fmt: skip
 
 
-def _frozen(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _frozen(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     if known.command is None or len(rows) < FROZEN_FRAMES:
         return
     period = known.period_s or 0.0
     least = max(FROZEN_FRAMES, round(FROZEN_S / period) if period else 0)
-    command, moved = _flat(rows, known.command), known.spread[known.command.name] * MOVED
+    command, moved = values_of(rows, known.command), known.spread[known.command.name] * MOVED
     for field in known.measured:
-        flat, spread = _flat(rows, field), known.spread[field.name]
+        flat, spread = values_of(rows, field), known.spread[field.name]
         paired = flat.shape[1] == command.shape[1]
         for element in np.flatnonzero(spread > 0):
             rest = (0.0, *(float(side[element]) for side in known.extremes[field.name]))
-            for first, last in _runs(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
+            for first, last in runs_of(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
                 told = np.ptp(command[first + 1 : last + 1], axis=0)
                 told = told[element : element + 1] > moved[element : element + 1] if paired else told > moved
                 if last - first < least or flat[first, element] in rest or not told.any():
                     continue
                 lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
                 text = f"stands at {flat[first, element]:.6g} for {lasted} while it is told to move"
-                yield Finding("frozen", number, _element(field, int(element)), int(first), int(last), text)
+                yield Finding("frozen", number, element_of(field, int(element)), int(first), int(last), text)
 
 
-def _duplicates(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     """Frames that measure nothing new at all, to the last bit, while the command goes on."""
     if known.command is None or not known.measured or len(rows) < 3:
         return
     same = rows["acted"][1:] != 0
     for field in known.measured:
-        flat = _flat(rows, field)
+        flat = values_of(rows, field)
         same = same & (flat[1:] == flat[:-1]).all(1)
-    command = _flat(rows, known.command)
+    command = values_of(rows, known.command)
     same[0] = False  # row 0 has no command
     same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > known.spread[known.command.name] * 1e-3).any(1)
     count = int(same.sum())
@@ -266,7 +185,7 @@ def _duplicates(known: _Known, number: int, rows: np.ndarray) -> Iterator[Findin
                       f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip
 
 
-def _actions(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _actions(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     """Actions at the limits of their description, and those that were not carried out as asked."""
     if len(rows) < 2:
         return
@@ -274,7 +193,7 @@ def _actions(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
         name = f"action_{field.name}"
         if name not in known.spread:
             continue
-        asked = _flat(rows, known.spec[name])[1:]
+        asked = values_of(rows, known.spec[name])[1:]
         low, high = (bound.ravel() for bound in field.bounds)
         at_limit = ((asked <= low) | (asked >= high)) & (known.spread[name] > 0)
         yield from _often(
@@ -282,7 +201,7 @@ def _actions(known: _Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
         )
         done = f"applied_{field.name}"
         if done in known.spread and known.spread[done].shape == known.spread[name].shape:
-            told = _flat(rows, known.spec[done])[1:]
+            told = values_of(rows, known.spec[done])[1:]
             other = np.abs(told - asked) > 1e-3 * np.maximum(known.spread[name], 1e-9)
             yield from _often("limited", known.spec[name], number, other & (rows["acted"][1:, None] != 0),
                               "actions were limited before they were carried out")  # fmt: skip
@@ -295,14 +214,14 @@ def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -
         where = np.flatnonzero(flags[:, worst]) + 1
         others = int((share >= CLIPPED).sum()) - 1
         more = f" (and of {others} more elements)" if others else ""
-        yield Finding(kind, number, _element(field, worst), int(where[0]), int(where[-1]),
+        yield Finding(kind, number, element_of(field, worst), int(where[0]), int(where[-1]),
                       f"{share[worst]:.0%} of the {what}{more}")  # fmt: skip
 
 
 # -- episodes ------------------------------------------------------------------------------------------------
 
 
-def _ends(known: _Known, number: int, rows: np.ndarray, info: Mapping[str, Any]) -> Iterator[Finding]:
+def _ends(known: Known, number: int, rows: np.ndarray, info: Mapping[str, Any]) -> Iterator[Finding]:
     steps = len(rows) - 1
     if steps < max(SHORT_STEPS, SHORT * known.steps) and steps < known.steps:
         yield Finding("short", number, "", 0, steps, f"{steps} steps, the median is {known.steps:.0f}")

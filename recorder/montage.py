@@ -109,7 +109,7 @@ class Montage:
 
 def _name(table: Table, episode: int) -> str:
     text = str(table.episodes[episode].get("task", Path(table.origin).name)).rstrip(".")
-    return text if len(text) <= 44 else text[:41] + "..."
+    return text if len(text) <= 28 else text[:25] + "..."
 
 
 def _fitted(picture: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -149,7 +149,7 @@ def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.nda
         axes.append(axis)
     axis = figure.add_subplot(grid[strips, :])
     axis.step(seconds[1:], reward[1:], where="mid", color=REWARD, linewidth=1.6)
-    _dress(axis, "reward")
+    _dress(axis, "reward unknown" if np.isnan(reward[1:]).all() else "reward")
     axis.tick_params(axis="x", labelbottom=True, length=3)
     axis.set_xlabel("seconds", color=QUIET, fontsize=9.5, labelpad=1)
     axes.append(axis)
