@@ -110,13 +110,17 @@ def test_an_old_value_cuts_the_episode(tmp_path: Path) -> None:
 
 
 def test_the_stamp_in_a_message(tmp_path: Path) -> None:
-    messages = [(topic, stamp + 7 * MS, message) for topic, stamp, message in usual() if topic != "/score"]
+    sent = [one for one in usual() if one[0] != "/score"]
+    delays = np.random.default_rng(0).integers(0, 60, len(sent))  # so that they are recorded out of order
+    messages = [
+        (topic, stamp + int(late) * MS, message) for (topic, stamp, message), late in zip(sent, delays, strict=True)
+    ]
     write_bag(tmp_path / "bag", messages)
     text = EXAMPLE.replace('"log"', '"header"').split("[reward]")[0]
     (tmp_path / "fields.toml").write_text(text)
     table = load_bags(tmp_path)
     assert table.rows["stamp_ns"][0] == 10**12
-    assert table.rows["observation_joint_position"][1].tolist() == [5, -5]
+    assert table.rows["observation_joint_position"].tolist() == [[5 * k, -5 * k] for k in range(6)]
     assert np.isnan(table.rows["reward"][1:]).all()
     assert any("no rewards were recorded" in note for note in table.notes)
 
