@@ -39,11 +39,12 @@ _ROLES: Mapping[Kind, frozenset[Role]] = {
 
 
 class Token(NamedTuple):
-    """Where an order's answer goes."""
+    """Where an order's answer goes, and when the order came (monotonic, nanoseconds)."""
 
     peer: bytes
     session: int
     sequence: int
+    came_ns: int = 0
 
 
 class _Pending(NamedTuple):
@@ -72,6 +73,7 @@ class Desk:
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._commands, self._readings = RowCodec(spec.commands), ReadingCodec(spec)
         self._pending: _Pending | None = None
+        self._came_ns = 0
         self._beat = 0.0
         self._handlers: Mapping[Kind, Callable[[bytes, Message], None]] = {
             Kind.HELLO: self._hello, Kind.RESET: self._reset, Kind.STEP: self._step, Kind.STOP: self._stop,
@@ -95,6 +97,7 @@ class Desk:
             zmq.Again: there was none, as long as flags and socket let it wait.
         """
         peer, key, parts = self._read(flags)
+        self._came_ns = time.monotonic_ns()
         session = sequence = 0
         try:
             message = wire.decode(parts)
@@ -153,7 +156,7 @@ class Desk:
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
         self._lease.order(message.session, message.sequence)
-        token, now = Token(peer, message.session, message.sequence), time.monotonic()
+        token, now = Token(peer, message.session, message.sequence, self._came_ns), time.monotonic()
         self._pending, self._beat = _Pending(token, now + deadline_s, deadline_s), now + BEAT_S
         self._loop.reset(token, options)
 
@@ -162,7 +165,7 @@ class Desk:
             raise WireError(f"a step has one row, got {len(message.frames)}")
         command = self._commands.read(message.frames[0])
         self._lease.order(message.session, message.sequence)
-        self._loop.step(Token(peer, message.session, message.sequence), command)
+        self._loop.step(Token(peer, message.session, message.sequence, self._came_ns), command)
 
     def _stop(self, peer: bytes, message: Message) -> None:
         self._loop.stop(_entry(message, "reason", str)[:1000])
@@ -184,7 +187,8 @@ class Desk:
             self._refuse(token, outcome)
             return
         try:
-            self._send(token, Kind.READING, *self._readings.encode(outcome))
+            detail, frames = self._readings.encode(outcome)
+            self._send(token, Kind.READING, [*detail, token.came_ns, time.monotonic_ns()], frames)
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")
             self._refuse(token, error)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
@@ -14,6 +15,8 @@ from real.desk import Desk, Token
 from real.mailbox import Mailbox
 
 __all__ = ["Exchange", "Independent", "Lockstep"]
+
+_log = logging.getLogger(__name__)
 
 TICK_MS = 100
 """How often the network thread looks at the clock."""
@@ -173,6 +176,8 @@ class Lockstep:
                 continue  # the control thread waits for messages
             try:
                 self._serve_waiting()
+            except Exception:  # a bug here must not leave a busy robot without anybody who hears a stop
+                _log.exception("the network could not be served in the robot's stead")
             finally:
                 self._lock.release()
 

@@ -39,6 +39,10 @@ class Link:
         address: of the server.
         on_event: told a reset's progress as (state, detail).
         keys: without them the connection is not encrypted.
+
+    Attributes:
+        session: given by the server, goes with every request.
+        asked_ns, answered_ns: when the last request left and its answer came; monotonic, nanoseconds.
     """
 
     def __init__(
@@ -46,6 +50,7 @@ class Link:
     ) -> None:
         self.address = address
         self.session = 0
+        self.asked_ns = self.answered_ns = 0
         self._sequence = 0
         self._on_event = on_event
         self._cancelled = threading.Event()
@@ -70,6 +75,7 @@ class Link:
             RobotError: whatever the server answered with.
         """
         self._sequence = sequence = self._sequence + 1
+        self.asked_ns = time.monotonic_ns()
         try:
             send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames))
         except zmq.Again:
@@ -87,6 +93,7 @@ class Link:
                 if time.monotonic() > end:
                     raise self._lost(kind, silence_s) from None
                 continue
+            self.answered_ns = time.monotonic_ns()
             if message.kind is Kind.ERROR and message.sequence in (0, sequence):
                 raise failure.from_plain(message.detail)
             if message.sequence != sequence:  # the late answer to a request that was given up

@@ -6,6 +6,7 @@ import contextlib
 import os
 import socket
 import threading
+import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
+from hal.offset import ClockOffset, OffsetEstimator
 from hal.robot import Reading, RobotSpec
 from real.address import check_address
 from real.handshake import load_keys
@@ -66,6 +68,7 @@ class RemoteRobot:
         self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
         self._reset_timeout_s = reset_timeout_s
         self._on_event = on_event
+        self._offset = OffsetEstimator()
         self._link: Link | None = None
         self._lost: str | None = None
         self._session = 0  # outlives its connection, to take the robot back from oneself
@@ -82,6 +85,15 @@ class RemoteRobot:
         if self._expect is not None:
             return self._expect
         return server_spec(self._ask_once(Kind.HELLO, self._introduction(move=False)))
+
+    @property
+    def clock(self) -> ClockOffset | None:
+        """The server's monotonic clock beside this machine's, as of now; None before the first step.
+
+        ``reading.stamp_ns - clock.offset_ns`` is a reading's capture on this machine's monotonic clock, for robots
+        that stamp with their machine's clock (all but simulations that are not in real time).
+        """
+        return self._offset.at(time.monotonic_ns())
 
     @cached_property
     def _commands(self) -> RowCodec:
@@ -106,7 +118,7 @@ class RemoteRobot:
             link = self._connected()
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
             try:
-                return self._reading(self._ask(link, Kind.RESET, detail, (), _GRACE_S))
+                return self._reading(link, self._ask(link, Kind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
@@ -126,7 +138,7 @@ class RemoteRobot:
             if link is None:
                 raise self._not_connected()
             row = self._commands.pack(self.spec.commands.validate(command, "command"))
-            return self._reading(self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
+            return self._reading(link, self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
 
     def stop(self, reason: str) -> None:
         """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
@@ -193,11 +205,16 @@ class RemoteRobot:
         finally:
             link.close()
 
-    def _reading(self, message: Message) -> Reading:
+    def _reading(self, link: Link, message: Message) -> Reading:
         if message.kind is not Kind.READING:
             self._drop(f"the server answered with {message.kind.name}")
             raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
-        return self._readings.decode(message.detail, message.frames)
+        try:
+            *detail, came_ns, left_ns = message.detail
+            self._offset.add(link.asked_ns, came_ns, left_ns, link.answered_ns)
+        except (TypeError, ValueError) as error:
+            raise WireError(f"a reading's time stamps are damaged: {error}") from None
+        return self._readings.decode(detail, message.frames)
 
     def _not_connected(self) -> RobotError:
         if self._closed:

@@ -188,7 +188,10 @@ class Network:
 
     def disturb(self, *how: str) -> None:
         """As ``tc netem`` understands it, on what leaves this side."""
-        subprocess.run(("tc", "qdisc", "replace", "dev", self.cable, "root", "netem", *how), check=True)
+        command = ("tc", "qdisc", "replace", "dev", self.cable, "root", "netem", *how)
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            pytest.skip(f"this kernel disturbs no packets for us: {done.stderr.strip()}")
 
     def remove(self) -> None:
         subprocess.run(("ip", "netns", "del", self.name), capture_output=True, check=False)
