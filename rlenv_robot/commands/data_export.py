@@ -12,8 +12,8 @@ __all__ = ["add", "run"]
 def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("export", help="write another project's format", description=__doc__)
-    parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
-    parser.add_argument("out", type=Path, help="what to write; must not exist")
+    parser.add_argument("path", type=Path, help="anything that open_source reads")
+    parser.add_argument("out", type=Path, help="a folder that must not exist; for robomimic a file ending in .hdf5")
     parser.add_argument(
         "--to", required=True, metavar="NAME", help="the format, such as lerobot; a wrong name lists all"
     )
