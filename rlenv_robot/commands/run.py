@@ -19,6 +19,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("name", help="the environment, such as so101-reach")
     parser.add_argument("--policy", required=True, help="a policy file, as rlenv-robot demo leaves one")
     parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
+    parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another one")
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
@@ -32,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
     policy = ReachPolicy.load(args.policy)
     info = {"policy": str(args.policy)}
-    with make(args.name, args.robot, mode="inference", record=args.record, info=info) as env:
+    with make(args.name, args.robot, mode="inference", record=args.record, info=info, keys=args.keys) as env:
         outcomes = []
         for episode in range(args.episodes):
             options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
