@@ -226,22 +226,31 @@ class VectorEnvironment:
         task, goal = self.task, self._goal
         reward = np.asarray(task.reward(before.sensors, values, after.sensors, goal), np.float64)
         terminated = np.asarray(task.terminated(after.sensors, goal))
-        broken = self.batch.broken
         if moving is None:
             self._frame_no += 1
         else:
             reward, terminated = np.where(moving, reward, 0.0), terminated & moving
-            broken = broken & moving
             self._frame_no[moving] += 1
-        terminated = terminated & ~broken
-        truncated = ((self._frame_no >= task.steps) | broken) & ~terminated & ~self._over
         self._reading = after
         extra: dict[str, Any] = {"error": errors} if errors else {}
+        late, broken = self._frame_no >= task.steps, self.batch.broken
+        if (terminated | late).any() or broken.any():
+            terminated, truncated = self._ends(terminated, late, broken if moving is None else broken & moving, extra)
+        else:
+            truncated = terminated  # nobody's episode ends, as in most steps
+        table = self._table(self._observe(), terminated.astype(np.int32), truncated.astype(np.int32), extra)
+        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+
+    def _ends(
+        self, terminated: np.ndarray, late: np.ndarray, broken: np.ndarray, extra: dict[str, Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Who terminated and who is truncated; failed physics truncate. Fills in ``extra`` what was seen last."""
+        terminated = terminated & ~broken
+        truncated = (late | broken) & ~terminated & ~self._over
         done = terminated | truncated
         if done.any():
             extra.update(self._end(done, broken))
-        table = self._table(self._observe(), terminated.astype(np.int32), truncated.astype(np.int32), extra)
-        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+        return terminated, truncated
 
     def _end(self, done: np.ndarray, broken: np.ndarray) -> dict[str, Any]:
         """Keep what the ended environments saw last, and begin their next episode."""

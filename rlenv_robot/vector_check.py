@@ -46,7 +46,9 @@ def check_batch(
         good = (value >= low) & (value <= high)  # False for NaN too
         if not good.all():
             bad |= ~good.reshape(len(bad), -1).all(axis=1)
-    errors = {int(env): _violation(spec, values, sent, frame_no, over, int(env)) for env in np.flatnonzero(bad)}
+    errors = {}
+    if bad.any():
+        errors = {int(env): _violation(spec, values, sent, frame_no, over, int(env)) for env in np.flatnonzero(bad)}
     # Whole numbers only now: a narrower type would wrap around what the range has just refused.
     return {field.name: values[field.name].astype(field.numpy_dtype, copy=False) for field in spec}, errors
 
@@ -93,7 +95,7 @@ def _array(field: Field, value: Any, num: int) -> np.ndarray:
         raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, wanted {field.dtype}")
     if array.shape != wanted:
         raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, wanted {wanted}")
-    if field.numpy_dtype.kind != "f":
+    if field.numpy_dtype.kind != "f" or array.dtype == field.numpy_dtype:
         return array
     with np.errstate(over="ignore"):  # becomes infinite, and is refused
         return array.astype(field.numpy_dtype, copy=False)
