@@ -12,7 +12,7 @@ from hal import RobotError
 from rlenv_robot.protocol import VisualisationTable
 from rlenv_robot.world import World
 
-__all__ = ["draw", "render_history", "show", "window", "write_picture"]
+__all__ = ["draw", "show", "window", "write_picture"]
 
 _MODES = ("window", "file", "call", "history")
 _HISTORY = ("run", "episode", "video", "plot", "montage", "step", "frames")
@@ -41,6 +41,8 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
     if mode not in _MODES:
         raise ValueError(f"render mode is {mode!r}, allowed are {', '.join(_MODES)}")
     if mode == "history":
+        from rlenv_robot.history import render_history
+
         render_history(
             _wanted(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"),
             montage=bool(options.get("montage")), step=options.get("step"), frames=options.get("frames"),
@@ -119,10 +121,3 @@ def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
     markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []
     size = int(options.get("width", 640)), int(options.get("height", 480))
     yield from film(so101(), rows, options.get("camera", "view"), *size, markers)
-
-
-def render_history(*args: Any, **kwargs: Any) -> tuple[str, ...]:
-    """See `rlenv_robot.history.render_history`."""
-    from rlenv_robot import history
-
-    return history.render_history(*args, **kwargs)

@@ -122,7 +122,7 @@ def _report(
     seconds: float,
 ) -> None:
     from rlenv_robot.demo.plots import plot_distances, plot_learning, plot_model
-    from rlenv_robot.render import render_history
+    from rlenv_robot.history import render_history
 
     folder = settings.folder
     plot_distances(folder / "distances.png", rows, Reach().tolerance_m * 1e3)
