@@ -10,11 +10,11 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hal import Image, LogError
+from hal import Image, LogError, Robot
 from recorder.frames import FrameLayout, reward_field, used_field
 from rlenv_robot.world import Turn, World
 
-__all__ = ["FrameObserver", "Sink", "record_to"]
+__all__ = ["FrameObserver", "Sink", "about", "record_to"]
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
@@ -163,5 +163,16 @@ def record_to(folder: Path, world: World, info: Mapping[str, Any] | None) -> Fra
     from recorder.log import LogWriter
 
     layout = world.layout
-    writer = LogWriter(new_run(folder), layout, {"world": world.name, **(info or {})})
+    writer = LogWriter(new_run(folder), layout, {**about(world), **(info or {})})
     return FrameObserver(layout, writer, info)
+
+
+def about(world: World) -> dict[str, Any]:
+    """What a log says of the whole run, as plain data: world, version of this software, a robot's description."""
+    from rlenv_robot import __version__
+
+    known: dict[str, Any] = {"world": world.name, "rlenv_robot": __version__}
+    robot = getattr(world, "robot", None)
+    if isinstance(robot, Robot):
+        known["robot_spec"] = robot.spec.to_plain()
+    return known
