@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,36 +9,29 @@ from typing import TYPE_CHECKING, Any
 from hal import Automatic, Guard, Homing, Robot
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
+from rlenv_robot.kinds import kind as named_kind
+from rlenv_robot.kinds import loaded, unknown
 from rlenv_robot.task import Task
-from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.world import World
 
 if TYPE_CHECKING:
+    from rlenv_robot.profile import Profile
     from rlenv_robot.vector import VectorEnvironment
 
 __all__ = ["environment_names", "make", "make_vector", "robot", "task"]
 
-_TASKS: Mapping[str, Callable[..., Task]] = {"so101-reach": Reach}
-
-
-def _go(**options: Any) -> World:
-    from rlenv_robot.examples.go import Go
-
-    return Go(**options)
-
-
-_WORLDS: Mapping[str, Callable[..., World]] = {"go": _go}
+_TASKS: Mapping[str, str] = {
+    "so101-reach": "rlenv_robot.tasks.reach:Reach",
+}
+_WORLDS: Mapping[str, str] = {
+    "go": "rlenv_robot.examples.go:Go",
+}
+"""Name -> the class, as ``module:name``; the robots are in `rlenv_robot.kinds`."""
 
 
 def environment_names() -> list[str]:
     """What `make` knows."""
     return sorted((*_TASKS, *_WORLDS))
-
-
-def _unknown(name: str, what: str, known: list[str]) -> ValueError:
-    near = difflib.get_close_matches(name, known, 1)
-    hint = f", did you mean {near[0]!r}?" if near else "."
-    return ValueError(f"{what} {name!r} is unknown{hint} Known are {', '.join(known)}")
 
 
 def task(name: str, **options: Any) -> Task:
@@ -53,8 +45,8 @@ def task(name: str, **options: Any) -> Task:
         ValueError: unknown name, unknown setting, or a wrong value.
     """
     if name not in _TASKS:
-        raise _unknown(name, "task", sorted(_TASKS))
-    chosen: Task = _built(_TASKS[name], name, options)
+        raise unknown(name, "task", _TASKS)
+    chosen: Task = _built(loaded(_TASKS[name]), name, options)
     return chosen
 
 
@@ -85,23 +77,17 @@ def robot(kind: str, where: str | Robot = "sim", *, keys: str | Path | None = No
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
     if not isinstance(where, str):
         return where if isinstance(where, Guard) else Guard(where)
-    if kind != "so101":
-        raise _unknown(kind, "robot", ["so101"])
+    chosen = named_kind(kind)
     if where == "sim":
         from sim.robot import SimRobot
-        from sim.so101 import so101
 
-        return Guard(SimRobot(so101()))
+        return Guard(SimRobot(chosen.simulated()))
     if where == "twin":
-        from sim.robot import SimRobot
-        from sim.twin import so101_twin
-
-        return Homing(Guard(SimRobot(so101_twin(), real_time=True, teleport=False)), Automatic())
+        return Homing(Guard(chosen.served("twin")), Automatic())
     if "://" in where:
-        from hal.robots.so101 import SO101
         from real.remote import RemoteRobot
 
-        return Guard(RemoteRobot(where, expect=SO101, keys=keys))
+        return Guard(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
                      "'tcp://127.0.0.1:5555', or a Robot")  # fmt: skip
 
@@ -115,6 +101,7 @@ def make(
     record: str | Path | None = None,
     info: Mapping[str, Any] | None = None,
     keys: str | Path | None = None,
+    profile: Profile | None = None,
     **options: Any,
 ) -> Environment:
     """An environment by name, in simulation or on a robot.
@@ -127,23 +114,24 @@ def make(
         record: a folder; every episode is recorded into a new run inside it.
         info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.catalogue.robot`.
+        profile: what the run is made of; kept in the record.
         options: the task's own settings.
 
     Raises:
         ValueError: an unknown name, robot, mode or setting, or a wrong env_id.
     """
     if name in _WORLDS:
-        world: World = _built(_WORLDS[name], name, options)
+        world: World = _built(loaded(_WORLDS[name]), name, options)
     elif name in _TASKS:
         chosen = task(name, **options)
         world = RobotWorld(_robot(chosen.robot, robot, keys=keys), chosen, mode)
     else:
-        raise _unknown(name, "environment", environment_names())
+        raise unknown(name, "environment", environment_names())
     observer = None
     if record is not None:
         from rlenv_robot.recording import record_to
 
-        observer = record_to(Path(record), world, info)
+        observer = record_to(Path(record), world, info, profile.to_plain() if profile is not None else None)
     return Environment(world, env_id, observer)
 
 
@@ -167,8 +155,8 @@ def make_vector(
     """
     from rlenv_robot.vector import VectorEnvironment
     from sim.batch import SimBatch
-    from sim.so101 import so101
 
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
-    return VectorEnvironment(SimBatch(so101(looks=False), num_envs, threads), chosen, seed=seed, **own)
+    model = named_kind(chosen.robot).simulated(looks=False)
+    return VectorEnvironment(SimBatch(model, num_envs, threads), chosen, seed=seed, **own)

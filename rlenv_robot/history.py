@@ -41,10 +41,11 @@ def twin(table: Table, episode: int, options: Mapping[str, Any]) -> Iterator[np.
         SourceError: the episode has no joint positions.
     """
     rows, info = table.rows[table.starts[episode] : table.stops[episode]], table.episodes[episode]
-    if "sensor_joint_position" not in (rows.dtype.names or ()):
+    sensors = {name.removeprefix("sensor_"): rows[name] for name in rows.dtype.names or () if name[:7] == "sensor_"}
+    if not any(name.endswith("joint_position") for name in sensors):
         raise SourceError(f"{table.origin} records no joint_position, so no robot can be drawn from it")
     robot = str(info.get("robot") or "so101").split("_")[0]  # LeRobot calls the arm so101_follower
-    return draw(robot, {"joint_position": rows["sensor_joint_position"]}, info.get("goal") or {}, options)
+    return draw(robot, sensors, info.get("goal") or {}, options)
 
 
 def rate_of(table: Table, episode: int) -> float:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError
+from rlenv_robot.kinds import KINDS
 from rlenv_robot.protocol import VisualisationTable
 from rlenv_robot.world import World
 
@@ -111,13 +112,13 @@ def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
     Raises:
         RobotError: this kind of robot can't be drawn, or nothing here can draw.
     """
-    if robot != "so101":
-        raise RobotError(f"a {robot!r} can't be drawn yet, only an 'so101'")
+    if robot not in KINDS:
+        raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(KINDS))}")
     from sim.camera import Marker, film
-    from sim.so101 import so101
 
-    joints = np.asarray(sensors["joint_position"])
-    rows = {"joint_position": joints.reshape(-1, joints.shape[-1])}
+    kind = KINDS[robot]
+    shapes = {field.name: field.shape for field in kind.robot_spec().sensors}
+    rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}
     markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []
     size = int(options.get("width", 640)), int(options.get("height", 480))
-    yield from film(so101(), rows, options.get("camera", "view"), *size, markers)
+    yield from film(kind.simulated(), rows, options.get("camera", "view"), *size, markers)

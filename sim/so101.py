@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from importlib import resources
 
 import mujoco
 import numpy as np
 
-from hal.field import Field
-from hal.robot import RobotSpec
 from hal.robots.so101 import JOINTS, SO101
-from hal.spec import Spec
+from hal.robots.so101_cube import CUBE_HALF, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
 
-__all__ = ["REST", "SO101_CUBE", "SUBSTEPS", "addresses", "so101", "so101_mjcf"]
+__all__ = ["CUBE_AREA", "REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
 
 SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
@@ -24,22 +21,6 @@ REST = (0.0, -1.70, 1.60, 0.90, 0.0, 0.0)
 
 CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
 """Where a seed puts the middle of the cube: x and y on the table, metres; the gripper reaches all of it."""
-
-CUBE_HALF = 0.0125
-"""Half the cube's edge, metres."""
-
-SO101_CUBE: RobotSpec = replace(
-    SO101,
-    sensors=Spec(
-        "so101_cube_sensors",
-        (
-            *SO101.sensors.fields,
-            Field("cube_position", (3,), "float32", -10.0, 10.0, "m", "middle of the cube", ("x", "y", "z")),
-            Field("cube_orientation", (4,), "float32", -1.0, 1.0, "1", "unit quaternion", ("w", "x", "y", "z")),
-        ),
-    ),
-)
-"""The arm, and where the cube is: what a simulation knows and a real arm would need a tracker for."""
 
 
 def so101(cube: bool = False, looks: bool = True) -> SimModel:
@@ -73,6 +54,11 @@ def so101(cube: bool = False, looks: bool = True) -> SimModel:
         keyframe=0,
         scatter=_Placed(int(model.joint("cube").qposadr[0])) if cube else None,
     )
+
+
+def so101_cube(looks: bool = True) -> SimModel:
+    """`so101` with the cube."""
+    return so101(cube=True, looks=looks)
 
 
 def so101_mjcf(cube: bool = False, looks: bool = True) -> mujoco.MjSpec:

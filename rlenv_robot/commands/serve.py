@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 from hal import Automatic, Fixture, Guard, Homing, HomingSettings, Robot, Signal, Terminal
+from rlenv_robot.kinds import KINDS
 from rlenv_robot.profile import Profile, ResetSection, load_profile
 
 __all__ = ["add", "run", "served_robot"]
@@ -49,16 +50,11 @@ def served_robot(profile: Profile, on_event: Callable[[str, str], None] | None =
 
 def _hardware(profile: Profile) -> Robot:
     section = profile.robot
-    if section.kind != "so101":
-        raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed is 'so101'")
-    if section.where in ("twin", "sim"):
-        from sim.robot import SimRobot
-        from sim.so101 import so101
-        from sim.twin import so101_twin
-
-        model = so101_twin(section.seed) if section.where == "twin" else so101()
-        return SimRobot(model, real_time=True, teleport=False)
-    raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
+    if section.kind not in KINDS:
+        raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed are {', '.join(sorted(KINDS))}")
+    if section.where not in ("twin", "sim"):
+        raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
+    return KINDS[section.kind].served(section.where, section.seed)
 
 
 def _signal(section: ResetSection) -> Signal:

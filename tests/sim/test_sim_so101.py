@@ -5,9 +5,10 @@ import numpy as np
 
 from hal import Guard
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
+from hal.robots.so101_cube import CUBE_HALF, SO101_CUBE
 from sim.batch import SimBatch
 from sim.robot import SimRobot
-from sim.so101 import CUBE_AREA, CUBE_HALF, REST, SO101_CUBE, so101
+from sim.so101 import CUBE_AREA, REST, so101
 
 
 def test_the_model_has_the_kinematics_of_the_description() -> None:
@@ -109,7 +110,7 @@ def test_a_cube_can_be_picked_up() -> None:
         for _ in range(steps):
             reading = arm.step({"joint_target": np.float32([*pose, jaw])})
     assert reading.sensors["cube_position"][2] > 0.05
-    assert SO101_CUBE.name == "so101"
+    assert SO101_CUBE.name == "so101-cube"
 
 
 def _reach(target: np.ndarray) -> np.ndarray:
