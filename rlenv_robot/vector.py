@@ -118,6 +118,11 @@ class VectorEnvironment:
         """Of one environment, without the leading axis."""
         return self.task.action
 
+    @property
+    def autoreset(self) -> Autoreset:
+        """What becomes of an environment whose episode ended."""
+        return self._autoreset
+
     # -- reset -------------------------------------------------------------------------------------------
 
     def reset(self, options: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
