@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = ["environment_names", "make", "make_vector", "robot", "task"]
 
 _TASKS: Mapping[str, str] = {
+    "go2-walk": "rlenv_robot.tasks.walk:Walk",
     "so101-reach": "rlenv_robot.tasks.reach:Reach",
 }
 _WORLDS: Mapping[str, str] = {

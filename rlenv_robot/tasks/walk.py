@@ -1,0 +1,208 @@
+"""`go2-walk`: walk on flat ground at a commanded velocity."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.robots.go2 import GO2, JOINTS, STANCE
+from rlenv_robot.task import Arrays, Episode
+
+__all__ = ["Walk"]
+
+_STANCE = np.asarray(STANCE, np.float32)
+_START_NOISE = 0.05
+_STANDING_SHARE = 0.1
+_UPRIGHT = -0.5
+_LOWEST_M = 0.12
+
+_VELOCITY = Field(
+    "commanded_velocity", (2,), "float32", -2.0, 2.0, "m/s", "of the trunk in its own frame", ("forward", "left")
+)
+_TURNING = Field("commanded_turning", (1,), "float32", -2.0, 2.0, "rad/s", "of the trunk to the left")
+
+_LARGEST_SCALE = 0.92
+"""With more an action could leave the calves' range (2.7227 - 1.8 rad)."""
+
+
+@dataclass(frozen=True)
+class Walk:
+    """Walk with the Go2 as fast as told, in the direction told, on flat ground.
+
+    An action is twelve offsets from the stance in units of ``action_scale``. The command is drawn anew for each
+    episode: forward, sideways and turning velocity evenly within their ranges, and in one episode of ten zero.
+
+    Reward of a step, at most 1.5: ``exp(-|v - v*|^2 / s^2) + 0.5 exp(-(w - w*)^2 / s^2)``, the trunk's
+    velocities in its own plane against the commanded ones with ``s`` = 0.5, less ``0.5 vz^2 + 0.02 |w_xy|^2 +
+    1.0 |g_xy|^2`` for bouncing, rolling and leaning, ``2e-4 |torque|^2`` for effort, ``0.01 |a - a before|^2``
+    for unrest and ``0.02 |q - stance|^2`` for odd poses. The task terminates where the robot falls: its trunk
+    leans by more than 60 degrees, or is lower than 12 cm.
+
+    Attributes:
+        forward: range of the commanded forward velocity, m/s.
+        sideways: range of the commanded velocity to the left, m/s.
+        turning: range of the commanded turning to the left, rad/s.
+        action_scale: what an action of 1 adds to the stance, rad.
+        tolerance: the largest velocity error that counts as success at the end, m/s.
+        steps: length of an episode in control periods of 1/50 s.
+    """
+
+    forward: tuple[float, float] = (-0.5, 1.0)
+    sideways: tuple[float, float] = (-0.3, 0.3)
+    turning: tuple[float, float] = (-0.7, 0.7)
+    action_scale: float = 0.5
+    tolerance: float = 0.25
+    steps: int = 500
+
+    name = "go2-walk"
+    robot = "go2"
+
+    def __post_init__(self) -> None:
+        for name in ("forward", "sideways", "turning"):
+            low, high = getattr(self, name)
+            if not -2.0 <= low <= high <= 2.0:
+                raise ValueError(f"{name} is {(low, high)}, it must be a range within -2 to 2")
+        if not 0 < self.action_scale <= _LARGEST_SCALE:
+            raise ValueError(f"action_scale is {self.action_scale}, it must be above 0 and at most {_LARGEST_SCALE}")
+        if not self.tolerance > 0:
+            raise ValueError(f"tolerance is {self.tolerance}, it must be above 0")
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+
+    @cached_property
+    def observation(self) -> Spec:
+        """45 numbers that a robot measures itself, and the command; no velocity of the trunk, no height."""
+        axes = ("x", "y", "z")
+        return Spec("go2_walk_observation", (
+            GO2.sensors["angular_velocity"],
+            Field("projected_gravity", (3,), "float32", -1.01, 1.01, "1", "down, in the trunk's frame", axes),
+            _VELOCITY,
+            _TURNING,
+            _joints("joint_offset", "rad", "measured joint angles less the stance", -10.0, 10.0),
+            GO2.sensors["joint_velocity"],
+            _joints("last_action", "1", "the action that the motors hold", -20.0, 20.0),
+        ))  # fmt: skip
+
+    @cached_property
+    def action(self) -> Spec:
+        """Offsets from the stance."""
+        return Spec("go2_walk_action", (_joints("joint_offset", "1", "goal less stance, in action_scale", -1.0, 1.0),))
+
+    @cached_property
+    def goal(self) -> Spec:
+        """The command."""
+        return Spec("go2_walk_goal", (_VELOCITY, _TURNING))
+
+    @cached_property
+    def state(self) -> Spec:
+        """What a critic may know in training: the trunk's velocity and height, and the feet's load."""
+        height = Field("height", (1,), "float32", -10.0, 1e4, "m", "of the trunk above ground")
+        return Spec("go2_walk_state", (GO2.sensors["linear_velocity"], height, GO2.sensors["foot_force"]))
+
+    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+        """A command, and a start near the stance."""
+        ranges = (self.forward, self.sideways, self.turning)
+        command = np.array([rng.uniform(low, high) for low, high in ranges], np.float32)
+        if rng.random() < _STANDING_SHARE:
+            command[:] = 0.0
+        start = _STANCE + rng.uniform(-_START_NOISE, _START_NOISE, 12).astype(np.float32)
+        goal: Arrays = {"commanded_velocity": command[:2], "commanded_turning": command[2:]}
+        if options.get("goal"):
+            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        return Episode(goal, {"joint_target": start})
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """Stance and offset."""
+        return {"joint_target": _STANCE + np.float32(self.action_scale) * action["joint_offset"]}
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """As `observation` says."""
+        rows = sensors["angular_velocity"].shape[:-1]
+        return {
+            "angular_velocity": sensors["angular_velocity"],
+            "projected_gravity": _down(sensors["orientation"]),
+            "commanded_velocity": np.broadcast_to(goal["commanded_velocity"], (*rows, 2)),
+            "commanded_turning": np.broadcast_to(goal["commanded_turning"], (*rows, 1)),
+            "joint_offset": sensors["joint_position"] - _STANCE,
+            "joint_velocity": sensors["joint_velocity"],
+            "last_action": self._held(sensors),
+        }
+
+    def _held(self, sensors: Arrays) -> np.ndarray:
+        """The action whose goal the motors hold."""
+        held: np.ndarray = (sensors["joint_goal"] - _STANCE) / np.float32(self.action_scale)
+        return held
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """As `state` says."""
+        return {
+            "linear_velocity": sensors["linear_velocity"],
+            "height": sensors["position"][..., 2:],
+            "foot_force": sensors["foot_force"],
+        }
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """As the class says; shape = leading axes."""
+        velocity, turning = following["linear_velocity"], following["angular_velocity"]
+        down = _down(following["orientation"])
+        value: np.ndarray = (
+            np.exp(-4.0 * _square(velocity[..., :2] - goal["commanded_velocity"]))
+            + 0.5 * np.exp(-4.0 * np.square(turning[..., 2] - goal["commanded_turning"][..., 0]))
+            - 0.5 * np.square(velocity[..., 2])
+            - 0.02 * _square(turning[..., :2])
+            - _square(down[..., :2])
+            - 2e-4 * _square(following["joint_torque"])
+            - 0.01 * _square(self._held(following) - self._held(sensors))
+            - 0.02 * _square(following["joint_position"] - _STANCE)
+        )
+        return value
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """It has fallen."""
+        fallen: np.ndarray = (_down(sensors["orientation"])[..., 2] > _UPRIGHT) | (
+            sensors["position"][..., 2] < _LOWEST_M
+        )
+        return fallen
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Upright, and as fast as told."""
+        good: np.ndarray = (self.error(sensors, goal) <= self.tolerance) & ~self.terminated(sensors, goal)
+        return good
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """How far velocity and turning are from the command just now."""
+        turning = np.abs(sensors["angular_velocity"][..., 2] - goal["commanded_turning"][..., 0])
+        return {"velocity_error_m_s": self.error(sensors, goal), "turning_error_rad_s": turning}
+
+    def error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Between the trunk's velocity in its plane and the commanded one, m/s; shape = leading axes."""
+        gap = sensors["linear_velocity"][..., :2] - goal["commanded_velocity"]
+        error: np.ndarray = np.sqrt(_square(gap))
+        return error
+
+    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
+        """The command that the last of these readings (along time) obeys, as far as it may be commanded."""
+        return {
+            "commanded_velocity": np.clip(sensors["linear_velocity"][-1, :2], -2.0, 2.0),
+            "commanded_turning": np.clip(sensors["angular_velocity"][-1, 2:], -2.0, 2.0),
+        }
+
+
+def _joints(name: str, unit: str, meaning: str, low: float, high: float) -> Field:
+    return Field(name, (12,), "float32", low, high, unit, meaning, JOINTS)
+
+
+def _square(values: np.ndarray) -> np.ndarray:
+    total: np.ndarray = np.square(values).sum(axis=-1)
+    return total
+
+
+def _down(orientation: np.ndarray) -> np.ndarray:
+    """The world's direction down in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
+    w, x, y, z = (orientation[..., index] for index in range(4))
+    return np.stack([2.0 * (w * y - x * z), -2.0 * (y * z + w * x), 2.0 * (x * x + y * y) - 1.0], axis=-1)

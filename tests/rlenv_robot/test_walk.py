@@ -1,0 +1,120 @@
+"""`go2-walk`: what its functions say of postures and velocities that one can judge by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal.robots.go2 import GO2, STANCE
+from rlenv_robot.tasks.walk import Walk
+from rlenv_robot.vector import VectorEnvironment
+from sim.batch import SimBatch
+from sim.go2 import go2
+
+
+def posture(**changed: object) -> dict[str, np.ndarray]:
+    """Standing still and upright."""
+    sensors = {field.name: np.zeros(field.shape, field.numpy_dtype) for field in GO2.sensors}
+    sensors["joint_position"][:] = sensors["joint_goal"][:] = STANCE
+    sensors["orientation"][0], sensors["position"][2] = 1.0, 0.28
+    return sensors | {name: np.asarray(value, np.float32) for name, value in changed.items()}
+
+
+def commanded(forward: float = 0.0, left: float = 0.0, turn: float = 0.0) -> dict[str, np.ndarray]:
+    return {
+        "commanded_velocity": np.array([forward, left], np.float32),
+        "commanded_turning": np.array([turn], np.float32),
+    }
+
+
+def reward(goal: dict[str, np.ndarray], **changed: object) -> float:
+    return float(Walk().reward(posture(), {}, posture(**changed), goal))
+
+
+def test_obeying_calmly_is_worth_the_most():
+    assert reward(commanded()) == pytest.approx(1.5)
+    walking = {"linear_velocity": (0.8, 0.1, 0.0), "angular_velocity": (0.0, 0.0, 0.4)}
+    assert reward(commanded(0.8, 0.1, 0.4), **walking) == pytest.approx(1.5)
+    assert reward(commanded(0.8)) == pytest.approx(np.exp(-4 * 0.64) + 0.5)
+    assert reward(commanded(turn=0.5)) == pytest.approx(1.0 + 0.5 * np.exp(-1.0))
+
+
+@pytest.mark.parametrize(
+    ("changed", "less"),
+    [
+        ({"linear_velocity": (0, 0, 0.4)}, 0.5 * 0.16),
+        ({"angular_velocity": (1.0, 0.5, 0)}, 0.02 * 1.25),
+        ({"joint_torque": np.full(12, 10.0)}, 2e-4 * 1200),
+        ({"joint_position": np.asarray(STANCE) + 0.5}, 0.02 * 12 * 0.25),
+        ({"joint_goal": np.asarray(STANCE) + 0.25}, 0.01 * 12 * 0.25),
+        ({"orientation": (np.cos(0.1), np.sin(0.1), 0, 0)}, np.sin(0.2) ** 2),
+    ],
+)
+def test_each_kind_of_unrest_costs_what_the_task_says(changed, less):
+    assert reward(commanded(), **changed) == pytest.approx(1.5 - less, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("turn", "down"),
+    [((1, 0, 0, 0), (0, 0, -1)), ((0, 1, 0, 0), (0, 0, 1)), ((0.5**0.5, 0, 0.5**0.5, 0), (1, 0, 0)),
+     ((0.5**0.5, 0.5**0.5, 0, 0), (0, -1, 0)), ((0.5**0.5, 0, 0, 0.5**0.5), (0, 0, -1))],
+)  # fmt: skip
+def test_gravity_is_seen_in_the_trunks_frame(turn, down):
+    seen = Walk().observe(posture(orientation=turn), commanded())["projected_gravity"]
+    assert np.allclose(seen, down, atol=1e-6)
+
+
+def test_lying_or_leaning_ends_it():
+    task = Walk()
+    assert not task.terminated(posture(), commanded())
+    assert task.terminated(posture(position=(0, 0, 0.1)), commanded())
+    lean = np.deg2rad(65) / 2
+    assert task.terminated(posture(orientation=(np.cos(lean), 0, np.sin(lean), 0)), commanded())
+
+
+def test_an_action_comes_back_as_the_last_action():
+    task = Walk()
+    action = {"joint_offset": np.linspace(-1, 1, 12, dtype=np.float32)}
+    held = task.command(action, posture())
+    GO2.commands.validate(held, "command")
+    seen = task.observe(posture(joint_goal=held["joint_target"]), commanded())
+    task.observation.validate(seen, "observation")
+    assert np.allclose(seen["last_action"], action["joint_offset"], atol=1e-6)
+
+
+def test_one_command_in_ten_is_to_stand_and_all_keep_their_ranges():
+    task = Walk(forward=(0.2, 0.8), sideways=(0.0, 0.0))
+    rng = np.random.default_rng(0)
+    goals = [task.begin(rng, {}).goal for _ in range(500)]
+    velocity = np.stack([goal["commanded_velocity"] for goal in goals])
+    moving = velocity[:, 0] != 0
+    assert 0.85 < moving.mean() < 0.95
+    assert velocity[moving, 0].min() >= 0.2
+    assert velocity[:, 0].max() <= 0.8
+    assert not velocity[:, 1].any()
+
+
+@pytest.mark.parametrize("wrong", [{"action_scale": 1.0}, {"forward": (1.0, 0.5)}, {"turning": (-3, 1)}, {"steps": 0}])
+def test_settings_that_could_not_work_are_refused(wrong):
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Walk(**wrong)
+
+
+def test_standing_still_when_told_so_is_success():
+    env = VectorEnvironment(SimBatch(go2(looks=False), 2, 1), Walk(steps=60, forward=(0, 0), sideways=(0, 0)), seed=0)
+    table = env.reset()
+    for _ in range(60):
+        still = {"joint_offset": np.zeros((2, 12), np.float32)}
+        table, _ = env.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": still})
+    final = table["extra_info"]["final"]
+    assert final["success"].all()
+    assert final["frame_no"].tolist() == [60, 60]
+    assert set(table["extra_info"]["state"]) == {"linear_velocity", "height", "foot_force"}
+
+
+def test_it_passes_the_environments_own_checker_and_gymnasiums():
+    gymnasium_checker = pytest.importorskip("gymnasium.utils.env_checker", reason="gymnasium is not installed")
+    report = rr.check_environment(rr.make("go2-walk", steps=20))
+    report.raise_if_failed()
+    gymnasium_checker.check_env(rr.to_gymnasium(rr.make("go2-walk", steps=30)), skip_render_check=True)

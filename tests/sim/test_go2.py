@@ -1,0 +1,89 @@
+"""The quadruped: its model against the numbers it was made from, and what its sensors say."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+import pytest
+
+from hal.robots.go2 import FEET, GO2, HIGH, JOINTS, LOW, STANCE, TORQUE_LIMIT
+from sim.batch import SimBatch
+from sim.go2 import STANDING_HEIGHT, go2
+
+
+@pytest.fixture(scope="module")
+def standing() -> tuple[mujoco.MjModel, mujoco.MjData]:
+    """Two seconds of standing."""
+    model = go2().model
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    for _ in range(500):
+        mujoco.mj_step(model, data)
+    return model, data
+
+
+def test_the_model_has_the_robots_ranges_torques_and_weight():
+    model = go2().model
+    assert tuple(model.joint(index).name for index in range(1, 13)) == JOINTS
+    assert np.allclose(model.jnt_range[1:], np.transpose([LOW, HIGH]))
+    assert np.allclose(model.actuator_forcerange[:, 1], TORQUE_LIMIT)
+    assert model.body_mass.sum() == pytest.approx(15.02, abs=0.01)  # kg, of the public description's links
+
+
+def test_in_the_stance_the_feet_just_touch_the_ground_under_the_hips():
+    model = go2().model
+    data = mujoco.MjData(model)
+    mujoco.mj_resetDataKeyframe(model, data, 0)
+    mujoco.mj_forward(model, data)
+    for name in FEET:
+        foot, hip = data.geom(name).xpos, data.body(name.replace("foot", "thigh")).xpos
+        assert 0.0 <= foot[2] - 0.022 < 0.005
+        assert np.allclose(foot[:2], hip[:2], atol=1e-6)
+    assert data.qpos[2] == STANDING_HEIGHT
+
+
+def test_it_stands_on_its_feet_alone_and_they_carry_its_weight(standing):
+    model, data = standing
+    assert data.qpos[2] > 0.22
+    touching = {model.geom(geom).name for contact in data.contact for geom in contact.geom} - {"floor"}
+    assert touching == set(FEET)
+    assert data.sensordata.sum() == pytest.approx(15.02 * 9.81, rel=0.02)
+
+
+def test_without_its_looks_it_moves_the_same_bit_for_bit():
+    readings = []
+    for looks in (True, False):
+        batch = SimBatch(go2(looks), 2, 1)
+        batch.reset(seeds=[1, 2])
+        target = np.tile(np.asarray(STANCE, np.float32) + 0.1, (2, 1))
+        for _ in range(20):
+            reading = batch.step({"joint_target": target})
+        readings.append(reading.sensors)
+    for name, value in readings[0].items():
+        assert np.array_equal(value, readings[1][name]), name
+
+
+def test_the_velocity_is_the_trunks_own_as_mujoco_computes_it():
+    batch = SimBatch(go2(), 1, 1)
+    batch.reset(seeds=[0])
+    live = batch.open_batch
+    rng = np.random.default_rng(0)
+    live.bind("qpos")[0, 3:7] = rng.normal(size=4)
+    live.bind("qpos")[0, 3:7] /= np.linalg.norm(live.bind("qpos")[0, 3:7])
+    live.bind("qpos")[0, 2] = 2.0
+    live.bind("qvel")[0, :6] = rng.normal(size=6)
+    live.forward(None, mujoco.mjtStage.mjSTAGE_VEL.value)
+    sensors = batch.readers(0).read()
+    data = mujoco.MjData(batch.sim_model.model)
+    data.qpos[:], data.qvel[:] = live.bind("qpos")[0], live.bind("qvel")[0]
+    mujoco.mj_forward(batch.sim_model.model, data)
+    wanted = np.zeros(6)
+    body = mujoco.mjtObj.mjOBJ_XBODY
+    mujoco.mj_objectVelocity(batch.sim_model.model, data, body, data.body("base").id, wanted, 1)
+    assert np.allclose(sensors["angular_velocity"], wanted[:3], atol=1e-6)
+    assert np.allclose(sensors["linear_velocity"], wanted[3:], atol=1e-6)
+
+
+def test_its_home_is_its_stance_and_every_command_is_measured():
+    assert GO2.home["joint_target"] == STANCE
+    assert GO2.measured_by == {"joint_target": "joint_position"}
