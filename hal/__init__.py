@@ -1,5 +1,6 @@
 """What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
 
+from hal.cadence import Cadence
 from hal.clock import Rate
 from hal.errors import (
     ConnectionLost,
@@ -22,15 +23,17 @@ from hal.field import Field
 from hal.guard import Guard
 from hal.homing import Homing, HomingSettings
 from hal.limits import Limits
+from hal.offset import ClockOffset, OffsetEstimator
 from hal.robot import CameraSpec, Image, Reading, Robot, RobotSpec
 from hal.signals import Answer, Automatic, Fixture, ResetRequest, Signal, Terminal
 from hal.spec import Spec
+from hal.stream import SampleSink, Streaming, StreamSpec
 from hal.watchdog import Watchdog
 
 __all__ = [
-    "Answer", "Automatic", "CameraSpec", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture",
-    "Guard", "Homing", "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "ProfileError", "Rate",
-    "Reading", "ResetFailed", "ResetRequest", "Robot", "RobotError", "RobotSpec", "RobotStopped", "Signal",
-    "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "Terminal", "Violation", "Watchdog",
-    "WireError",
+    "Answer", "Automatic", "Cadence", "CameraSpec", "ClockOffset", "ConnectionLost", "DeadlineExceeded", "EpisodeError",
+    "Field", "Fixture", "Guard", "Homing", "HomingSettings", "IllegalAction", "Image", "Limits", "LogError",
+    "OffsetEstimator", "ProfileError", "Rate", "Reading", "ResetFailed", "ResetRequest", "Robot", "RobotError",
+    "RobotSpec", "RobotStopped", "SampleSink", "Signal", "SourceError", "Spec", "SpecError", "SpecMismatch",
+    "StaleReading", "StreamSpec", "Streaming", "Terminal", "Violation", "Watchdog", "WireError",
 ]  # fmt: skip

@@ -11,6 +11,7 @@ import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading
 from hal.robot import Reading, Robot, RobotSpec
+from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["Guard", "check_fresh", "limited"]
 
@@ -76,6 +77,15 @@ class Guard:
     def spec(self) -> RobotSpec:
         """The guarded robot's."""
         return self._spec
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The guarded robot's."""
+        return streams_of(self._robot)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.stream.Streaming.stream_to`, of the guarded robot."""
+        pass_on(self._robot, sinks)
 
     @property
     def stopped(self) -> str | None:

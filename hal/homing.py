@@ -13,6 +13,7 @@ import numpy as np
 from hal.errors import ResetFailed
 from hal.robot import Reading, Robot, RobotSpec
 from hal.signals import ResetRequest, Signal
+from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["Homing", "HomingSettings"]
 
@@ -75,6 +76,15 @@ class Homing:
     def spec(self) -> RobotSpec:
         """The inner robot's."""
         return self._robot.spec
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The inner robot's."""
+        return streams_of(self._robot)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.stream.Streaming.stream_to`, of the inner robot."""
+        pass_on(self._robot, sinks)
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there.

@@ -48,6 +48,7 @@ class Reading(NamedTuple):
         age_ns: per sensor, how old its sample was at ``stamp_ns``; a sensor that isn't listed is fresh.
         images: by camera name.
         faults: what is wrong just now, a sentence each.
+        used: stream name -> number of the sample that its values were taken from (`hal.stream.Streaming`).
     """
 
     sensors: Mapping[str, np.ndarray]
@@ -56,6 +57,7 @@ class Reading(NamedTuple):
     age_ns: Mapping[str, int] = _NOTHING
     images: Mapping[str, Image] = _NOTHING
     faults: tuple[str, ...] = ()
+    used: Mapping[str, int] = _NOTHING
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import LogError, Spec
 
-__all__ = ["HOW", "Aligned", "align"]
+__all__ = ["HOW", "Aligned", "align", "by_number"]
 
 HOW = ("latest", "nearest", "interpolated")
 """Ways to choose a sample for a moment."""
@@ -78,6 +78,23 @@ def align(
         _blend(values, rows, moments, (before, after), valid)
     sample = np.where(valid, order[taken] if len(order) else -1, -1)
     return Aligned(values, sample, np.where(valid, age, 0), valid)
+
+
+def by_number(moments: np.ndarray, numbers: np.ndarray, rows: np.ndarray, spec: Spec) -> Aligned:
+    """The samples with given sequence numbers, as frames say which ones they used.
+
+    Args:
+        moments: (N,) int64, for the ages.
+        numbers: (N,) int64, a ``sequence`` each; -1 for none.
+        rows: of the stream, by rising ``sequence``; one that was dropped is missing.
+        spec: of the stream's values.
+    """
+    sequence = rows["sequence"]
+    row = np.minimum(np.searchsorted(sequence, numbers), max(len(rows) - 1, 0))
+    valid = sequence[row] == numbers if len(rows) else np.zeros(len(numbers), bool)
+    values = {field.name: _masked(rows[field.name], row, valid) for field in spec}
+    age = np.asarray(moments, np.int64) - rows["stamp_ns"][row] if len(rows) else np.zeros(len(numbers), np.int64)
+    return Aligned(values, np.where(valid, row, -1), np.where(valid, age, 0), valid)
 
 
 def _choose(

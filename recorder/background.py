@@ -100,12 +100,15 @@ class Background:
         Raises:
             LogError: not all could be written, or not in time.
         """
+        if self._closing:
+            return
         self._closing = True
         self.wake()
         self._thread.join(timeout_s)
         if self._thread.is_alive():
             raise self._too_slow(timeout_s)
         self.check()
+        self._failure = LogError(f"{self._sink.path} is closed; begin a new run")  # for what still comes
 
     def _too_slow(self, timeout_s: float) -> LogError:
         return LogError(

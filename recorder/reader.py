@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hal import Image, LogError, RobotError
-from recorder.align import Aligned, align
+from recorder.align import Aligned, align, by_number
 from recorder.disk import LOG_NAME
-from recorder.frames import FrameLayout
+from recorder.frames import FrameLayout, used_field
 from recorder.plain import from_json
 from recorder.records import Message, Records
 from recorder.ros import read_compressed_image
@@ -170,6 +170,18 @@ class LogReader:
         """
         samples = self.samples(stream)
         return align(self.frames()["stamp_ns"], samples, self.streams[stream].spec, how, max_age_ns, refuse)
+
+    def used(self, stream: str) -> Aligned:
+        """The values of a stream that every frame was made from, by the numbers that the frames hold.
+
+        Raises:
+            LogError: there is no such stream, or the frames don't say what they used of it.
+        """
+        field = used_field(stream)
+        if field not in self.layout.spec:
+            raise LogError(f"the frames of {self.path} don't say which samples of {stream!r} they used")
+        frames = self.frames()
+        return by_number(frames["stamp_ns"], frames[field], self.samples(stream), self.streams[stream].spec)
 
     def _each_file(self) -> Iterator[Records]:
         for number, path in self.files.items():

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-import numpy as np
-
-from hal import Field, LogError, Spec
+from hal import Field, LogError, Spec, SpecError, StreamSpec
 from recorder.ros import MessageType, message_type
 
 __all__ = ["SENSOR_TOPIC", "STREAM", "Stream"]
@@ -26,29 +24,18 @@ _HEAD = (
 
 
 @dataclass(frozen=True)
-class Stream:
-    """What is recorded of one sensor at its own rate, beside the frames.
-
-    Attributes:
-        name: lower case with underscores; the topic is ``/sensor/<name>``.
-        spec: of a sample's values.
-        rate_hz: samples a second, as the sensor promises; what was reached is in the stamps.
+class Stream(StreamSpec):
+    """A stream as a log has it, on the topic ``/sensor/<name>``.
 
     Raises:
         LogError: the name, the rate or a field's name can't be used.
     """
 
-    name: str
-    spec: Spec
-    rate_hz: float
-
     def __post_init__(self) -> None:
         try:
-            Field(self.name)
-        except ValueError as error:
-            raise LogError(f"stream {self.name!r}: {error}") from error
-        if not 0 < self.rate_hz < np.inf:
-            raise LogError(f"stream {self.name!r}: a rate of {self.rate_hz} Hz, wanted a number above 0")
+            super().__post_init__()
+        except SpecError as error:
+            raise LogError(str(error)) from error
         taken = [field.name for field in _HEAD if field.name in self.spec]
         if taken:
             raise LogError(f"stream {self.name!r}: the log fills {', '.join(taken)} itself; rename these fields")

@@ -27,11 +27,14 @@ from hal import (  # noqa: E402
     RobotError,
     RobotSpec,
     RobotStopped,
+    SampleSink,
     SourceError,
     Spec,
     SpecError,
     SpecMismatch,
     StaleReading,
+    Streaming,
+    StreamSpec,
     Violation,
     WireError,
 )
@@ -43,6 +46,7 @@ from rlenv_robot.world import Manual, Turn, World  # noqa: E402
 
 if TYPE_CHECKING:
     from rlenv_robot.conformance import check_environment, check_robot
+    from rlenv_robot.data.pairs import PreferencePair
     from rlenv_robot.interop.gymnasium import to_gymnasium
     from rlenv_robot.source import SourceData, open_source
 
@@ -50,13 +54,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field", "Guard", "IllegalAction",
-    "LogError", "Manual", "ProfileError", "Reading", "ResetFailed", "Robot", "RobotError", "RobotSpec",
-    "RobotStopped", "SourceData", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "Task", "Turn",
-    "Violation", "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names",
-    "load_profile", "make", "make_vector", "open_source", "to_gymnasium",
+    "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot", "RobotError",
+    "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError", "SpecMismatch",
+    "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "Violation", "WireError", "World", "__version__",
+    "check_environment", "check_robot", "environment_names", "load_profile", "make", "make_vector", "open_source",
+    "to_gymnasium",
 ]  # fmt: skip
 
 _LATER = {
+    "PreferencePair": "rlenv_robot.data.pairs",
     "SourceData": "rlenv_robot.source",
     "check_environment": "rlenv_robot.conformance",
     "check_robot": "rlenv_robot.conformance",

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import numpy as np
 
 from hal import Field, Guard, IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
+from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.task import Arrays, Episode, Task
 from rlenv_robot.world import Manual, Turn, first_part
@@ -26,6 +27,8 @@ _EXTRA_INFO = {
     "applied": "command name -> what the robot was really told, after the guard's limits on speed and lead",
     "state": "the task's hidden state, name -> value; in training only, never where opened for inference",
     "images": "camera name -> picture, where the robot takes any",
+    "used": "stream name -> number of the sample that a sensor's value is, where the robot's streams are recorded",
+    "recording_error": "why nothing is recorded any more, where a record was asked for",
     "faults": "what the robot says is wrong with it; ends the episode as truncated",
     "fault": "{kind, message} of the error that lost the robot; the observation repeats the last one",
     "truncated_by": "why the episode was truncated: time, or a fault",
@@ -94,6 +97,11 @@ class RobotWorld:
             self._step_checked = robot.step_checked
 
     @property
+    def seed(self) -> int:
+        """What episodes are drawn from now."""
+        return self._seed
+
+    @property
     def name(self) -> str:
         """The task's."""
         return self.task.name
@@ -127,7 +135,17 @@ class RobotWorld:
     def layout(self) -> FrameLayout:
         """The task's observation and action, the robot's commands and sensors."""
         spec = self.robot.spec
-        return FrameLayout(self.task.observation, self.task.action, (), spec.commands, spec.sensors)
+        streams = tuple(stream.name for stream in self.streams)
+        return FrameLayout(self.task.observation, self.task.action, (), spec.commands, spec.sensors, streams)
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The robot's."""
+        return streams_of(self.robot)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.stream.Streaming.stream_to`, of the robot."""
+        pass_on(self.robot, sinks)
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -189,7 +207,7 @@ class RobotWorld:
         reward = float(task.reward(earlier, action, sensors, goal))
         over = bool(task.terminated(sensors, goal))
         observation = task.observe(sensors, goal)
-        if over or self._step_no >= task.steps or self._privileged or reading.images or reading.faults:
+        if over or self._step_no >= task.steps or self._privileged or reading.images or reading.faults or reading.used:
             return self._turn(reading, observation, reward, over, not over and self._step_no >= task.steps)
         applied = reading.applied
         values = (observation, reward, False, False, {"applied": applied}, reading.stamp_ns, applied, sensors, True)
@@ -202,6 +220,8 @@ class RobotWorld:
             extra["state"] = self.task.privileged(reading.sensors, self._episode.goal)
         if reading.images:
             extra["images"] = reading.images
+        if reading.used:
+            extra["used"] = reading.used
         if reading.faults:
             extra["faults"] = reading.faults
             extra["truncated_by"] = f"fault: {reading.faults[0]}"

@@ -74,6 +74,10 @@ class Profile:
     record: RecordSection = field(default_factory=RecordSection)
     file: str = "defaults"
 
+    def to_plain(self) -> dict[str, Any]:
+        """Every setting with its value, the defaults too, as plain data for a log."""
+        return dataclasses.asdict(self)
+
 
 def load_profile(path: str | Path) -> Profile:
     """Read a profile.

@@ -10,11 +10,12 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hal import Image, LogError, Robot
+from hal import Image, LogError, SampleSink, Streaming
 from recorder.frames import FrameLayout, reward_field, used_field
+from rlenv_robot.about import about
 from rlenv_robot.world import Turn, World
 
-__all__ = ["FrameObserver", "Sink", "about", "record_to"]
+__all__ = ["FrameObserver", "Sink", "record_to"]
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
@@ -82,6 +83,15 @@ class FrameObserver:
         self._episode = 0
         self._begun: dict[str, Any] = {}
         self._failure: LogError | None = None
+        self._closed = False
+
+    def tap(self, stream: SampleSink) -> SampleSink:
+        """What a sensor's thread may write to: as the stream, but it never raises, and after `close` does nothing.
+
+        A sample that can't be recorded, because it is wrong or the log can't be written, ends the record as a frame
+        would.
+        """
+        return _Tap(self, stream)
 
     def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
         """Row 0: an observation that no action led to.
@@ -150,11 +160,39 @@ class FrameObserver:
 
     def close(self) -> None:
         """Close the sink."""
+        self._closed = True
         self._sink.close()
 
 
-def record_to(folder: Path, world: World, info: Mapping[str, Any] | None) -> FrameObserver:
-    """Record every episode of a world into a new run inside ``folder``.
+class _Tap:
+    """See `FrameObserver.tap`."""
+
+    def __init__(self, observer: FrameObserver, stream: SampleSink) -> None:
+        self._observer, self._stream = observer, stream
+
+    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
+        """As `hal.SampleSink.write`."""
+        observer = self._observer
+        if observer._closed or observer._failure is not None:
+            return -1
+        try:
+            return self._stream.write(values, stamp_ns)
+        except LogError as error:
+            if not observer._closed:  # it was closed in this very moment
+                observer._fail(error)
+            return -1
+
+
+def record_to(
+    folder: Path, world: World, info: Mapping[str, Any] | None, profile: Mapping[str, Any] | None = None
+) -> FrameObserver:
+    """Record every episode of a world into a new run inside ``folder``, and its robot's streams beside.
+
+    Args:
+        folder: of the runs.
+        world: what is recorded.
+        info: what every episode has in common.
+        profile: what the run was made of, see `rlenv_robot.about.about`.
 
     Raises:
         LogError: nothing can be written there.
@@ -163,16 +201,9 @@ def record_to(folder: Path, world: World, info: Mapping[str, Any] | None) -> Fra
     from recorder.log import LogWriter
 
     layout = world.layout
-    writer = LogWriter(new_run(folder), layout, {**about(world), **(info or {})})
-    return FrameObserver(layout, writer, info)
-
-
-def about(world: World) -> dict[str, Any]:
-    """What a log says of the whole run, as plain data: world, version of this software, a robot's description."""
-    from rlenv_robot import __version__
-
-    known: dict[str, Any] = {"world": world.name, "rlenv_robot": __version__}
-    robot = getattr(world, "robot", None)
-    if isinstance(robot, Robot):
-        known["robot_spec"] = robot.spec.to_plain()
-    return known
+    writer = LogWriter(new_run(folder), layout, {**(info or {}), **about(world, profile)})
+    observer = FrameObserver(layout, writer, info)
+    if isinstance(world, Streaming):
+        streams = {each.name: writer.stream(each.name, each.spec, each.rate_hz) for each in world.streams}
+        world.stream_to({name: observer.tap(stream) for name, stream in streams.items()})
+    return observer

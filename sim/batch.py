@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
 
 import mujoco
@@ -180,14 +180,23 @@ class SimBatch:
         """What the actuators hold: command name -> values, shape (num, ...), new arrays."""
         return self._starts.commands(np.arange(self._num))
 
-    def advance(self, ids: np.ndarray | None = None) -> int:
+    def advance(self, ids: np.ndarray | None = None, each: Callable[[], None] | None = None) -> int:
         """One control period under the present ``ctrl``, nothing read: what `step` and `SimRobot` share.
+
+        Args:
+            ids: as for `step`.
+            each: called after every step of the physics; the numbers are the same with and without.
 
         Returns:
             Simulated time, as `stamp_ns`.
         """
         # A persistent batch begins its next step where stage VEL ended, so that this stage costs nothing.
-        self._batch.step(ids, self._sim_model.substeps, _VEL)  # type: ignore[union-attr]
+        if each is None:
+            self._batch.step(ids, self._sim_model.substeps, _VEL)  # type: ignore[union-attr]
+        else:
+            for _ in range(self._sim_model.substeps):
+                self._batch.step(ids, 1, _VEL)  # type: ignore[union-attr]
+                each()
         self._steps += 1
         if self._warning.tobytes() != self._warned:
             self._warned = self._warning.tobytes()

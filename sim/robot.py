@@ -12,8 +12,10 @@ import numpy as np
 from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, Reading, RobotSpec
+from hal.stream import SampleSink, StreamSpec
 from sim.batch import SimBatch
 from sim.model import SimModel
+from sim.sampler import Sampler
 
 __all__ = ["SimRobot"]
 
@@ -33,17 +35,25 @@ class SimRobot:
             costs a thousand times what a step does.
         teleport: whether a reset puts it at its start. Without, as with a real arm, the first reset finds it in the
             pose of the model's keyframe, later ones where it is, and `hal.Homing` brings it to the start.
+        streams: names of sensors that are also sampled after every step of the physics, for who asks by `stream_to`.
 
     Raises:
-        RobotError: the spec has no camera of such a name.
+        RobotError: the spec has no camera or sensor of such a name.
     """
 
     def __init__(
-        self, sim_model: SimModel, *, real_time: bool = False, cameras: tuple[str, ...] = (), teleport: bool = True
+        self,
+        sim_model: SimModel,
+        *,
+        real_time: bool = False,
+        cameras: tuple[str, ...] = (),
+        teleport: bool = True,
+        streams: tuple[str, ...] = (),
     ) -> None:
         self._sim_model, self._teleport = sim_model, teleport
         self._rate = Rate(sim_model.spec.rate_hz) if real_time else None
         self._camera_specs = [_camera(sim_model.spec, name) for name in cameras]
+        self._sampler = Sampler(sim_model.spec, streams, sim_model.substeps)
         self._cameras: dict[str, Any] = {}
         self._batch: SimBatch | None = None
         self._stopped: str | None = None
@@ -59,6 +69,16 @@ class SimRobot:
     def sim_model(self) -> SimModel:
         """What is simulated."""
         return self._sim_model
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """Those that were asked for, at the rate of the physics."""
+        return self._sampler.streams
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.stream.Streaming.stream_to`; samples come with each step, from the thread that steps."""
+        self._sampler.stream_to(sinks)
+        self._plain = self._is_plain()
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `Robot.reset`. ``seed`` sets what is random in the start, ``start`` the commands to start from.
@@ -83,7 +103,7 @@ class SimRobot:
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading
         applied = {name: value[0] for name, value in batch.held().items()}
-        return self._full_reading(applied, batch.stamp_ns)
+        return self._full_reading(applied, batch.stamp_ns, first=True)
 
     def _open(self) -> SimBatch:
         batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport)
@@ -91,9 +111,12 @@ class SimRobot:
         writers = batch.writers(0)
         self._validate = self.spec.commands.validate
         self._targets = tuple((name, target, index) for name, target, index, _, _ in writers)
-        self._plain = self._rate is None and not self._camera_specs
+        self._plain = self._is_plain()
         self._open_cameras()
         return batch
+
+    def _is_plain(self) -> bool:
+        return self._rate is None and not self._camera_specs and not self._sampler.active
 
     def _open_cameras(self) -> None:
         if self._camera_specs:
@@ -129,23 +152,37 @@ class SimRobot:
         for name, target, index in self._targets:
             applied[name] = value = values[name].copy()
             target[index] = value
-        stamp_ns = self._advance()
-        if self._plain and not self._batch.any_broken:  # type: ignore[union-attr]
-            return _new(Reading, (self._read(), applied, stamp_ns, _NOTHING, _NOTHING, ()))
+        if self._plain:
+            stamp_ns = self._advance()
+            if not self._batch.any_broken:  # type: ignore[union-attr]
+                return _new(Reading, (self._read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
+        else:
+            stamp_ns = self._advance(None, self._hold if self._sampler.active else None)
         return self._full_reading(applied, stamp_ns)
+
+    def _hold(self) -> None:
+        self._sampler.hold(self._read())
 
     def _refuse(self) -> None:
         if self._stopped is not None:
             raise RobotStopped(self._stopped)
         raise EpisodeError("step after close" if self._closed else "step before reset: call reset first")
 
-    def _full_reading(self, applied: dict[str, np.ndarray], stamp_ns: int) -> Reading:
+    def _full_reading(self, applied: dict[str, np.ndarray], stamp_ns: int, first: bool = False) -> Reading:
         assert self._batch is not None
         if self._rate is not None:
             self._rate.wait()
             stamp_ns = time.monotonic_ns()
         images = self._images(stamp_ns) if self._cameras else _NOTHING
-        return Reading(self._read(), applied, stamp_ns, _NOTHING, images, self._batch.faults(0))
+        sensors = self._read()
+        used = self._samples(sensors, stamp_ns, first) if self._sampler.active else _NOTHING
+        return Reading(sensors, applied, stamp_ns, _NOTHING, images, self._batch.faults(0), used)
+
+    def _samples(self, sensors: Mapping[str, np.ndarray], stamp_ns: int, first: bool) -> dict[str, int]:
+        if first:  # the time before an episode is nobody's
+            self._sampler.restart(stamp_ns)
+            self._sampler.hold(sensors)
+        return self._sampler.hand_over(stamp_ns)
 
     def _images(self, stamp_ns: int) -> dict[str, Image]:
         assert self._batch is not None

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from recorder.disk import LOG_NAME
 from rlenv_robot.commands.table import print_table
+from rlenv_robot.data_tools.provenance import provenance
 
 __all__ = ["add", "run"]
 
@@ -32,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     source = open_source(args.path, args.task, goal=args.goal)
     summary = source.statistics() or {}
     episodes = (source.statistics({"kind": "episodes"}) or {})["episodes"]
-    print("\n".join(_head(summary)))
+    print("\n".join([*_head(summary), *_about(Path(args.path))]))
     shown = episodes if args.all else episodes[:_MOST]
     print_table("Episodes", ("episode", "steps", "return", "end", "success", "source", "lost"), map(_episode, shown))
     if len(shown) < len(episodes):
@@ -62,6 +65,12 @@ def _head(summary: Mapping[str, Any]) -> Iterator[str]:
         )
     if summary["interventions"]:
         yield f"a person chose {summary['interventions']} of the actions"
+
+
+def _about(path: Path) -> Iterator[str]:
+    """What a single run of ours says of itself."""
+    if (path / LOG_NAME).is_file() or path.name == LOG_NAME:
+        yield from provenance(path)
 
 
 _RETURNS = (("lowest", "min"), ("median", "q50"), ("mean", "mean"), ("highest", "max"))

@@ -7,8 +7,10 @@ import statistics
 from typing import Any
 
 from rlenv_robot.catalogue import make
+from rlenv_robot.environment import Environment
 from rlenv_robot.learning.reach_policy import ReachPolicy
 from rlenv_robot.learning.rollout import Outcome, run_episode
+from rlenv_robot.profile import load_profile
 
 __all__ = ["add", "run"]
 
@@ -23,6 +25,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
+    parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its record.folder")
     parser.add_argument("--clear-stop", metavar="WHY", help="clear a latched stop, saying what you found")
     parser.set_defaults(run=run)
 
@@ -32,8 +35,7 @@ def run(args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
     policy = ReachPolicy.load(args.policy)
-    info = {"policy": str(args.policy)}
-    with make(args.name, args.robot, mode="inference", record=args.record, info=info, keys=args.keys) as env:
+    with _environment(args) as env:
         outcomes = []
         for episode in range(args.episodes):
             options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}
@@ -45,6 +47,20 @@ def run(args: argparse.Namespace) -> int:
             print(_line(episode, outcome), flush=True)
     _summarise(outcomes)
     return 0
+
+
+def _environment(args: argparse.Namespace) -> Environment:
+    """What the arguments say; where they say nothing, what the profile says."""
+    info = {"policy": str(args.policy)}
+    profile = load_profile(args.profile) if args.profile else None
+    options, record = {}, args.record
+    if profile is not None:
+        if profile.task.name != args.name:
+            raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be run")
+        options, record = profile.task.options, args.record or profile.record.folder or None
+    return make(
+        args.name, args.robot, mode="inference", record=record, info=info, keys=args.keys, profile=profile, **options
+    )
 
 
 def _line(episode: int, outcome: Outcome) -> str:

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
+import pytest
 
 import rlenv_robot as rr
 from hal.robots.so101 import SO101
 from recorder.reader import LogReader
+from rlenv_robot import cli
+from rlenv_robot.about import about
 from rlenv_robot.examples.go import Go
-from rlenv_robot.recording import about
+from rlenv_robot.profile import load_profile
 
 
 def test_a_log_holds_the_description_of_its_robot(tmp_path: Path) -> None:
@@ -21,4 +27,44 @@ def test_a_log_holds_the_description_of_its_robot(tmp_path: Path) -> None:
 
 
 def test_a_world_without_a_robot_has_none() -> None:
-    assert about(Go()) == {"world": "go", "rlenv_robot": rr.__version__}
+    assert about(Go()).keys() == {"world", "rlenv_robot", "machine", "clock"}
+
+
+def test_a_log_says_what_made_it_and_people_can_see_it(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "arm.toml"
+    file.write_text("[task.options]\ntolerance_m = 0.03\n[robot]\nseed = 4\n")
+    profile = load_profile(file)
+    with rr.make("so101-reach", record=tmp_path / "runs", profile=profile, **profile.task.options) as env:
+        env.reset({"seed": 7})
+        target = env.action["joint_target"].bounds[0] * 0
+        env.step({"env_id": env.env_id, "frame_no": 0, "action": {"joint_target": target.astype(np.float32)}})
+    (run,) = (tmp_path / "runs").iterdir()
+    known = LogReader(run).metadata
+    assert known["task"]["name"] == "so101-reach"
+    assert known["task"]["settings"]["tolerance_m"] == 0.03
+    assert known["profile"]["robot"] == {"kind": "so101", "where": "sim", "seed": 4}
+    assert known["profile"]["file"] == str(file)
+    assert known["versions"]["numpy"] == np.__version__
+    assert 0 < known["clock"]["monotonic_ns"] < known["clock"]["wall_ns"]
+    assert isinstance(known["seed"], int)
+    assert cli.main(["data", "show", str(run)]) == 0
+    shown = capsys.readouterr().out
+    assert f"recorded by rlenv-robot {rr.__version__}, Python 3." in shown
+    assert f"numpy {np.__version__}" in shown
+    assert "tolerance_m=0.03" in shown
+    assert "robot.seed=4" in shown
+
+
+@dataclass
+class _Odd:
+    name: str = "odd"
+    where: Path = Path("here")
+    limits: tuple[float, ...] = (1.0, 2.0)
+    offset: np.ndarray = field(default_factory=lambda: np.zeros(2))
+
+
+def test_settings_that_are_no_plain_data_are_told_by_their_text() -> None:
+    world = Go()
+    world.task = _Odd()  # type: ignore[attr-defined]
+    settings = about(world)["task"]["settings"]
+    assert settings == {"name": "odd", "where": repr(Path("here")), "limits": [1.0, 2.0], "offset": [0.0, 0.0]}
