@@ -22,7 +22,7 @@ from recorder.frames import FrameLayout
 from recorder.scan import Scan, edge
 from recorder.segments import Found, Segments, find
 
-__all__ = ["FOLDER", "Kept", "kept"]
+__all__ = ["FOLDER", "Kept", "kept", "stamps"]
 
 FOLDER = "table"
 _FORMAT = 2
@@ -168,7 +168,7 @@ def kept(files: Mapping[int, Path], layout: FrameLayout) -> Kept | None:
     """
     folder = next(iter(files.values())).parent / FOLDER
     found = Kept.load(folder)
-    if found is not None and found[1] == _stamps(files):
+    if found is not None and found[1] == stamps(files):
         return found[0]
     try:
         folder.mkdir(exist_ok=True)
@@ -179,7 +179,7 @@ def kept(files: Mapping[int, Path], layout: FrameLayout) -> Kept | None:
 
 
 def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Kept:
-    stamps, found = _stamps(files), Kept.load(folder)  # again: another process may have done it meanwhile
+    now, found = stamps(files), Kept.load(folder)  # again: another process may have done it meanwhile
     if found is not None and found[0].layout.spec.digest == layout.spec.digest and _continues(*found, files):
         table = found[0]
         table.grow(files)
@@ -190,7 +190,7 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ke
         os.replace(fresh, folder / "rows.bin")  # whoever has the old one mapped keeps it
         table = Kept(layout, folder / "rows.bin")
         table.grow(files)
-    table.save(folder, stamps)
+    table.save(folder, now)
     return table
 
 
@@ -205,7 +205,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _stamps(files: Mapping[int, Path]) -> dict[str, Any]:
+def stamps(files: Mapping[int, Path]) -> dict[str, Any]:
     """What tells whether a log changed: sizes and times of change, by number."""
     found = ((number, path.stat()) for number, path in files.items())
     return {str(number): [status.st_size, status.st_mtime_ns] for number, status in found}
@@ -213,7 +213,7 @@ def _stamps(files: Mapping[int, Path]) -> dict[str, Any]:
 
 def _continues(table: Kept, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
     """Whether the log is the one that was read, with more at its end."""
-    now = _stamps(files)
+    now = stamps(files)
     numbers = sorted(int(number) for number in before)
     if not numbers or [int(number) for number in now][: len(numbers)] != numbers:
         return False

@@ -1,4 +1,4 @@
-"""Pictures that belong to rows of a table, decoded from the log itself by several threads."""
+"""Pictures that belong to rows of a table, decoded by several threads from where they were recorded."""
 
 from __future__ import annotations
 
@@ -8,40 +8,42 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import groupby
-from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import numpy as np
 
-from hal import LogError, SourceError
+from hal import SourceError
 from recorder.picture import opencv
-from recorder.picture_index import PictureIndex
+from recorder.picture_source import MISSING, PictureSources
+from recorder.room import Room
 from recorder.table import Table
 
 __all__ = ["Images"]
 
 _HOW = ("latest", "nearest")
 _ORDERS = ("rgb", "bgr")
-_NONE = -1
+_LAYOUTS = ("hwc", "chw")
 _SHARES = 4
 """Pieces of work a thread: one that is done early takes over what another has not begun."""
 _Key = tuple[str, str, int]
 
 
 class Images:
-    """The pictures of a table's runs, by row.
+    """The pictures of a table's rows: from logs of ours, or from the videos and images of a LeRobot data set.
 
-    A picture belongs to a row of the same episode by their stamps, which are of the robot's clock. The logs are
-    indexed when their pictures are first asked for: one pass over each, checksums included.
+    In a log a picture belongs to a row of the same episode by their stamps, which are of the robot's clock; in a
+    data set by the number of the frame.
 
     Args:
-        table: whose runs are logs of ours.
+        table: whose origin is a data set, or whose runs are logs of ours.
         crop: (top, left, height, width) in pixels, before the size is changed; None for all of it.
         size: (height, width) in pixels; None keeps that of the picture.
         order: of the colours, ``rgb`` or ``bgr``.
+        layout: of a picture, ``hwc`` or ``chw``.
         threads: that decode; by default one a processor.
         cache_bytes: of decoded pictures that are kept, those that were used last; 0 keeps none.
+        sources: of the same table, to be shared with other `Images`.
 
     Raises:
         SourceError: an option is not allowed.
@@ -55,22 +57,27 @@ class Images:
         crop: tuple[int, int, int, int] | None = None,
         size: tuple[int, int] | None = None,
         order: str = "rgb",
+        layout: str = "hwc",
         threads: int | None = None,
         cache_bytes: int = 256 << 20,
+        sources: PictureSources | None = None,
     ) -> None:
         if order not in _ORDERS:
             raise SourceError(f"order is {order!r}, allowed are {', '.join(_ORDERS)}")
+        if layout not in _LAYOUTS:
+            raise SourceError(f"layout is {layout!r}, allowed are {', '.join(_LAYOUTS)}")
         if crop is not None and not (len(crop) == 4 and min(crop[:2]) >= 0 and min(crop[2:]) > 0):
             raise SourceError(f"crop is {crop}, wanted (top, left, height, width) in pixels, the last two above 0")
         if size is not None and not (len(size) == 2 and min(size) > 0):
             raise SourceError(f"size is {size}, wanted (height, width) in pixels, both above 0")
-        self._table, self._crop, self._size, self._order = table, crop, size, order
+        self._table, self._crop, self._order, self._chw = table, crop, order, layout == "chw"
+        self._size = None if size is None else (int(size[0]), int(size[1]))
         self._cv2 = opencv("decoding pictures")
         self._threads = threads or len(os.sched_getaffinity(0))
         self._pool = ThreadPoolExecutor(self._threads, "pictures")
-        self._indices: dict[str, PictureIndex] = {}
+        self._sources = sources or PictureSources(table)
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._cache = _Cache(cache_bytes)
+        self._cache, self._room = _Cache(cache_bytes), Room()
 
     def close(self) -> None:
         """End the threads. Twice is fine."""
@@ -84,12 +91,12 @@ class Images:
 
     def cameras(self) -> tuple[str, ...]:
         """Names of the cameras in any of the runs."""
-        runs = {self._run(number) for number in range(len(self._table.starts))}
-        return tuple(sorted({camera for run in runs for camera in self._index(run).places}))
+        return self._sources.cameras()
 
     def cameras_of(self, episode: int) -> tuple[str, ...]:
         """Names of the cameras in the run of an episode."""
-        return tuple(sorted(self._index(self._run(episode)).places))
+        source = self._sources.at(self._sources.where(episode))
+        return () if source is None else source.cameras
 
     # -- pictures of rows ----------------------------------------------------------------------------------
 
@@ -111,12 +118,12 @@ class Images:
             max_age_s: between picture and row; a picture further away counts as missing.
             past: frames before each row that are wanted too, such as (3, 2, 1, 0) for a stack of four; more than
                 one gives a stack. Before an episode's first frame that frame is taken again.
-            out: takes the pictures, an array of the shape and type below; a large batch spends a good part of its
-                time on fresh memory otherwise.
+            out: takes the pictures, an array of the shape and type below. Without it the memory of an array that
+                was returned before is used again, once neither that nor a view of it is left.
 
         Returns:
-            Pictures, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K in ``past``; and a mask, bool of shape
-            (B,) or (B, K), False where there is none: such a picture is black.
+            Pictures, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K in ``past``, with layout ``chw`` ending in
+            (3, H, W); and a mask, bool of shape (B,) or (B, K), False where there is none: such a picture is black.
 
         Raises:
             SourceError: no such camera, row or choice; sizes differ and no ``size`` was given; ``out`` does not fit.
@@ -133,40 +140,39 @@ class Images:
         first = self._table.starts[episodes]
         stacked = np.maximum(wanted[:, None] - np.array(past)[None], first[:, None])
         keys = self._keys(stacked.ravel(), np.repeat(episodes, len(past)), camera, how, max_age_s)
-        mask = np.array([number != _NONE for _, _, number in keys], bool)
+        mask = np.array([number != MISSING for _, _, number in keys], bool)
         leading = stacked.shape if len(past) > 1 else wanted.shape
-        pictures = _room((*leading, *self._shape(keys, camera)), out)
+        pictures = self._taken((*leading, *self._shape(keys, camera)), out)
         flat = pictures.reshape(len(keys), *pictures.shape[len(leading) :])
         flat[~mask] = 0
         self._decode_all(keys, flat)
         return pictures, mask.reshape(leading)
 
-    def _run(self, episode: int) -> str:
-        return str(self._table.episodes[episode].get("run", self._table.origin))
-
-    def _index(self, run: str) -> PictureIndex:
-        if run not in self._indices:
-            self._indices[run] = PictureIndex.of(Path(run))
-        return self._indices[run]
+    def _taken(self, shape: tuple[int, ...], out: np.ndarray | None) -> np.ndarray:
+        if out is None:
+            return self._room.take(shape)
+        if out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
+            raise SourceError(f"out is {out.dtype} of shape {out.shape}, wanted uint8 of shape {shape}, contiguous")
+        return out
 
     def _keys(self, rows: np.ndarray, episodes: np.ndarray, camera: str, how: str, max_age_s: float) -> list[_Key]:
-        """Run, camera and number of the picture of each row."""
-        keys: list[_Key] = [("", camera, _NONE)] * len(rows)
-        runs = np.array([self._run(episode) for episode in episodes], object)
+        """Place, camera and number of the picture of each row."""
+        different, which = np.unique(episodes, return_inverse=True)
+        places = np.array([self._sources.where(episode) for episode in different.tolist()], object)[which]
+        keys: list[_Key] = [("", camera, MISSING)] * len(rows)
         seen = False
-        for run in dict.fromkeys(runs.tolist()):
-            places = self._index(run).places.get(camera)
-            if places is None:
+        for place in dict.fromkeys(places.tolist()):
+            source = self._sources.at(place)
+            if source is None or camera not in source.cameras:
                 continue
             seen = True
-            mine = np.flatnonzero(runs == run)
-            part = self._table.rows[rows[mine]]
-            numbers = _numbers(places, part["episode"].astype(np.int64), part["stamp_ns"], how, max_age_s * 1e9)
+            mine = np.flatnonzero(places == place)
+            part = np.asarray(self._table.rows).take(rows[mine])
+            numbers = source.numbers(camera, part, how, max_age_s * 1e9)
             for at, number in zip(mine.tolist(), numbers.tolist(), strict=True):
-                keys[at] = (run, camera, number)
+                keys[at] = (place, camera, number)
         if not seen:
-            there = ", ".join(self.cameras()) or "none"
-            raise SourceError(f"{self._table.origin} has no camera {camera!r}, it has {there}")
+            raise self._sources.no_camera(camera)
         return keys
 
     # -- decoding ------------------------------------------------------------------------------------------
@@ -176,49 +182,55 @@ class Images:
         for at, key in enumerate(keys):
             kept = self._cache.get(key)
             if kept is not None:
-                out[at] = kept
-            elif key[2] != _NONE:
+                self._put(out[at], kept)
+            elif key[2] != MISSING:
                 missing.append((at, key))
         missing.sort(key=lambda each: each[1])  # in the order of the file, and what is wanted twice together
         groups = [list(group) for _, group in groupby(missing, lambda each: each[1])]
-        shares = [groups[first :: self._threads * _SHARES] for first in range(self._threads * _SHARES)]
-        for done in [self._pool.submit(self._decode_groups, share, out) for share in shares if share]:
+        length = max(-(-len(groups) // (self._threads * _SHARES)), 1)
+        shares = [groups[first : first + length] for first in range(0, len(groups), length)]
+        for done in [self._pool.submit(self._decode_groups, share, out) for share in shares]:
             done.result()
 
     def _decode_groups(self, groups: Sequence[Sequence[tuple[int, _Key]]], out: np.ndarray) -> None:
         for group in groups:
             key = group[0][1]
             pixels = self._decode(key)
-            if pixels.shape != out.shape[1:]:
+            shape = self._arranged(pixels.shape)
+            if shape != out.shape[1:]:
                 raise SourceError(
-                    f"camera {key[1]!r} has pictures of shape {out.shape[1:]} and {pixels.shape}; give Images a size"
+                    f"camera {key[1]!r} has pictures of shape {out.shape[1:]} and {shape}; give a size, to which all "
+                    "are brought"
                 )
             for at, _ in group:
-                out[at] = pixels
+                self._put(out[at], pixels)
             self._cache.put(key, pixels)
+
+    def _put(self, place: np.ndarray, pixels: np.ndarray) -> None:
+        """Copy a picture to its place in a batch."""
+        if not self._chw:
+            place[:] = pixels
+            return
+        for channel in range(3):
+            self._cv2.extractChannel(pixels, channel, place[channel])
+
+    def _arranged(self, shape: tuple[int, ...]) -> tuple[int, ...]:
+        return (shape[2], *shape[:2]) if self._chw else shape
 
     def _shape(self, keys: Sequence[_Key], camera: str) -> tuple[int, ...]:
         if self._size is not None:
-            return (*self._size, 3)
+            return self._arranged((*self._size, 3))
         if camera not in self._shapes:
-            key = next((key for key in keys if key[2] != _NONE), None)
+            key = next((key for key in keys if key[2] != MISSING), None)
             if key is None:  # all are missing: as large as any other of this camera
-                run = next(run for run, index in self._indices.items() if camera in index.places)
-                key = (run, camera, 0)
-            self._shapes[camera] = self._decode(key).shape
+                key = (next(key[0] for key in keys if key[0]), camera, 0)
+            self._shapes[camera] = self._arranged(self._decode(key).shape)
         return self._shapes[camera]
 
     def _decode(self, key: _Key) -> np.ndarray:
-        cv2, index = self._cv2, self._indices[key[0]]
-        place = index.places[key[1]][key[2]]
-        data = index.chunks.stretch(int(place["chunk"]), int(place["start"]), int(place["stop"]))
-        rgb = self._order == "rgb"
-        direct = getattr(cv2, "IMREAD_COLOR_RGB", None)  # since OpenCV 4.11
-        pixels = cv2.imdecode(np.frombuffer(data, np.uint8), direct if rgb and direct is not None else cv2.IMREAD_COLOR)
-        if pixels is None:
-            raise LogError(f"{key[0]}: picture {key[2]} of camera {key[1]!r} ({len(data)} bytes) can't be decoded")
-        if rgb and direct is None:
-            pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+        source = self._sources.at(key[0])
+        assert source is not None  # a key is made of one
+        pixels, cv2 = source.decode(key[1], key[2], self._order == "rgb"), self._cv2
         if self._crop is not None:
             top, left, height, width = self._crop
             if top + height > pixels.shape[0] or left + width > pixels.shape[1]:
@@ -227,41 +239,6 @@ class Images:
         if self._size is not None and pixels.shape[:2] != self._size:
             pixels = cv2.resize(pixels, self._size[::-1], interpolation=cv2.INTER_AREA)
         return np.asarray(pixels)
-
-
-def _room(shape: tuple[int, ...], out: np.ndarray | None) -> np.ndarray:
-    if out is None:
-        return np.empty(shape, np.uint8)
-    if out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
-        raise SourceError(f"out is {out.dtype} of shape {out.shape}, wanted uint8 of shape {shape}, contiguous")
-    return out
-
-
-def _numbers(places: np.ndarray, episodes: np.ndarray, stamps: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
-    """For each row the number of its picture among the places, which are sorted by episode and stamp; or -1."""
-    times = np.unique(places["stamp_ns"])
-    base = len(times) + 1  # episode and stamp as one number that sorts as they do
-    have = places["episode"] * base + np.searchsorted(times, places["stamp_ns"]) + 1
-    wanted = episodes * base + np.searchsorted(times, stamps, "right")
-    before = np.searchsorted(have, wanted, "right") - 1
-    best, age = _aged(places, before, episodes, stamps)
-    if how == "nearest":
-        _, later = _aged(places, before + 1, episodes, stamps)
-        best, age = np.where(later < age, before + 1, best), np.minimum(age, later)
-    return np.where(np.isfinite(age) & (age <= max_age_ns), best, _NONE)
-
-
-def _aged(
-    places: np.ndarray, at: np.ndarray, episodes: np.ndarray, stamps: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """How far these pictures are from their rows, nanoseconds; endlessly where they are of another episode."""
-    if not len(places):
-        return at, np.full(len(at), np.inf)
-    inside = (at >= 0) & (at < len(places))
-    safe = np.where(inside, at, 0)
-    fits = inside & (places["episode"][safe] == episodes)
-    age = np.abs(places["stamp_ns"][safe] - stamps).astype(float)
-    return at, np.where(fits, age, np.inf)
 
 
 class _Cache:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hal import Image, LogError
 
-__all__ = ["check_picture", "decoded", "encoded", "opencv"]
+__all__ = ["check_picture", "decode_bytes", "decoded", "encoded", "opencv"]
 
 _QUALITY = 90
 """Of JPEG, 0 to 100."""
@@ -69,8 +69,23 @@ def decoded(image: Image) -> np.ndarray:
     """
     if isinstance(image.data, np.ndarray):
         return image.data
-    cv2 = opencv("decoding a picture")
-    pixels = cv2.imdecode(np.frombuffer(image.data, np.uint8), cv2.IMREAD_COLOR)
+    pixels = decode_bytes(image.data, True)
     if pixels is None:
         raise LogError(f"{len(image.data)} bytes of {image.encoding} are no picture")
-    return np.ascontiguousarray(pixels[..., ::-1])
+    return pixels
+
+
+def decode_bytes(data: bytes | memoryview, rgb: bool) -> np.ndarray | None:
+    """The pixels of JPEG or PNG bytes, uint8 of shape (height, width, 3), RGB or BGR; None if they are no picture.
+
+    Raises:
+        LogError: OpenCV is missing.
+    """
+    cv2 = opencv("decoding pictures")
+    direct = getattr(cv2, "IMREAD_COLOR_RGB", None)  # since OpenCV 4.11
+    if not len(data):
+        return None
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), direct if rgb and direct is not None else cv2.IMREAD_COLOR)
+    if pixels is not None and rgb and direct is None:
+        pixels = cv2.cvtColor(pixels, cv2.COLOR_BGR2RGB)
+    return None if pixels is None else np.asarray(pixels)

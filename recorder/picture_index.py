@@ -19,9 +19,12 @@ from mcap.records import Channel, Chunk
 from mcap.stream_reader import get_chunk_data_stream
 
 from hal import LogError
+from recorder import picture_cache
+from recorder.cache import stamps
 from recorder.cdr import HEADER
 from recorder.disk import log_files
 from recorder.lz4_blocks import Lz4Blocks
+from recorder.picture_cache import Place
 from recorder.reader import LogReader
 from recorder.ros import read_compressed_image
 from recorder.sink import CAMERA_TOPIC, FRAME_TOPIC
@@ -32,9 +35,6 @@ _RECORD = struct.Struct("<BQ")  # kind, length
 _CHUNK = struct.Struct("<QQQII")  # start and end time, size and checksum when decompressed, length of a name
 _MESSAGE = struct.Struct("<HIQQ")  # channel, sequence, log time, publish time
 _LARGEST = 1 << 30
-
-Place = np.dtype([("episode", "<i8"), ("stamp_ns", "<i8"), ("chunk", "<i8"), ("start", "<i8"), ("stop", "<i8")])
-"""Of one picture: the number of its episode in the run, its stamp, its chunk, and its bytes in that."""
 
 
 class _Where(NamedTuple):
@@ -134,6 +134,22 @@ class PictureIndex:
 
     chunks: Chunks
     places: dict[str, np.ndarray]
+
+    @staticmethod
+    def kept(run: Path) -> PictureIndex:
+        """The index beside the table of a log, or if there is none of this very log, a new one, which is kept there.
+
+        Raises:
+            LogError: there is no log, or it can't be read.
+        """
+        files = log_files(LogReader(run).path.parent)
+        places = picture_cache.load(files)
+        if places is not None:
+            return PictureIndex(Chunks(list(files.values())), places)
+        seen = stamps(files)
+        index = PictureIndex.of(run)
+        picture_cache.save(files, seen, index.places)
+        return index
 
     @staticmethod
     def of(run: Path) -> PictureIndex:

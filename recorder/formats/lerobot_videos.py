@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import OrderedDict
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,7 +20,7 @@ from recorder.table import Table
 __all__ = ["LeRobotVideos", "VideoPlace"]
 
 _OPEN = 8
-"""Videos that are kept open."""
+"""Videos that a thread keeps open."""
 
 
 class VideoPlace(NamedTuple):
@@ -30,7 +31,7 @@ class VideoPlace(NamedTuple):
 
 
 class LeRobotVideos:
-    """The pictures of one data set. Not for use by several threads at once.
+    """The pictures of one data set, for any number of threads: each has decoders of its own.
 
     Args:
         path: of the data set.
@@ -46,26 +47,27 @@ class LeRobotVideos:
         info = self._files.info
         self.cameras = tuple(name for name, about in info["features"].items() if about.get("dtype") == "video")
         self._begins = _begins(self._files, self.cameras)
-        self._open: OrderedDict[Path, Decoder] = OrderedDict()
+        self._mine = threading.local()
+        self._all: set[Decoder] = set()
 
     def place(self, camera: str, episode: int, frame: int) -> VideoPlace:
         """Where a picture is.
 
-        Args:
-            camera: one of `cameras`.
-            episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
+                Args:
+                    camera: one of `cameras`.
+                    episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
 
-        Raises:
-            SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the
-                data set (the end of an episode) has no picture.
-        """
+                Raises:
+                    SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the
+        X"""
         if camera not in self.cameras:
             raise SourceError(
                 f"{self._files.root} has no camera {camera!r}, it has {', '.join(self.cameras) or 'none'}"
             )
         entries = self._files.entries
-        if not 0 <= episode < len(entries) or not 0 <= frame < entries[episode].length:
-            there = f"it has {entries[episode].length}" if 0 <= episode < len(entries) else "there is no such episode"
+        known = 0 <= episode < len(entries)
+        if not known or not 0 <= frame < entries[episode].length + (f"last/{camera}" in entries[episode].ours):
+            there = f"it has {entries[episode].length}" if known else "there is no such episode"
             raise SourceError(f"{self._files.root}: no picture of frame {frame} in episode {episode}: {there}")
         begin = self._begins[camera][episode]
         return VideoPlace(begin.file, begin.seconds + frame / float(self._files.info["fps"]))
@@ -98,17 +100,24 @@ class LeRobotVideos:
         return np.stack([found[where] for where in wanted])
 
     def _decoder(self, path: Path) -> Decoder:
-        if path not in self._open:
-            if len(self._open) >= _OPEN:
-                self._open.popitem(last=False)[1].close()
-            self._open[path] = open_video(path, self._by)
-        self._open.move_to_end(path)
-        return self._open[path]
+        opened: OrderedDict[Path, Decoder] = self._mine.__dict__.setdefault("opened", OrderedDict())
+        if path not in opened:
+            if len(opened) >= _OPEN:
+                self._end(opened.popitem(last=False)[1])
+            opened[path] = open_video(path, self._by)
+            self._all.add(opened[path])
+        opened.move_to_end(path)
+        return opened[path]
+
+    def _end(self, decoder: Decoder) -> None:
+        self._all.discard(decoder)
+        decoder.close()
 
     def close(self) -> None:
-        """Let go of the videos. Twice is fine."""
-        while self._open:
-            self._open.popitem()[1].close()
+        """Let go of the videos, once no other thread decodes. Twice is fine."""
+        for decoder in list(self._all):
+            self._end(decoder)
+        self._mine = threading.local()
 
     def __enter__(self) -> LeRobotVideos:
         return self

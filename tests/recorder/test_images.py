@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, SourceError, Spec
 from recorder.frames import FrameLayout
-from recorder.images import Images, _Cache, _numbers
+from recorder.images import Images, _Cache
+from recorder.log_pictures import ByTime
 from recorder.picture_index import PictureIndex, Place
 from recorder.sink import McapSink
 from recorder.table import Table, build, load_runs
@@ -173,7 +174,7 @@ def test_wrong_options_and_pictures(tmp_path: Path) -> None:
 def test_the_choice_is_that_of_a_slow_search(places: Any, rows: Any, how: str, age: float) -> None:
     found = np.array([(episode, stamp, 0, 0, 0) for episode, stamp in sorted(places)], Place)
     episodes, stamps = np.array(rows, np.int64).T
-    chosen = _numbers(found, episodes, stamps, how, age)
+    chosen = ByTime(found).numbers(episodes, stamps, how, age)
     for (episode, stamp), number in zip(rows, chosen.tolist(), strict=True):
         near = [abs(s - stamp) for e, s in places if e == episode and (how == "nearest" or s <= stamp)]
         near = [distance for distance in near if distance <= age]
@@ -181,3 +182,40 @@ def test_the_choice_is_that_of_a_slow_search(places: Any, rows: Any, how: str, a
         if near:
             assert found["episode"][number] == episode
             assert abs(int(found["stamp_ns"][number]) - stamp) == min(near)
+
+
+def test_channels_first(tmp_path: Path) -> None:
+    table = record(tmp_path)
+    with Images(table) as plain, Images(table, layout="chw", cache_bytes=4096) as turned:
+        rows = np.arange(40)
+        wanted, _ = plain.at(rows, "top", past=(1, 0))
+        for _ in range(2):  # decoded, and from the cache
+            found, _ = turned.at(rows, "top", past=(1, 0))
+            assert found.shape == (40, 2, 3, 12, 16)
+            assert found.flags.c_contiguous
+            np.testing.assert_array_equal(np.moveaxis(found, 2, -1), wanted)
+
+
+def test_the_index_is_kept_beside_the_table_until_the_log_changes(tmp_path: Path, monkeypatch: Any) -> None:
+    table = record(tmp_path)
+    places = PictureIndex.kept(tmp_path).places
+    with monkeypatch.context() as patched:
+        patched.setattr(PictureIndex, "of", None)  # nothing is read again
+        again = PictureIndex.kept(tmp_path)
+        np.testing.assert_array_equal(again.places["top"], places["top"])
+        with Images(table) as images:
+            assert (images.at([7], "top")[0][0, -1, -1] == colour(0, 7)).all()
+    record(tmp_path / "other", episodes=1)
+    (tmp_path / "log.mcap").write_bytes((tmp_path / "other" / "log.mcap").read_bytes())
+    assert len(PictureIndex.kept(tmp_path).places["top"]) == 20
+    (tmp_path / "table" / "pictures.npz").write_bytes(b"PK nonsense")
+    assert len(PictureIndex.kept(tmp_path).places["top"]) == 20
+
+
+def test_a_folder_that_cannot_be_written_needs_no_kept_index(tmp_path: Path) -> None:
+    record(tmp_path)
+    for path in (tmp_path / "table").iterdir():
+        path.unlink()
+    (tmp_path / "table").rmdir()
+    (tmp_path / "table").write_text("a file is in the way")
+    assert len(PictureIndex.kept(tmp_path).places["top"]) == 40
