@@ -24,6 +24,7 @@ from rlenv_robot.data.hindsight import relabel_goals
 from rlenv_robot.data.nearby import StateIndex
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, read, whole
 from rlenv_robot.data.pairs import PreferencePair, draw_pairs
+from rlenv_robot.data.pictures import Pictures
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.data.windows import WINDOWS, Windows
 from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
@@ -31,7 +32,7 @@ from rlenv_robot.task import Task
 
 __all__ = ["SourceData", "open_source"]
 
-_WIDER = frozenset({"goals", *WINDOWS})
+_WIDER = frozenset({"goals", "images", *WINDOWS})
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -123,6 +124,8 @@ class SourceData:
                   at the ends (`rlenv_robot.data.windows.Windows`);
                 * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
                   that were set (`rlenv_robot.data.hindsight.relabel_goals`);
+                * ``images``: pictures of the cameras: True, names, or a mapping
+                  (`rlenv_robot.data.pictures.PictureChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
 
         Returns:
@@ -132,7 +135,7 @@ class SourceData:
             ``weights``, ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next
             observation's value: ``discount**steps``, 0 if terminated, so a truncated end still bootstraps),
             ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; if asked, ``state`` and
-            ``next_state``.
+            ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.pictures.Pictures.add`).
 
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
@@ -173,8 +176,13 @@ class SourceData:
         hidden, length = self._may_see_hidden(options), options.get("length")
         drawn = zip(numbers.tolist(), weights.tolist(), strict=True)
         if length is not None:
-            return [self._batches.piece(start, length, weight, hidden) for start, weight in drawn]
-        return [self._batches.trajectory(number, weight, hidden) for number, weight in drawn]
+            found = [self._batches.piece(start, length, weight, hidden) for start, weight in drawn]
+        else:
+            found = [self._batches.trajectory(number, weight, hidden) for number, weight in drawn]
+        if "images" in options:
+            for trajectory in found:
+                self._pictures.add(trajectory["steps_set"], options)
+        return found
 
     def sample_pairs(self, pair_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> list[PreferencePair]:
         """Draw pairs of episodes of which one is preferred (R6.4), with replacement.
@@ -288,14 +296,20 @@ class SourceData:
     def _windows(self) -> Windows:
         return Windows(self.transitions, self._batches.rows)
 
+    @cached_property
+    def _pictures(self) -> Pictures:
+        return Pictures(self.transitions, self._windows)
+
     def _widen(self, table: StepTable, options: Mapping[str, Any]) -> None:
-        """Other goals, and windows."""
+        """Other goals, windows and pictures."""
         if "goals" in options:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
                 raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
             relabel_goals(table, self.transitions, self._task, options, self._draws.rng, self.discount)
         self._windows.add(table, options)
+        if "images" in options:
+            self._pictures.add(table, options)
 
     def _may_see_hidden(self, options: Mapping[str, Any]) -> bool:
         """Whether the hidden state is asked for; refuses where it may not or can't be had."""

@@ -13,6 +13,7 @@ from hal import SourceError
 __all__ = [
     "ACTIONS",
     "FILTERS",
+    "IMAGES",
     "INIT",
     "PAIRS",
     "STEPS",
@@ -130,6 +131,42 @@ def _state(value: Any) -> str | None:
     return None if isinstance(value, Mapping) and value else "an observation: a mapping from field to value"
 
 
+def _pixels(count: int, *names: str) -> Check:
+    def check(value: Any) -> str | None:
+        fits = isinstance(value, Sequence) and len(value) == count and not any(whole(0)(one) for one in value)
+        return None if fits else f"({', '.join(names)}) in pixels"
+
+    return check
+
+
+IMAGES: Mapping[str, Check] = {
+    "cameras": _labels,
+    "crop": _pixels(4, "top", "left", "height", "width"),
+    "size": _pixels(2, "height", "width"),
+    "order": choice("rgb", "bgr"),
+    "layout": choice("hwc", "chw"),
+    "stack": whole(1),
+    "how": choice("latest", "nearest"),
+    "max_age_s": number(0.0),
+    "missing": choice("mask", "error"),
+    "next": _truth,
+    "cache_bytes": whole(0),
+}
+"""What the option ``images`` may hold; what each means: `rlenv_robot.data.pictures.PictureChoice`."""
+
+
+def _images(value: Any) -> str | None:
+    if not isinstance(value, Mapping):
+        return None if value is True or not _labels(value) else "True, names of cameras, or a mapping"
+    for name, one in value.items():
+        if name not in IMAGES:
+            return f"a mapping with {', '.join(IMAGES)}; not {name!r}"
+        wanted = None if one is None else IMAGES[name](one)
+        if wanted:
+            return f"{wanted} as {name!r}"
+    return None
+
+
 FILTERS: Mapping[str, Check] = {
     "episodes": _episodes,
     "source": _labels,
@@ -155,8 +192,10 @@ INIT: Mapping[str, Check] = {"seed": whole(0), "episode": whole(0), "frame": who
 STEPS: Mapping[str, Check] = {
     "priority": choice("return", "reward", "advantage", "td_error"), **_DRAW, "n_step": whole(1),
     "stack": whole(1), "chunk": whole(1), "future": whole(1),
-    "goals": choice("future", "final"), "goal_share": number(0.0, 1.0), **FILTERS,
+    "goals": choice("future", "final"), "goal_share": number(0.0, 1.0), "images": _images, **FILTERS,
 }  # fmt: skip
-TRAJECTORIES: Mapping[str, Check] = {"priority": choice("return"), **_DRAW, "length": whole(1), **FILTERS}
+TRAJECTORIES: Mapping[str, Check] = {
+    "priority": choice("return"), **_DRAW, "length": whole(1), "images": _images, **FILTERS,
+}  # fmt: skip
 PAIRS: Mapping[str, Check] = {"by": choice("return", "success"), "min_margin": number(0.0), **FILTERS}
 ACTIONS: Mapping[str, Check] = {"state": _state, "tolerance": _tolerance, **FILTERS}

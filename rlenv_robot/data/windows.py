@@ -54,19 +54,38 @@ class Windows:
             ahead = index[:, None] + np.arange(1, options["future"] + 1)
             extra["future_observation"], extra["future_mask"] = self._frames(ahead, begin, stop)
 
+    def before(self, index: np.ndarray, count: int, ahead: Any = 0) -> np.ndarray:
+        """Numbers of the table's rows of stacks, (B, count): frames up to one, oldest first.
+
+        Args:
+            index: positions of transitions, (B,).
+            count: frames in a stack.
+            ahead: how many frames after the transition's first one the stack ends, (B,) or for all.
+        """
+        own = (index + ahead)[:, None]
+        return self._numbers(own + np.arange(1 - count, 1), *self._transitions.spans(index))[0]
+
+    def after(self, index: np.ndarray, count: int) -> np.ndarray:
+        """Numbers of the table's rows of the frames after the transitions' first ones, (B, count)."""
+        return self._numbers(index[:, None] + np.arange(1, count + 1), *self._transitions.spans(index))[0]
+
     def _frames(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
         """Observations of frames (B, W), and which of them there are.
 
         The frame of a number is where the transition at that position begins; the last one, ``stop``, is where
         the transition before it ends.
         """
+        numbers, there = self._numbers(frame, begin, stop)
+        rows = self._rows.rows(numbers)
+        fields = {name: rows[f"observation_{name}"] for name in self._layout.observation.names}
+        return fields, there
+
+    def _numbers(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Numbers of the frames' rows, (B, W), the nearest one where there is none; and which of them there are."""
         low, high = begin[:, None], stop[:, None]
         inside = np.clip(frame, low, high)
         at = np.minimum(inside, high - 1)
-        numbers = self._transitions.row(at.reshape(-1)).reshape(at.shape) + (inside - at)
-        rows = self._rows.rows(numbers)
-        fields = {name: rows[f"observation_{name}"] for name in self._layout.observation.names}
-        return fields, inside == frame
+        return self._transitions.row(at.reshape(-1)).reshape(at.shape) + (inside - at), inside == frame
 
     def _actions(self, position: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
         inside = np.minimum(position, stop[:, None] - 1)

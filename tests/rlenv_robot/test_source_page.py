@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import re
 import runpy
+import shutil
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rlenv_robot as rr
+from hal import Image
 from hal.robots.so101 import HOME, forward_kinematics
+from recorder.plain import to_json
+from recorder.sink import McapSink
+from recorder.table import load_runs
 from rlenv_robot.data.figures import KINDS
-from rlenv_robot.data.options import ACTIONS, INIT, PAIRS, STEPS, TRAJECTORIES
+from rlenv_robot.data.options import ACTIONS, IMAGES, INIT, PAIRS, STEPS, TRAJECTORIES
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "source-data.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -36,22 +41,44 @@ def record(folder: Path, seeds: range, reach: bool, info: dict[str, str]) -> Non
     env.close()
 
 
+def film(folder: Path) -> None:
+    """Give the recorded runs a camera."""
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    data = cv2.imencode(".jpg", np.full((480, 640, 3), 90, np.uint8))[1].tobytes()
+    table = load_runs(folder)
+    shutil.rmtree(folder)
+    runs = dict.fromkeys(str(info["run"]) for info in table.episodes)
+    for number, run in enumerate(runs):
+        sink = McapSink(folder / str(number), table.layout, {})
+        for episode, info in enumerate(table.episodes):
+            if info["run"] == run:
+                rows = table.rows[table.starts[episode] : table.stops[episode]]
+                about = to_json({key: value for key, value in info.items() if key != "run"}, "an episode")
+                sink.episode("begin", int(rows["episode"][0]), about, int(rows["wall_ns"][0]))
+                for row in rows:
+                    sink.frame(row.tobytes(), int(row["wall_ns"]))
+                    sink.image("top", Image(data, "jpeg", int(row["stamp_ns"])), int(row["wall_ns"]))
+                sink.episode("end", int(rows["episode"][0]), about, int(rows["wall_ns"][-1]))
+        sink.close()
+
+
 @pytest.mark.requirement("R3.2", "R3.3", "R3.4", "R3.5", "R3.6", "R6.2", "R6.4")
 def test_every_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     record(tmp_path / "runs" / "a", range(3), False, {"source": "random", "policy": "p1", "verdict": "failure"})
     record(tmp_path / "runs" / "b", range(3, 6), True, {"source": "expert", "policy": "p2", "verdict": "success"})
+    film(tmp_path / "runs")
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))
     named = runpy.run_path(str(script))
     assert len(named["trajectories"]) == 2
-    assert len(named["batch"]["reward"]) == 256
+    assert named["batch"]["extra_info"]["images"]["top"].shape == (32, 480, 640, 3)
 
 
 @pytest.mark.requirement("R6.2")
 def test_every_option_and_every_statistic_has_an_example() -> None:
     code = "\n".join(BLOCKS)
-    options = {*INIT, *STEPS, *TRAJECTORIES, *PAIRS, *ACTIONS}
+    options = {*INIT, *STEPS, *TRAJECTORIES, *PAIRS, *ACTIONS, *IMAGES}
     options |= {option for kind in KINDS.values() for option in kind.options}
     assert [name for name in sorted(options) if f'"{name}"' not in code] == []
     assert [name for name in KINDS if f'"{name}"' not in code] == []

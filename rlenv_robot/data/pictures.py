@@ -1,0 +1,154 @@
+"""Pictures of the cameras beside a batch's numbers, where a live step has them too: in ``extra_info``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+from recorder.images import Images
+from recorder.picture_source import PictureSources
+from recorder.transitions import Transitions
+from rlenv_robot.data.windows import Windows
+from rlenv_robot.protocol import StepTable
+
+__all__ = ["PictureChoice", "Pictures"]
+
+_OPENED = 4
+"""Choices whose decoded pictures are kept, each in a cache of its own."""
+
+
+@dataclass(frozen=True)
+class PictureChoice:
+    """What the option ``images`` asks for.
+
+    Attributes:
+        cameras: their names; empty for all.
+        crop, size, order, layout, cache_bytes: as for `recorder.images.Images`.
+        how, max_age_s: as for `recorder.images.Images.at`.
+        stack: frames in a stack; None takes the batch's own ``stack``.
+        missing: ``mask`` gives a black picture where there is none, ``error`` refuses the batch.
+        next: whether the next observation's pictures are wanted too.
+    """
+
+    cameras: tuple[str, ...] = ()
+    crop: tuple[int, int, int, int] | None = None
+    size: tuple[int, int] | None = None
+    order: str = "rgb"
+    layout: str = "hwc"
+    cache_bytes: int = 256 << 20
+    how: str = "latest"
+    max_age_s: float = np.inf
+    stack: int | None = None
+    missing: str = "mask"
+    next: bool = True
+
+    @staticmethod
+    def of(value: Any) -> PictureChoice:
+        """The choice that a checked value of the option makes: True, names of cameras, or a mapping."""
+        if value is True:
+            return PictureChoice()
+        given = dict(value) if isinstance(value, Mapping) else {"cameras": value}
+        if isinstance(given.get("cameras"), str):
+            given["cameras"] = (given["cameras"],)
+        for name in ("cameras", "crop", "size"):
+            if given.get(name) is not None:
+                given[name] = tuple(given[name])
+        return PictureChoice(**{name: one for name, one in given.items() if one is not None})
+
+    @property
+    def decoding(self) -> dict[str, Any]:
+        """What `recorder.images.Images` needs to know."""
+        names = ("crop", "size", "order", "layout", "cache_bytes")
+        return {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
+
+
+class Pictures:
+    """Adds pictures to batches.
+
+    Args:
+        transitions: all of them.
+        windows: of the same.
+    """
+
+    def __init__(self, transitions: Transitions, windows: Windows) -> None:
+        self._transitions, self._windows = transitions, windows
+        self._opened: dict[Any, Images] = {}
+
+    @cached_property
+    def _sources(self) -> PictureSources:
+        return PictureSources(self._transitions.table)
+
+    def add(self, table: StepTable, options: Mapping[str, Any]) -> None:
+        """Put the pictures that ``options["images"]`` asks for into a batch's ``extra_info``.
+
+        ``images`` and ``next_images``, and with the option ``future`` also ``future_images``: camera -> uint8 of shape
+        (B, H, W, 3), or (B, k, H, W, 3) for a stack, oldest first, in which before an episode's first frame that one
+        is repeated. ``images_mask`` and so on: camera -> bool (B,) or (B, k), False where there is no picture.
+
+        Raises:
+            SourceError: there are no pictures, or not of that camera; sizes differ and none was given; one is missing
+                and may not be.
+            LogError: a picture can't be decoded.
+        """
+        choice, extra = PictureChoice.of(options["images"]), table["extra_info"]
+        index, stack = extra["index"], choice.stack or options.get("stack", 1)
+        parts = {"images": self._windows.before(index, stack)}
+        if choice.next:
+            parts["next_images"] = self._windows.before(index, stack, extra["steps"])
+        if "future" in options:
+            parts["future_images"] = self._windows.after(index, options["future"])
+        for name in parts:
+            extra[name], extra[f"{name}_mask"] = {}, {}
+        cameras = choice.cameras or self._sources.cameras()
+        if not cameras:
+            raise SourceError(f"images: {self._transitions.table.origin} has no pictures")
+        for camera in cameras:
+            for name, (pictures, mask) in self._decoded(choice, camera, parts).items():
+                extra[name][camera], extra[f"{name}_mask"][camera] = pictures, mask
+
+    def _decoded(
+        self, choice: PictureChoice, camera: str, parts: Mapping[str, np.ndarray]
+    ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+        """Name -> pictures and mask, for each of the parts' row numbers; decoded all at once."""
+        rows, places = _laid_out(parts)
+        pictures, mask = self._images(choice).at(rows, camera, choice.how, choice.max_age_s)
+        if choice.missing == "error" and not mask.all():
+            self._refuse(rows[~mask], camera)
+        found = {}
+        for name, numbers in parts.items():
+            shape = numbers.shape if numbers.ndim > 1 and numbers.shape[1] > 1 else numbers.shape[:1]
+            part = places[name]
+            found[name] = pictures[part].reshape(*shape, *pictures.shape[1:]), mask[part].reshape(shape)
+        return found
+
+    def _refuse(self, rows: np.ndarray, camera: str) -> None:
+        row, starts = int(rows[0]), self._transitions.table.starts
+        episode = int(np.searchsorted(starts, row, "right")) - 1
+        raise SourceError(
+            f"images: camera {camera!r} has no picture of {len(rows)} of the frames that were drawn, such as frame "
+            f'{row - int(starts[episode])} of episode {episode}; with "missing": "mask" they are black and masked'
+        )
+
+    def _images(self, choice: PictureChoice) -> Images:
+        key = tuple(choice.decoding.items())
+        if key not in self._opened:
+            while len(self._opened) >= _OPENED:
+                self._opened.pop(next(iter(self._opened))).close()
+            self._opened[key] = Images(self._transitions.table, sources=self._sources, **choice.decoding)
+        return self._opened[key]
+
+
+def _laid_out(parts: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, slice]]:
+    """All row numbers behind one another, and where each part is. Of neighbouring frames each is there but once."""
+    flat = {name: numbers.reshape(-1) for name, numbers in parts.items()}
+    here, there = flat["images"], flat.get("next_images")
+    if len(parts) == 2 and there is not None and (here[1:] == there[:-1]).all():
+        return np.append(here, there[-1]), {"images": slice(0, len(here)), "next_images": slice(1, len(here) + 1)}
+    stops = np.cumsum([len(numbers) for numbers in flat.values()]).tolist()
+    places = {name: slice(stop - len(flat[name]), stop) for name, stop in zip(flat, stops, strict=True)}
+    return np.concatenate(list(flat.values())), places
