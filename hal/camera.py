@@ -1,0 +1,224 @@
+"""One camera: a thread that keeps its newest picture, and knows when that one no longer counts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+import zlib
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
+from hal.drivers.camera import EndOfPictures, Frame, Source, Wait, make_source, opencv
+from hal.errors import RobotError
+from hal.jpeg import jpeg_size
+from hal.robot import CameraSpec, Image
+
+__all__ = ["Camera", "Look"]
+
+_log = logging.getLogger(__name__)
+
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
+"""Between two attempts to open a camera that was lost; doubled each time."""
+
+_GOODBYE_S = 1.0
+"""How long `close` waits for the thread; OpenCV may hold it for a few seconds more, which hurts nobody."""
+
+
+class Look(NamedTuple):
+    """What a camera shows at one moment.
+
+    Attributes:
+        image: the newest picture (JPEG), or None if there is none that counts.
+        age_s: how old the newest is, seconds; inf if there never was one.
+        fault: why there is none that counts, a sentence; None if all is well.
+    """
+
+    image: Image | None
+    age_s: float
+    fault: str | None
+
+
+class _Newest(NamedTuple):
+    image: Image
+    checksum: int
+    since_ns: int  # when this very picture was first seen
+
+
+class Camera:
+    """Takes pictures on a thread of its own, as fast as they come; the newest wins, and nothing is queued.
+
+    A source that is lost is opened again and again, with pauses that double up to 5 s, until `close`.
+
+    Args:
+        settings: of the camera.
+        source: makes the source; by default the one that the settings name.
+    """
+
+    def __init__(
+        self, settings: CameraSettings, source: Callable[[CameraSettings, Wait], Source] = make_source
+    ) -> None:
+        self.settings = settings
+        self._make = source
+        self._source: Source | None = None
+        self._newest: _Newest | None = None  # replaced whole, so that readers need no lock
+        self._trouble = "it was not opened"
+        self._told = ""
+        self._pictures = self._damaged = self._attempts = 0
+        self._listeners: list[Callable[[], None]] = []
+        self._over = threading.Event()
+        self._came = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=f"rlenv-robot camera {settings.name}", daemon=True)
+
+    @property
+    def spec(self) -> CameraSpec:
+        """Name and size."""
+        return self.settings.spec
+
+    def open(self) -> None:
+        """Start the thread. Twice is fine; after `close` it does nothing."""
+        if not self._thread.is_alive() and not self._over.is_set():
+            self._trouble = "it is being opened"
+            self._thread.start()
+
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call this after every new picture, on the camera's thread; it must return at once."""
+        self._listeners.append(listener)
+
+    def look(self) -> Look:
+        """The newest picture, if it counts. Never waits; from any thread."""
+        newest, now_ns = self._newest, time.monotonic_ns()
+        settings = self.settings
+        if newest is None:
+            return Look(None, float("inf"), f"camera {settings.name!r} has given no picture yet: {self._trouble}")
+        age_s = (now_ns - newest.image.stamp_ns) / 1e9
+        if age_s > settings.max_age_s:
+            why = self._trouble or f"nothing came from {settings.shown}"
+            return Look(
+                None,
+                age_s,
+                f"camera {settings.name!r}: its newest picture is {age_s:.2f} s old, "
+                f"allowed are {settings.max_age_s:g}: {why}",
+            )
+        same_s = (now_ns - newest.since_ns) / 1e9
+        if same_s > settings.frozen_s:
+            return Look(
+                None,
+                age_s,
+                f"camera {settings.name!r} is frozen: it has sent the same picture for {same_s:.2f} s, allowed "
+                f"are {settings.frozen_s:g}; look at it, or set frozen_s = inf where a codec repeats still scenes",
+            )
+        return Look(newest.image, age_s, None)
+
+    def wait(self, timeout_s: float) -> Look:
+        """A look as soon as there is a picture that counts, or at the timeout."""
+        end = time.monotonic() + timeout_s
+        while True:
+            self._came.clear()
+            seen, left_s = self.look(), end - time.monotonic()
+            if seen.fault is None or left_s <= 0 or self._over.is_set():
+                return seen
+            self._came.wait(left_s)
+
+    def to_plain(self) -> dict[str, Any]:
+        """How it does, for telemetry: pictures taken, damaged ones, attempts to open it, age (or None), fault."""
+        seen = self.look()
+        return {
+            "pictures": self._pictures,
+            "damaged": self._damaged,
+            "attempts": self._attempts,
+            "age_s": None if self._newest is None else seen.age_s,
+            "fault": seen.fault,
+        }
+
+    def close(self) -> None:
+        """End the thread. Twice is fine."""
+        self._over.set()
+        self._came.set()
+        source = self._source
+        if source is not None:
+            source.cancel()
+        if self._thread.is_alive():
+            self._thread.join(_GOODBYE_S)
+
+    # -- on its own thread -------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        pause_s = _FIRST_PAUSE_S
+        while not self._over.is_set():
+            before = self._pictures
+            try:
+                self._play()
+            except EndOfPictures as end:
+                self._say(str(end))
+                return
+            except (RobotError, OSError) as error:
+                self._say(str(error))
+            except Exception as error:  # a bug in a driver is no reason to lose the camera for good
+                _log.exception("camera %s", self.settings.name)
+                self._say(f"{type(error).__name__}: {error}")
+            pause_s = _FIRST_PAUSE_S if self._pictures > before else min(2 * pause_s, _LONGEST_PAUSE_S)
+            self._over.wait(pause_s)
+
+    def _play(self) -> None:
+        self._attempts += 1
+        self._source = source = self._make(self.settings, self._over.wait)
+        try:
+            source.open()
+            while not self._over.is_set():
+                self._take(source.read())
+        finally:
+            self._source = None
+            source.close()
+
+    def _say(self, trouble: str) -> None:
+        """Keep what is wrong; log it once, as long as it stays the same."""
+        self._trouble = trouble
+        if trouble != self._told and not self._over.is_set():
+            _log.warning("camera %s: %s", self.settings.name, trouble)
+        self._told = trouble
+
+    def _take(self, frame: Frame) -> None:
+        try:
+            data = self._jpeg(frame.data)
+        except RobotError as error:  # one damaged picture: the next may be whole
+            self._damaged += 1
+            self._say(str(error))
+            return
+        stamp_ns = frame.stamp_ns - int(self.settings.delay_s * 1e9)
+        checksum, last = zlib.crc32(data), self._newest
+        same = last is not None and last.checksum == checksum and last.image.data == data
+        since_ns = last.since_ns if last is not None and same else stamp_ns
+        self._newest = _Newest(Image(data, "jpeg", stamp_ns), checksum, since_ns)
+        self._pictures += 1
+        if self._told or self._pictures == 1:
+            _log.info("camera %s: pictures come from %s", self.settings.name, self.settings.shown)
+        self._trouble = self._told = ""
+        self._came.set()
+        for listener in self._listeners:
+            listener()
+
+    def _jpeg(self, data: bytes | np.ndarray) -> bytes:
+        settings = self.settings
+        size = jpeg_size(data) if isinstance(data, bytes) else (data.shape[1], data.shape[0])
+        if size != (settings.width, settings.height):
+            raise RobotError(
+                f"{settings.shown} gives pictures of {size[0]} x {size[1]} pixels, the settings say "
+                f"{settings.width} x {settings.height}; change width and height, or the camera"
+            )
+        if not isinstance(data, bytes):
+            data = _encoded(data, settings.quality)
+        if len(data) > MAX_PICTURE_BYTES:
+            raise RobotError(f"a picture has {len(data)} bytes, allowed are {MAX_PICTURE_BYTES}; lower the quality")
+        return data
+
+
+def _encoded(pixels: np.ndarray, quality: int) -> bytes:
+    cv2 = opencv()
+    done, data = cv2.imencode(".jpg", pixels, [cv2.IMWRITE_JPEG_QUALITY, quality])
+    if not done:
+        raise RobotError(f"pixels of shape {pixels.shape} could not be encoded as JPEG")
+    return bytes(data)

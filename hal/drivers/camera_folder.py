@@ -1,0 +1,70 @@
+"""A folder of pictures, played as if a camera took them."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import numpy as np
+
+from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
+from hal.drivers.camera import EndOfPictures, Frame, Wait, opencv
+from hal.errors import RobotError
+
+__all__ = ["Folder"]
+
+_ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
+
+
+class Folder:
+    """The pictures of a folder by the order of their names, ``fps`` a second.
+
+    Args:
+        settings: of the camera.
+        wait: how to wait for the next picture's time.
+    """
+
+    def __init__(self, settings: CameraSettings, wait: Wait) -> None:
+        self._settings, self._wait = settings, wait
+        self._files: list[Path] = []
+        self._next, self._due = 0, 0.0
+
+    def open(self) -> None:
+        """As `Source.open`."""
+        folder = Path(self._settings.source)
+        self._files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
+        if not self._files:
+            raise RobotError(f"folder {folder} holds no picture; wanted are files ending in {', '.join(_ENDINGS)}")
+        self._next, self._due = 0, time.monotonic()
+
+    def read(self) -> Frame:
+        """As `Source.read`. JPEG files are given as they are."""
+        if self._next == len(self._files):
+            if not self._settings.loop:
+                raise EndOfPictures(f"{self._settings.shown} is at its end; loop = true plays it again")
+            self._next = 0
+        self._wait(max(0.0, self._due - time.monotonic()))
+        period_s = 1.0 / self._settings.fps
+        self._due = max(self._due + period_s, time.monotonic() - period_s)
+        path = self._files[self._next]
+        self._next += 1
+        return Frame(_picture(path), time.monotonic_ns())
+
+    def cancel(self) -> None:
+        """Its waits end by themselves."""
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+def _picture(path: Path) -> bytes | np.ndarray:
+    if path.stat().st_size > MAX_PICTURE_BYTES:
+        raise RobotError(f"{path} has {path.stat().st_size} bytes, allowed are {MAX_PICTURE_BYTES}")
+    data = path.read_bytes()
+    if path.suffix.lower() in (".jpg", ".jpeg"):
+        return data
+    cv2 = opencv()
+    pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if pixels is None:
+        raise RobotError(f"{path} is no picture that OpenCV can read")
+    return np.asarray(pixels)

@@ -1,0 +1,137 @@
+"""USB cameras, video files and RTSP streams, through OpenCV."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import numpy as np
+
+from hal.camera_settings import CameraSettings
+from hal.drivers.camera import EndOfPictures, Frame, Wait, opencv
+from hal.errors import ConnectionLost, RobotError
+
+__all__ = ["Device", "Stream", "VideoFile"]
+
+_TIMEOUT_MS = 5000
+"""Longest wait of OpenCV for a stream to open, and for its next picture."""
+
+_RECENT_NS = 1_000_000_000
+
+
+class _Capture:
+    """What the three have in common: one ``cv2.VideoCapture``."""
+
+    def __init__(self, settings: CameraSettings) -> None:
+        self._settings = settings
+        self._cv2: Any = None
+        self._capture: Any = None
+
+    def _opened(self, *how: Any) -> Any:
+        capture = self._cv2.VideoCapture(*how)
+        if not capture.isOpened():
+            raise ConnectionLost(f"{self._settings.shown} can't be opened by OpenCV; {self._hint}")
+        self._capture = capture
+        return capture
+
+    _hint = "is it playing, and may this user open it?"
+
+    def _grabbed(self) -> Frame | None:
+        capture = self._capture
+        if not capture.grab():
+            return None
+        stamp_ns = time.monotonic_ns()
+        done, pixels = capture.retrieve()
+        if not done or not isinstance(pixels, np.ndarray):
+            return None
+        return Frame(pixels, stamp_ns)
+
+    def cancel(self) -> None:
+        """OpenCV's waits can't be ended from outside; they have deadlines of their own."""
+
+    def close(self) -> None:
+        """Release the capture. Twice is fine."""
+        if self._capture is not None:
+            self._capture.release()
+            self._capture = None
+
+
+class Device(_Capture):
+    """A USB camera (UVC). It is asked for motion JPEG, since 30 raw pictures a second fill a USB 2 bus."""
+
+    _hint = "does another program use it?"
+
+    def open(self) -> None:
+        """As `Source.open`."""
+        cv2, settings = opencv(), self._settings
+        self._cv2 = cv2
+        number = int(settings.source) if settings.source.isdigit() else settings.source
+        capture = self._opened(number, cv2.CAP_V4L2)
+        capture.set(cv2.CAP_PROP_FOURCC, cv2.VideoWriter.fourcc(*"MJPG"))
+        capture.set(cv2.CAP_PROP_FRAME_WIDTH, settings.width)
+        capture.set(cv2.CAP_PROP_FRAME_HEIGHT, settings.height)
+        capture.set(cv2.CAP_PROP_FPS, settings.fps)
+
+    def read(self) -> Frame:
+        """As `Source.read`. The stamp is the kernel's, where the driver tells it on the monotonic clock."""
+        frame = self._grabbed()
+        if frame is None:
+            raise ConnectionLost(f"{self._settings.shown} gives no pictures any more; look at its plug")
+        kernel_ns = int(self._capture.get(self._cv2.CAP_PROP_POS_MSEC) * 1e6)
+        recent = 0 <= frame.stamp_ns - kernel_ns < _RECENT_NS
+        return frame._replace(stamp_ns=kernel_ns) if recent else frame
+
+
+class Stream(_Capture):
+    """An RTSP stream."""
+
+    _hint = "is the address right, and does the camera want a user and a password (rtsp://USER:PASSWORD@HOST/...)?"
+
+    def open(self) -> None:
+        """As `Source.open`."""
+        cv2 = self._cv2 = opencv()
+        timeouts = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, _TIMEOUT_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, _TIMEOUT_MS]
+        self._opened(self._settings.source, cv2.CAP_FFMPEG, timeouts)
+
+    def read(self) -> Frame:
+        """As `Source.read`."""
+        frame = self._grabbed()
+        if frame is None:
+            raise ConnectionLost(f"{self._settings.shown} gave no picture for {_TIMEOUT_MS / 1e3:g} s, or ended")
+        return frame
+
+
+class VideoFile(_Capture):
+    """A video file, played at its own rate.
+
+    Args:
+        settings: of the camera.
+        wait: how to wait for the next picture's time.
+    """
+
+    def __init__(self, settings: CameraSettings, wait: Wait) -> None:
+        super().__init__(settings)
+        self._wait = wait
+        self._due = 0.0
+
+    def open(self) -> None:
+        """As `Source.open`."""
+        cv2 = self._cv2 = opencv()
+        rate = self._opened(self._settings.source).get(cv2.CAP_PROP_FPS)
+        self._period_s = 1.0 / (rate if 0 < rate < 1000 else self._settings.fps)
+        self._due = time.monotonic()
+
+    def read(self) -> Frame:
+        """As `Source.read`; at the end from the beginning, where the settings say so."""
+        self._wait(max(0.0, self._due - time.monotonic()))
+        self._due = max(self._due + self._period_s, time.monotonic() - self._period_s)
+        frame = self._grabbed()
+        if frame is None and self._settings.loop:
+            self.close()
+            self.open()
+            frame = self._grabbed()
+            if frame is None:
+                raise RobotError(f"{self._settings.shown} holds no picture that OpenCV can read")
+        if frame is None:
+            raise EndOfPictures(f"{self._settings.shown} is at its end; loop = true plays it again")
+        return frame

@@ -1,0 +1,131 @@
+"""A robot and cameras around it, as one robot."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hal.camera import Camera
+from hal.errors import ResetFailed, StaleReading
+from hal.robot import Image, Reading, Robot, RobotSpec
+from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
+
+__all__ = ["WithCameras"]
+
+_log = logging.getLogger(__name__)
+
+FIRST_PICTURE_S = 5.0
+"""Longest wait of a reset for the first picture of the cameras, seconds."""
+
+
+class WithCameras:
+    """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
+
+    A step never waits for a picture: the same one comes again until there is a newer, and its age is
+    ``reading.stamp_ns - image.stamp_ns``. One that is too old does not come at all; what follows is the camera's
+    ``loss`` (`hal.CameraSettings`). It belongs inside of the guard: ``Guard(WithCameras(robot, cameras))``.
+
+    Args:
+        robot: stamps its readings with this machine's monotonic clock.
+        cameras: of different names; closed with the robot. A camera of the same name in the robot's own spec is
+            replaced.
+
+    Raises:
+        ValueError: two cameras have one name.
+    """
+
+    def __init__(self, robot: Robot, cameras: Sequence[Camera]) -> None:
+        names = [camera.settings.name for camera in cameras]
+        if len(set(names)) < len(names):
+            raise ValueError(f"two cameras have one name: {', '.join(names)}")
+        self._robot, self._cameras = robot, tuple(cameras)
+        own = tuple(camera for camera in robot.spec.cameras if camera.name not in names)
+        self._spec = replace(robot.spec, cameras=(*own, *(camera.spec for camera in cameras)))
+        self._noted: set[str] = set()
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The inner robot's, with these cameras."""
+        return self._spec
+
+    @property
+    def cameras(self) -> tuple[Camera, ...]:
+        """The cameras."""
+        return self._cameras
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The inner robot's."""
+        return streams_of(self._robot)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.stream.Streaming.stream_to`, of the inner robot."""
+        pass_on(self._robot, sinks)
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        """As `Robot.reset`; opens the cameras first, and waits for each one's first picture, at most 5 s for all.
+
+        Raises:
+            ResetFailed: a camera whose loss is more than a note gives none; nothing was asked of the robot.
+        """
+        for camera in self._cameras:
+            camera.open()
+        end = time.monotonic() + FIRST_PICTURE_S
+        for camera in self._cameras:
+            if camera.settings.loss != "note":
+                seen = camera.wait(max(0.0, end - time.monotonic()))
+                if seen.fault is not None:
+                    raise ResetFailed(seen.fault)
+        return self._seen(self._robot.reset(options))
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        """The inner robot's step, and a look at each camera.
+
+        Raises:
+            StaleReading: a camera whose loss is ``stop`` has no picture that counts.
+        """
+        return self._seen(self._robot.step(command))
+
+    def _seen(self, reading: Reading) -> Reading:
+        images: dict[str, Image] = dict(reading.images)
+        faults = reading.faults
+        for camera in self._cameras:
+            seen, settings = camera.look(), camera.settings
+            if seen.image is not None:
+                images[settings.name] = seen.image
+                self._noted.discard(settings.name)
+                continue
+            images.pop(settings.name, None)
+            fault = seen.fault or ""
+            if settings.loss == "stop":
+                raise _lost(settings.name, seen.age_s, settings.max_age_s, fault)
+            if settings.loss == "fault":
+                faults = (*faults, fault)
+            elif settings.name not in self._noted:
+                self._noted.add(settings.name)
+                _log.warning("%s; its loss is only a note", fault)
+        return reading._replace(images=images, faults=faults)
+
+    def stop(self, reason: str) -> None:
+        """The inner robot's stop; the cameras go on, to see what happened."""
+        self._robot.stop(reason)
+
+    def close(self) -> None:
+        """Close the robot, then the cameras. Twice is fine."""
+        with contextlib.ExitStack() as stack:
+            for camera in self._cameras:
+                stack.callback(camera.close)
+            self._robot.close()
+
+
+def _lost(camera: str, age_s: float, max_age_s: float, fault: str) -> StaleReading:
+    """A `StaleReading` in the camera's own words."""
+    error = StaleReading(camera, age_s, max_age_s)
+    error.args = (fault,)
+    return error

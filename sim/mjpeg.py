@@ -1,0 +1,183 @@
+"""Pictures as a network camera sends them: motion JPEG over HTTP, for any browser, OpenCV, or a driver under test."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from hal.clock import Rate
+from hal.errors import RobotError
+
+__all__ = ["MjpegServer"]
+
+_log = logging.getLogger(__name__)
+
+MAX_VIEWERS = 16
+"""Connections at a time; each is a thread."""
+
+_SLOW_S = 5.0
+"""A viewer that takes nothing for so long is let go."""
+
+_SLICE_S = 0.5
+_BOUNDARY = "picture"
+
+
+class MjpegServer:
+    """Takes pictures at a rate on one thread, and sends everybody the newest; who is slow misses some.
+
+    ``/snapshot.jpg`` is one picture, every other path is the stream. There is no password: bind it beyond loopback
+    only where everybody may look.
+
+    Args:
+        shoot: makes one JPEG; always called on the same thread.
+        fps: pictures a second.
+        host: interface to bind.
+        port: 0 for any free one.
+
+    Raises:
+        ValueError: fps is not above 0.
+    """
+
+    def __init__(self, shoot: Callable[[], bytes], fps: float = 30.0, host: str = "127.0.0.1", port: int = 0) -> None:
+        if not fps > 0:
+            raise ValueError(f"fps is {fps}, it must be above 0")
+        self._shoot, self._rate = shoot, Rate(fps)
+        self._wanted = (host, port)
+        self._server: ThreadingHTTPServer | None = None
+        self._newest, self._number = b"", 0
+        self._news = threading.Condition()
+        self._over = threading.Event()
+        self._viewers = threading.Semaphore(MAX_VIEWERS)
+        self._threads: list[threading.Thread] = []
+
+    @property
+    def url(self) -> str:
+        """Of the stream, with the real port.
+
+        Raises:
+            RobotError: it was not started.
+        """
+        if self._server is None:
+            raise RobotError("the camera has no address before start()")
+        host, port = self._server.server_address[:2]
+        return f"http://{host!s}:{port}/stream.mjpg"
+
+    def start(self) -> MjpegServer:
+        """Bind, and take pictures.
+
+        Raises:
+            RobotError: the address is taken, or this was started before.
+        """
+        if self._server is not None or self._over.is_set():
+            raise RobotError("this camera was started before; make a new one")
+        try:
+            server = ThreadingHTTPServer(self._wanted, _handler(self))
+        except OSError as error:
+            host, port = self._wanted
+            raise RobotError(f"can't listen at {host}:{port}: {error.strerror}; port 0 takes any free one") from None
+        server.daemon_threads, server.block_on_close = True, False
+        self._server = server
+        for run in (self._take_pictures, lambda: server.serve_forever(poll_interval=0.1)):
+            thread = threading.Thread(target=run, name="rlenv-robot virtual camera", daemon=True)
+            thread.start()
+            self._threads.append(thread)
+        return self
+
+    def _take_pictures(self) -> None:
+        self._rate.restart()
+        while not self._over.is_set():
+            try:
+                picture = self._shoot()
+            except RobotError as error:
+                _log.error("no picture: %s", error)
+                self._over.wait(1.0)
+                continue
+            with self._news:
+                self._newest, self._number = picture, self._number + 1
+                self._news.notify_all()
+            self._rate.wait()
+
+    def next(self, after: int, timeout_s: float = _SLICE_S) -> tuple[int, bytes] | None:
+        """The newest picture and its number, as soon as that is above ``after``; None at the timeout."""
+        end = time.monotonic() + timeout_s
+        with self._news:
+            while self._number <= after:
+                left_s = end - time.monotonic()
+                if left_s <= 0 or self._over.is_set():
+                    return None
+                self._news.wait(left_s)
+            return self._number, self._newest
+
+    def serve(self, handler: BaseHTTPRequestHandler) -> None:
+        """Answer one request, on its thread."""
+        if not self._viewers.acquire(blocking=False):
+            handler.send_error(503, f"{MAX_VIEWERS} viewers are here already")
+            return
+        try:
+            with contextlib.suppress(OSError):  # the viewer went away, or takes nothing
+                if handler.path.startswith("/snapshot"):
+                    self._send_one(handler)
+                else:
+                    self._send_all(handler)
+        finally:
+            self._viewers.release()
+
+    def _send_one(self, handler: BaseHTTPRequestHandler) -> None:
+        got = self.next(0, _SLOW_S)
+        if got is None:
+            handler.send_error(503, "no picture yet")
+            return
+        handler.send_response(200)
+        handler.send_header("Content-Type", "image/jpeg")
+        handler.send_header("Content-Length", str(len(got[1])))
+        handler.end_headers()
+        handler.wfile.write(got[1])
+
+    def _send_all(self, handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.send_header("Content-Type", f"multipart/x-mixed-replace; boundary={_BOUNDARY}")
+        handler.send_header("Cache-Control", "no-store")
+        handler.end_headers()
+        number = 0
+        while not self._over.is_set():
+            got = self.next(number)
+            if got is not None:
+                number, picture = got
+                head = f"--{_BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(picture)}\r\n\r\n"
+                handler.wfile.write(head.encode() + picture + b"\r\n")
+
+    def close(self) -> None:
+        """End all threads; viewers see the stream end. Twice is fine."""
+        self._over.set()
+        with self._news:
+            self._news.notify_all()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
+        for thread in self._threads:
+            thread.join(_SLOW_S)
+        self._threads.clear()
+
+    def __enter__(self) -> MjpegServer:
+        return self if self._server is not None else self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _handler(camera: MjpegServer) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        timeout = _SLOW_S
+
+        def do_GET(self) -> None:
+            camera.serve(self)
+
+        def log_message(self, format: str, *args: Any) -> None:
+            _log.debug(format, *args)
+
+    return Handler

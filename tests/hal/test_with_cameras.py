@@ -1,0 +1,126 @@
+"""A robot with cameras: the newest pictures ride with its readings, and a lost camera is what its settings say."""
+
+from __future__ import annotations
+
+import logging
+import time
+
+import numpy as np
+import pytest
+
+from hal import Guard, ResetFailed, StaleReading
+from hal import with_cameras as module
+from hal.camera import Look
+from hal.camera_settings import CameraSettings
+from hal.robot import CameraSpec, Image
+from hal.with_cameras import WithCameras
+
+HOLD = {"target": np.zeros(2, np.float32)}
+
+
+class Eye:
+    """What `WithCameras` uses of a `hal.Camera`; its look is the test's."""
+
+    def __init__(self, name: str, loss: str = "fault") -> None:
+        self.settings = CameraSettings("nowhere", name, loss=loss)  # type: ignore[arg-type]
+        self.spec = self.settings.spec
+        self.opened = self.closed = 0
+        self.see(1)
+
+    def see(self, number: int) -> None:
+        self.now = Look(Image(b"picture %d" % number, "jpeg", number), 0.01, None)
+
+    def lose(self) -> None:
+        self.now = Look(None, 1.5, f"camera {self.settings.name!r} is gone")
+
+    def open(self) -> None:
+        self.opened += 1
+
+    def look(self) -> Look:
+        return self.now
+
+    def wait(self, timeout_s: float) -> Look:
+        if self.now.fault is not None:
+            time.sleep(timeout_s)
+        return self.now
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+def test_each_reading_carries_every_newest_picture(puppet):
+    left, right = Eye("left"), Eye("right")
+    robot = Guard(WithCameras(puppet(), [left, right]))
+    reading = robot.reset({})
+    assert {name: image.stamp_ns for name, image in reading.images.items()} == {"left": 1, "right": 1}
+    assert robot.step(HOLD).images["left"].stamp_ns == 1, "the same one again, until there is a newer"
+    left.see(2)
+    reading = robot.step(HOLD)
+    assert {name: image.stamp_ns for name, image in reading.images.items()} == {"left": 2, "right": 1}
+    assert reading.faults == ()
+    robot.close()
+    assert (left.opened, left.closed, right.closed) == (1, 1, 1)
+
+
+def test_its_description_has_the_cameras_and_the_rest_is_the_robots(puppet):
+    inner = puppet()
+    robot = WithCameras(inner, [Eye("left")])
+    assert robot.spec.cameras == (CameraSpec("left", 640, 480),)
+    assert robot.spec.digest == inner.spec.digest, "a robot is the same one with another camera"
+
+
+def test_a_lost_camera_is_a_fault_and_its_picture_is_gone(puppet):
+    eye = Eye("left")
+    robot = Guard(WithCameras(puppet(), [eye]))
+    robot.reset({})
+    eye.lose()
+    reading = robot.step(HOLD)
+    assert reading.faults == ("camera 'left' is gone",)
+    assert reading.images == {}
+    eye.see(5)
+    assert robot.step(HOLD).faults == ()
+
+
+def test_or_stops(puppet):
+    eye = Eye("left", "stop")
+    robot = Guard(WithCameras(puppet(), [eye]))
+    robot.reset({})
+    eye.lose()
+    with pytest.raises(StaleReading, match=r"^camera 'left' is gone$") as lost:
+        robot.step(HOLD)
+    assert lost.value.sensor == "left"
+
+
+def test_or_is_a_note_once(puppet, caplog):
+    eye = Eye("left", "note")
+    robot = Guard(WithCameras(puppet(), [eye]))
+    eye.lose()
+    with caplog.at_level(logging.WARNING):
+        assert robot.reset({}).images == {}
+        for _ in range(3):
+            assert robot.step(HOLD).faults == ()
+    assert len([r for r in caplog.records if "is gone" in r.getMessage()]) == 1
+
+
+def test_a_reset_waits_for_the_first_picture_and_then_asks_nothing_of_the_robot(puppet, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_PICTURE_S", 0.1)
+    inner, eyes = puppet(), [Eye("left"), Eye("right")]
+    for eye in eyes:
+        eye.lose()
+    begin = time.monotonic()
+    with pytest.raises(ResetFailed, match="camera 'left' is gone"):
+        WithCameras(inner, eyes).reset({})
+    assert time.monotonic() - begin >= 0.1
+    assert inner.calls == []
+
+
+def test_two_cameras_of_one_name_are_refused(puppet):
+    with pytest.raises(ValueError, match="two cameras have one name: left, left"):
+        WithCameras(puppet(), [Eye("left"), Eye("left")])
+
+
+def test_a_stop_goes_through_and_the_cameras_go_on(puppet):
+    inner, eye = puppet(), Eye("left")
+    WithCameras(inner, [eye]).stop("enough")
+    assert inner.calls == ["stop enough"]
+    assert eye.closed == 0
