@@ -23,6 +23,8 @@ __all__ = ["environment_names", "make", "make_vector", "robot", "task"]
 _TASKS: Mapping[str, str] = {
     "go2-walk": "rlenv_robot.tasks.walk:Walk",
     "so101-reach": "rlenv_robot.tasks.reach:Reach",
+    "so101-push": "rlenv_robot.tasks.push:Push",
+    "so101-pick-place": "rlenv_robot.tasks.pick_place:PickPlace",
 }
 _WORLDS: Mapping[str, str] = {
     "go": "rlenv_robot.examples.go:Go",

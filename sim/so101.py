@@ -8,19 +8,16 @@ import mujoco
 import numpy as np
 
 from hal.robots.so101 import JOINTS, SO101
-from hal.robots.so101_cube import CUBE_HALF, SO101_CUBE
+from hal.robots.so101_cube import CUBE_AREA, CUBE_HALF, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
 
-__all__ = ["CUBE_AREA", "REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
+__all__ = ["REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
 
 SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
 
 REST = (0.0, -1.70, 1.60, 0.90, 0.0, 0.0)
 """Folded, as the arm lies when it is switched off; rad. The keyframe of the model."""
-
-CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
-"""Where a seed puts the middle of the cube: x and y on the table, metres; the gripper reaches all of it."""
 
 
 def so101(cube: bool = False, looks: bool = True) -> SimModel:

@@ -9,7 +9,10 @@ from hal.robot import RobotSpec
 from hal.robots.so101 import SO101
 from hal.spec import Spec
 
-__all__ = ["CUBE_HALF", "SO101_CUBE"]
+__all__ = ["CUBE_AREA", "CUBE_HALF", "SO101_CUBE"]
+
+CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
+"""Where the middle of the cube lies at a reset: x and y on the table, metres; the gripper reaches all of it."""
 
 CUBE_HALF = 0.0125
 """Half the cube's edge, metres."""

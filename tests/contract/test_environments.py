@@ -36,6 +36,8 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-reach, inference": lambda: nullcontext(rlenv_robot.make("so101-reach", mode="inference")),
     "so101-reach, twin": lambda: nullcontext(rlenv_robot.make("so101-reach", robot=SimRobot(so101_twin()))),
     "so101-reach, remote": _remote,
+    "so101-push": lambda: nullcontext(rlenv_robot.make("so101-push")),
+    "so101-pick-place": lambda: nullcontext(rlenv_robot.make("so101-pick-place")),
     "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),
     "go 19x19": lambda: nullcontext(rlenv_robot.make("go")),
 }
