@@ -98,17 +98,11 @@ def priorities(score: np.ndarray, alpha: float) -> np.ndarray:
 
 
 def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
-    """Unnormalised chances ``(|error| + 1e-6) ** alpha`` (Schaul et al. 2016).
-
-    NaN stands for a transition not yet seen: it counts as the largest error known, or 1.
-    """
+    """Unnormalised chances ``(|error| + 1e-6) ** alpha`` (Schaul et al. 2016)."""
     size = np.abs(error)
-    unknown = np.isnan(size)
-    if unknown.any():
-        known = size[~unknown]
-        size[unknown] = known.max() if len(known) else 1.0
     size += _TD_FLOOR
-    return np.asarray(size**alpha)
+    size **= alpha
+    return np.asarray(size)
 
 
 @dataclass(frozen=True)
@@ -149,7 +143,10 @@ class Draw:
         positions = picked if isinstance(self.positions, range) else self.positions.take(picked)
         if self._chances is None or beta == 0.0:
             return positions, np.ones(size)
-        return positions, (self._chances[picked].astype(float) / self._chances.lowest) ** -beta
+        weights = self._chances[picked].astype(float)
+        weights /= self._chances.lowest
+        weights **= -beta
+        return positions, weights
 
     def update(self, positions: np.ndarray, chances: np.ndarray) -> None:
         """Change the chances, each above 0, of those of the positions that may be drawn at all."""

@@ -16,6 +16,7 @@ _LARGEST = 1 << 30
 
 _CHUNK = 1 << 18
 _WORD = 8
+_PAIR = np.array([0, 1])
 
 _FLAGS = ("done", "terminated", "truncated")
 
@@ -72,9 +73,7 @@ class TrainingRows:
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
         """Numbers of the rows of the transitions at positions: here and there in turns, (2 B,)."""
-        both = np.empty((len(index), 2), np.int64)
-        both[:, 0] = self._transitions.row(index)
-        np.add(both[:, 0], 1, out=both[:, 1])
+        both: np.ndarray = np.add(self._transitions.row(index)[:, None], _PAIR)
         return both.reshape(-1)
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:

@@ -17,6 +17,8 @@ from rlenv_robot.data.td_errors import TdErrors
 
 __all__ = ["Draws"]
 
+_highest = np.maximum.reduce  # what the method of that name calls, at two thirds of its time
+
 _REMEMBERED = 4
 """Requests whose selection is kept, since training asks the same thing over and over."""
 
@@ -159,14 +161,16 @@ class Draws:
                 f"update_priorities: index is {where.dtype} of shape {where.shape}, td_error has shape "
                 f"{errors.shape}; wanted are whole numbers and numbers of one shape (B,)"
             )
-        if not np.isfinite(errors).all():
+        # A sum of squares is finite only if all are, at a quarter of the cost; a finite one may still overflow.
+        if not errors.dot(errors) < np.inf and not np.isfinite(errors).all():
             raise SourceError(f"update_priorities: {np.sum(~np.isfinite(errors))} TD errors are NaN or infinite")
-        size = len(self._transitions)
-        if len(where) and not 0 <= where.min() <= where.max() < size:
+        if not len(where):
+            return
+        size, where = len(self._transitions), where.astype(np.int64, copy=False)
+        if _highest(where.view(np.uint64)) >= size:  # a negative one is larger than any size
             wrong = where[(where < 0) | (where >= size)]
             raise SourceError(f"update_priorities: index {wrong[0]}, allowed are 0 to {size - 1}")
-        if len(where):
-            self._tell(where, np.abs(errors))
+        self._tell(where, np.abs(errors))
 
     def _tell(self, where: np.ndarray, errors: np.ndarray) -> None:
         """Remember errors, and change the chances of all that draws by them."""

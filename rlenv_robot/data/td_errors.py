@@ -34,9 +34,11 @@ class TdErrors:
             Whether the chances of transitions without an error changed by that.
         """
         known = self._known()
+        if not self._unseen:
+            known[where] = errors
+            return False
         first = self._unseen == self._count
-        if self._unseen:
-            self._unseen -= len(np.unique(where[np.isnan(known[where])]))
+        self._unseen -= len(np.unique(where[np.isnan(known[where])]))
         known[where] = errors
         before, highest = self._largest, float(errors.max())
         self._largest = highest if first else max(before, highest)
@@ -54,7 +56,7 @@ class TdErrors:
         return Chances(len(part), some)
 
     def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
-        """Chances of errors, (B,); NaN where there is none yet."""
+        """Chances of errors from 0, (B,); NaN where there is none yet."""
         known = errors.astype(float)
         if self._unseen:
             known[np.isnan(known)] = self._largest
