@@ -5,12 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading
+from hal.reset_record import ResetRecord, last_reset
 from hal.robot import Reading, Robot, RobotSpec
+from hal.signals.signal import Answer
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["Guard", "check_fresh", "limited"]
@@ -86,6 +88,16 @@ class Guard:
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """As `hal.stream.Streaming.stream_to`, of the guarded robot."""
         pass_on(self._robot, sinks)
+
+    @property
+    def last_reset(self) -> ResetRecord | None:
+        """What the guarded robot's last reset was like, where it says so."""
+        return last_reset(self._robot)
+
+    def judge(self, message: str, deadline_s: float) -> Answer | None:
+        """As `hal.Homing.judge` of the guarded robot; None where it has nobody to ask."""
+        judge = getattr(self._robot, "judge", None)
+        return None if judge is None else cast("Answer | None", judge(message, deadline_s))
 
     @property
     def stopped(self) -> str | None:

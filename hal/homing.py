@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
@@ -11,8 +12,9 @@ from typing import Any
 import numpy as np
 
 from hal.errors import ResetFailed
+from hal.reset_record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Reading, Robot, RobotSpec
-from hal.signals import ResetRequest, Signal
+from hal.signals import Answer, ResetRequest, Signal, VerdictRequest
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["Homing", "HomingSettings"]
@@ -51,13 +53,17 @@ class HomingSettings:
 
 
 class Homing:
-    """A robot around a robot: its reset is asked -> ready -> homing -> settled -> first reading.
+    """A robot around a robot: its reset is asked -> ready -> homing -> reached -> settled -> first reading.
 
     Args:
         robot: moves by `step` only; its own reset must not move it.
-        signal: who resets the scene.
+        signal: who resets the scene, and may say how an episode went.
         settings: speeds, tolerances, deadlines.
-        on_event: told every transition as (state, detail), for logs.
+        on_event: told every transition as (state, detail), for logs; and at last ``("reset", <the record as JSON>)``.
+        verdicts: whether each reset also asks how the episode before went, unless `judge` has heard that.
+
+    Attributes:
+        last_reset: what the last reset was like; None before the first is over.
     """
 
     def __init__(
@@ -66,11 +72,16 @@ class Homing:
         signal: Signal,
         settings: HomingSettings | None = None,
         on_event: Callable[[str, str], None] | None = None,
+        *,
+        verdicts: bool = False,
     ) -> None:
-        self._robot, self._signal = robot, signal
+        self._robot, self._signal, self._verdicts = robot, signal, verdicts
         self._settings = settings or HomingSettings()
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
         self._episode = 0
+        self._unjudged = False  # an episode was begun, and nobody has said how it went
+        self._asking = threading.Lock()  # a signal is asked one thing at a time
+        self.last_reset: ResetRecord | None = None
 
     @property
     def spec(self) -> RobotSpec:
@@ -93,13 +104,53 @@ class Homing:
             IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
         """
         start = self._start(options)
-        reading = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
-        request = ResetRequest(self.spec.name, self._episode, self._settings.signal_deadline_s)
+        progress = ResetProgress(self._on_event)
+        try:
+            reading = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
+            self._ask(progress)
+            reading = self._go(start, reading, progress)
+        except BaseException as error:
+            self._over(progress.failed(error), progress.asked)
+            raise
+        self._over(progress.done(f"{self._error(reading, start):.3f} from the start"), True)
+        self._unjudged = True
+        return reading
+
+    def _over(self, record: ResetRecord, asked: bool) -> None:
+        self.last_reset = record
+        if asked:
+            self._on_event("reset", record.to_json())
+
+    def _ask(self, progress: ResetProgress) -> None:
+        request = ResetRequest(
+            self.spec.name, self._episode, self._settings.signal_deadline_s, verdict=self._verdicts and self._unjudged
+        )
         self._episode += 1
-        self._on_event("asked", request.message)
-        answer = self._signal.ask(request)
-        self._on_event("ready", answer.by)
-        return self._go(start, reading)
+        progress.go(ResetState.ASKED, request.message)
+        with self._asking:
+            answer = self._signal.ask(request)
+        if answer.verdict is not None:
+            self._unjudged = False
+        progress.answered(answer)
+
+    def judge(self, message: str, deadline_s: float) -> Answer:
+        """Ask how the episode went that has just ended. From any thread; nothing moves.
+
+        Args:
+            message: the question, for a person; empty for the usual one.
+            deadline_s: how long the answer may take.
+
+        Raises:
+            DeadlineExceeded: nobody answered.
+            ResetFailed: nobody is there to be asked, or the answer can't be understood.
+        """
+        number = max(0, self._episode - 1)
+        with self._asking:
+            request = VerdictRequest(self.spec.name, number, deadline_s, *([message] if message else []))
+            answer = self._signal.judge(request)
+        if answer.verdict is not None:
+            self._unjudged = False
+        return answer
 
     def _start(self, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
         start = {**self.spec.home, **options.get("start", {})}
@@ -109,9 +160,9 @@ class Homing:
             raise ResetFailed(f"robot {self.spec.name!r} has no start for {', '.join(missing)}; {hint}")
         return self.spec.commands.validate(start, "start")
 
-    def _go(self, start: dict[str, np.ndarray], reading: Reading) -> Reading:
+    def _go(self, start: dict[str, np.ndarray], reading: Reading, progress: ResetProgress) -> Reading:
         settings, period = self._settings, self.spec.period_s
-        self._on_event("homing", "")
+        progress.go(ResetState.HOMING)
         command = {name: np.asarray(value) for name, value in reading.applied.items()}
         end = time.monotonic() + settings.deadline_s
         still_s = 0.0
@@ -119,13 +170,14 @@ class Homing:
             stride = settings.velocity * period
             command = {name: _towards(command[name], start[name], stride) for name in start}
             before, reading = reading, self._robot.step(command)
-            arrived = self._error(reading, start) <= settings.tolerance and all(
+            there = self._error(reading, start) <= settings.tolerance and all(
                 np.array_equal(command[name], start[name]) for name in start
             )
+            if there != (progress.state is ResetState.REACHED):
+                progress.go(ResetState.REACHED if there else ResetState.HOMING)
             moved = self._moved(before, reading)
-            still_s = still_s + period if arrived and moved <= settings.still * period else 0.0
+            still_s = still_s + period if there and moved <= settings.still * period else 0.0
             if still_s >= settings.settle_s:
-                self._on_event("settled", f"{self._error(reading, start):.3f} from the start")
                 return reading
         raise ResetFailed(
             f"the start was not reached within {settings.deadline_s:g} s: still {self._error(reading, start):.3f} "

@@ -47,7 +47,7 @@ def test_it_asks_then_moves_home_at_the_speed_allowed_and_settles(puppet: Any) -
     homing = Homing(robot, signal, QUICK, lambda state, detail: events.append(state))
     reading = homing.reset({})
     np.testing.assert_array_equal(reading.sensors["angle"], [0, 0])
-    assert events == ["asked", "ready", "homing", "settled"]
+    assert events == ["asked", "ready", "homing", "reached", "settled", "reset"]
     assert signal.asked == [ResetRequest("two_joints", 0, 60.0)]
     steps = np.diff([[0.9, -0.5], *robot.told], axis=0)
     assert np.abs(steps).max() <= 1.5 * 0.1 + 1e-6  # 1.5 rad/s at 10 Hz
@@ -136,3 +136,76 @@ def test_step_and_spec_are_the_inner_robots(puppet: Any) -> None:
 def test_settings_are_above_zero(wrong: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=f"reset.{next(iter(wrong))} is .* above 0"):
         HomingSettings(**wrong)
+
+
+# -- the record, and verdicts --------------------------------------------------------------------------------
+
+
+class Judge(Nobody):
+    """Gives each reset its verdict, if asked for one."""
+
+    def __init__(self, *verdicts: str | None) -> None:
+        super().__init__()
+        self.verdicts = list(verdicts)
+
+    def ask(self, request: ResetRequest) -> Answer:
+        super().ask(request)
+        return Answer("judge", "note", self.verdicts.pop(0) if request.verdict else None)
+
+    def judge(self, request: Any) -> Answer:
+        self.judged = request
+        return Answer("judge", "", self.verdicts.pop(0))
+
+
+def test_the_record_says_who_answered_and_how_long_each_state_took(puppet: Any) -> None:
+    events: list[tuple[str, str]] = []
+    homing = Homing(puppet(at=(0.9, -0.5)), Judge(), QUICK, lambda *event: events.append(event))
+    assert homing.last_reset is None
+    homing.reset({})
+    record = homing.last_reset
+    assert record is not None
+    assert (record.outcome, record.by, record.note, record.verdict) == ("done", "judge", "note", None)
+    assert list(record.seconds) == ["called", "asked", "ready", "homing", "reached"]
+    assert events[-1] == ("reset", record.to_json())
+
+
+def test_a_failed_reset_has_its_record_too(puppet: Any) -> None:
+    events: list[str] = []
+    homing = Homing(puppet(), Nobody(refuse=True), QUICK, lambda state, detail: events.append(state))
+    with pytest.raises(ResetFailed):
+        homing.reset({})
+    assert homing.last_reset is not None
+    assert (homing.last_reset.outcome, homing.last_reset.detail) == ("refused", "no")
+    assert events == ["asked", "failed", "reset"]
+
+
+def test_each_reset_asks_how_the_episode_before_went(puppet: Any) -> None:
+    signal = Judge("failure")
+    homing = Homing(puppet(), signal, QUICK, verdicts=True)
+    homing.reset({})
+    assert not signal.asked[0].verdict  # there was none before
+    homing.reset({})
+    assert homing.last_reset is not None
+    assert homing.last_reset.verdict == "failure"
+
+
+def test_what_was_judged_at_its_end_is_not_asked_again(puppet: Any) -> None:
+    signal = Judge("success", "failure")
+    guard = Guard(Homing(puppet(), signal, QUICK, verdicts=True))
+    guard.reset({})
+    guard.step({"target": np.zeros(2, np.float32)})
+    assert guard.judge("was it red?", 3.0) == ("judge", "", "success")
+    assert (signal.judged.episode, signal.judged.message, signal.judged.deadline_s) == (0, "was it red?", 3.0)
+    guard.step({"target": np.zeros(2, np.float32)})  # a server holds on
+    guard.reset({})
+    assert not signal.asked[1].verdict
+    guard.reset({})
+    assert signal.asked[2].verdict
+    assert guard.last_reset is not None
+    assert guard.last_reset.verdict == "failure"
+
+
+def test_a_robot_that_asks_nobody_has_no_judge(puppet: Any) -> None:
+    guard = Guard(puppet())
+    assert guard.judge("", 1.0) is None
+    assert guard.last_reset is None

@@ -159,11 +159,12 @@ def test_a_fixture_is_asked_and_answers(kind: int) -> None:
         return [answer(id=request["id"], ready=True, note="cube at A")]
 
     with machine(reset, kind) as address, fixture_at(address) as fixture:
-        assert fixture.ask(REQUEST) == ("fixture", "cube at A")
+        assert fixture.ask(REQUEST) == ("fixture", "cube at A", None)
         fixture.ask(REQUEST)
     assert seen[0]["id"] != seen[1]["id"]
     assert seen[0] | {"id": ""} == {
         "ask": "reset", "id": "", "robot": "arm", "episode": 3, "deadline_s": 5.0, "message": "put the cube back",
+        "verdict": False,
     }  # fmt: skip
 
 

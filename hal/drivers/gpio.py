@@ -1,0 +1,73 @@
+"""A push button, a foot switch or a PLC's output on a GPIO line (Linux, libgpiod)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+from hal.errors import DeadlineExceeded, ResetFailed
+from hal.signals.signal import Answer, ResetRequest, VerdictRequest
+
+__all__ = ["Gpio"]
+
+
+class Gpio:
+    """A line that says "ready" by becoming active after the question was asked.
+
+    A line that is active already says nothing, as an Enter from before the question does not: it must be released and
+    pressed again. It gives no verdicts.
+
+    Needs the extra ``gpio`` (the bindings of libgpiod 2) and a kernel with the GPIO character device.
+
+    Args:
+        chip: the chip's device, such as ``/dev/gpiochip0``.
+        line: the line's offset on that chip.
+        active_low: whether low voltage is active, as with a button to ground.
+        debounce_s: changes shorter than this are a bouncing contact's, seconds.
+    """
+
+    def __init__(self, chip: str, line: int, *, active_low: bool = False, debounce_s: float = 0.02) -> None:
+        self.chip, self.line = chip, line
+        self._active_low, self._debounce_s = active_low, debounce_s
+
+    def ask(self, request: ResetRequest) -> Answer:
+        """Wait for the line to become active.
+
+        Raises:
+            DeadlineExceeded: it did not.
+            ResetFailed: the line can't be used, with the reason.
+        """
+        with self._requested() as lines:
+            if not lines.wait_edge_events(timedelta(seconds=request.deadline_s)):
+                hint = "one that was active before the question must be released first"
+                raise DeadlineExceeded(f"{self._name} did not become active", request.deadline_s, hint)
+        return Answer("gpio", f"{self.chip} line {self.line}")
+
+    def judge(self, request: VerdictRequest) -> Answer:
+        """No verdict: a line has but one word."""
+        return Answer("gpio")
+
+    @property
+    def _name(self) -> str:
+        return f"line {self.line} of {self.chip}"
+
+    def _requested(self) -> Any:
+        try:
+            import gpiod
+            from gpiod.line import Direction, Edge
+        except ImportError as error:
+            raise ResetFailed("a GPIO line needs libgpiod's bindings: pip install 'rlenv-robot[gpio]'") from error
+        settings = gpiod.LineSettings(
+            direction=Direction.INPUT,
+            edge_detection=Edge.RISING,  # to active, whichever voltage that is
+            active_low=self._active_low,
+            debounce_period=timedelta(seconds=self._debounce_s),
+        )
+        try:
+            return gpiod.request_lines(self.chip, consumer="rlenv-robot reset", config={self.line: settings})
+        except (OSError, ValueError) as error:  # no such chip or line, in use, or not permitted
+            hint = "`gpioinfo` lists chips and lines; a user needs write permission on the chip's device"
+            raise ResetFailed(f"{self._name} can't be used: {error}; {hint}") from error
+
+    def close(self) -> None:
+        """Nothing to close: the line is held only while a question is open."""

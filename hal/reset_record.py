@@ -1,0 +1,195 @@
+"""A reset as a state machine: where it is, how long each state took, and how it came out."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
+from typing import Any
+
+from hal.errors import DeadlineExceeded, EpisodeError, ResetFailed, RobotStopped
+from hal.signals.signal import VERDICTS, Answer
+
+__all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState", "last_reset"]
+
+_SHORT, _LONG = 100, 300
+"""Characters of what others said that a record keeps: as JSON it must fit into an event of 1000 on the wire."""
+
+
+class ResetState(StrEnum):
+    """Where a reset is."""
+
+    CALLED = "called"  # the robot is opened and read; a latched stop refuses here
+    ASKED = "asked"  # the person or the fixture has been asked
+    READY = "ready"  # the answer was yes
+    HOMING = "homing"  # on the way to the start
+    REACHED = "reached"  # at the start, not still yet
+    SETTLED = "settled"  # over: the episode may begin
+    FAILED = "failed"  # over: it may not
+
+
+class Outcome(StrEnum):
+    """How a reset came out."""
+
+    DONE = "done"
+    REFUSED = "refused"  # the answer was no, or nobody could be asked
+    LATE = "late"  # no answer by the deadline
+    BLOCKED = "blocked"  # the start was not reached by the deadline
+    STOPPED = "stopped"  # somebody stopped the robot meanwhile
+    BROKEN = "broken"  # the robot itself failed
+
+
+_S = ResetState
+_NEXT: Mapping[ResetState, frozenset[ResetState]] = {
+    _S.CALLED: frozenset({_S.ASKED, _S.FAILED}),
+    _S.ASKED: frozenset({_S.READY, _S.FAILED}),
+    _S.READY: frozenset({_S.HOMING, _S.FAILED}),
+    _S.HOMING: frozenset({_S.REACHED, _S.FAILED}),
+    _S.REACHED: frozenset({_S.HOMING, _S.SETTLED, _S.FAILED}),  # back: pushed away before it was still
+    _S.SETTLED: frozenset(),
+    _S.FAILED: frozenset(),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ResetRecord:
+    """What a finished reset was like; what an episode's record keeps of it.
+
+    Attributes:
+        outcome: one of `Outcome`.
+        detail: why it failed, or how far from the start it settled.
+        by: who answered; empty if nobody did.
+        note: what they added.
+        verdict: what they said of the episode before, one of `hal.signals.VERDICTS`, or None.
+        seconds: state -> how long it took.
+    """
+
+    outcome: str
+    detail: str = ""
+    by: str = ""
+    note: str = ""
+    verdict: str | None = None
+    seconds: Mapping[str, float] = field(default_factory=dict)
+
+    def to_plain(self) -> dict[str, Any]:
+        """As plain data."""
+        return {**asdict(self), "seconds": dict(self.seconds)}
+
+    def to_json(self) -> str:
+        """As one line of at most 1000 characters."""
+        return json.dumps(self.to_plain(), ensure_ascii=False)
+
+    @staticmethod
+    def from_json(text: str) -> ResetRecord | None:
+        """The inverse of `to_json`; None for what is no record."""
+        try:
+            plain = json.loads(text)
+            seconds = {str(state): float(value) for state, value in plain["seconds"].items()}
+            words = [plain[key] for key in ("outcome", "detail", "by", "note")]
+            verdict = plain["verdict"]
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
+            return None
+        if not all(isinstance(word, str) for word in words) or verdict not in (None, *VERDICTS):
+            return None
+        return ResetRecord(words[0], words[1], words[2], words[3], verdict, seconds)
+
+
+class ResetProgress:
+    """One reset under way.
+
+    Args:
+        on_event: told each state that follows the first as (state, detail).
+        now: monotonic clock, seconds.
+
+    Attributes:
+        state: where it is.
+        record: once it is over.
+    """
+
+    def __init__(self, on_event: Callable[[str, str], None], now: Callable[[], float] = time.monotonic) -> None:
+        self.state = ResetState.CALLED
+        self.record: ResetRecord | None = None
+        self._on_event, self._now = on_event, now
+        self._since = now()
+        self._seconds: dict[str, float] = {}
+        self._answer = Answer("")
+        self._asked = False
+
+    @property
+    def asked(self) -> bool:
+        """Whether anybody was asked. Before that there is no reset to tell of: its error says it all."""
+        return self._asked
+
+    def go(self, state: ResetState, detail: str = "") -> None:
+        """Go on.
+
+        Raises:
+            EpisodeError: there is no such way from here; a bug.
+        """
+        self._leave(state)
+        self._on_event(state, detail)
+
+    def answered(self, answer: Answer) -> None:
+        """The scene is ready, as this answer says."""
+        self._answer = answer
+        self.go(ResetState.READY, answer.by)
+
+    def done(self, detail: str) -> ResetRecord:
+        """The robot is settled at its start."""
+        self._leave(ResetState.SETTLED)
+        self.record = self._made(Outcome.DONE, detail)
+        self._on_event(ResetState.SETTLED, detail)
+        return self.record
+
+    def failed(self, error: BaseException) -> ResetRecord:
+        """It did not get there."""
+        outcome = self._outcome(error)
+        self._leave(ResetState.FAILED)
+        self.record = self._made(outcome, str(error) or type(error).__name__)
+        if self._asked:
+            self._on_event(ResetState.FAILED, self.record.detail)
+        return self.record
+
+    def _outcome(self, error: BaseException) -> Outcome:
+        if isinstance(error, RobotStopped):
+            return Outcome.STOPPED
+        if self.state is ResetState.ASKED:
+            return Outcome.LATE if isinstance(error, DeadlineExceeded) else Outcome.REFUSED
+        moving = self.state in (ResetState.HOMING, ResetState.REACHED)
+        return Outcome.BLOCKED if moving and isinstance(error, ResetFailed) else Outcome.BROKEN
+
+    def _leave(self, state: ResetState) -> None:
+        if state not in _NEXT[self.state]:
+            raise EpisodeError(f"a reset does not go from {self.state} to {state}")
+        now = self._now()
+        spent = self._seconds.get(self.state, 0.0) + now - self._since
+        self._seconds[self.state.value] = round(spent, 6)
+        self.state, self._since = state, now
+        self._asked = self._asked or state is ResetState.ASKED
+
+    def _made(self, outcome: Outcome, detail: str) -> ResetRecord:
+        answer = self._answer
+        return ResetRecord(
+            outcome.value, _short(detail, _LONG), _short(answer.by, _SHORT), _short(answer.note, _SHORT),
+            answer.verdict, dict(self._seconds),
+        )  # fmt: skip
+
+
+def last_reset(robot: Any) -> ResetRecord | None:
+    """What a robot's last reset was like, where it keeps account of that (its attribute ``last_reset``)."""
+    record = getattr(robot, "last_reset", None)
+    return record if isinstance(record, ResetRecord) else None
+
+
+def _short(text: str, most: int) -> str:
+    """One line of printable characters; a quote or a backslash, which JSON doubles, counts for two."""
+    line = "".join(char if char.isprintable() else " " for char in text)
+    line = " ".join(line.split())
+    kept = 0
+    for number, char in enumerate(line):
+        kept += 2 if char in '"\\' else 1
+        if kept > most:
+            return line[:number]
+    return line

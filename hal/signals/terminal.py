@@ -1,0 +1,115 @@
+"""A person at a terminal, over ssh too."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import sys
+import time
+from collections.abc import Iterator
+from typing import TextIO
+
+from hal.errors import DeadlineExceeded, ResetFailed
+from hal.signals.signal import Answer, ResetRequest, VerdictRequest
+
+__all__ = ["Terminal"]
+
+_READY = frozenset({"", "y", "yes", "ok", "ready"})
+_VERDICTS = {"s": "success", "f": "failure", "d": "discard",
+             "success": "success", "failure": "failure", "discard": "discard"}  # fmt: skip
+_KEYS = "s success, f failure, d discard"
+_CLOSED = "the terminal is closed, so nobody can answer there; use another signal"
+
+
+class Terminal:
+    """A person at a terminal: Enter (or ``y``, ``yes``, ``ok``) when ready; anything else refuses.
+
+    Where the verdict on the last episode is asked for too, ``s``, ``f`` or ``d`` and Enter gives it and says that the
+    scene is ready. What was typed before the question counts for nothing at a real terminal: an early Enter must not
+    move a robot.
+
+    Args:
+        source: where answers are read, a stream with a file descriptor; by default standard input.
+        target: where the question is written; by default standard error.
+    """
+
+    def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
+        self._source, self._target = source, target
+
+    def ask(self, request: ResetRequest) -> Answer:
+        """Write the request and wait for a line."""
+        hint = "Enter when ready, n to refuse"
+        if request.verdict:
+            hint = f"Enter when ready, with a verdict on the last episode if you like ({_KEYS}), n to refuse"
+        answer = self._line(
+            f"[{request.robot}] episode {request.episode}: {request.message}; {hint}: ", request.deadline_s
+        )
+        word = answer.lower()
+        if request.verdict and word in _VERDICTS:
+            return Answer("terminal", answer, _VERDICTS[word])
+        if word not in _READY:
+            raise ResetFailed(f"the person at the terminal refused the reset: {answer!r}")
+        return Answer("terminal", answer)
+
+    def judge(self, request: VerdictRequest) -> Answer:
+        """Write the question and wait for a line that answers it: a verdict, or Enter alone for none."""
+        end = time.monotonic() + request.deadline_s
+        question = f"[{request.robot}] episode {request.episode}: {request.message} {_KEYS}, Enter for no verdict: "
+        while True:
+            answer = self._line(question, max(0.0, end - time.monotonic()), request.deadline_s)
+            word = answer.lower()
+            if not word or word in _VERDICTS:
+                return Answer("terminal", answer, _VERDICTS.get(word))
+            question = f"{answer!r} is no verdict; {_KEYS}, Enter for none: "  # a slip must not lose the verdict
+
+    def _line(self, question: str, left_s: float, deadline_s: float | None = None) -> str:
+        source = _descriptor(self._source or sys.stdin)
+        target = self._target or sys.stderr
+        with _by_lines(source):
+            target.write(question)
+            target.flush()
+            return _read_line(source, left_s, left_s if deadline_s is None else deadline_s)
+
+    def close(self) -> None:
+        """The streams are not ours to close."""
+
+
+def _descriptor(source: TextIO | None) -> int:
+    if source is not None:  # as it is where there is no terminal
+        with contextlib.suppress(OSError, ValueError):
+            return source.fileno()
+    raise ResetFailed(_CLOSED)
+
+
+@contextlib.contextmanager
+def _by_lines(source: int) -> Iterator[None]:
+    """Forget what was typed before, and take lines with an echo, even while a terminal gives single keys."""
+    if not os.isatty(source):
+        yield
+        return
+    import termios  # only where there are terminals
+
+    before = termios.tcgetattr(source)
+    lines = [*before[:3], before[3] | termios.ICANON | termios.ECHO, *before[4:]]
+    lines[0] |= termios.ICRNL
+    termios.tcsetattr(source, termios.TCSAFLUSH, lines)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(source, termios.TCSADRAIN, before)
+
+
+def _read_line(source: int, left_s: float, deadline_s: float) -> str:
+    """A line, byte by byte: a buffered reader would hide the next line from select, and wait for an end forever."""
+    line = bytearray()
+    end = time.monotonic() + left_s
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([source], [], [], max(0.0, end - time.monotonic()))
+        if not ready:
+            raise DeadlineExceeded("nobody pressed Enter", deadline_s, "try again when somebody is there")
+        byte = os.read(source, 1)
+        if not byte:
+            raise ResetFailed(_CLOSED)
+        line += byte
+    return line.decode(errors="replace").strip()

@@ -1,0 +1,92 @@
+"""An external program as a signal: real programs, really ended."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hal import DeadlineExceeded, ResetFailed, ResetRequest
+from hal.signals import Command, VerdictRequest
+
+REQUEST = ResetRequest("arm", 3, deadline_s=10.0, verdict=True)
+
+
+def shell(script: str) -> Command:
+    return Command(["/bin/sh", "-c", script])
+
+
+@pytest.mark.requirement("R6.6")
+def test_a_program_that_ends_well_says_ready_with_note_and_verdict() -> None:
+    said = shell("""echo moving; echo '{"note": "cube at A", "verdict": "failure"}'""").ask(REQUEST)
+    assert said == ("command", "cube at A", "failure")
+
+
+def test_what_it_prints_may_be_anything() -> None:
+    assert shell("printf 'x\\0\\377[[['").ask(REQUEST) == ("command", "", None)
+
+
+def test_it_reads_the_request() -> None:
+    script = """grep -q '"ask": "reset", "robot": "arm", "episode": 3' && exit 0; echo no such words >&2; exit 1"""
+    shell(script).ask(REQUEST)
+    with pytest.raises(ResetFailed, match="no such words"):
+        shell(script).judge(VerdictRequest("arm", 3, 5.0))
+
+
+@pytest.mark.parametrize(
+    ("script", "told"),
+    [
+        ("echo first >&2; echo gripper jammed >&2; exit 3", r"gripper jammed \(exit code 3\)"),
+        ("exit 1", "scene: exit code 1"),
+        ("kill -9 $$", "ended by signal 9"),
+        ("""echo '{"verdict": "maybe"}'""", "gave the verdict 'maybe', allowed are success, failure, discard"),
+    ],
+)
+def test_anything_else_refuses_with_the_reason(script: str, told: str) -> None:
+    with pytest.raises(ResetFailed, match=told):
+        shell(script).ask(REQUEST)
+
+
+def test_a_program_that_is_not_there_is_said() -> None:
+    with pytest.raises(ResetFailed, match=r"command '/no/such' can't be run: .*No such file"):
+        Command(["/no/such"]).ask(REQUEST)
+
+
+@pytest.mark.parametrize("argv", ["reset.sh", [], ["a", 1], [""]])
+def test_a_command_is_a_list_of_words(argv: Any) -> None:
+    with pytest.raises(ValueError, match="must be a list of texts"):
+        Command(argv)
+
+
+def alive(pid: int) -> bool:
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("deaf", [False, True], ids=["listens", "deaf"])
+def test_at_the_deadline_it_ends_with_all_that_it_started(tmp_path: Path, deaf: bool) -> None:
+    pids = shlex.quote(str(tmp_path / "pids"))
+    trap = "trap '' TERM; " if deaf else ""
+    script = f"{trap}sleep 60 & echo $$ $! > {pids}; echo still turning >&2; wait; sleep 60"
+    with pytest.raises(DeadlineExceeded, match=r"did not end within 0\.4 s; .*'still turning'"):
+        shell(script).ask(ResetRequest("arm", 0, deadline_s=0.4))
+    mine = [int(word) for word in (tmp_path / "pids").read_text().split()]
+    assert len(mine) == 2
+    end = time.monotonic() + 5
+    while any(alive(pid) for pid in mine) and time.monotonic() < end:  # whoever inherits an orphan collects it
+        time.sleep(0.01)
+    assert not any(alive(pid) for pid in mine)
+
+
+def test_what_it_leaves_behind_does_not_keep_its_answer(tmp_path: Path) -> None:
+    before = time.monotonic()
+    shell(f"sleep 8 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}").ask(REQUEST)
+    took_s = time.monotonic() - before
+    os.kill(int((tmp_path / "pid").read_text()), 9)
+    assert took_s < 6
