@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from hal.errors import EpisodeError, IllegalAction, RobotError, Violation
+from hal.errors import EpisodeError, RobotError
 from hal.robot import Reading, RobotSpec
+from sim.draws import Draws
+from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel, as_slice
+from sim.randomise import Randomise, Randomised
 from sim.readers import Readers
+from sim.snapshot import BatchSnapshot, fitting
 from sim.starts import Starts
+from sim.timing import Timing
 
 __all__ = ["SimBatch"]
 
-_VEL = mujoco.mjtStage.mjSTAGE_VEL.value  # positions and velocities current, at no extra cost: see step()
+_VEL = mujoco.mjtStage.mjSTAGE_VEL.value  # positions and velocities current
 _NONE = mujoco.mjtStage.mjSTAGE_NONE.value
 
 
@@ -34,16 +40,27 @@ class SimBatch:
         threads: how many threads step them, the caller's included; 0 is one a logical CPU.
         teleport: whether a reset puts the robot at its start. Without, it puts it where the model's keyframe
             says, as an arm that has just been switched on.
+        timing: how late, coarse and lossy commands and sensors are; None is not at all.
+        randomise: what of the model is drawn anew at each reset; None is nothing.
 
     Raises:
         ValueError: num is below 1 or threads below 0.
-        SpecError: the model's sensors don't fit its spec.
+        SpecError: the model's sensors don't fit its spec, or timing or randomisation don't fit the model.
     """
 
-    def __init__(self, sim_model: SimModel, num: int, threads: int = 0, *, teleport: bool = True) -> None:
+    def __init__(
+        self,
+        sim_model: SimModel,
+        num: int,
+        threads: int = 0,
+        *,
+        teleport: bool = True,
+        timing: Timing | None = None,
+        randomise: Randomise | None = None,
+    ) -> None:
         if num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
-        self._sim_model, self._num = sim_model, num
+        self._sim_model, self._num, self._stage = sim_model, num, sim_model.stage
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=True)
         self._starts = Starts(self._batch, sim_model, teleport)
         self._ctrl = self._batch.bind("ctrl")
@@ -56,6 +73,9 @@ class SimBatch:
         self._steps = 0
         self._period_ns = 1e9 / sim_model.spec.rate_hz
         self._owner = os.getpid()
+        self._draws = None if timing is None and randomise is None else Draws(num)
+        self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
+        self._lag = None if timing is None else self._starts.lag(timing)
         self.any_broken = False
         self.broken = np.zeros(num, bool)
         """Shape (num,): whose physics failed since its last reset; its numbers mean nothing any more."""
@@ -114,9 +134,13 @@ class SimBatch:
             ValueError: illegal ids, or as many seeds or starts as don't fit them.
             EpisodeError: the batch was closed.
         """
-        batch, rows = self.open_batch, _rows(ids, self._num)
+        batch, rows = self.open_batch, rows_of(ids, self._num)
         self._check_process()
         self._starts.check(rows, seeds, starts or {})
+        if self._draws is not None:
+            self._draws.begin(rows, seeds)
+            if self._randomised is not None:
+                self._randomised.begin(rows, self._draws)
         batch.reset(ids, self._sim_model.keyframe, _NONE)
         self._starts.write(rows, seeds, starts or {})
         batch.forward(ids, _VEL)
@@ -125,7 +149,18 @@ class SimBatch:
         self.any_broken = bool(self.broken.any())
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
-        return self._reading(self._read(rows), self._starts.commands(rows), np.full(len(rows), self.stamp_ns))
+        if self._lag is not None:
+            assert self._draws is not None
+            self._lag.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
+        return self.reading(rows)
+
+    def reading(self, rows: np.ndarray | None = None) -> Reading:
+        """What was read last, once more, as new arrays; of all, or of these numbers."""
+        rows = np.arange(self._num) if rows is None else rows
+        stamps = np.full(len(rows), self.stamp_ns)
+        if self._lag is None:
+            return self._reading(self._read(rows), self._starts.commands(rows), stamps)
+        return self._reading(self._lag.sensors(rows), self._lag.heard(rows), stamps, self._lag.ages_ns(rows))
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -149,25 +184,46 @@ class SimBatch:
             self.open_batch  # noqa: B018  (raises if it was closed)
             raise EpisodeError(f"step before reset: {np.flatnonzero(~self._reset_once).tolist()} were never reset")
         self._check_process()
-        applied = {}
-        for name, _, _, shape, dtype in self._writers:
-            value = np.asarray(commands[name]) if name in commands else None
-            if value is None or value.shape != shape or not np.isfinite(value).all():
-                self._refuse(name, value, shape)
-            applied[name] = value.astype(dtype)
-        if len(commands) != len(applied):
-            unknown = next(name for name in commands if name not in applied)
-            _illegal("unknown", unknown, (), f"command.{unknown} is unknown, allowed are {', '.join(applied)}")
+        applied = checked(commands, self._writers)
         if ids is not None:
-            applied = self._only(_rows(ids, self._num), applied)
+            applied = self._only(rows_of(ids, self._num), applied)
+        if self._lag is not None:
+            self.step_late(applied, ids)
+            return self.reading()
         for name, target, index, _, _ in self._writers:
             target[index] = applied[name]
         stamp_ns = self.advance(ids)
         return self._reading(self._read(), applied, np.full(self._num, stamp_ns))
 
     @staticmethod
-    def _reading(sensors: dict[str, np.ndarray], applied: dict[str, np.ndarray], stamp_ns: np.ndarray) -> Reading:
-        return Reading(sensors, applied, stamp_ns)  # type: ignore[arg-type]  # one stamp for each
+    def _reading(
+        sensors: dict[str, np.ndarray],
+        applied: dict[str, np.ndarray],
+        stamp_ns: np.ndarray,
+        age_ns: Mapping[str, np.ndarray] = MappingProxyType({}),
+    ) -> Reading:
+        return Reading(sensors, applied, stamp_ns, age_ns)  # type: ignore[arg-type]  # one stamp, one age for each
+
+    def step_late(
+        self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None, each: Callable[[], None] | None = None
+    ) -> int:
+        """One control period of a batch with a `Timing`, for legal commands; `reading` tells what came of it.
+
+        Args:
+            commands, ids: as for `step`.
+            each: as for `advance`.
+
+        Returns:
+            Simulated time, as `stamp_ns`.
+        """
+        assert self._lag is not None
+        wanted, rows = self._starts.columns(commands), rows_of(ids, self._num)
+
+        def advance(steps: int) -> None:
+            self._physics(ids, steps, each)
+
+        self._lag.run(rows, wanted, self._ctrl, advance, self._read)
+        return self._period_over()
 
     def _only(self, rows: np.ndarray, commands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """The commands of ``rows``, and for the others what was applied before."""
@@ -190,13 +246,19 @@ class SimBatch:
         Returns:
             Simulated time, as `stamp_ns`.
         """
-        # A persistent batch begins its next step where stage VEL ended, so that this stage costs nothing.
+        self._physics(ids, self._sim_model.substeps, each)
+        return self._period_over()
+
+    def _physics(self, ids: np.ndarray | None, steps: int, each: Callable[[], None] | None) -> None:
+        # A persistent batch begins its next step where stage VEL ended, so that but for RK4 it costs nothing.
         if each is None:
-            self._batch.step(ids, self._sim_model.substeps, _VEL)  # type: ignore[union-attr]
-        else:
-            for _ in range(self._sim_model.substeps):
-                self._batch.step(ids, 1, _VEL)  # type: ignore[union-attr]
-                each()
+            self._batch.step(ids, steps, self._stage)  # type: ignore[union-attr]
+            return
+        for _ in range(steps):
+            self._batch.step(ids, 1, self._stage)  # type: ignore[union-attr]
+            each()
+
+    def _period_over(self) -> int:
         self._steps += 1
         if self._warning.tobytes() != self._warned:
             self._warned = self._warning.tobytes()
@@ -204,20 +266,87 @@ class SimBatch:
             self.any_broken = bool(self.broken.any())
         return int(self._steps * self._period_ns + 0.5)
 
-    def _refuse(self, name: str, value: np.ndarray | None, shape: tuple[int, ...]) -> NoReturn:
-        if value is None:
-            wanted = ", ".join(self._sim_model.commands)
-            _illegal("missing", name, (), f"command.{name} is missing, wanted are {wanted}")
-        if value.shape != shape:
-            _illegal("shape", name, (), f"command.{name} has shape {value.shape}, wanted {shape}")
-        index = tuple(int(axis) for axis in np.argwhere(~np.isfinite(value))[0])
-        _illegal("not_finite", name, index, f"command.{name}{list(index)} is {value[index]}, it must be finite")
-
     def faults(self, row: int) -> tuple[str, ...]:
         """What MuJoCo has warned of in one simulation since its last reset, a sentence each."""
         counts = self._warning[row, :, 1].tolist()
         kinds = list(mujoco.mjtWarning.__members__)
         return tuple(f"simulation: MuJoCo warns {kind}" for kind, count in zip(kinds, counts, strict=False) if count)
+
+    # -- what was drawn, and snapshots -------------------------------------------------------------------
+
+    @property
+    def timing(self) -> Timing | None:
+        """How late, coarse and lossy they are, or None."""
+        return None if self._lag is None else self._lag.timing
+
+    @property
+    def drawn(self) -> dict[str, np.ndarray]:
+        """What randomisation and timing drew for the present episodes: path -> (num,), new arrays."""
+        drawn = {} if self._randomised is None else dict(self._randomised.drawn)
+        if self._lag is not None:
+            drawn |= self._lag.drawn
+        return {name: value.copy() for name, value in drawn.items()}
+
+    def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
+        """The state of all or some of them; `restore` goes on from it bit by bit.
+
+        Raises:
+            EpisodeError: one was never reset, or the batch was closed.
+            ValueError: illegal ids.
+        """
+        batch, rows = self.open_batch, rows_of(ids, self._num)
+        if not self._reset_once[rows].all():
+            raise EpisodeError("snapshot before reset: there is nothing to keep yet")
+        return self._snapshot(batch, rows)
+
+    def _snapshot(self, batch: Batch, rows: np.ndarray) -> BatchSnapshot:
+        randomised, lag = self._randomised, self._lag
+        return BatchSnapshot(
+            self.spec.digest,
+            batch.state[rows],
+            self._warning[rows],
+            self.broken[rows],
+            self._starts.generators(rows),
+            None if self._draws is None else self._draws.state[rows],
+            {} if randomised is None else {name: value[rows] for name, value in randomised.fields.items()},
+            {} if randomised is None else {name: value[rows] for name, value in randomised.drawn.items()},
+            {} if lag is None else {name: value[rows] for name, value in lag.state.items()},
+        )
+
+    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> Reading:
+        """Go on from an earlier moment, of this batch or of any other of the same model, timing and randomisation.
+
+        Args:
+            snapshot: of as many as there are ids, in their order; or of one, for all of them.
+            ids: into which; None is all.
+
+        Returns:
+            Their last reading, as at that moment but for the stamp: time never goes back.
+
+        Raises:
+            ValueError: it does not fit, or illegal ids; nothing changed.
+            EpisodeError: the batch was closed.
+        """
+        batch, rows = self.open_batch, rows_of(ids, self._num)
+        self._check_process()
+        kept = fitting(snapshot, len(rows), self._snapshot(batch, rows[:0]))
+        if self._randomised is not None:
+            self._randomised.restore(rows, kept.model, kept.drawn)
+        batch.state[rows] = kept.state
+        batch.forward(rows, _VEL)
+        self._warning[rows] = kept.warning
+        self._warned = self._warning.tobytes()
+        self.broken[rows] = kept.broken
+        self.any_broken = bool(self.broken.any())
+        self._starts.restore(rows, kept.generators)
+        if self._draws is not None and kept.draws is not None:
+            self._draws.restore(rows, kept.draws)
+        if self._lag is not None:
+            for name, value in kept.lag.items():
+                self._lag.state[name][rows] = value
+        self._reset_once[rows] = True
+        self._ready = bool(self._reset_once.all())
+        return self.reading(rows)
 
     # -- for SimRobot ------------------------------------------------------------------------------------
 
@@ -225,7 +354,7 @@ class SimBatch:
         """Reads one of them, without the leading axis."""
         return Readers(self.open_batch, self._sim_model, row)
 
-    def writers(self, row: int | None = None) -> list[tuple[str, np.ndarray, Any, tuple[int, ...], np.dtype]]:
+    def writers(self, row: int | None = None) -> list[Writer]:
         """Per command: name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
         result = []
         for field in self._sim_model.spec.commands:
@@ -259,26 +388,3 @@ class SimBatch:
         raise TypeError(
             "a running simulation can't be pickled; send what makes it (the name of the model) and make it there"
         )
-
-
-def _rows(ids: Sequence[int] | np.ndarray | None, num: int) -> np.ndarray:
-    """The simulations' numbers, shape (n,).
-
-    Raises:
-        ValueError: they are no rising whole numbers of 0..num-1 without repetition, and no mask of shape (num,).
-    """
-    if ids is None:
-        return np.arange(num)
-    array = np.asarray(ids)
-    if array.dtype == bool and array.shape == (num,):
-        return np.flatnonzero(array)
-    if array.size == 0:
-        return np.zeros(0, int)
-    whole = array.dtype.kind in "iu" and array.ndim == 1
-    if not whole or array[0] < 0 or array[-1] >= num or not (np.diff(array.astype(int)) > 0).all():
-        raise ValueError(f"ids {array.tolist()} are no rising numbers of 0..{num - 1} and no mask of shape ({num},)")
-    return array.astype(int)
-
-
-def _illegal(code: str, name: str, index: tuple[int, ...], message: str) -> NoReturn:
-    raise IllegalAction(Violation(code, f"command.{name}", index, message))

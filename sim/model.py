@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as default
+from typing import Literal
 
 import mujoco
 import numpy as np
@@ -13,6 +14,9 @@ from hal.errors import SpecError
 from hal.robot import RobotSpec
 
 __all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice"]
+
+_STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
+"""Fields that are as new as the state itself."""
 
 Indices = slice | tuple[int, ...]
 """Columns of a field whose axes after the first are flattened."""
@@ -64,6 +68,9 @@ class SimModel:
         start: for commands that are poses, the columns of ``qpos`` that a start at this command sets.
         keyframe: the state that a reset begins with, by number; -1 is the model's default.
         scatter: what a reset's seed changes, or None.
+        derived: whether what MuJoCo derives from the state (``site_xpos``, ``sensordata``) is ``fresh`` at the end of
+            a step, or ``as_stepped``: as ``mj_step`` leaves it, one physics step old, as other environments read it.
+            Only the former costs anything, and that only with the integrator RK4 or where such values are read at all.
 
     Raises:
         SpecError: the parts contradict each other.
@@ -77,14 +84,24 @@ class SimModel:
     start: Mapping[str, Indices] = default(default_factory=dict)
     keyframe: int = -1
     scatter: Scatter | None = None
+    derived: Literal["fresh", "as_stepped"] = "fresh"
 
     def __post_init__(self) -> None:
+        if self.derived not in ("fresh", "as_stepped"):
+            raise self._wrong(f"derived is {self.derived!r}, allowed are 'fresh' and 'as_stepped'")
         self._check_period()
         self._check_names()
         self._check_widths("commands", self.commands, self.model.nu, "ctrl")
         self._check_widths("start", self.start, self.model.nq, "qpos")
         if not -1 <= self.keyframe < self.model.nkey:
             raise self._wrong(f"keyframe {self.keyframe} is not in the model, it has {self.model.nkey} (-1: none)")
+
+    @property
+    def stage(self) -> int:
+        """How far MuJoCo computes after a control period, as ``mjtStage``."""
+        inputs = [r.inputs if isinstance(r, Computed) else (r,) for r in self.sensors.values()]
+        fresh = self.derived == "fresh" and any(columns.field not in _STATE for part in inputs for columns in part)
+        return int((mujoco.mjtStage.mjSTAGE_VEL if fresh else mujoco.mjtStage.mjSTAGE_NONE).value)
 
     def _wrong(self, problem: str) -> SpecError:
         return SpecError(f"simulation model of {self.spec.name!r}: {problem}")

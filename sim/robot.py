@@ -15,7 +15,10 @@ from hal.robot import CameraSpec, Image, Reading, RobotSpec
 from hal.stream import SampleSink, StreamSpec
 from sim.batch import SimBatch
 from sim.model import SimModel
+from sim.randomise import Randomise
 from sim.sampler import Sampler
+from sim.snapshot import BatchSnapshot
+from sim.timing import Timing
 
 __all__ = ["SimRobot"]
 
@@ -35,10 +38,13 @@ class SimRobot:
             costs a thousand times what a step does.
         teleport: whether a reset puts it at its start. Without, as with a real arm, the first reset finds it in the
             pose of the model's keyframe, later ones where it is, and `hal.Homing` brings it to the start.
+        timing: how late, coarse and lossy its commands and sensors are; None is not at all. Streams are the true ones.
+        randomise: what of the model a reset draws anew; None is nothing.
         streams: names of sensors that are also sampled after every step of the physics, for who asks by `stream_to`.
 
     Raises:
         RobotError: the spec has no camera or sensor of such a name.
+        SpecError: timing or randomisation don't fit the model.
     """
 
     def __init__(
@@ -49,10 +55,14 @@ class SimRobot:
         cameras: tuple[str, ...] = (),
         teleport: bool = True,
         streams: tuple[str, ...] = (),
+        timing: Timing | None = None,
+        randomise: Randomise | None = None,
     ) -> None:
         self._sim_model, self._teleport = sim_model, teleport
         self._rate = Rate(sim_model.spec.rate_hz) if real_time else None
         self._camera_specs = [_camera(sim_model.spec, name) for name in cameras]
+        self._timing, self._randomise = timing, randomise
+        self._check_conditions()
         self._sampler = Sampler(sim_model.spec, streams, sim_model.substeps)
         self._cameras: dict[str, Any] = {}
         self._batch: SimBatch | None = None
@@ -102,11 +112,60 @@ class SimRobot:
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading
-        applied = {name: value[0] for name, value in batch.held().items()}
+        applied = {name: value[0] for name, value in batch.reading().applied.items()}
         return self._full_reading(applied, batch.stamp_ns, first=True)
 
+    def _check_conditions(self) -> None:
+        model = self._sim_model.model
+        if self._timing is not None:
+            self._timing.check_fit(self.spec, model.opt.timestep)
+        if self._randomise is not None:
+            self._randomise.check_fit(model)
+
+    @property
+    def conditions(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
+        """What is declared to differ from episode to episode: of ``timing`` and ``randomise``, a line each for people.
+
+        A line is a path, what it is drawn from, and its unit.
+        """
+        lines = {}
+        if self._timing is not None:
+            lines["timing"] = tuple(self._timing.lines(self.spec))
+        if self._randomise is not None:
+            lines["randomise"] = tuple(self._randomise.lines())
+        return lines
+
+    @property
+    def drawn(self) -> dict[str, float]:
+        """What randomisation and timing drew for the present episode: path -> number; nothing before a reset."""
+        return {} if self._batch is None else {name: float(value[0]) for name, value in self._batch.drawn.items()}
+
+    def snapshot(self) -> BatchSnapshot:
+        """As `SimBatch.snapshot`, of one.
+
+        Raises:
+            EpisodeError: before the first reset, or after `close`.
+        """
+        if self._batch is None:
+            raise EpisodeError("snapshot after close" if self._closed else "snapshot before reset: call reset first")
+        return self._batch.snapshot()
+
+    def restore(self, snapshot: BatchSnapshot) -> Reading:
+        """As `SimBatch.restore`, of one. A latched stop stays.
+
+        Raises:
+            ValueError: the snapshot does not fit.
+            EpisodeError: after `close`.
+        """
+        if self._closed:
+            raise EpisodeError("restore after close: make a new robot")
+        batch = self._batch if self._batch is not None else self._open()
+        restored = batch.restore(snapshot)
+        self._batch, self._blocked = batch, self._stopped is not None
+        return self._full_reading({name: value[0] for name, value in restored.applied.items()}, batch.stamp_ns, True)
+
     def _open(self) -> SimBatch:
-        batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport)
+        batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport, timing=self._timing, randomise=self._randomise)
         self._read, self._advance = batch.readers(0).read, batch.advance
         writers = batch.writers(0)
         self._validate = self.spec.commands.validate
@@ -116,7 +175,7 @@ class SimRobot:
         return batch
 
     def _is_plain(self) -> bool:
-        return self._rate is None and not self._camera_specs and not self._sampler.active
+        return self._rate is None and not self._camera_specs and not self._sampler.active and self._timing is None
 
     def _open_cameras(self) -> None:
         if self._camera_specs:
@@ -148,6 +207,8 @@ class SimRobot:
         """As `step`, for what ``spec.commands.validate`` has just returned."""
         if self._blocked:
             self._refuse()
+        if self._timing is not None:
+            return self._step_late(values)
         applied = {}
         for name, target, index in self._targets:
             applied[name] = value = values[name].copy()
@@ -159,6 +220,13 @@ class SimRobot:
         else:
             stamp_ns = self._advance(None, self._hold if self._sampler.active else None)
         return self._full_reading(applied, stamp_ns)
+
+    def _step_late(self, values: Mapping[str, np.ndarray]) -> Reading:
+        batch = self._batch
+        assert batch is not None
+        each = self._hold if self._sampler.active else None
+        stamp_ns = batch.step_late({name: value[None] for name, value in values.items()}, None, each)
+        return self._full_reading({name: value[0] for name, value in batch.reading().applied.items()}, stamp_ns)
 
     def _hold(self) -> None:
         self._sampler.hold(self._read())
@@ -174,9 +242,13 @@ class SimRobot:
             self._rate.wait()
             stamp_ns = time.monotonic_ns()
         images = self._images(stamp_ns) if self._cameras else _NOTHING
-        sensors = self._read()
+        sensors, ages = self._read(), _NOTHING
+        if self._timing is not None:
+            shown = self._batch.reading()
+            sensors = {name: value[0] for name, value in shown.sensors.items()}
+            ages = {name: int(age[0]) for name, age in shown.age_ns.items()}  # type: ignore[index]  # one each
         used = self._samples(sensors, stamp_ns, first) if self._sampler.active else _NOTHING
-        return Reading(sensors, applied, stamp_ns, _NOTHING, images, self._batch.faults(0), used)
+        return Reading(sensors, applied, stamp_ns, ages, images, self._batch.faults(0), used)
 
     def _samples(self, sensors: Mapping[str, np.ndarray], stamp_ns: int, first: bool) -> dict[str, int]:
         if first:  # the time before an episode is nobody's

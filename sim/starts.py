@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
+from sim.lag import Lag
 from sim.model import Indices, SimModel
+from sim.timing import Timing
 
 __all__ = ["Starts"]
 
@@ -25,6 +29,8 @@ class Starts:
     def __init__(self, batch: Batch, sim_model: SimModel, teleport: bool) -> None:
         self._batch, self._model, self._teleport = batch, sim_model, teleport
         self._qpos, self._qvel, self._ctrl = (batch.bind(name) for name in ("qpos", "qvel", "ctrl"))
+        nu = self._ctrl.shape[1]
+        self._columns = {name: _numbers(columns, nu) for name, columns in sim_model.commands.items()}
         self._generators: list[np.random.Generator | None] = [None] * batch.nsim
 
     def check(
@@ -59,21 +65,50 @@ class Starts:
         """What their actuators hold: command name -> values, shape (n, ...)."""
         held = {}
         for field in self._model.spec.commands:
-            columns = _numbers(self._model.commands[field.name], self._ctrl.shape[1])
+            columns = self._columns[field.name]
             values = self._ctrl[rows[:, None], columns].reshape(-1, *field.shape)
             held[field.name] = values.astype(field.numpy_dtype)
         return held
 
+    def columns(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Commands of all as rows of ``ctrl``, (num, nu)."""
+        rows = np.zeros(self._ctrl.shape)
+        for name, columns in self._columns.items():
+            rows[:, columns] = np.reshape(commands[name], (len(rows), -1))
+        return rows
+
+    def lag(self, timing: Timing) -> Lag:
+        """What keeps their commands and readings on their way.
+
+        Raises:
+            SpecError: the timing does not fit the robot.
+        """
+        model, (num, width) = self._model, self._ctrl.shape
+        return Lag(timing, model.spec, num, model.substeps, model.model.opt.timestep, self._columns, width)
+
+    def generators(self, rows: np.ndarray) -> tuple[Mapping[str, Any] | None, ...]:
+        """What their generators would draw next, as plain data; None where there is none yet."""
+        own = [self._generators[row] for row in rows.tolist()]
+        return tuple(None if each is None else copy.deepcopy(each.bit_generator.state) for each in own)
+
+    def restore(self, rows: np.ndarray, generators: Sequence[Mapping[str, Any] | None]) -> None:
+        """Draw on from what `generators` told."""
+        for row, state in zip(rows.tolist(), generators, strict=True):
+            self._generators[row] = None
+            if state is not None:
+                self._generators[row] = generator = np.random.default_rng(0)
+                generator.bit_generator.state = copy.deepcopy(state)
+
     def _place(self, rows: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
         """Start commands into ctrl, and where they are poses, into qpos."""
         spec = self._model.spec
-        for name, columns in self._model.commands.items():
+        for name, columns in self._columns.items():
             value = starts.get(name, spec.home.get(name))
             if value is None:
                 continue
             # In the command's own type, so that a start and the same command are one number.
             flat = np.asarray(value, spec.commands[name].numpy_dtype).reshape(-1, spec.commands[name].size)
-            self._ctrl[rows[:, None], _numbers(columns, self._ctrl.shape[1])] = flat
+            self._ctrl[rows[:, None], columns] = flat
             if name in self._model.start:
                 self._qpos[rows[:, None], _numbers(self._model.start[name], self._qpos.shape[1])] = flat
 

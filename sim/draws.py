@@ -1,0 +1,71 @@
+"""Whose turn it is: the seeds that a simulation's episodes draw from, apart from where they start."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+
+import numpy as np
+
+__all__ = ["Draws", "Purpose", "uniform"]
+
+
+class Purpose(IntEnum):
+    """What a generator is for. Each has its own, so that one more thing to draw changes no other."""
+
+    MODEL = 1
+    TIMING = 2
+
+
+class Draws:
+    """Each simulation's seed, and how many episodes it had since it was given.
+
+    Args:
+        num: how many simulations.
+    """
+
+    def __init__(self, num: int) -> None:
+        self.state = np.zeros((num, 2), np.uint64)
+        """Seed and episode, shape (num, 2)."""
+        self._seeded = np.zeros(num, bool)
+
+    def begin(self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None) -> None:
+        """An episode begins in these; without seeds the next one of the last seed."""
+        self.state[rows, 1] += np.uint64(1)
+        if seeds is not None:
+            self.state[rows, 0], self.state[rows, 1] = np.asarray(seeds, np.uint64), 0
+        else:
+            for row in rows[~self._seeded[rows]].tolist():
+                self.state[row] = np.random.SeedSequence().generate_state(1, np.uint64)[0], 0
+        self._seeded[rows] = True
+
+    def restore(self, rows: np.ndarray, state: np.ndarray) -> None:
+        """Go on from ``state[rows]`` of an earlier moment."""
+        self.state[rows], self._seeded[rows] = state, True
+
+    def generator(self, row: int, purpose: Purpose) -> np.random.Generator:
+        """The randomness of one simulation's present episode for one purpose."""
+        seed, episode = self.state[row].tolist()
+        return np.random.default_rng([seed, episode, int(purpose)])
+
+
+_GAMMA = np.uint64(0x9E3779B97F4A7C15)
+_MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB)))
+
+
+def uniform(keys: np.ndarray, counter: np.ndarray, channel: int) -> np.ndarray:
+    """Numbers in [0, 1) that depend on nothing but key, counter and channel: no state, and any order.
+
+    The finaliser of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators") over a
+    Weyl sequence of its own for every channel.
+
+    Args:
+        keys: uint64, any shape.
+        counter: of the draw, whole numbers from 0, the same shape.
+        channel: 0 to 255.
+    """
+    value = keys + _GAMMA * (np.asarray(counter, np.uint64) * np.uint64(256) + np.uint64(channel + 1))
+    for shift, factor in _MIX:
+        value = (value ^ (value >> np.uint64(shift))) * factor
+    value = value ^ (value >> np.uint64(31))
+    return np.asarray((value >> np.uint64(11)).astype(np.float64) * 2.0**-53)

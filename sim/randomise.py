@@ -1,0 +1,216 @@
+"""Models that differ from episode to episode, as it is declared: which numbers, and what they are drawn from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch
+
+from hal.errors import SpecError
+from sim.distribution import Distribution, distribution
+from sim.draws import Draws, Purpose
+from sim.targets import Target, targets
+
+__all__ = ["Draw", "Randomise", "Randomised"]
+
+_HOW = ("set", "scale", "add")
+
+
+@dataclass(frozen=True)
+class Draw:
+    """One line of a randomisation.
+
+    Attributes:
+        path: which numbers of the model, see `sim.targets.targets`.
+        values: what is drawn from.
+        how: ``set`` puts the number in place of the model's, ``scale`` multiplies it, ``add`` adds to it.
+        unit: of the drawn number; ``1`` for a factor.
+        together: one draw for all objects that the path names, rather than one each.
+    """
+
+    path: str
+    values: Distribution
+    how: Literal["set", "scale", "add"]
+    unit: str
+    together: bool = False
+
+
+@dataclass(frozen=True)
+class Randomise:
+    """What of a model is drawn anew for each episode of each simulation.
+
+    Attributes:
+        draws: in the order in which the numbers are drawn.
+    """
+
+    draws: tuple[Draw, ...]
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Randomise:
+        """From plain data, such as the ``[randomise]`` of a profile.
+
+        Args:
+            plain: path -> a table: one distribution (``uniform = [low, high]`` and the like, see
+                `sim.distribution.distribution`), ``scale = true`` or ``add = true`` unless the number is to be set,
+                ``unit`` (text; left out for a factor), and ``together = true`` for one draw for all that match.
+
+        Raises:
+            SpecError: an unknown key, no distribution, or no unit.
+        """
+        return Randomise(tuple(_draw(path, line) for path, line in plain.items()))
+
+    def lines(self) -> list[tuple[str, str, str]]:
+        """For people: path, what is done, and the unit."""
+        words = {"set": "", "scale": "times ", "add": "plus "}
+        ends = {True: ", one for all", False: ""}
+        return [(draw.path, words[draw.how] + str(draw.values) + ends[draw.together], draw.unit) for draw in self.draws]
+
+    def check_fit(self, model: mujoco.MjModel) -> None:
+        """Refuse what the model does not have, or may not be changed, or could be drawn impossible.
+
+        Raises:
+            SpecError: saying which, and why.
+        """
+        _resolved(self, model)
+
+
+def _draw(path: str, line: Any) -> Draw:
+    def wrong(problem: str) -> SpecError:
+        return SpecError(f"randomise.{path}: {problem}")
+
+    if not isinstance(line, Mapping):
+        raise wrong(f"is {line!r}, it must be a table such as {{uniform = [0.8, 1.2], scale = true}}")
+    rest = dict(line)
+    flags = {key: rest.pop(key, False) for key in ("scale", "add", "together")}
+    unit = rest.pop("unit", None)
+    if not all(isinstance(flag, bool) for flag in flags.values()) or (flags["scale"] and flags["add"]):
+        raise wrong("scale, add and together are true or false, and not both of scale and add")
+    how: Any = "scale" if flags["scale"] else "add" if flags["add"] else "set"
+    if how == "scale" and unit is None:
+        unit = "1"
+    if not isinstance(unit, str) or not unit:
+        raise wrong("unit is missing: that of the drawn number, such as 'kg' (a factor, with scale = true, has none)")
+    try:
+        return Draw(path, distribution(rest), how, unit, flags["together"])
+    except ValueError as error:
+        raise wrong(str(error)) from error
+
+
+def _resolved(declared: Randomise, model: mujoco.MjModel) -> list[tuple[Draw, list[Target]]]:
+    taken: dict[tuple[str, int], str] = {}
+    resolved = []
+    for draw in declared.draws:
+        found = targets(model, draw.path)
+        for target in found:
+            _check_values(model, draw, target)
+            for field, index in ((target.field, target.index), *target.followers):
+                for place in index.tolist():
+                    if (field, place) in taken:
+                        raise SpecError(f"randomise.{draw.path}: {taken[field, place]!r} changes the same number")
+                    taken[field, place] = draw.path
+        resolved.append((draw, found))
+    return resolved
+
+
+def _check_values(model: mujoco.MjModel, draw: Draw, target: Target) -> None:
+    def wrong(problem: str) -> SpecError:
+        return SpecError(f"randomise.{draw.path}: {problem}")
+
+    if draw.how != "scale" and len(target.index) > 1:
+        raise wrong(f"{target.name} has {len(target.index)} numbers: scale them together, or name one, {draw.path}[0]")
+    nominal = _nominal(model, target.field)[target.index] * target.sign
+    if target.followers and not nominal.all():
+        raise wrong(f"{target.name} is 0 in the model, so nothing can keep its ratio to it")
+    ends = np.array([_changed(nominal, draw.how, end) for end in (draw.values.low, draw.values.high)])
+    if ends.min() < target.lowest or (target.field == "body_mass" and ends.min() <= 0):
+        least = "above" if target.followers else "at least"
+        raise wrong(f"{target.name} could become {ends.min():g}, it must be {least} 0")
+    if ends.max() > target.highest + 1e-12:
+        raise wrong(
+            f"{target.name} could become {ends.max():g} s, but the engine's buffer holds {target.highest:g} s; "
+            "give it more samples (nsample) in the MJCF"
+        )
+
+
+def _nominal(model: mujoco.MjModel, field: str) -> np.ndarray:
+    owner, name = (model.opt, field[4:]) if field.startswith("opt.") else (model, field)
+    return np.asarray(getattr(owner, name), np.float64).ravel()
+
+
+def _changed(nominal: np.ndarray, how: str, value: float) -> np.ndarray:
+    if how == "scale":
+        return nominal * value
+    return nominal + value if how == "add" else np.full_like(nominal, value)
+
+
+class Randomised:
+    """A randomisation at work on a batch.
+
+    Args:
+        declared: what is drawn.
+        batch: the simulations, whose fields become their own.
+        model: the nominal one.
+
+    Raises:
+        SpecError: it does not fit the model.
+    """
+
+    def __init__(self, declared: Randomise, batch: Batch, model: mujoco.MjModel) -> None:
+        self._batch = batch
+        self._lines = _resolved(declared, model)
+        self._constants = False
+        self._nominal: dict[str, np.ndarray] = {}
+        self.fields: dict[str, np.ndarray] = {}
+        """The model's fields that differ: name -> (num, size), live."""
+        self.drawn: dict[str, np.ndarray] = {}
+        """What was drawn for the present episode: path with the object's name -> (num,)."""
+        for _, found in self._lines:
+            for target in found:
+                self.drawn[target.name] = np.zeros(batch.nsim)
+                for field in (target.field, *(follower for follower, _ in target.followers)):
+                    self._open(field, model)
+
+    def _open(self, field: str, model: mujoco.MjModel) -> None:
+        if field in self.fields:
+            return
+        self._nominal[field] = _nominal(model, field)
+        live = self._batch.expand(field)
+        self.fields[field] = live.reshape(len(live), -1)
+        assert np.shares_memory(self.fields[field], live)
+        inputs = getattr(mujoco.MjModel, "_setconst_inputs", None)
+        self._constants |= inputs is None or field in inputs or field.startswith("opt.")
+
+    def begin(self, rows: np.ndarray, draws: Draws) -> None:
+        """Draw the models of these simulations' next episode; before they are reset."""
+        for row in rows.tolist():
+            rng = draws.generator(row, Purpose.MODEL)
+            for draw, found in self._lines:
+                value = float(draw.values.quantile(np.asarray(rng.random()))) if draw.together else 0.0
+                for target in found:
+                    own = value if draw.together else float(draw.values.quantile(np.asarray(rng.random())))
+                    self._write(row, draw.how, target, own)
+        self._follow(rows)
+
+    def _write(self, row: int, how: str, target: Target, value: float) -> None:
+        nominal = self._nominal[target.field][target.index] * target.sign
+        changed = _changed(nominal, how, value)
+        self.drawn[target.name][row] = value
+        self.fields[target.field][row, target.index] = changed * target.sign
+        for field, index in target.followers:
+            self.fields[field][row, index] = self._nominal[field][index] * (changed[0] / nominal[0])
+
+    def _follow(self, rows: np.ndarray) -> None:
+        if self._constants:
+            self._batch.set_const(rows)
+
+    def restore(self, rows: np.ndarray, fields: Mapping[str, np.ndarray], drawn: Mapping[str, np.ndarray]) -> None:
+        """Put back the models of an earlier moment: values of `fields` and `drawn`, (n, ...) each."""
+        for name, value in fields.items():
+            self.fields[name][rows] = value
+        for name, value in drawn.items():
+            self.drawn[name][rows] = value
+        self._follow(rows)

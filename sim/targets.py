@@ -1,0 +1,179 @@
+"""Which numbers of a MuJoCo model a path such as ``body.cube.mass`` means, and which of them may be changed."""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+import re
+from dataclasses import dataclass
+
+import mujoco
+import numpy as np
+from mujoco.batch import MODEL_FIELDS
+
+from hal.errors import SpecError
+
+__all__ = ["Target", "targets"]
+
+_KINDS = {
+    "body": ("body_",), "joint": ("jnt_", "dof_"), "geom": ("geom_",), "site": ("site_",), "camera": ("cam_",),
+    "light": ("light_",), "actuator": ("actuator_",), "sensor": ("sensor_",), "tendon": ("tendon_",),
+    "equality": ("eq_",), "material": ("mat_",), "pair": ("pair_",),
+}  # fmt: skip
+_OBJECTS = {kind: getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}") for kind in _KINDS}
+
+_REFUSED = {
+    "geom_size": "mass, inertia and bounding volumes would stay those of the old size",
+    "geom_pos": "the bounding volume of its body would stay where it was; move the body",
+    "geom_quat": "the bounding volume of its body would stay as it was; turn the body",
+    "geom_aabb": "it is computed from the shape",
+    "geom_rbound": "it is computed from the shape",
+    "opt.timestep": "a control period would no longer be a whole number of steps",
+}
+_BELOW_ZERO = re.compile(
+    r"mass|inertia|armature|damping|frictionloss|stiffness|friction|delay|density|viscosity|gear|kp|kv|margin|rgba"
+)
+"""Fields that make no sense below 0; ``gear`` does."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The numbers of one object that one draw changes.
+
+    Attributes:
+        name: the path with the object's own name, ``body.cube.mass``.
+        field: of the model, or ``opt.<name>``.
+        index: places in the flattened field.
+        sign: -1 where the model keeps the negative of what the path means.
+        followers: (field, places) that keep their ratio to it, as an inertia does to its mass.
+        lowest, highest: between which the numbers must stay.
+    """
+
+    name: str
+    field: str
+    index: np.ndarray
+    sign: float = 1.0
+    followers: tuple[tuple[str, np.ndarray], ...] = ()
+    lowest: float = -np.inf
+    highest: float = np.inf
+
+
+def targets(model: mujoco.MjModel, path: str) -> list[Target]:
+    """What a path means.
+
+    Args:
+        model: compiled.
+        path: ``<kind>.<name>.<field>``, the name with ``*`` and ``?`` for several objects, or ``opt.<field>``; with
+            ``[i]`` at the end for one number of several.
+
+    Raises:
+        SpecError: there is no such thing, or it can't be different in different simulations, with the reason.
+    """
+    found = re.fullmatch(r"(\w+)\.(?:(.+)\.)?(\w+)(?:\[(\d+)\])?", path)
+    if found is None:
+        raise _wrong(path, "a path is <kind>.<name>.<field> or opt.<field>, such as 'body.cube.mass'")
+    kind, pattern, attribute, place = found.groups()
+    if kind == "opt" and pattern is None:
+        made = [_option(model, path, attribute)]
+    elif kind in _KINDS and pattern is not None:
+        made = [_target(model, path, kind, number, name, attribute) for number, name in _objects(model, kind, pattern)]
+        if not made:
+            known = [name for _, name in _objects(model, kind, "*")]
+            near = difflib.get_close_matches(pattern, known, 1)
+            hint = f", did you mean {near[0]!r}?" if near else "."
+            raise _wrong(path, f"no {kind} is called {pattern!r}{hint} There are {', '.join(known) or 'none'}")
+    else:
+        raise _wrong(path, f"kinds are {', '.join(_KINDS)} with a name, and opt without")
+    return [_at(path, target, place) for target in made]
+
+
+def _wrong(path: str, problem: str) -> SpecError:
+    return SpecError(f"randomise.{path}: {problem}")
+
+
+def _at(path: str, target: Target, place: str | None) -> Target:
+    if place is None:
+        return target
+    if int(place) >= len(target.index):
+        raise _wrong(path, f"it has {len(target.index)} numbers, counted from 0")
+    return Target(
+        f"{target.name}[{place}]", target.field, target.index[[int(place)]], target.sign, (), target.lowest,
+        target.highest,
+    )  # fmt: skip
+
+
+def _objects(model: mujoco.MjModel, kind: str, pattern: str) -> list[tuple[int, str]]:
+    count = {"joint": "njnt", "camera": "ncam", "equality": "neq", "material": "nmat", "actuator": "nu"}
+    number = getattr(model, count.get(kind, f"n{kind}"))
+    if kind == "actuator":
+        number = len(model.actuator_trntype)
+    first = 1 if kind == "body" else 0  # the world has no mass and does not move
+    names = [(each, mujoco.mj_id2name(model, _OBJECTS[kind], each) or f"{kind}{each}") for each in range(first, number)]
+    return [(each, name) for each, name in names if fnmatch.fnmatchcase(name, pattern)]
+
+
+def _option(model: mujoco.MjModel, path: str, attribute: str) -> Target:
+    value = np.asarray(getattr(model.opt, attribute, None))
+    field = f"opt.{attribute}"
+    _check(path, field, value.dtype)
+    return Target(path.partition("[")[0], field, np.arange(value.size), lowest=_lowest(attribute))
+
+
+def _target(model: mujoco.MjModel, path: str, kind: str, number: int, name: str, attribute: str) -> Target:
+    whole = f"{kind}.{name}.{attribute}"
+    if kind == "actuator" and attribute in ("kp", "kv"):
+        return _gain(model, path, whole, number, attribute)
+    for prefix in _KINDS[kind]:
+        field = prefix + attribute
+        values = getattr(model, field, None)
+        if isinstance(values, np.ndarray):
+            _check(path, field, values.dtype)
+            index = _places(model, field, number, values)
+            lowest, highest = _lowest(attribute), np.inf
+            if attribute == "delay":
+                highest = float(getattr(model, f"{kind}_history")[number, 0]) * model.opt.timestep
+            followers = ((("body_inertia", _rows(model.body_inertia, [number]))),) if field == "body_mass" else ()
+            return Target(whole, field, index, 1.0, followers, lowest, highest)
+    known = [each.removeprefix(prefix) for prefix in _KINDS[kind] for each in MODEL_FIELDS if each.startswith(prefix)]
+    near = difflib.get_close_matches(attribute, known)
+    raise _wrong(path, f"a {kind} has no {attribute!r}" + (f", did you mean {' or '.join(near)}?" if near else ""))
+
+
+def _places(model: mujoco.MjModel, field: str, number: int, values: np.ndarray) -> np.ndarray:
+    if not field.startswith("dof_"):
+        return _rows(values, [number])
+    first = int(model.jnt_dofadr[number])
+    return _rows(values, list(range(first, first + int(np.count_nonzero(model.dof_jntid == number)))))
+
+
+def _rows(values: np.ndarray, rows: list[int]) -> np.ndarray:
+    places: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
+    return places
+
+
+def _gain(model: mujoco.MjModel, path: str, whole: str, number: int, attribute: str) -> Target:
+    """Stiffness and damping of a position servo: force = kp (ctrl - length) - kv velocity, and its offset."""
+    gain, bias = model.actuator_gainprm[number], model.actuator_biasprm[number]
+    affine = model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_AFFINE.value
+    if not affine or gain[0] == 0 or bias[1] != -gain[0]:
+        raise _wrong(path, f"{whole!r} is of no position servo; draw gainprm or biasprm")
+    biases = _rows(model.actuator_biasprm, [number])
+    if attribute == "kv":
+        return Target(whole, "actuator_biasprm", biases[[2]], -1.0, lowest=0.0)
+    gains = _rows(model.actuator_gainprm, [number])
+    return Target(whole, "actuator_gainprm", gains[[0]], 1.0, (("actuator_biasprm", biases[:2]),), 0.0)
+
+
+def _check(path: str, field: str, dtype: np.dtype) -> None:
+    if field in _REFUSED:
+        raise _wrong(path, f"can't be drawn: {_REFUSED[field]}")
+    if field not in MODEL_FIELDS:
+        raise _wrong(path, "all simulations of a batch share it, MuJoCo can't make it differ")
+    if dtype.kind != "f":
+        raise _wrong(path, "it is a whole number that says how the model is built, no quantity")
+    if field in getattr(mujoco.MjModel, "_setconst_outputs", ()):
+        raise _wrong(path, "MuJoCo computes it from other fields, which would overwrite it; draw those")
+
+
+def _lowest(attribute: str) -> float:
+    return 0.0 if attribute != "gear" and _BELOW_ZERO.search(attribute) else -np.inf

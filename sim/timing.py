@@ -1,0 +1,186 @@
+"""How late, coarse and lossy a simulated robot is: delays in seconds, at the resolution of the physics."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hal.errors import SpecError
+from hal.robot import RobotSpec
+from sim.distribution import Distribution, Fixed, distribution
+
+__all__ = ["LONGEST_S", "Timing"]
+
+LONGEST_S = 2.0
+"""The longest delay that commands and readings on their way are kept for, seconds. Longer is an outage."""
+
+Value = float | Distribution
+"""A number, or what it is drawn from for every episode of every simulation."""
+
+_UNITS = {"command_delay": "s", "reading_delay": "s", "command_jitter": "s", "reading_jitter": "s",
+          "command_loss": "1", "reading_loss": "1", "sensor_rate": "Hz", "sensor_phase": "1"}  # fmt: skip
+_BY_NAME = ("sensor_delay", "sensor_rate", "quantisation", "backlash")
+_ZERO = Fixed(0.0)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """What lies between an agent and the motors and sensors. All of it is off unless it is named.
+
+    Every value is a number, or a distribution that is drawn once for each episode of each simulation; jitter and loss
+    are drawn for every single command and reading. Times are rounded to the nearest step of the physics.
+
+    A command is sent at the beginning of a control period and reaches the actuators after ``command_delay`` +
+    ``command_jitter``, in the middle of a period or in a later one. One that is overtaken by a newer one is dropped.
+    A lost one is never heard of: the actuators hold what they had, and ``Reading.applied`` shows the last that was
+    heard of. Before a reset the start is held to have been commanded, and to have stood, for ever.
+
+    A reading shows each sensor's newest sample that is at least ``sensor_delay`` + ``reading_delay`` +
+    ``reading_jitter`` old; its age is in ``Reading.age_ns``. A lost reading repeats the one before it, older.
+
+    Attributes:
+        command_delay: from the agent to the actuators, s.
+        command_jitter: added to every command's delay, s.
+        command_loss: share of commands that never arrive.
+        reading_delay: from the sensors to the agent, all of them, s.
+        reading_jitter: added to every reading's delay, s.
+        reading_loss: share of readings that never arrive.
+        sensor_delay: sensor name -> delay of this sensor alone, s.
+        sensor_rate: sensor name -> samples a second, Hz; between them the last one is held.
+        sensor_phase: where in its own period a sensor with a rate samples first, as a share of it, 0 to 1.
+        quantisation: sensor name -> step to whose multiples it is rounded, in the sensor's unit.
+        backlash: command name -> play between motor and joint, the whole width of the gap, in the command's unit.
+            The joint's side is told what a play operator makes of the command (Krasnosel'skii and Pokrovskii,
+            "Systems with Hysteresis", 1989): it follows once the command has crossed the gap.
+
+    Raises:
+        SpecError: a value that can't be: below 0, a share of 1 or more, a delay beyond `LONGEST_S`.
+    """
+
+    command_delay: Value = _ZERO
+    command_jitter: Value = _ZERO
+    command_loss: Value = _ZERO
+    reading_delay: Value = _ZERO
+    reading_jitter: Value = _ZERO
+    reading_loss: Value = _ZERO
+    sensor_delay: Mapping[str, Value] = field(default_factory=dict)
+    sensor_rate: Mapping[str, Value] = field(default_factory=dict)
+    sensor_phase: Value = _ZERO
+    quantisation: Mapping[str, Value] = field(default_factory=dict)
+    backlash: Mapping[str, Value] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for item in dataclasses.fields(self):
+            given = getattr(self, item.name)
+            if item.name in _BY_NAME:
+                if not isinstance(given, Mapping):
+                    raise SpecError(f"timing.{item.name} is {given!r}, it must be a table: name -> value")
+                made: Any = {name: _made(f"{item.name}.{name}", value) for name, value in given.items()}
+            else:
+                made = _made(item.name, given)
+            object.__setattr__(self, item.name, made)
+        for path, value in self.values():
+            self._check(path, value)
+        for what, longest in (("command", self.command_s), ("reading", self.reading_s)):
+            if longest > LONGEST_S:
+                raise SpecError(
+                    f"timing: a {what} may be {longest:g} s late, delay, jitter and pauses between samples together; "
+                    f"{LONGEST_S:g} s is the longest that is kept"
+                )
+
+    def _check(self, path: str, value: Distribution) -> None:
+        name = path.partition(".")[0]
+        above = name in ("sensor_rate", "quantisation")
+        if value.low < 0 or (above and value.low <= 0):
+            raise SpecError(f"timing.{path} may be {value.low:g}, it must be {'above' if above else 'at least'} 0")
+        if name in ("command_loss", "reading_loss", "sensor_phase") and not value.high < 1:
+            raise SpecError(f"timing.{path} may be {value.high:g}, it must be below 1")
+
+    def values(self) -> Iterator[tuple[str, Distribution]]:
+        """All that is set: path (``sensor_rate.joint_position``) and what it is drawn from."""
+        for item in dataclasses.fields(self):
+            given = getattr(self, item.name)
+            if isinstance(given, Mapping):
+                yield from ((f"{item.name}.{name}", value) for name, value in given.items())
+            elif given != _ZERO:
+                yield item.name, given
+
+    @property
+    def command_s(self) -> float:
+        """The latest that a command may arrive, s."""
+        return _high(self.command_delay) + _high(self.command_jitter)
+
+    @property
+    def reading_s(self) -> float:
+        """The oldest that a sample may be when its reading arrives, s."""
+        slowest = max((1.0 / _low(value) for value in self.sensor_rate.values()), default=0.0)
+        own = max((_high(value) for value in self.sensor_delay.values()), default=0.0)
+        return _high(self.reading_delay) + _high(self.reading_jitter) + own + slowest
+
+    def check_fit(self, spec: RobotSpec, timestep: float) -> None:
+        """Refuse what this robot does not have, or what its physics can't resolve.
+
+        Raises:
+            SpecError: an unknown sensor or command, one of whole numbers, or a rate above that of the physics.
+        """
+        for what, named, known in (
+            ("sensor_delay", self.sensor_delay, spec.sensors),
+            ("sensor_rate", self.sensor_rate, spec.sensors),
+            ("quantisation", self.quantisation, spec.sensors),
+            ("backlash", self.backlash, spec.commands),
+        ):
+            for name in named:
+                if name not in known:
+                    raise SpecError(f"timing.{what}.{name}: {spec.name!r} has {', '.join(known.names) or 'none'}")
+                if what in ("quantisation", "backlash") and known[name].numpy_dtype.kind != "f":
+                    raise SpecError(f"timing.{what}.{name}: that is for fractions, this is {known[name].dtype}")
+        for name, value in self.sensor_rate.items():
+            if _high(value) > (1 + 1e-9) / timestep:
+                raise SpecError(
+                    f"timing.sensor_rate.{name} may be {_high(value):g} Hz, but the physics has {1 / timestep:g} steps "
+                    "a second; leave the rate away for one sample a step, or take a smaller timestep"
+                )
+
+    def lines(self, spec: RobotSpec) -> list[tuple[str, str, str]]:
+        """For people: path, distribution and unit of all that is set."""
+        lines = []
+        for path, value in self.values():
+            kind, _, name = path.partition(".")
+            unit = {"sensor_delay": "s", "quantisation": "", "backlash": ""}.get(kind, _UNITS.get(kind, ""))
+            if kind in ("quantisation", "backlash"):
+                unit = (spec.sensors if kind == "quantisation" else spec.commands)[name].unit
+            lines.append((path, str(value), unit))
+        return lines
+
+    @staticmethod
+    def from_plain(plain: Mapping[str, Any]) -> Timing:
+        """From plain data, such as the ``[timing]`` of a profile; values as `sim.distribution.distribution` takes them.
+
+        Raises:
+            SpecError: an unknown key, or a value that can't be.
+        """
+        known = [item.name for item in dataclasses.fields(Timing)]
+        for key in plain:
+            if key not in known:
+                raise SpecError(f"timing.{key} is unknown, allowed are {', '.join(known)}")
+        return Timing(**plain)
+
+
+def _made(path: str, value: Any) -> Distribution:
+    try:
+        return distribution(value)
+    except ValueError as error:
+        raise SpecError(f"timing.{path}: {error}") from error
+
+
+def _high(value: Any) -> float:
+    high: float = value.high
+    return high
+
+
+def _low(value: Any) -> float:
+    low: float = value.low
+    return low if low > 0 else math.inf
