@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
+    "CommandTooOld",
     "ConnectionLost",
     "DeadlineExceeded",
     "EpisodeError",
@@ -95,6 +96,18 @@ class StaleReading(RobotError):
             "check its cable and its driver's log"
         )
         self.sensor = sensor
+
+
+class CommandTooOld(RobotError):
+    """A command that came later than it may, or by its stamp before it was sent. Nothing moved."""
+
+    def __init__(self, age_s: float, max_age_s: float) -> None:
+        super().__init__(
+            f"the command was {age_s * 1e3:.1f} ms old when its turn came, allowed are {max_age_s * 1e3:g} ms either "
+            "way; it was not executed. The network or the client is slow, or a clock has jumped; step again, or raise "
+            "serve.max_command_age_s"
+        )
+        self.age_s = age_s
 
 
 class ConnectionLost(RobotError, ConnectionError):

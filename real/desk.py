@@ -10,18 +10,19 @@ from typing import Any, NamedTuple
 import msgpack
 import zmq
 
-from hal.errors import ConnectionLost, DeadlineExceeded, RobotError, WireError
+from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
 from hal.robot import Reading, RobotSpec
 from real import failure, wire
 from real.frames import receive_frames, send_frames
 from real.gate import Gate
+from real.handover import Handover, Token
 from real.keys import Role
 from real.lease import Lease
 from real.loop import ControlLoop
 from real.rows import ReadingCodec, RowCodec
 from real.wire import Kind, Message
 
-__all__ = ["BEAT_S", "Desk", "Token"]
+__all__ = ["BEAT_S", "Desk"]
 
 _log = logging.getLogger(__name__)
 
@@ -30,21 +31,12 @@ BEAT_S = 0.5
 
 _LONGEST_RESET_S = 86400.0
 
-_MOVERS = frozenset({Role.MOVE})
+_MOVERS = frozenset({Role.MOVE, Role.OPERATE})
 _ROLES: Mapping[Kind, frozenset[Role]] = {
-    Kind.HELLO: frozenset({Role.MOVE, Role.WATCH}), Kind.RESET: _MOVERS, Kind.STEP: _MOVERS, Kind.BYE: _MOVERS,
-    Kind.STOP: frozenset(Role),
+    Kind.HELLO: frozenset({Role.WATCH}) | _MOVERS, Kind.RESET: _MOVERS, Kind.STEP: _MOVERS, Kind.BYE: _MOVERS,
+    Kind.STOP: frozenset(Role), Kind.CONSENT: _MOVERS, Kind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
 }  # fmt: skip
-"""Who may send what; asking for the lease in a HELLO needs the role to move."""
-
-
-class Token(NamedTuple):
-    """Where an order's answer goes, and when the order came (monotonic, nanoseconds)."""
-
-    peer: bytes
-    session: int
-    sequence: int
-    came_ns: int = 0
+"""Who may send what; asking for the lease in a HELLO needs the role to move, taking it from its holder to operate."""
 
 
 class _Pending(NamedTuple):
@@ -64,20 +56,30 @@ class Desk:
         loop: that moves it.
         lease: who may.
         gate: what each key allows; None lets everybody do everything.
+        look: what is told to who asks how the robot is.
     """
 
     def __init__(
-        self, router: zmq.Socket[bytes], spec: RobotSpec, loop: ControlLoop, lease: Lease, gate: Gate | None = None
+        self,
+        router: zmq.Socket[bytes],
+        spec: RobotSpec,
+        loop: ControlLoop,
+        lease: Lease,
+        gate: Gate | None = None,
+        look: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._gate = gate
+        self._gate, self._look = gate, look
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
+        self._handover: Handover | None = None
+        self._holder = b""  # where the last order came from
         self._commands, self._readings = RowCodec(spec.commands), ReadingCodec(spec)
+        self._packed_spec: bytes = msgpack.packb(spec.to_plain())
         self._pending: _Pending | None = None
         self._came_ns = 0
         self._beat = 0.0
         self._handlers: Mapping[Kind, Callable[[bytes, Message], None]] = {
             Kind.HELLO: self._hello, Kind.RESET: self._reset, Kind.STEP: self._step, Kind.STOP: self._stop,
-            Kind.BYE: self._bye,
+            Kind.BYE: self._bye, Kind.CONSENT: self._consent, Kind.LOOK: self._tell_how_it_is,
         }  # fmt: skip
 
     @property
@@ -108,10 +110,10 @@ class Desk:
             self._check_role(key, message)
             handler(peer, message)
         except RobotError as error:
-            self._refuse(Token(peer, session, sequence), error)
+            self._refuse(Token(peer, session, sequence, self._came_ns), error)
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
-            self._refuse(Token(peer, session, sequence), error)
+            self._refuse(Token(peer, session, sequence, self._came_ns), error)
 
     def _read(self, flags: int) -> tuple[bytes, str, list[bytes]]:
         """The sender, its key and the frames of one message; of too many frames only one more than is allowed."""
@@ -132,7 +134,7 @@ class Desk:
         kind = message.kind
         wanted = _ROLES[kind]
         if kind is Kind.HELLO and _entry(message, "move", bool):
-            wanted = _MOVERS
+            wanted = _MOVERS if _entry(message, "take", str) != "force" else frozenset({Role.OPERATE})
         if entry.role not in wanted:
             raise ConnectionLost(
                 f"{entry.name} has the role {entry.role} here, which does not allow {kind.name.lower()}; "
@@ -140,23 +142,74 @@ class Desk:
             )
 
     def _hello(self, peer: bytes, message: Message) -> None:
-        digest, name = _entry(message, "digest", str), _entry(message, "name", str)
-        spec = msgpack.packb(self._spec.to_plain())
+        digest, name = _entry(message, "digest", str), _entry(message, "name", str)[:200]
+        token = self._token(peer, message, 0)
         if digest and digest != self._spec.digest:
-            self._send(Token(peer, 0, message.sequence), Kind.MISMATCH, None, [spec])
-            return
-        session = 0
-        if _entry(message, "move", bool):
-            session = self._lease.take(name[:200], _entry(message, "replaces", int))
+            self._send(token, Kind.MISMATCH, None, [self._packed_spec])
+        elif not _entry(message, "move", bool):
+            self._welcome(token)
+        elif _entry(message, "resume", bool):
+            self._resume(token, _entry(message, "replaces", int))
+        else:
+            self._lend(token, name, _entry(message, "replaces", int), _entry(message, "take", str))
+
+    def _resume(self, token: Token, session: int) -> None:
+        done = self._lease.resume(session)
+        over = self._loop.life.episode_over
+        if over is not None:
+            raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
+        _log.info("%s is back, in the same session", self._lease.holder)
+        self._welcome(token._replace(session=session), {"sequence": done})
+
+    def _lend(self, token: Token, name: str, replaces: int, take: str) -> None:
+        try:
+            session = self._lease.take(name, replaces, by_force=take == "force")
+        except ConnectionLost:
+            if take != "ask":
+                raise
+            self._ask_holder(token, name)
+        else:
             self._loop.finish()  # whatever the client before left behind
-        self._send(Token(peer, session, message.sequence), Kind.WELCOME, None, [spec])
+            self._welcome(token._replace(session=session))
+
+    def _ask_holder(self, token: Token, name: str) -> None:
+        if self._handover is not None:
+            raise ConnectionLost(f"{self._handover.name!r} has asked for the robot already, and is not answered yet")
+        self._handover = Handover(token, name, BEAT_S)
+        _log.info("%s asks %s for the robot", name, self._lease.holder)
+        self._send(Token(self._holder, 0, 0), Kind.EVENT, ["wanted", name])
+
+    def _consent(self, peer: bytes, message: Message) -> None:
+        yes, asked = _entry(message, "yes", bool), self._handover
+        self._lease.check(message.session)
+        if asked is None:
+            raise WireError("nobody asks for the robot (any more)")
+        self._handover = None
+        _log.info("%s says %s to %s", self._lease.holder, "yes" if yes else "no", asked.name)
+        if yes:
+            session = self._lease.take(asked.name, message.session)
+            self._loop.finish()
+            self._welcome(asked.token._replace(session=session))
+        else:
+            self._refuse(asked.token, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no"))
+        self._send(self._token(peer, message), Kind.DONE)
+
+    def _tell_how_it_is(self, peer: bytes, message: Message) -> None:
+        self._send(self._token(peer, message), Kind.DONE, dict(self._look()))
+
+    def _welcome(self, token: Token, detail: Any = None) -> None:
+        self._send(token, Kind.WELCOME, detail, [self._packed_spec])
+
+    def _token(self, peer: bytes, message: Message, session: int | None = None) -> Token:
+        return Token(peer, message.session if session is None else session, message.sequence, self._came_ns)
 
     def _reset(self, peer: bytes, message: Message) -> None:
         options, deadline_s = _entry(message, "options", dict), _entry(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
         self._lease.order(message.session, message.sequence)
-        token, now = Token(peer, message.session, message.sequence, self._came_ns), time.monotonic()
+        self._holder = peer
+        token, now = self._token(peer, message), time.monotonic()
         self._pending, self._beat = _Pending(token, now + deadline_s, deadline_s), now + BEAT_S
         self._loop.reset(token, options)
 
@@ -164,17 +217,21 @@ class Desk:
         if len(message.frames) != 1:
             raise WireError(f"a step has one row, got {len(message.frames)}")
         command = self._commands.read(message.frames[0])
+        sent_ns = message.times
+        if type(sent_ns) is not int and self._loop.asks_age:
+            raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
         self._lease.order(message.session, message.sequence)
-        self._loop.step(Token(peer, message.session, message.sequence, self._came_ns), command)
+        self._holder = peer
+        self._loop.step(Token(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
     def _stop(self, peer: bytes, message: Message) -> None:
         self._loop.stop(_entry(message, "reason", str)[:1000])
-        self._send(Token(peer, message.session, message.sequence), Kind.DONE)
+        self._send(self._token(peer, message), Kind.DONE)
 
     def _bye(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session)
         self._loop.finish()
-        self._send(Token(peer, message.session, message.sequence), Kind.DONE)
+        self._send(self._token(peer, message), Kind.DONE)
 
     # -- out ---------------------------------------------------------------------------------------------
 
@@ -188,7 +245,7 @@ class Desk:
             return
         try:
             detail, frames = self._readings.encode(outcome)
-            self._send(token, Kind.READING, [*detail, token.came_ns, time.monotonic_ns()], frames)
+            self._send(token, Kind.READING, detail, frames)
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")
             self._refuse(token, error)
@@ -200,10 +257,24 @@ class Desk:
             self._send(self._pending.token, Kind.EVENT, [state[:100], detail[:1000]])
 
     def tick(self) -> None:
-        """Watch over the reset under way: tell its client that it goes on, and end it at its deadline."""
-        pending, now = self._pending, time.monotonic()
-        if pending is None:
-            return
+        """Watch over what is under way, a reset or a question to the holder: tell who waits, and end it in time."""
+        if self._handover is not None:
+            self._watch_handover(self._handover)
+        if self._pending is not None:
+            self._watch_reset(self._pending)
+
+    def _watch_handover(self, asked: Handover) -> None:
+        if self._lease.free:  # given back, or abandoned by silence
+            self._handover = None
+            self._lend(asked.token, asked.name, 0, "no")
+        elif asked.expired:
+            self._handover = None
+            self._refuse(asked.token, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
+        elif asked.beat():
+            self._send(asked.token, Kind.EVENT, ["alive", ""])
+
+    def _watch_reset(self, pending: _Pending) -> None:
+        now = time.monotonic()
         if now > pending.deadline:
             self._pending = None
             self._loop.stop(f"the reset took longer than {pending.deadline_s:g} s")
@@ -216,7 +287,8 @@ class Desk:
         self._send(token, Kind.ERROR, failure.to_plain(error))
 
     def _send(self, token: Token, kind: Kind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
-        parts = [token.peer, *wire.encode(kind, token.session, token.sequence, detail, frames)]
+        times = (token.came_ns, time.monotonic_ns()) if token.came_ns else None
+        parts = [token.peer, *wire.encode(kind, token.session, token.sequence, detail, frames, times)]
         try:
             send_frames(self._router, parts, zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it

@@ -11,7 +11,8 @@ from typing import Protocol
 import zmq
 
 from hal.robot import Reading
-from real.desk import Desk, Token
+from real.desk import Desk
+from real.handover import Token
 from real.mailbox import Mailbox
 
 __all__ = ["Exchange", "Independent", "Lockstep"]

@@ -10,6 +10,7 @@ from hal.errors import IllegalAction, RobotError, Violation, WireError
 __all__ = ["from_plain", "to_plain"]
 
 _ATTRIBUTES: dict[str, str] = {
+    "CommandTooOld": "age_s",
     "ConnectionLost": "",
     "DeadlineExceeded": "seconds",
     "EpisodeError": "",

@@ -18,7 +18,7 @@ _log = logging.getLogger(__name__)
 CONTROL, TELEMETRY = "control", "telemetry"
 """ZAP domains: the socket that takes orders, and the one that only tells."""
 
-_MAY_ENTER = {CONTROL: frozenset(Role), TELEMETRY: frozenset({Role.MOVE, Role.WATCH})}
+_MAY_ENTER = {CONTROL: frozenset(Role), TELEMETRY: frozenset(Role) - {Role.STOP}}
 _SLICE_MS = 100
 
 

@@ -24,6 +24,7 @@ _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 class Role(StrEnum):
     """What the owner of a key may do. Anyone with a role may stop the robot."""
 
+    OPERATE = "operate"  # as move, and take the robot from whoever holds it
     MOVE = "move"  # reset and step, watch, stop
     WATCH = "watch"  # read the description and the telemetry, stop
     STOP = "stop"  # nothing else: a stop button

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from collections.abc import Callable
@@ -9,6 +10,11 @@ from collections.abc import Callable
 from hal.errors import ConnectionLost, WireError
 
 __all__ = ["Lease"]
+
+_log = logging.getLogger(__name__)
+
+_REMEMBERED = 16
+"""Sessions of which it is still known how they ended."""
 
 
 class Lease:
@@ -30,18 +36,30 @@ class Lease:
         self._sequence = 0
         self._heard = 0.0
         self._waiting = False
+        self._ended: dict[int, str] = {}
+
+    @property
+    def free(self) -> bool:
+        """Whether anybody could have the robot now."""
+        return not self._session or self._abandoned
+
+    @property
+    def _abandoned(self) -> bool:
+        return self._now() - self._heard > self.silence_s and not self._waiting
 
     @property
     def holder(self) -> str | None:
         """The name of the client that may move, or None."""
         return self._name if self._session else None
 
-    def take(self, name: str, replaces: int = 0) -> int:
+    def take(self, name: str, replaces: int = 0, *, by_force: bool = False) -> int:
         """A new session for the client ``name``.
 
         Args:
             name: for the refusal that others get.
-            replaces: the session that the same client had before it lost its connection, or 0.
+            replaces: the session that it follows: the same client's before it lost its connection, or that of a
+                holder who consents; 0 for none.
+            by_force: an operator takes the robot from whoever holds it.
 
         Returns:
             The session's number, not to be guessed from the last one.
@@ -49,16 +67,39 @@ class Lease:
         Raises:
             ConnectionLost: somebody else holds the robot; the message names them.
         """
-        silent = self._now() - self._heard
-        abandoned = silent > self.silence_s and not self._waiting
-        if self._session and replaces != self._session and not abandoned:
+        if not self.free and replaces != self._session and not by_force:
+            silent = self._now() - self._heard
             raise ConnectionLost(
                 f"the robot is held by {self._name!r}, last heard {silent:.1f} s ago; only one client may move it. "
                 f"It comes free when that client closes, or is silent for {self.silence_s:g} s"
             )
+        if self._session:
+            how = "followed by consent" if replaces == self._session else "took it"
+            how = f"{how} from a holder who was silent" if self._abandoned else how
+            self._end(f"{name!r} {'took it as an operator' if by_force else how}")
         self._session, self._name, self._sequence = secrets.randbits(62) + 1, name, 0
         self._heard, self._waiting = self._now(), False
+        _log.info("%s holds the robot", name)
         return self._session
+
+    def resume(self, session: int) -> int:
+        """The client that holds the session is back after a cut.
+
+        Returns:
+            The sequence of its last accepted order.
+
+        Raises:
+            ConnectionLost: the session has ended; the message says how.
+        """
+        self.check(session)
+        self._heard = self._now()
+        return self._sequence
+
+    def _end(self, how: str) -> None:
+        self._ended[self._session] = how
+        if len(self._ended) > _REMEMBERED:
+            del self._ended[next(iter(self._ended))]
+        self._session = 0
 
     def order(self, session: int, sequence: int) -> None:
         """Accept the order ``sequence`` of a session, once.
@@ -67,7 +108,7 @@ class Lease:
             ConnectionLost: the session does not hold the robot.
             WireError: the sequence is not above all before.
         """
-        self._check(session)
+        self.check(session)
         if sequence <= self._sequence:
             raise WireError(f"order {sequence} came after order {self._sequence}; it is not executed (again)")
         self._sequence = sequence
@@ -84,10 +125,18 @@ class Lease:
         Raises:
             ConnectionLost: the session does not hold the robot.
         """
-        self._check(session)
-        self._session = 0
+        self.check(session)
+        self._end("it was given back")
+        _log.info("%s gives the robot back", self._name)
 
-    def _check(self, session: int) -> None:
+    def check(self, session: int) -> None:
+        """Refuse a session that does not hold the robot.
+
+        Raises:
+            ConnectionLost: saying how the session ended, where that is known, and who holds the robot.
+        """
         if not session or session != self._session:
             now = f"{self._name!r} holds the robot now" if self._session else "nobody holds the robot now"
-            raise ConnectionLost(f"this session does not hold the robot ({now}); call reset to ask for it again")
+            ended = self._ended.get(session)
+            how = f"{ended}; {now}" if ended else now
+            raise ConnectionLost(f"this session does not hold the robot ({how}); call reset to ask for it again")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -100,6 +101,16 @@ class Life:
         with self._lock:
             self._go(state, why)
 
+    def go_unless_stopped(self, state: State, why: str) -> None:
+        """As `go`, for a change that a stop may have overtaken; then that is what counts."""
+        with contextlib.suppress(EpisodeError):
+            self.go(state, why)
+
+    @property
+    def episode_over(self) -> str | None:
+        """Why there is no episode that a client could go on with, or None."""
+        return None if self._state in (State.READY, State.RUNNING) else f"the robot is {self._state}: {self._why}"
+
     def stop(self, why: str) -> None:
         """Be stopped; where it is already, the first reason stays."""
         with self._lock:
@@ -117,5 +128,6 @@ class Life:
         self._history.append(Transition(self._now_ns(), before, state, why))
         self._state, self._why = state, why
         self._armed = self._armed or state in (State.READY, State.RESETTING)
-        level = logging.WARNING if state is State.STOPPED else logging.INFO
+        alarming = state is State.STOPPED or (before is State.RUNNING and state is State.HOLDING)
+        level = logging.WARNING if alarming else logging.INFO
         _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)

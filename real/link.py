@@ -10,6 +10,7 @@ from typing import Any
 import zmq
 
 from hal.errors import ConnectionLost, EpisodeError, WireError
+from hal.offset import OffsetEstimator
 from hal.robot import RobotSpec
 from real import failure, wire
 from real.frames import receive_frames, send_frames
@@ -20,6 +21,9 @@ __all__ = ["Link", "server_spec"]
 
 _SLICE_S = 0.1
 """How soon a wait notices that it was cancelled."""
+
+_SHIFT_FOR_NS = 100_000_000
+"""For how long the estimate of the server's clock is used before it is made anew."""
 
 _SEND_S = 1.0
 """Longest wait for room to send; one request fits always, unless the socket is broken."""
@@ -39,19 +43,27 @@ class Link:
         address: of the server.
         on_event: told a reset's progress as (state, detail).
         keys: without them the connection is not encrypted.
+        offset: learns from every answer how far the server's clock is from this machine's.
 
     Attributes:
         session: given by the server, goes with every request.
-        asked_ns, answered_ns: when the last request left and its answer came; monotonic, nanoseconds.
+        sequence: of the last request.
+        wanted_by: the name of another client that asks for the robot, once; None before and after.
     """
 
     def __init__(
-        self, address: str, on_event: Callable[[str, str], None] | None = None, keys: ClientKeys | None = None
+        self,
+        address: str,
+        on_event: Callable[[str, str], None] | None = None,
+        keys: ClientKeys | None = None,
+        offset: OffsetEstimator | None = None,
     ) -> None:
         self.address = address
         self.session = 0
-        self.asked_ns = self.answered_ns = 0
-        self._sequence = 0
+        self.sequence = 0
+        self.wanted_by: str | None = None
+        self._offset = offset or OffsetEstimator()
+        self._shift_ns = self._shift_until_ns = 0
         self._on_event = on_event
         self._cancelled = threading.Event()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -74,10 +86,11 @@ class Link:
             EpisodeError: the wait was cancelled.
             RobotError: whatever the server answered with.
         """
-        self._sequence = sequence = self._sequence + 1
-        self.asked_ns = time.monotonic_ns()
+        self.sequence = sequence = self.sequence + 1
+        asked_ns = time.monotonic_ns()
+        times = self._theirs(asked_ns) if kind is Kind.STEP else None
         try:
-            send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames))
+            send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames, times))
         except zmq.Again:
             raise self._lost(kind, _SEND_S) from None
         end = time.monotonic() + silence_s
@@ -93,7 +106,11 @@ class Link:
                 if time.monotonic() > end:
                     raise self._lost(kind, silence_s) from None
                 continue
-            self.answered_ns = time.monotonic_ns()
+            if message.sequence == sequence:
+                self._learn(asked_ns, message.times)
+            elif message.kind is Kind.EVENT and message.sequence == 0:
+                self._hear(message)
+                continue
             if message.kind is Kind.ERROR and message.sequence in (0, sequence):
                 raise failure.from_plain(message.detail)
             if message.sequence != sequence:  # the late answer to a request that was given up
@@ -102,6 +119,26 @@ class Link:
                 return message
             self._tell(message)
             end = time.monotonic() + silence_s
+
+    def _learn(self, asked_ns: int, times: Any) -> None:
+        if type(times) is list:
+            came_ns, left_ns = times
+            self._offset.add(asked_ns, came_ns, left_ns, time.monotonic_ns())
+
+    def _theirs(self, now_ns: int) -> int | None:
+        """A time of ours on the server's clock, as far as it is known."""
+        if now_ns >= self._shift_until_ns:
+            known = self._offset.at(now_ns)
+            if known is None:
+                return None
+            self._shift_ns, self._shift_until_ns = known.offset_ns, now_ns + _SHIFT_FOR_NS
+        return now_ns + self._shift_ns
+
+    def _hear(self, message: Message) -> None:
+        """What the server says unasked."""
+        match message.detail:
+            case ["wanted", str(name)]:
+                self.wanted_by = name
 
     def _tell(self, message: Message) -> None:
         match message.detail:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 from collections.abc import Callable, Mapping
-from queue import Empty, SimpleQueue
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,11 +14,15 @@ from hal.cadence import Cadence
 from hal.clock import Rate
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.guard import Guard
-from hal.robot import Reading, Robot
+from hal.realtime import RealTime, ask_real_time
+from hal.robot import Reading, Robot, RobotSpec
 from hal.watchdog import Watchdog
+from real.age import AgeLimit
+from real.inbox import Inbox
 from real.life import Life, State
 from real.lowering import lower
 from real.orders import Finish, Lower, Order, Quit, Reset, Step
+from real.pursuit import Pursuit, ticks_of
 
 __all__ = ["Answerer", "ControlLoop"]
 
@@ -30,16 +33,20 @@ Answerer = Callable[[Any, "Reading | Exception"], None]
 
 
 class ControlLoop:
-    """Runs a robot: one step a control period, a reset when asked, a hold when nobody commands.
+    """Runs a robot: one tick a period of the robot's own, a reset when asked, a hold when nobody commands.
 
-    A command is applied at the start of the next period and answered with the reading at that period's end.
-    A period without a command repeats what was applied last. After ``watchdog_s`` without a valid command the
-    episode is broken: the robot holds, and commands are refused until a reset.
+    Where clients command at a lower rate, a command is reached in a straight line over the ticks of its control period
+    and answered with the reading of the last (`Pursuit`); at every tick the newest command wins. A tick without a
+    command repeats what was applied last. After ``watchdog_s`` without a valid command the episode is broken: the
+    robot holds, and commands are refused until a reset.
 
     Args:
-        robot: what to run; wrapped in a `Guard` unless it is one.
+        robot: what to run; wrapped in a `Guard` unless it is one. Its limits hold for every tick.
         answer: gets every order's outcome.
+        control_hz: commands a second, of which the robot's own rate is a whole multiple; by default that rate.
         watchdog_s: longest silence in an episode, seconds; at least two control periods.
+        max_command_age_s: commands that were sent longer ago are refused and counted, seconds; None asks no age.
+        priority: of the thread, for the real-time scheduler (`hal.realtime`); 0 does not ask for it.
         lockstep: for simulations: time stands still between commands, so there is neither a rate nor a watchdog.
         paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to
             come in, since the client computes it from the reading with which the last period ended.
@@ -47,12 +54,14 @@ class ControlLoop:
             By default they are waited for here, whoever gives them.
 
     Attributes:
+        spec: of the robot as clients see it: at ``control_hz``.
         life: the state, and how it came about.
-        cadence: of the periods in episodes.
+        cadence: of the ticks in episodes.
         latest: the newest reading, or None.
+        real_time: what the scheduler granted this thread.
 
     Raises:
-        ValueError: the watchdog is shorter than two control periods.
+        ValueError: the watchdog is shorter than two control periods, or the robot's rate no multiple of ``control_hz``.
     """
 
     def __init__(
@@ -60,29 +69,35 @@ class ControlLoop:
         robot: Robot,
         answer: Answerer,
         *,
+        control_hz: float | None = None,
         watchdog_s: float = 0.2,
+        max_command_age_s: float | None = None,
+        priority: int = 0,
         lockstep: bool = False,
         paced_by_robot: bool = False,
         fetch: Callable[[], None] | None = None,
     ) -> None:
         self._fetch = fetch if lockstep else None
         self._guard = robot if isinstance(robot, Guard) else Guard(robot)
-        spec = self._guard.spec
-        if not lockstep and watchdog_s < 2 * spec.period_s:
-            raise ValueError(
-                f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
-                f"it must be at least two periods, {2 * spec.period_s:.3g} s"
-            )
+        own = self._guard.spec
+        ticks = ticks_of(own, control_hz)
+        self.spec: RobotSpec = own if ticks == 1 else replace(own, rate_hz=own.rate_hz / ticks)
+        if not lockstep:
+            _check_watchdog(watchdog_s, self.spec)
         self._answer = answer
         self._lockstep = lockstep
-        self._window_s = spec.period_s / 2 if paced_by_robot else 0.0
-        self._rate = Rate(spec.rate_hz)
+        self._paced = not (lockstep or paced_by_robot)
+        self._window_s = own.period_s / 2 if paced_by_robot and ticks == 1 else 0.0
+        self._rate = Rate(own.rate_hz)
         self._watchdog = Watchdog(watchdog_s)
-        self._orders: SimpleQueue[Order] = SimpleQueue()
-        self._applied: Mapping[str, np.ndarray] | None = None  # None: no episode
+        self._orders = Inbox()
+        self._pursuit = Pursuit(own.commands, ticks)
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
-        self.life = Life(spec.name)
-        self.cadence = Cadence(spec.period_s)
+        self.life = Life(own.name)
+        self.cadence = Cadence(own.period_s)
+        self._ages = AgeLimit(None if lockstep else max_command_age_s)
+        self._priority = priority
+        self.real_time = RealTime(False, "not asked for")
         self.latest: Reading | None = None
         self._stops = 0
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
@@ -92,12 +107,22 @@ class ControlLoop:
     @property
     def broken(self) -> str | None:
         """Why the episode is broken and the robot held, or None."""
-        return self.life.why if self._applied is not None and self.life.state is State.HOLDING else None
+        return self.life.why if self._pursuit.applied is not None and self.life.state is State.HOLDING else None
 
     @property
     def stopped(self) -> str | None:
         """Why the robot is stopped, or None."""
         return self._guard.stopped
+
+    @property
+    def asks_age(self) -> bool:
+        """Whether commands must say when they were sent."""
+        return self._ages.max_age_s is not None
+
+    @property
+    def late_commands(self) -> int:
+        """How many were refused because of their age."""
+        return self._ages.refused
 
     def start(self) -> None:
         """Start the thread. The robot is first touched by a reset."""
@@ -107,14 +132,14 @@ class ControlLoop:
         """Order a reset. A stop that comes after this call is not cleared by it."""
         self._orders.put(Reset(token, options, self._stops))
 
-    def step(self, token: Any, command: Mapping[str, np.ndarray]) -> None:
-        """Order one period of a command."""
-        self._orders.put(Step(token, command))
+    def step(self, token: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
+        """Order one control period of a command, which was sent when this machine's monotonic clock showed that."""
+        self._orders.put(Step(token, command, sent_ns))
 
     @property
     def waits(self) -> bool:
         """Whether there is no order to carry out."""
-        return self._orders.empty()
+        return self._orders.empty
 
     def finish(self) -> None:
         """Nobody will command any more: the robot rests where it is."""
@@ -156,6 +181,9 @@ class ControlLoop:
     # -- on the loop's own thread ------------------------------------------------------------------------
 
     def _run(self) -> None:
+        if self._priority:
+            self.real_time = ask_real_time(self._priority)
+            _log.log(logging.INFO if self.real_time.granted else logging.WARNING, "real time: %s", self.real_time.told)
         while True:
             try:
                 order = self._next()
@@ -179,78 +207,102 @@ class ControlLoop:
 
     @property
     def _ticking(self) -> bool:
-        return not self._lockstep and self._applied is not None and self._guard.stopped is None
+        pursuit = self._pursuit
+        if pursuit.order is not None:  # to its end, whatever that is
+            return True
+        return not self._lockstep and pursuit.applied is not None and self._guard.stopped is None
 
     def _next(self) -> Order | None:
-        """What to do next; None is a period that nobody commanded."""
+        """What to do next; None is a tick without a new order."""
         if not self._ticking:
-            return self._orders.get() if self._fetch is None else self._fetched(self._fetch)
-        if not self._window_s:
+            return self._orders.wait() if self._fetch is None else self._fetched(self._fetch)
+        if self._paced:
             self._rate.wait()
-        return self._newest()
+        return self._orders.newest(self._window_s, self._replaced)
 
     def _fetched(self, fetch: Callable[[], None]) -> Order:
-        while self._orders.empty():
+        while self._orders.empty:
             fetch()
-        return self._orders.get()
+        return self._orders.wait()
 
-    def _newest(self) -> Order | None:
-        order: Order | None = None
-        wait_s = self._window_s
-        while True:
-            try:
-                later = self._orders.get(timeout=wait_s) if wait_s else self._orders.get_nowait()
-            except Empty:
-                return order
-            if isinstance(order, Step):
-                self._answer(order.token, EpisodeError("not executed: a newer order came for the same period"))
-            order, wait_s = later, 0.0
-            if not isinstance(order, Step):
-                return order
+    def _replaced(self, order: Step) -> None:
+        self._answer(order.token, EpisodeError("not executed: a newer order came for the same period"))
 
     def _check_silence(self) -> None:
         if self.life.state is State.RUNNING and self._watchdog.expired:
-            why = f"held: no valid command for {self._watchdog.timeout_s:g} s"
-            self._change(State.HOLDING, why)
-            _log.warning("%s %s", self._guard.spec.name, why)
+            self.life.go_unless_stopped(State.HOLDING, f"held: no valid command for {self._watchdog.timeout_s:g} s")
 
     def _step(self, order: Step) -> None:
-        broken = self.broken
-        if broken is not None:
-            self._answer(order.token, EpisodeError(f"{broken}; this episode is broken, call reset"))
+        refusal = self._refusal(order)
+        if refusal is not None:
+            self._answer(order.token, refusal)
             self._hold()
-        elif self._applied is None and self._guard.stopped is None:
-            self._answer(order.token, EpisodeError("step before reset: call reset first, it reads where the robot is"))
-        else:
-            self._command(order)
-
-    def _command(self, order: Step) -> None:
-        self.cadence.tick()
+            return
         try:
-            reading = self._guard.step(order.command)
-        except IllegalAction as error:  # nothing moved, so the period is still to be filled
+            replaced = self._pursuit.follow(order)
+        except IllegalAction as error:  # nothing moved, so the tick is still to be filled
             self._answer(order.token, error)
             self._hold()
-        except Exception as error:
-            self._answer(order.token, self._fault("step", error))
-        else:
-            self._applied = self._held = reading.applied
-            self.latest = reading
-            self._watchdog.feed()  # the client's turn begins now
-            if self.life.state is State.READY:
-                self._change(State.RUNNING, "the first command of the episode")
-            self._answer(order.token, reading)
+            return
+        if replaced is not None:
+            self._answer(replaced.token, EpisodeError("given up half way: a newer command came within its period"))
+        self._tick(fresh=True)
+
+    def _refusal(self, order: Step) -> RobotError | None:
+        """Why a command is not to be followed, or None."""
+        broken = self.broken
+        if broken is not None:
+            return EpisodeError(f"{broken}; this episode is broken, call reset")
+        if self._pursuit.applied is None:
+            stopped = self._guard.stopped
+            if stopped is not None:
+                return RobotStopped(stopped)
+            return EpisodeError("step before reset: call reset first, it reads where the robot is")
+        return self._ages.refusal(order.sent_ns)
 
     def _hold(self) -> None:
-        """One period without a valid command: what was applied last, again."""
-        if self._applied is None or not self._ticking:
+        """One tick without a new command."""
+        if not self._ticking:
             return
-        self._check_silence()  # here alone: where a command was waiting, the robot was slow and not its client
+        if self._pursuit.order is None:
+            self._check_silence()  # here alone: where a command was waiting, the robot was slow and not its client
+        self._tick()
+
+    def _tick(self, fresh: bool = False) -> None:
+        """One period of the robot's own; ``fresh`` if it is the first of a command."""
         self.cadence.tick()
+        self._move(fresh)
+
+    def _move(self, fresh: bool = False) -> None:
+        order = self._pursuit.order
         try:
-            self.latest = self._guard.step(self._applied)
+            reading = self._guard.step(self._pursuit.next())
         except Exception as error:
+            self._failed_tick(order, error)
+            return
+        self._held = reading.applied
+        self.latest = reading
+        if fresh:
+            self._watchdog.feed()
+        if order is not None and self.life.state is State.READY:
+            self.life.go_unless_stopped(State.RUNNING, "the first command of the episode")
+        done = self._pursuit.went(reading)
+        if done is not None:
+            if self._watchdog.silence_s > 2 * self.spec.period_s:  # the robot was slow: the client's turn begins now
+                self._watchdog.feed()
+            self._answer(done.token, reading)
+
+    def _failed_tick(self, order: Step | None, error: Exception) -> None:
+        self._pursuit.give_up()
+        if order is None:
             self._fault("hold", error)
+        elif isinstance(error, IllegalAction):
+            self._answer(order.token, error)
+            self._check_silence()
+            if self._ticking:
+                self._move()
+        else:
+            self._answer(order.token, self._fault("step", error))
 
     def _reset(self, order: Reset) -> None:
         self._quiet()
@@ -276,7 +328,8 @@ class ControlLoop:
         if stopped is not None:
             self.life.stop(stopped)
         else:
-            self._change(State.HOLDING if self.life.armed else State.DISARMED, f"the reset failed: {error}")
+            after = State.HOLDING if self.life.armed else State.DISARMED
+            self.life.go_unless_stopped(after, f"the reset failed: {error}")
 
     def _begin(self, order: Reset, reading: Reading) -> None:
         if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
@@ -284,33 +337,32 @@ class ControlLoop:
             self.life.stop(str(self._guard.stopped))
             self._answer(order.token, RobotStopped(str(self._guard.stopped)))
             return
-        self._applied = self._held = reading.applied
+        self._held = reading.applied
+        self._pursuit.begin(reading.applied)
         self.latest = reading
         self._rate.restart()
-        self._change(State.READY, "the reset is done")
+        self.life.go_unless_stopped(State.READY, "the reset is done")
         self._answer(order.token, reading)
-
-    def _change(self, state: State, why: str) -> None:
-        """As `Life.go`, unless a stop came in between: then that is what counts."""
-        with contextlib.suppress(EpisodeError):
-            self.life.go(state, why)
 
     def _rest(self) -> None:
         if self.life.state in (State.READY, State.RUNNING):
-            self._change(State.HOLDING, "its client said goodbye")
+            self.life.go_unless_stopped(State.HOLDING, "its client said goodbye")
         self._quiet()
 
     def _quiet(self) -> None:
         """No episode: nobody is expected to command."""
-        self._applied = None
+        order = self._pursuit.end()
+        if order is not None:
+            self._answer(order.token, EpisodeError("given up half way: the episode was ended by another order"))
         self.cadence.pause()
         self._watchdog.disarm()
 
     def _lower(self, order: Lower) -> None:
-        held, self._applied = self._held, None
+        held = self._held
+        self._quiet()
         try:
             if held is not None and self._guard.stopped is None:
-                self._change(State.RESETTING, "the server ends: the robot is lowered")
+                self.life.go_unless_stopped(State.RESETTING, "the server ends: the robot is lowered")
                 _log.info("lowering: %s", lower(self._guard.spec, self._paced_step, held, order.deadline_s))
         except Exception as error:
             self._fault("lowering", error)
@@ -318,7 +370,7 @@ class ControlLoop:
             order.done.set()
 
     def _paced_step(self, command: Mapping[str, np.ndarray]) -> Reading:
-        if not (self._window_s or self._lockstep):
+        if self._paced:
             self._rate.wait()
         return self._guard.step(command)
 
@@ -336,3 +388,11 @@ class ControlLoop:
             _log.exception("and its stop failed too")
         self.life.stop(reason)
         return error
+
+
+def _check_watchdog(watchdog_s: float, spec: RobotSpec) -> None:
+    if watchdog_s < 2 * spec.period_s:
+        raise ValueError(
+            f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
+            f"it must be at least two periods, {2 * spec.period_s:.3g} s"
+        )

@@ -20,10 +20,11 @@ class Reset(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One period of a command."""
+    """One control period of a command."""
 
     token: Any
     command: Mapping[str, np.ndarray]
+    sent_ns: int | None = None  # on this machine's monotonic clock, as far as it is known
 
 
 class Finish:

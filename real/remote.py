@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -40,6 +40,10 @@ class RemoteRobot:
         connect_timeout_s, step_timeout_s: longest wait for the server to answer, seconds.
         reset_timeout_s: longest reset, person included, seconds; then the server stops the robot.
         on_event: told the progress of a reset as (state, detail).
+        take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
+            takes it, which needs the role ``operate`` where there are keys.
+        on_wanted: asked, in the thread that steps, when another client asks for the robot, which it names; True hands
+            it over, and the robot holds in between. By default the answer is no.
         keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with
             others than the folder's ``server.key``, is then refused.
 
@@ -57,20 +61,25 @@ class RemoteRobot:
         step_timeout_s: float = 1.0,
         reset_timeout_s: float = 90.0,
         on_event: Callable[[str, str], None] | None = None,
+        take: Literal["no", "ask", "force"] = "no",
+        on_wanted: Callable[[str], bool] = lambda name: False,
         keys: str | Path | None = None,
     ) -> None:
         self.address = check_address(address, keys=keys is not None)
         for name, value in (("connect", connect_timeout_s), ("step", step_timeout_s), ("reset", reset_timeout_s)):
-            if not value > 0:
+            if not value > 0:  # False for NaN too
                 raise ValueError(f"{name}_timeout_s is {value}, it must be above 0")
+        if take not in ("no", "ask", "force"):
+            raise ValueError(f"take is {take!r}, allowed are 'no', 'ask' and 'force'")
         self._keys = None if keys is None else load_keys(keys)
         self._expect = expect
         self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
         self._reset_timeout_s = reset_timeout_s
-        self._on_event = on_event
+        self._on_event, self._on_wanted, self._take = on_event, on_wanted, take
         self._offset = OffsetEstimator()
         self._link: Link | None = None
         self._lost: str | None = None
+        self._sequence = 0  # of the last order before the connection was lost
         self._session = 0  # outlives its connection, to take the robot back from oneself
         self._closed = False
         self._lock = threading.Lock()
@@ -118,7 +127,7 @@ class RemoteRobot:
             link = self._connected()
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
             try:
-                return self._reading(link, self._ask(link, Kind.RESET, detail, (), _GRACE_S))
+                return self._reading(self._ask(link, Kind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
@@ -138,7 +147,56 @@ class RemoteRobot:
             if link is None:
                 raise self._not_connected()
             row = self._commands.pack(self.spec.commands.validate(command, "command"))
-            return self._reading(link, self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
+            try:
+                return self._reading(self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
+            finally:
+                if link.wanted_by is not None:
+                    self._consent(link)
+
+    def resume(self) -> bool:
+        """After a lost connection: connect again and go on in the same episode, if its watchdog did not break it.
+
+        Returns:
+            Whether the last order before the cut had reached the robot.
+
+        Raises:
+            ConnectionLost: nobody answers, or the session has ended; the message says how.
+            EpisodeError: the episode is over, with the reason; a reset begins another. Or nothing was lost.
+        """
+        with self._lock:
+            if self._link is not None or not self._session:
+                raise EpisodeError("there is nothing to resume: no connection was lost")
+            link = self._new_link()
+            try:
+                message = link.ask(Kind.HELLO, self._introduction(move=True, resume=True), (), self._connect_timeout_s)
+                if message.kind is not Kind.WELCOME:
+                    raise WireError(f"the server answered with {message.kind.name}, wanted a welcome")
+                done = int(message.detail["sequence"])
+            except (KeyError, TypeError, ValueError) as error:
+                link.close()
+                raise WireError(f"the server's welcome is damaged: {error!r}") from None
+            except BaseException:
+                link.close()
+                raise
+            arrived = done >= self._sequence
+            link.session, link.sequence = self._session, max(done, self._sequence)
+            self._link, self._lost = link, None
+            return arrived
+
+    def about(self) -> dict[str, Any]:
+        """How the server's robot is, and how its clock lies beside this machine's; plain data, for the log.
+
+        Keys: ``clock`` (as `hal.offset.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns``
+        of its time of day), ``server`` (state, why, holder, cadence, real_time, late_commands). What is not known is
+        left out.
+        """
+        told: dict[str, Any] = {}
+        with contextlib.suppress(RobotError):
+            told["server"] = self._ask_once(Kind.LOOK, None).detail
+        clock = self.clock
+        if clock is not None:
+            told["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
+        return told
 
     def stop(self, reason: str) -> None:
         """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
@@ -168,7 +226,7 @@ class RemoteRobot:
         if self._closed:
             raise EpisodeError("this remote robot is closed; make a new one")
         if self._link is None:
-            link = Link(self.address, self._on_event, self._keys)
+            link = self._new_link()
             try:
                 self._welcome(link)
             except BaseException:
@@ -176,6 +234,20 @@ class RemoteRobot:
                 raise
             self._link = link
         return self._link
+
+    def _new_link(self) -> Link:
+        return Link(self.address, self._on_event, self._keys, self._offset)
+
+    def _consent(self, link: Link) -> None:
+        """Somebody else wants the robot."""
+        name, link.wanted_by = str(link.wanted_by), None
+        yes = bool(self._on_wanted(name))
+        if self._link is not link:  # lost meanwhile
+            return
+        self._ask(link, Kind.CONSENT, {"yes": yes}, (), self._connect_timeout_s)
+        if yes:
+            self._session = 0
+            self._drop(f"the robot was handed over to {name!r} by consent")
 
     def _welcome(self, link: Link) -> None:
         message = link.ask(Kind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
@@ -185,10 +257,14 @@ class RemoteRobot:
         link.session = self._session = message.session
         self.__dict__.setdefault("spec", theirs)  # nothing was expected, and nobody asked before
 
-    def _introduction(self, *, move: bool) -> dict[str, Any]:
+    def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:
         known = self.__dict__.get("spec", self._expect)
         name = f"process {os.getpid()} on {socket.gethostname()}"
-        return {"digest": known.digest if known else "", "name": name, "move": move, "replaces": self._session}
+        digest = known.digest if known else ""
+        return {
+            "digest": digest, "name": name, "move": move, "replaces": self._session, "take": self._take,
+            "resume": resume,
+        }  # fmt: skip
 
     def _ask(self, link: Link, kind: Kind, detail: Any, frames: tuple[bytes, ...], silence_s: float) -> Message:
         try:
@@ -199,22 +275,17 @@ class RemoteRobot:
 
     def _ask_once(self, kind: Kind, detail: Any) -> Message:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
-        link = Link(self.address, keys=self._keys)
+        link = Link(self.address, keys=self._keys, offset=self._offset)
         try:
             return link.ask(kind, detail, (), self._connect_timeout_s)
         finally:
             link.close()
 
-    def _reading(self, link: Link, message: Message) -> Reading:
+    def _reading(self, message: Message) -> Reading:
         if message.kind is not Kind.READING:
             self._drop(f"the server answered with {message.kind.name}")
             raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
-        try:
-            *detail, came_ns, left_ns = message.detail
-            self._offset.add(link.asked_ns, came_ns, left_ns, link.answered_ns)
-        except (TypeError, ValueError) as error:
-            raise WireError(f"a reading's time stamps are damaged: {error}") from None
-        return self._readings.decode(detail, message.frames)
+        return self._readings.decode(message.detail, message.frames)
 
     def _not_connected(self) -> RobotError:
         if self._closed:
@@ -235,5 +306,6 @@ class RemoteRobot:
 
     def _drop(self, why: str) -> None:
         if self._link is not None:
+            self._sequence = self._link.sequence
             self._link.close()
         self._link, self._lost = None, why

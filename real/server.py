@@ -44,7 +44,10 @@ class Server:
     Args:
         robot: any; wrapped in a `Guard` unless it is one.
         address: an endpoint, without keys a loopback one; port ``*`` is any free one.
+        control_hz: commands a second that clients give, where the robot itself runs faster (see `ControlLoop`).
         watchdog_s: longest silence in an episode, seconds, after which the robot is held.
+        max_command_age_s: commands that were sent longer ago are refused and counted, seconds; None asks no age.
+        priority: of the thread that moves the robot, for the real-time scheduler; 0 does not ask for it.
         lockstep: for simulations: time stands still between commands (see `ControlLoop`).
         paced_by_robot: ``robot.step`` itself waits for the period's end (see `ControlLoop`).
         lease_s: after how much silence another client may take the robot, seconds.
@@ -64,7 +67,10 @@ class Server:
         robot: Robot,
         address: str = "tcp://127.0.0.1:*",
         *,
+        control_hz: float | None = None,
         watchdog_s: float = 0.2,
+        max_command_age_s: float | None = 0.1,
+        priority: int = 0,
         lockstep: bool = False,
         paced_by_robot: bool = False,
         lease_s: float = 5.0,
@@ -78,17 +84,20 @@ class Server:
             raise ValueError(f"telemetry_hz is {telemetry_hz}, it must be above 0")
         self._telemetry_hz = telemetry_hz
         self._publisher: Publisher | None = None
-        self._spec = robot.spec
         self._lease = Lease(lease_s)
         self._exchange: Exchange = Lockstep() if lockstep else Independent()
         self._loop = ControlLoop(
             robot,
             self._exchange.answer,
+            control_hz=control_hz,
             watchdog_s=watchdog_s,
+            max_command_age_s=max_command_age_s,
+            priority=priority,
             lockstep=lockstep,
             paced_by_robot=paced_by_robot,
             fetch=self._exchange.fetch,
         )
+        self._spec = self._loop.spec
         self._gate = None if keys is None else Gate(keys)
         self._address: str | None = None
         self._closing = threading.Event()
@@ -153,7 +162,7 @@ class Server:
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
         if self._telemetry is not None:
             self._publish(self._telemetry, router)
-        self._exchange.start(router, Desk(router, self._spec, self._loop, self._lease, self._gate))
+        self._exchange.start(router, Desk(router, self._spec, self._loop, self._lease, self._gate, self._about))
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
@@ -170,14 +179,19 @@ class Server:
 
     def _look(self) -> tuple[dict[str, Any], Reading | None]:
         """What telemetry tells; on its thread."""
+        return self._about(), self._loop.latest
+
+    def _about(self) -> dict[str, Any]:
+        """How the robot is; from any thread."""
         loop = self._loop
-        about = {
+        return {
             "state": loop.life.state.value,
             "why": loop.life.why[:1000],
             "holder": self._lease.holder,
             "cadence": loop.cadence.to_plain(),
+            "real_time": loop.real_time.told,
+            "late_commands": loop.late_commands,
         }
-        return about, loop.latest
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
         context = zmq.Context.instance() if self._gate is None else self._gate.context

@@ -37,6 +37,8 @@ class Snapshot:
         state: of the robot's life (`real.life.State`), with ``why``.
         holder: who holds the lease, or None.
         cadence: of the control loop, as `hal.cadence.Cadence.to_plain`.
+        real_time: what the scheduler granted the loop, as a sentence.
+        late_commands: how many were refused because of their age.
         sent_ns: robot's monotonic clock when it was sent.
         sensors, applied, stamp_ns, faults: of the newest reading; empty and 0 before the first.
     """
@@ -45,6 +47,8 @@ class Snapshot:
     why: str
     holder: str | None
     cadence: Mapping[str, Any]
+    real_time: str
+    late_commands: int
     sent_ns: int
     sensors: Mapping[str, np.ndarray]
     applied: Mapping[str, np.ndarray]
@@ -154,7 +158,8 @@ class Watcher:
                 raise WireError(f"the telemetry's version is {version!r} there and {wire.VERSION} here")
             reading = self._codec.decode([about["stamp_ns"], None, about["faults"], None], [row]) if row else None
             return Snapshot(
-                str(about["state"]), str(about["why"]), about["holder"], about["cadence"], int(sent_ns),
+                str(about["state"]), str(about["why"]), about["holder"], about["cadence"],
+                str(about["real_time"]), int(about["late_commands"]), int(sent_ns),
                 reading.sensors if reading else {}, reading.applied if reading else {},
                 reading.stamp_ns if reading else 0, reading.faults if reading else (),
             )  # fmt: skip

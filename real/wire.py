@@ -22,7 +22,7 @@ __all__ = [
     "unpack_plain",
 ]
 
-VERSION = 2
+VERSION = 3
 """Of the protocol. It stays the header's first element in every version, so that a mismatch can be said."""
 
 MAX_FRAMES = 18
@@ -47,6 +47,8 @@ class Kind(IntEnum):
     STEP = 3
     STOP = 4
     BYE = 5
+    CONSENT = 6
+    LOOK = 7
     WELCOME = 16
     READING = 17
     EVENT = 18
@@ -68,6 +70,8 @@ class Message(NamedTuple):
             message that could not be read carries 0.
         detail: plain data, by kind (see docs/wire.md).
         frames: the raw frames after the header.
+        times: in nanoseconds of the server's monotonic clock. A client's step: when it was sent, as far as the
+            client knows that clock. An answer: a pair, when its request came and when it left. Else None.
     """
 
     kind: Kind
@@ -75,16 +79,19 @@ class Message(NamedTuple):
     sequence: int
     detail: Any = None
     frames: Sequence[Any] = ()
+    times: Any = None
 
 
-def encode(kind: Kind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = ()) -> list[Any]:
+def encode(
+    kind: Kind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = (), times: Any = None
+) -> list[Any]:
     """A message as frames for one multipart send.
 
     Raises:
         WireError: the detail is not plain data, or the message breaks the caps.
     """
     inline = bool(frames) and len(frames[0]) <= _INLINE
-    body = (VERSION, kind, session, sequence, detail, frames[0] if inline else None)
+    body = (VERSION, kind, session, sequence, times, detail, frames[0] if inline else None)
     try:
         header = msgpack.packb(body, default=_plain)
     except (TypeError, ValueError, OverflowError) as error:
@@ -116,19 +123,28 @@ def decode(parts: Sequence[Any]) -> Message:
             f"the wire's version is {VERSION} here and {header[0]!r} there; "
             "install the same version of rlenv-robot on both sides"
         )
-    if len(header) != 6:
-        raise WireError(f"the header has {len(header)} elements, wanted are 6")
-    _, kind, session, sequence, detail, row = header
+    if len(header) != 7:
+        raise WireError(f"the header has {len(header)} elements, wanted are 7")
+    _, kind, session, sequence, times, detail, row = header
     if type(kind) is not int or kind not in _KINDS:
         raise WireError(f"message kind {kind!r} is unknown, known are {', '.join(map(str, _KINDS))}")
     for name, number in (("session", session), ("sequence", sequence)):
         if type(number) is not int or not 0 <= number < _MAX_NUMBER:
             raise WireError(f"{name} {number!r} is not a whole number from 0 to 2**63 - 1")
+    if times is not None:
+        _check_times(times)
     if row is None:
-        return Message(_KINDS[kind], session, sequence, detail, parts[1:])
+        return Message(_KINDS[kind], session, sequence, detail, parts[1:], times)
     if type(row) is not bytes:
         raise WireError(f"the row in the header is a {type(row).__name__}, wanted are bytes")
-    return Message(_KINDS[kind], session, sequence, detail, [row, *parts[1:]])
+    return Message(_KINDS[kind], session, sequence, detail, [row, *parts[1:]], times)
+
+
+def _check_times(times: Any) -> None:
+    numbers = times if isinstance(times, list) else [times]
+    fits = len(numbers) == 2 or not isinstance(times, list)
+    if not fits or not all(type(number) is int and -_MAX_NUMBER <= number < _MAX_NUMBER for number in numbers):
+        raise WireError(f"times {times!r:.80} are neither a whole number of nanoseconds nor two")
 
 
 def unpack_plain(frame: Any, what: str) -> Any:

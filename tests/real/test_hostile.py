@@ -39,7 +39,7 @@ class Peer:
         return self.say(*wire.encode(kind, session, sequence, detail, frames))
 
     def hello(self, **changes):
-        detail = {"digest": "", "name": "peer", "move": True, "replaces": 0, **changes}
+        detail = {"digest": "", "name": "peer", "move": True, "replaces": 0, "take": "no", "resume": False, **changes}
         return self.ask(Kind.HELLO, detail=detail)
 
 
@@ -73,13 +73,16 @@ def test_random_frames_are_answered_with_errors(peer):
 @pytest.mark.usefixtures("still_serves")
 def test_well_formed_headers_with_random_contents_are_answered(peer):
     values = st.none() | st.booleans() | st.integers(0, 9) | st.floats() | st.text(max_size=9) | st.just({})
-    keys = st.sampled_from(["digest", "name", "move", "replaces", "options", "deadline_s", "reason"])
+    keys = st.sampled_from(
+        ["digest", "name", "move", "replaces", "take", "resume", "yes", "options", "deadline_s", "reason"]
+    )
     kinds = st.sampled_from([kind for kind in Kind if kind is not Kind.STOP])
+    ends = (Kind.ERROR, Kind.WELCOME, Kind.MISMATCH, Kind.DONE)
 
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     @given(kinds, st.integers(0, 3), values | st.dictionaries(keys, values), st.lists(st.binary(max_size=9)))
     def fuzz(kind, session, detail, frames):
-        assert peer.ask(kind, session, 1, detail, frames[:3]).kind in (Kind.ERROR, Kind.WELCOME, Kind.MISMATCH)
+        assert peer.ask(kind, session, 1, detail, frames[:3]).kind in ends
 
     fuzz()
     peer.ask(Kind.BYE, peer.hello(replaces=0).session)
@@ -90,7 +93,7 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
     ("frames", "problem"),
     [
         ([b""], "not readable msgpack"),
-        ([msgpack.packb([7, 1, 0, 0, None])], "version is 2 here and 7 there"),
+        ([msgpack.packb([7, 1, 0, 0, None])], "version is 3 here and 7 there"),
         ([b"x" * (wire.MAX_HEADER_BYTES + 1)], "a header of 65537 bytes"),
         ([b"x"] * 40, "frames, allowed are 1 to 18"),
         (wire.encode(Kind.READING, 0, 1), "a client does not send READING"),
@@ -147,7 +150,7 @@ def test_watching_gives_no_right_to_move(peer, robot):
 
 
 def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
-    def bug(lease, name, replaces):
+    def bug(lease, name, replaces, by_force):
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as patch:

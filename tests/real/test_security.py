@@ -85,7 +85,7 @@ def test_each_role_may_do_its_own_and_anyone_may_stop(server, client, identities
         if role is Role.WATCH:
             assert other.spec == robot.spec
         else:
-            with pytest.raises(ConnectionLost, match="allowed with move, watch"):
+            with pytest.raises(ConnectionLost, match="allowed with move, operate, watch"):
                 _ = other.spec
         other.stop(f"{role} saw something")
         with pytest.raises(RobotStopped, match=f"{role} saw something"):

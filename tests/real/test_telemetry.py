@@ -102,8 +102,8 @@ def test_telemetry_too_stays_on_loopback_without_keys(robot):
         Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=0)
 
 
-@pytest.mark.parametrize("frame", [b"", b"\xc1", msgpack.packb([1, 2, {}, None]), msgpack.packb([2, 0, {}, None]),
-                                   msgpack.packb([2, 0, {"stamp_ns": 0, "faults": []}, b"short"])])  # fmt: skip
+@pytest.mark.parametrize("frame", [b"", b"\xc1", msgpack.packb([1, 2, {}, None]), msgpack.packb([3, 0, {}, None]),
+                                   msgpack.packb([3, 0, {"stamp_ns": 0, "faults": []}, b"short"])])  # fmt: skip
 def test_what_is_no_telemetry_is_refused(robot, frame):
     liar = zmq.Context.instance().socket(zmq.XPUB)
     port = liar.bind_to_random_port("tcp://127.0.0.1")

@@ -19,10 +19,14 @@ plain = st.recursive(
 )
 
 
-@given(st.sampled_from(Kind), numbers, numbers, plain, st.lists(st.binary(max_size=64), max_size=4))
-def test_what_is_encoded_is_decoded(kind, session, sequence, detail, frames):
-    message = decode(encode(kind, session, sequence, detail, frames))
-    assert message == Message(kind, session, sequence, detail, frames)
+stamps = st.integers(-(2**63), 2**63 - 1)
+times = st.none() | stamps | st.lists(stamps, min_size=2, max_size=2)
+
+
+@given(st.sampled_from(Kind), numbers, numbers, plain, st.lists(st.binary(max_size=64), max_size=4), times)
+def test_what_is_encoded_is_decoded(kind, session, sequence, detail, frames, times):
+    message = decode(encode(kind, session, sequence, detail, frames, times))
+    assert message == Message(kind, session, sequence, detail, frames, times)
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))
@@ -40,14 +44,17 @@ def test_any_header_is_a_message_or_a_wire_error(header, tail):
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
-        ([wire.VERSION + 1, 1, 0, 0, None], "version is 2 here and 3 there; install the same"),
-        ([wire.VERSION, 99, 0, 0, None, None], "kind 99 is unknown"),
-        ([wire.VERSION, True, 0, 0, None, None], "kind True is unknown"),
+        ([wire.VERSION + 1, 1, 0, 0, None], "version is 3 here and 4 there; install the same"),
+        ([wire.VERSION, 99, 0, 0, None, None, None], "kind 99 is unknown"),
+        ([wire.VERSION, True, 0, 0, None, None, None], "kind True is unknown"),
         ([wire.VERSION, 1, 0, 0], "has 4 elements"),
-        ([wire.VERSION, 1, -1, 0, None, None], "session -1"),
-        ([wire.VERSION, 1, 0, 2**63, None, None], "sequence 9223372036854775808"),
-        ([wire.VERSION, 1, 0, 1.5, None, None], "sequence 1.5"),
-        ([wire.VERSION, 1, 0, 0, None, "text"], "row in the header is a str"),
+        ([wire.VERSION, 1, -1, 0, None, None, None], "session -1"),
+        ([wire.VERSION, 1, 0, 2**63, None, None, None], "sequence 9223372036854775808"),
+        ([wire.VERSION, 1, 0, 1.5, None, None, None], "sequence 1.5"),
+        ([wire.VERSION, 1, 0, 0, None, None, "text"], "row in the header is a str"),
+        ([wire.VERSION, 1, 0, 0, 1.5, None, None], "times 1.5"),
+        ([wire.VERSION, 1, 0, 0, [1], None, None], r"times \[1\]"),
+        ([wire.VERSION, 1, 0, 0, [1, 2**63], None, None], r"times \[1, 9"),
         ({}, "not a list"),
         ([], "not a list"),
         (msgpack.ExtType(1, b"code"), "not readable msgpack"),

@@ -1,0 +1,86 @@
+"""A thread that the system wakes in time: real-time scheduling where it is allowed, and why not where it isn't."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import resource
+import sys
+from dataclasses import dataclass
+
+__all__ = ["SWITCH_INTERVAL_S", "RealTime", "ask_real_time", "settle_process"]
+
+SWITCH_INTERVAL_S = 0.0002
+"""How long another thread may keep Python's lock while the loop waits for it; Python's own 5 ms is two periods of a
+fast loop."""
+
+_PR_SET_TIMERSLACK = 29  # prctl(2); an ordinary thread's sleeps end up to 50 microseconds late without
+_LOCK_ALL_ON_FAULT = 1 | 2 | 4  # mlockall(2): MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT
+
+
+@dataclass(frozen=True, slots=True)
+class RealTime:
+    """What a thread was given.
+
+    Attributes:
+        granted: whether it runs before all ordinary threads of the machine.
+        told: the same as a sentence; where it was refused, why, and what allows it.
+    """
+
+    granted: bool
+    told: str
+
+
+def ask_real_time(priority: int) -> RealTime:
+    """Put the calling thread under the real-time scheduler (SCHED_FIFO), and let its sleeps end on time.
+
+    Args:
+        priority: 1 to 99; interrupt threads of a real-time kernel have 50.
+
+    Raises:
+        ValueError: the priority is another.
+    """
+    if not 1 <= priority <= 99:
+        raise ValueError(f"a real-time priority of {priority}, allowed are 1 to 99")
+    if not hasattr(os, "sched_setscheduler"):
+        return RealTime(False, f"not granted: {sys.platform} has no SCHED_FIFO")
+    _end_sleeps_on_time()
+    try:
+        os.sched_setscheduler(0, os.SCHED_FIFO, os.sched_param(priority))  # 0: the calling thread, on Linux
+    except OSError as error:
+        limit, _ = resource.getrlimit(resource.RLIMIT_RTPRIO)
+        return RealTime(
+            False,
+            f"not granted: {error.strerror} (RLIMIT_RTPRIO is {limit}); the loop runs as an ordinary thread. "
+            f"LimitRTPRIO={priority} in the systemd unit, or `robot - rtprio {priority}` in /etc/security/limits.conf, "
+            "allows it",
+        )
+    return RealTime(True, f"SCHED_FIFO, priority {priority}")
+
+
+def _end_sleeps_on_time() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, 1, 0, 0, 0)
+
+
+def settle_process() -> str:
+    """Make a process that was just set up fit for a loop: call it once everything is imported and made.
+
+    What is in memory is kept out of the garbage collector's later rounds, threads hand Python's lock over after
+    `SWITCH_INTERVAL_S`, and memory is locked where the system sets no limit to that.
+
+    Returns:
+        What became of the memory, as a sentence for the log.
+    """
+    gc.collect()
+    gc.freeze()
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
+    if sys.platform != "linux":
+        return f"memory is not locked: {sys.platform} is not known here"
+    if resource.getrlimit(resource.RLIMIT_MEMLOCK)[0] != resource.RLIM_INFINITY:  # else later memory would be refused
+        return "memory is not locked, it may be swapped out: LimitMEMLOCK=infinity in the systemd unit allows it"
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.mlockall(_LOCK_ALL_ON_FAULT) != 0:
+        return f"memory is not locked, it may be swapped out: {os.strerror(ctypes.get_errno())}"
+    return "memory is locked"

@@ -1,0 +1,46 @@
+"""Commands that come too late are not executed, and counted."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from hal.errors import CommandTooOld
+
+__all__ = ["AgeLimit"]
+
+
+class AgeLimit:
+    """Compares when a command was sent with when its turn has come. For one thread; any may read.
+
+    The stamp is the client's, on this machine's clock as far as it knows it (`hal.offset`): with an error of at most
+    half the shortest round trip of the last minute. A stamp as far in the future is refused as well: a clock jumped.
+
+    Args:
+        max_age_s: oldest that is executed, seconds; None lets every age through.
+        now_ns: monotonic clock, nanoseconds.
+
+    Attributes:
+        max_age_s: as given.
+        refused: how many commands were too old.
+
+    Raises:
+        ValueError: ``max_age_s`` is not above 0.
+    """
+
+    def __init__(self, max_age_s: float | None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        if max_age_s is not None and not max_age_s > 0:
+            raise ValueError(f"max_command_age_s is {max_age_s}, it must be above 0")
+        self.max_age_s = max_age_s
+        self.refused = 0
+        self._now_ns = now_ns
+
+    def refusal(self, sent_ns: int | None) -> CommandTooOld | None:
+        """Why a command that was sent then is not to be executed, or None."""
+        if self.max_age_s is None or sent_ns is None:
+            return None
+        age_s = (self._now_ns() - sent_ns) / 1e9
+        if abs(age_s) <= self.max_age_s:
+            return None
+        self.refused += 1
+        return CommandTooOld(age_s, self.max_age_s)

@@ -1,0 +1,137 @@
+"""What the robot is told tick by tick: on the way to the newest command, then what was applied last."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from hal.robot import Reading, RobotSpec
+from hal.spec import Spec
+from real.orders import Step
+
+__all__ = ["Pursuit", "ticks_of"]
+
+Values = Mapping[str, np.ndarray]
+
+
+class Pursuit:
+    """Spreads a command of one control period over the ticks of a faster loop.
+
+    A number of a float type goes in a straight line from what was applied when the command came, and is there with
+    the period's last tick; every other changes with the first. Periods follow each other without a gap: a command
+    that comes within half a period after the last one's end has what is left of its own, so that a client keeps its
+    rate however long its answer travelled. One that comes later, or over another, has a whole period.
+
+    Args:
+        commands: of the robot.
+        ticks: of the loop in a control period, at least 1.
+
+    Attributes:
+        applied: by the last tick; None where there is no episode.
+        order: the one under way, or None.
+    """
+
+    def __init__(self, commands: Spec, ticks: int) -> None:
+        self.ticks = ticks
+        self.applied: Values | None = None
+        self.order: Step | None = None
+        self._commands = commands
+        self._smooth = frozenset(field.name for field in commands if field.numpy_dtype.kind == "f")
+        self._line: Callable[[float], Values] | None = None
+        self._total = self._left = 0
+        self._late = ticks
+
+    def begin(self, applied: Values) -> None:
+        """An episode begins with what is applied now."""
+        self.applied, self.order, self._late = applied, None, self.ticks
+
+    def end(self) -> Step | None:
+        """There is no episode any more; the order that was under way, or None."""
+        self.applied = None
+        return self.give_up()
+
+    def give_up(self) -> Step | None:
+        """Stay where the last tick led; the order that was under way, or None."""
+        order, self.order = self.order, None
+        self._late = self.ticks
+        return order
+
+    def follow(self, order: Step) -> Step | None:
+        """Go for another command from the next tick on; the order that it replaces, or None.
+
+        Raises:
+            IllegalAction: the command breaks the spec; the one before is still followed.
+        """
+        if self.ticks == 1:  # goes through as it is; the guard checks it
+            replaced, self.order = self.order, order
+            return replaced
+        goal = self._commands.validate(order.command, "command")
+        replaced, self.order = self.order, order
+        late = self._late if replaced is None and self._late <= self.ticks // 2 else 0
+        self._total = self._left = self.ticks - late
+        self._line = self._straight(goal)
+        return replaced
+
+    def _straight(self, goal: Values) -> Callable[[float], Values]:
+        start = self.applied
+        assert start is not None  # orders are followed in episodes
+        smooth = self._smooth
+
+        def at(share: float) -> Values:
+            return {
+                name: _between(start[name], value, share) if name in smooth else value for name, value in goal.items()
+            }
+
+        return at if self._total > 1 else lambda _: goal
+
+    def next(self) -> Values:
+        """What to tell the robot in the tick that begins."""
+        order = self.order
+        if order is None:
+            assert self.applied is not None
+            return self.applied
+        if self.ticks == 1:
+            return order.command
+        assert self._line is not None
+        return self._line(1.0 - (self._left - 1) / self._total)
+
+    def went(self, reading: Reading) -> Step | None:
+        """The tick was carried out; the order whose period ended with it, or None."""
+        self.applied = reading.applied
+        order = self.order
+        if order is None:
+            self._late += 1
+            return None
+        self._left -= 1
+        if self._left > 0:
+            return None
+        self.order, self._late = None, 0
+        return order
+
+
+def _between(start: np.ndarray, goal: np.ndarray, share: float) -> np.ndarray:
+    """A point of the straight line, never beyond its ends; the goal itself at 1."""
+    if share >= 1.0:
+        return goal
+    begin = start.astype(np.float64)
+    point = begin + share * (goal - begin)
+    bounded = np.minimum(np.maximum(point, np.minimum(begin, goal)), np.maximum(begin, goal))
+    return np.asarray(bounded, goal.dtype)
+
+
+def ticks_of(own: RobotSpec, control_hz: float | None) -> int:
+    """Periods of the robot's own in a control period; 1 where no ``control_hz`` is given.
+
+    Raises:
+        ValueError: they don't fill it exactly.
+    """
+    if control_hz is None:
+        return 1
+    ticks = own.rate_hz / control_hz if control_hz > 0 else 0.0
+    if ticks < 1 or abs(ticks - round(ticks)) > 1e-6:
+        raise ValueError(
+            f"{own.name} runs at {own.rate_hz:g} Hz, which is no whole multiple of control_hz, {control_hz:g}; "
+            f"near are {own.rate_hz / max(1, round(ticks)):g} and {own.rate_hz / (round(ticks) + 1):g}"
+        )
+    return round(ticks)

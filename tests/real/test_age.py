@@ -1,0 +1,86 @@
+"""What was sent too long ago is not executed, and counted."""
+
+import time
+
+import numpy as np
+import pytest
+
+from hal.errors import CommandTooOld
+from real import Kind, RemoteRobot, Server, wire
+from real.age import AgeLimit
+from real.link import Link
+
+
+def test_older_and_from_the_future_are_refused_and_counted():
+    limit = AgeLimit(0.1, lambda: 1_000_000_000)
+    for sent_ns in (1_000_000_000, 900_000_000, 1_100_000_000, None):
+        assert limit.refusal(sent_ns) is None
+    for sent_ns, told in ((899_999_999, "100.0 ms old"), (0, "1000.0 ms old"), (1_100_000_001, "-100.0 ms old")):
+        refusal = limit.refusal(sent_ns)
+        assert isinstance(refusal, CommandTooOld)
+        assert told in str(refusal)
+        assert "raise serve.max_command_age_s" in str(refusal)
+    assert limit.refused == 3
+
+
+def test_no_limit_lets_all_through_and_nought_is_no_limit():
+    assert AgeLimit(None).refusal(0) is None
+    with pytest.raises(ValueError, match="must be above 0"):
+        AgeLimit(0.0)
+
+
+@pytest.mark.requirement("R6.6")
+def test_a_command_that_was_on_its_way_too_long_moves_nothing(robot, target, monkeypatch):
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        remote.step(target(0.1, 0))
+        stamp = Link._theirs
+        monkeypatch.setattr(Link, "_theirs", lambda link, now_ns: stamp(link, now_ns) - 150_000_000)
+        with pytest.raises(CommandTooOld, match=r"was 1[5-9]\d\.\d ms old .* not executed") as caught:
+            remote.step(target(0.9, 0))
+        assert caught.value.age_s == pytest.approx(0.15, abs=0.049)
+        monkeypatch.undo()
+        assert remote.about()["server"]["late_commands"] == 1
+        np.testing.assert_allclose(remote.step(target(0.2, 0)).applied["target"], [0.2, 0])
+        assert 0.9 not in {round(first, 3) for first, _ in robot.commands}
+        remote.close()
+
+
+def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, target, monkeypatch):
+    """The stamp is the sender's: what waited in the server's own socket is as old."""
+    from real.desk import Desk
+
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
+        remote = RemoteRobot(server.address, step_timeout_s=5)
+        remote.reset({})
+        remote.step(target(0.1, 0))
+        original = Desk.receive
+        monkeypatch.setattr(Desk, "receive", lambda desk: (time.sleep(0.3), original(desk))[-1])
+        with pytest.raises(CommandTooOld):
+            remote.step(target(0.9, 0))
+        monkeypatch.undo()
+        remote.step(target(0.2, 0))
+        remote.close()
+
+
+def test_a_step_without_its_time_is_refused(robot):
+    with Server(robot) as server:
+        link = Link(server.address)
+        detail = {"digest": "", "name": "x", "move": True, "replaces": 0, "take": "no", "resume": False}
+        link.session = link.ask(Kind.HELLO, detail, (), 5).session
+        link._theirs = lambda now_ns: None
+        with pytest.raises(wire.WireError, match="a step must say when it was sent"):
+            link.ask(Kind.STEP, None, (bytes(8),), 5)
+        link.close()
+
+
+def test_the_clock_is_known_before_the_first_step(robot):
+    """From the greeting on, so that the first command already has its time."""
+    with Server(robot) as server:
+        remote = RemoteRobot(server.address)
+        assert remote.clock is None
+        remote.spec  # noqa: B018
+        known = remote.clock
+        assert abs(known.offset_ns) <= known.error_ns
+        remote.close()

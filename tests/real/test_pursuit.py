@@ -1,0 +1,126 @@
+"""A command of one control period, spread over the ticks of a faster loop."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hal import Field, IllegalAction, Reading, Spec
+from real.orders import Step
+from real.pursuit import Pursuit, ticks_of
+
+COMMANDS = Spec("commands", (Field("joint", (2,), "float32", -3, 3), Field("gear", (), "int8", 0, 5)))
+
+
+def command(a, b=0.0, gear=0):
+    return {"joint": np.array([a, b], np.float32), "gear": np.array(gear, np.int8)}
+
+
+def reading(applied):
+    return Reading({}, applied, 0)
+
+
+@pytest.fixture
+def pursuit():
+    def make(ticks=4):
+        made = Pursuit(COMMANDS, ticks)
+        made.begin(command(0.0))
+        return made
+
+    return make
+
+
+def run(pursuit, ticks):
+    """What is told in so many ticks, and which orders they end."""
+    told, ended = [], []
+    for _ in range(ticks):
+        values = pursuit.next()
+        told.append(values)
+        ended.append(pursuit.went(reading(values)))
+    return told, ended
+
+
+def test_a_straight_line_that_arrives_with_the_last_tick(pursuit):
+    way = pursuit(4)
+    order = Step(1, command(1.0, -2.0, 3))
+    assert way.follow(order) is None
+    told, ended = run(way, 6)
+    assert [values["joint"].tolist() for values in told] == [[0.25, -0.5], [0.5, -1], [0.75, -1.5]] + [[1, -2]] * 3
+    assert [values["gear"].item() for values in told] == [3] * 6, "what is no quantity does not go by halves"
+    assert ended == [None, None, None, order, None, None]
+    assert told[0]["joint"].dtype == np.float32
+
+
+def test_a_command_that_comes_a_little_late_has_what_is_left_of_its_period(pursuit):
+    way = pursuit(4)
+    for late, ticks in ((0, 4), (1, 3), (2, 2), (3, 4), (7, 4)):
+        way.begin(command(0.0))
+        way.follow(Step(1, command(0.5)))
+        run(way, 4 + late)
+        second = Step(2, command(1.0))
+        way.follow(second)
+        told, ended = run(way, ticks)
+        assert ended == [None] * (ticks - 1) + [second], late
+        assert told[-1]["joint"][0] == 1.0
+
+
+def test_a_newer_command_takes_over_from_where_the_robot_is(pursuit):
+    way = pursuit(4)
+    first, second = Step(1, command(1.0)), Step(2, command(0.0))
+    way.follow(first)
+    run(way, 2)
+    assert way.follow(second) is first
+    told, ended = run(way, 4)
+    assert [values["joint"][0] for values in told] == [0.375, 0.25, 0.125, 0.0]
+    assert ended[-1] is second
+
+
+def test_it_goes_on_from_what_was_applied_and_not_from_what_was_asked(pursuit):
+    way = pursuit(2)
+    way.follow(Step(1, command(1.0)))
+    for _ in range(2):
+        way.next()
+        way.went(reading(command(0.125)))  # a guard that lets no more through
+    assert way.next()["joint"][0] == 0.125
+
+
+def test_an_illegal_command_changes_nothing(pursuit):
+    way = pursuit(4)
+    first = Step(1, command(1.0))
+    way.follow(first)
+    run(way, 1)
+    with pytest.raises(IllegalAction):
+        way.follow(Step(2, command(9.0)))
+    assert way.order is first
+    assert run(way, 3)[1][-1] is first
+
+
+def test_one_tick_a_period_goes_through_as_it_is(pursuit):
+    way = pursuit(1)
+    order = Step(1, command(1.0))
+    way.follow(order)
+    assert way.next() is order.command
+    assert way.went(reading(order.command)) is order
+
+
+@given(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(2, 17))
+def test_no_tick_leaves_the_line(start, goal, ticks):
+    way = Pursuit(COMMANDS, ticks)
+    way.begin(command(start))
+    way.follow(Step(1, command(goal)))
+    told, ended = run(way, ticks)
+    values = [start, *(each["joint"][0].item() for each in told)]
+    assert values == sorted(values, reverse=goal < start)
+    assert values[-1] == goal
+    assert [order is None for order in ended] == [True] * (ticks - 1) + [False]
+    COMMANDS.validate(told[0], "told")
+
+
+def test_rates_that_do_not_go_into_each_other_are_refused_with_near_ones(robot):
+    assert ticks_of(replace(robot.spec, rate_hz=240.0), 30.0) == 8
+    assert ticks_of(robot.spec, None) == 1
+    for control_hz in (30.0, 100.0, 0.0, -5.0, float("nan")):
+        with pytest.raises(ValueError, match=r"integrator runs at 50 Hz, which is no whole multiple"):
+            ticks_of(robot.spec, control_hz)
