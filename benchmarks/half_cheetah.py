@@ -75,7 +75,7 @@ class HalfCheetah:
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
         torque = action["torque"]
-        speed = (following["qpos"][..., 0] - sensors["qpos"][..., 0]) / PERIOD_S
+        speed = (following["qpos"].T[0] - sensors["qpos"].T[0]) / PERIOD_S
         return speed - 0.1 * np.vecdot(torque, torque)  # in float32, as Gymnasium sums its torques
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:

@@ -1,45 +1,75 @@
-"""A step of an environment against bare MuJoCo and against Gymnasium's, in one run.
+"""A step of an environment against bare MuJoCo, Gymnasium's and EnvPool's, in one run.
 
-    pip install 'rlenv-robot[gym]' 'gymnasium[mujoco]'
-    python benchmarks/step.py [--rounds 15]
+    pip install 'rlenv-robot[gym]' 'gymnasium[mujoco]' envpool
+    python benchmarks/step.py [half-cheetah | ant] [--rounds 15] [--growth]
 
-Half-cheetah, 5 substeps a control step. Every round times all candidates one after the other, so that a machine
-whose speed drifts favours none; what counts is the ratio within a round, given as median and quartiles.
+Gymnasium's v5 half-cheetah, or its ant without contact forces, 5 substeps a control step; tests/sim compares values
+state by state. Every round times all candidates one after the other, so that a machine whose speed drifts favours none;
+what counts is the ratio within a round, given as median and quartiles. EnvPool is left out where it is not installed.
+
+With ``--growth``: our batch from 1 to 4,096 environments, and the memory that each takes.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import platform
 import sys
 import time
 import warnings
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
 
 sys.path.insert(0, str(Path(__file__).parent))
-from half_cheetah import SUBSTEPS, HalfCheetah, half_cheetah, mjcf_path
+import ant
+import half_cheetah
 
 from hal import Guard
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.environment import Environment
 from rlenv_robot.vector import VectorEnvironment
 from sim.batch import SimBatch
+from sim.model import SimModel
 from sim.robot import SimRobot
 
-STEPS = 900  # under the 1000 of an episode, so that a single environment is not reset while it is timed
+STEPS = 400  # of a single environment; it is not reset while it is timed
 NUM = 64
-BATCH_STEPS = 1000  # one whole episode, so one reset of each environment
+BATCH_STEPS = {"half-cheetah": 1000, "ant": 200}
+SUBSTEPS = 5
 
 
-def raw() -> Callable[[], float]:
-    model = mujoco.MjModel.from_xml_path(str(mjcf_path()))
+@dataclass(frozen=True)
+class Subject:
+    """What is stepped."""
+
+    name: str
+    gymnasium: str
+    options: dict[str, Any]
+    mjcf: Path
+    model: Callable[[], SimModel]
+    task: Callable[[], Any]
+    width: int
+
+
+SUBJECTS = {
+    "half-cheetah": Subject("half-cheetah", "HalfCheetah-v5", {}, half_cheetah.mjcf_path(), half_cheetah.half_cheetah,
+                            half_cheetah.HalfCheetah, 6),
+    "ant": Subject("ant", "Ant-v5", {"include_cfrc_ext_in_observation": False, "contact_cost_weight": 0.0},
+                   ant.mjcf_path(), ant.ant, ant.Ant, 8),
+}  # fmt: skip
+
+
+def raw(subject: Subject) -> Callable[[], float]:
+    model = mujoco.MjModel.from_xml_path(str(subject.mjcf))
     data = mujoco.MjData(model)
-    actions = _actions(STEPS)
+    actions = _actions(STEPS, subject.width)
 
     def run() -> float:
         mujoco.mj_resetData(model, data)
@@ -52,11 +82,13 @@ def raw() -> Callable[[], float]:
     return run
 
 
-def gymnasium_env() -> Callable[[], float]:
+def gymnasium_env(subject: Subject) -> Callable[[], float]:
     import gymnasium
 
-    env = gymnasium.make("HalfCheetah-v5")
-    actions = _actions(STEPS)
+    # An ant that fell goes on, here as below: what is timed is the step.
+    options = dict(subject.options, terminate_when_unhealthy=False) if subject.name == "ant" else subject.options
+    env = gymnasium.make(subject.gymnasium, **options)
+    actions = _actions(STEPS, subject.width)
 
     def run() -> float:
         env.reset(seed=0)
@@ -68,9 +100,10 @@ def gymnasium_env() -> Callable[[], float]:
     return run
 
 
-def one() -> Callable[[], float]:
-    env = Environment(RobotWorld(Guard(SimRobot(half_cheetah())), HalfCheetah()), env_id="bench")
-    actions = _actions(STEPS)
+def one(subject: Subject) -> Callable[[], float]:
+    task = ant.Ant(falls=False) if subject.name == "ant" else subject.task()
+    env = Environment(RobotWorld(Guard(SimRobot(subject.model())), task), env_id="bench")
+    actions = _actions(STEPS, subject.width)
 
     def run() -> float:
         table = env.reset({"seed": 0})
@@ -82,9 +115,11 @@ def one() -> Callable[[], float]:
     return run
 
 
-def many(threads: int) -> Callable[[], float]:
-    envs = VectorEnvironment(SimBatch(half_cheetah(), NUM, threads), HalfCheetah(), seed=0)
-    actions = _actions(BATCH_STEPS * NUM).reshape(BATCH_STEPS, NUM, 6)
+def many(subject: Subject, threads: int, num: int = NUM, steps: int | None = None) -> Callable[[], float]:
+    """With its resets: of ants that fall, and of all at the end of an episode."""
+    steps = steps or BATCH_STEPS[subject.name]
+    envs = VectorEnvironment(SimBatch(subject.model(), num, threads), subject.task(), seed=0)
+    actions = _actions(steps * num, subject.width).reshape(steps, num, subject.width)
 
     def run() -> float:
         table = envs.reset({})
@@ -92,27 +127,43 @@ def many(threads: int) -> Callable[[], float]:
         for action in actions:
             request = {"env_id": table["env_id"], "frame_no": table["frame_no"], "action": {"torque": action}}
             table, _ = envs.step(request)
-        return BATCH_STEPS * NUM / (time.perf_counter() - begun)
+        return steps * num / (time.perf_counter() - begun)
 
     return run
 
 
-def _actions(count: int) -> np.ndarray:
-    return np.random.default_rng(0).uniform(-1, 1, (count, 6)).astype(np.float32)
+def envpool_env(subject: Subject, threads: int) -> Callable[[], float]:
+    import envpool
+
+    # Its own word for what Gymnasium calls include_cfrc_ext_in_observation.
+    options: dict[str, Any] = {"use_contact_force": False, "contact_cost_weight": 0.0} if subject.name == "ant" else {}
+    envs = envpool.make(subject.gymnasium, env_type="gymnasium", num_envs=NUM, num_threads=threads, seed=0, **options)
+    steps = BATCH_STEPS[subject.name]
+    actions = _actions(steps * NUM, subject.width).reshape(steps, NUM, subject.width).astype(np.float64)
+
+    def run() -> float:
+        envs.reset()
+        begun = time.perf_counter()
+        for action in actions:
+            envs.step(action)
+        return steps * NUM / (time.perf_counter() - begun)
+
+    return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--rounds", type=int, default=15)
-    rounds = parser.parse_args().rounds
-    warnings.simplefilter("ignore")
-    threads = os.cpu_count() or 1
+def _actions(count: int, width: int) -> np.ndarray:
+    return np.random.default_rng(0).uniform(-1, 1, (count, width)).astype(np.float32)
+
+
+def compare(subject: Subject, rounds: int, threads: int) -> None:
     candidates = {
-        "raw mj_step, one thread": raw(),
-        "Gymnasium HalfCheetah-v5": gymnasium_env(),
-        "Environment, one": one(),
-        f"VectorEnvironment, {NUM} on {threads} threads": many(threads),
+        "raw mj_step, one thread": raw(subject),
+        f"Gymnasium {subject.gymnasium}": gymnasium_env(subject),
+        "Environment, one": one(subject),
+        f"VectorEnvironment, {NUM} on {threads} threads": many(subject, threads),
     }
+    if importlib.util.find_spec("envpool"):
+        candidates[f"EnvPool, {NUM} on {threads} threads"] = envpool_env(subject, threads)
     for run in candidates.values():
         run()
     figures = {name: np.zeros(rounds) for name in candidates}
@@ -120,11 +171,45 @@ def main() -> None:
         for name, run in candidates.items():
             figures[name][index] = run()
     base = figures["raw mj_step, one thread"]
-    print(f"{platform.machine()}, {threads} cores, Python {platform.python_version()}, MuJoCo {mujoco.__version__}")
-    print(f"{'half-cheetah, control steps/s':<40}{'median':>10}{'of raw':>9}   quartiles")
+    print(f"{subject.name + ', control steps/s':<40}{'median':>10}{'of raw':>9}   quartiles")
     for name, values in figures.items():
         ratio = np.quantile(values / base, [0.5, 0.25, 0.75])
         print(f"{name:<40}{np.median(values):>10,.0f}{ratio[0]:>9.2f}   {ratio[1]:.2f} to {ratio[2]:.2f}")
+
+
+def growth(subject: Subject, rounds: int, threads: int) -> None:
+    """Steps a second against the number of environments, each as a ratio to raw in the same round."""
+    bare = raw(subject)
+    bare()
+    print(f"{subject.name + ', environments':<40}{'steps/s':>10}{'of raw':>9}   kB each")
+    num = 1
+    while num <= 4096:
+        before = _resident()
+        run = many(subject, threads, num, max(8, 16384 // num))
+        run()
+        each = (_resident() - before) / num / 1e3
+        pairs = [(run(), bare()) for _ in range(rounds)]
+        ratio = float(np.median([ours / theirs for ours, theirs in pairs]))
+        print(f"{num:<40}{np.median([ours for ours, _ in pairs]):>10,.0f}{ratio:>9.2f}   {each:,.0f}", flush=True)
+        del run
+        num *= 4
+
+
+def _resident() -> int:
+    """Bytes of memory that this process holds."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("subject", nargs="?", choices=sorted(SUBJECTS), default="half-cheetah")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--growth", action="store_true")
+    args = parser.parse_args()
+    warnings.simplefilter("ignore")
+    threads = os.cpu_count() or 1
+    print(f"{platform.machine()}, {threads} cores, Python {platform.python_version()}, MuJoCo {mujoco.__version__}")
+    (growth if args.growth else compare)(SUBJECTS[args.subject], args.rounds, threads)
 
 
 if __name__ == "__main__":
