@@ -128,13 +128,13 @@ def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, re
         {"run": str(reader.path.parent), **{k: v for k, v in reader.metadata.items() if k not in _OURS}}
         for reader in readers
     ]
-    copied, total, before = Copied(), sum(len(reader.frames()) for reader in readers), 0
+    copied, total, before = Copied(), sum(map(_count, readers)), 0
     sink = McapSink(folder, readers[0].layout, metadata)
     samples = CopiedStreams(sink)
     try:
         for part, reader in zip(parts, readers, strict=True):
             _Copier(part, reader, sink, copied, samples.of(reader)).run(_after(before, total, report))
-            before += len(reader.frames())
+            before += _count(reader)
         if not copied.rows:
             raise LogError(f"nothing is left: no frame lies in these episodes and times; {_lengths(readers)}")
         sink.close()
@@ -149,10 +149,16 @@ def _after(before: int, total: int, report: Report) -> Callable[[int], None]:
 
 
 def _lengths(readers: Sequence[LogReader]) -> str:
-    spans = [np.ptp(frames["wall_ns"]) / 1e9 if len(frames := reader.frames()) else 0.0 for reader in readers]
-    return "; ".join(
-        f"recording {reader.path.parent} took {span:.1f} s" for reader, span in zip(readers, spans, strict=True)
-    )
+    return "; ".join(f"recording {reader.path.parent} took {_span_s(reader):.1f} s" for reader in readers)
+
+
+def _count(reader: LogReader) -> int:
+    return sum(len(rows) for rows in reader.frame_blocks())
+
+
+def _span_s(reader: LogReader) -> float:
+    ends = [(rows["wall_ns"].min(), rows["wall_ns"].max()) for rows in reader.frame_blocks() if len(rows)]
+    return float(max(end for _, end in ends) - min(begin for begin, _ in ends)) / 1e9 if ends else 0.0
 
 
 class _Copier:

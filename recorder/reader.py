@@ -95,34 +95,55 @@ class LogReader:
 
     # -- frames, episodes, events --------------------------------------------------------------------------
 
+    def frame_blocks(self) -> Iterator[np.ndarray]:
+        """All rows, as `frames` gives them, but a chunk at a time, for logs larger than memory.
+
+        Raises:
+            LogError: the first file is no log, or has no layout.
+        """
+        scan = Scan()
+        yield from scan.run(self.files, self.layout.spec.row_dtype)
+        self.__dict__["_scan"] = scan  # what else was found on the way, of this very moment
+
     @cached_property
-    def _content(self) -> tuple[np.ndarray, Scan]:
-        scan, row = Scan(), self.layout.spec.row_dtype
-        rows = np.concatenate([np.zeros(0, row), *scan.run(self.files, row)])
+    def _scan(self) -> Scan:
+        scan = Scan()
+        for _ in scan.run(self.files, self.layout.spec.row_dtype):
+            pass  # whoever wants the rows asks for them
+        return scan
+
+    @cached_property
+    def _frames(self) -> np.ndarray:
+        rows = np.concatenate([np.zeros(0, self.layout.spec.row_dtype), *self.frame_blocks()])
         rows.setflags(write=False)
-        return rows, scan
+        return rows
+
+    def _column(self, name: str) -> np.ndarray:
+        """One field of all rows, without holding the others."""
+        kind = self.layout.spec.row_dtype[name]
+        return np.concatenate([np.zeros(0, kind), *(block[name].copy() for block in self.frame_blocks())])
 
     @property
     def complete(self) -> bool:
         """Whether the log was closed."""
-        return self._content[1].complete
+        return self._scan.complete
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is lost, a sentence each; empty for a log that was closed and is whole."""
-        return self._content[1].notes()
+        return self._scan.notes()
 
     def frames(self) -> np.ndarray:
         """All rows, in the order in which they were recorded: shape (R,), of the layout's row type, read-only."""
-        return self._content[0]
+        return self._frames
 
     def episodes(self) -> tuple[LoggedEpisode, ...]:
         """The episodes that began, in order."""
-        return tuple(self._content[1].episodes.values())
+        return tuple(self._scan.episodes.values())
 
     def events(self) -> tuple[Event, ...]:
         """What else happened, in order."""
-        return tuple(self._content[1].events)
+        return tuple(self._scan.events)
 
     # -- streams -------------------------------------------------------------------------------------------
 
@@ -147,18 +168,25 @@ class LogReader:
         Raises:
             LogError: there is no such stream.
         """
+        rows = np.concatenate([*self.sample_blocks(stream)])
+        rows.setflags(write=False)
+        return rows
+
+    def sample_blocks(self, stream: str) -> Iterator[np.ndarray]:
+        """All samples, as `samples` gives them, but a chunk at a time, for logs larger than memory.
+
+        Raises:
+            LogError: there is no such stream.
+        """
         if stream not in self.streams:
             raise LogError(f"{self.path} has no stream {stream!r}, it has {', '.join(self.streams) or 'none'}")
         row, topic = self.streams[stream].row.row_dtype, self.streams[stream].topic
-        found = [np.zeros(0, row)]
+        yield np.zeros(0, row)
         for records in self._each_file():
             for chunk in records.chunks():
-                found += [
-                    chunk.rows(channel, row)[0] for channel in chunk.offsets if records.topics.get(channel) == topic
-                ]
-        rows = np.concatenate(found)
-        rows.setflags(write=False)
-        return rows
+                for channel in chunk.offsets:
+                    if records.topics.get(channel) == topic:
+                        yield chunk.rows(channel, row)[0]
 
     def at_frames(
         self, stream: str, how: str = "latest", max_age_ns: int | None = None, refuse: bool = False
@@ -169,7 +197,7 @@ class LogReader:
             LogError: there is no such stream or choice, or, if asked to refuse, a frame has no sample.
         """
         samples = self.samples(stream)
-        return align(self.frames()["stamp_ns"], samples, self.streams[stream].spec, how, max_age_ns, refuse)
+        return align(self._column("stamp_ns"), samples, self.streams[stream].spec, how, max_age_ns, refuse)
 
     def used(self, stream: str) -> Aligned:
         """The values of a stream that every frame was made from, by the numbers that the frames hold.
@@ -180,8 +208,8 @@ class LogReader:
         field = used_field(stream)
         if field not in self.layout.spec:
             raise LogError(f"the frames of {self.path} don't say which samples of {stream!r} they used")
-        frames = self.frames()
-        return by_number(frames["stamp_ns"], frames[field], self.samples(stream), self.streams[stream].spec)
+        moments, numbers = self._column("stamp_ns"), self._column(field)
+        return by_number(moments, numbers, self.samples(stream), self.streams[stream].spec)
 
     def _each_file(self) -> Iterator[Records]:
         for number, path in self.files.items():

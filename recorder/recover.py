@@ -6,6 +6,7 @@ refuses a file without an index.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -67,7 +68,8 @@ def recover(path: Path | str) -> Recovered:
     """
     reader = LogReader(path)
     run = reader.path.parent
-    rows, episodes, lost = reader.frames(), len(reader.episodes()), reader.notes
+    rows, checksum = _summed(reader)
+    episodes, lost = len(reader.episodes()), reader.notes
     repaired = [file for file in log_files(run).values() if _torn(file)]
     for file in repaired:
         try:
@@ -76,9 +78,18 @@ def recover(path: Path | str) -> Recovered:
             raise LogError(f"{file} can't be repaired: {error}; copy the run to another disk and try there") from error
     if repaired:
         again = LogReader(run)
-        if again.frames().tobytes() != rows.tobytes() or len(again.episodes()) != episodes:
+        if _summed(again) != (rows, checksum) or len(again.episodes()) != episodes:
             raise LogError(f"{run}: the repaired log differs from the torn one, which is still there, ending in .torn")
-    return Recovered(run, len(rows), episodes, tuple(file.name for file in repaired), lost)
+    return Recovered(run, rows, episodes, tuple(file.name for file in repaired), lost)
+
+
+def _summed(reader: LogReader) -> tuple[int, str]:
+    """How many rows there are, and a checksum of them all."""
+    count, checksum = 0, hashlib.sha256()
+    for rows in reader.frame_blocks():
+        count += len(rows)
+        checksum.update(rows.tobytes())
+    return count, checksum.hexdigest()
 
 
 def _torn(file: Path) -> bool:
