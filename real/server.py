@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import zmq
 
+from hal.camera import Camera
 from hal.errors import RobotError
 from hal.robot import Reading, Robot
 from real.address import check_address
@@ -18,7 +20,8 @@ from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, TELEMETRY, Gate
 from real.lease import Lease
 from real.life import Life
-from real.loop import ControlLoop
+from real.loop import Answerer, ControlLoop
+from real.pictures import PicturePublisher
 from real.telemetry import Publisher
 
 __all__ = ["Server"]
@@ -55,6 +58,8 @@ class Server:
             and each client may do what its role says.
         telemetry: a second endpoint, at which anybody who may watch is told what the robot does, ``telemetry_hz``
             times a second (`real.telemetry`); None tells nobody.
+        cameras: of the robot, where it is a `hal.WithCameras`. Their pictures go out on an endpoint of their own,
+            ``pictures``, which clients are told (`real.remote_cameras`), and not with the readings.
 
     Raises:
         WireError: an address is not loopback and there are no keys.
@@ -77,6 +82,8 @@ class Server:
         keys: str | Path | None = None,
         telemetry: str | None = None,
         telemetry_hz: float = 20.0,
+        cameras: Sequence[Camera] = (),
+        pictures: str = "tcp://127.0.0.1:*",
     ) -> None:
         self._wanted = check_address(address, keys=keys is not None)
         self._telemetry = None if telemetry is None else check_address(telemetry, keys=keys is not None)
@@ -84,11 +91,13 @@ class Server:
             raise ValueError(f"telemetry_hz is {telemetry_hz}, it must be above 0")
         self._telemetry_hz = telemetry_hz
         self._publisher: Publisher | None = None
+        self._cameras, self._pictures = tuple(cameras), check_address(pictures, keys=keys is not None)
+        self._picture_publisher: PicturePublisher | None = None
         self._lease = Lease(lease_s)
         self._exchange: Exchange = Lockstep() if lockstep else Independent()
         self._loop = ControlLoop(
             robot,
-            self._exchange.answer,
+            _without_images(self._exchange.answer) if cameras else self._exchange.answer,
             control_hz=control_hz,
             watchdog_s=watchdog_s,
             max_command_age_s=max_command_age_s,
@@ -123,6 +132,17 @@ class Server:
         if self._publisher is None or self._telemetry is None:
             raise RobotError("this server has no telemetry: give it an address for it, and start it")
         return self._telemetry
+
+    @property
+    def pictures(self) -> str:
+        """Where the cameras' pictures are, with the real port.
+
+        Raises:
+            RobotError: the server was not started, or has no cameras.
+        """
+        if self._picture_publisher is None:
+            raise RobotError("this server has no pictures: give it cameras, and start it")
+        return self._pictures
 
     @property
     def broken(self) -> str | None:
@@ -160,22 +180,29 @@ class Server:
     def _open(self) -> None:
         router = self._bound(zmq.ROUTER, self._wanted, CONTROL)
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
-        if self._telemetry is not None:
-            self._publish(self._telemetry, router)
+        try:
+            self._publish()
+        except RobotError:
+            router.close()
+            if self._publisher is not None:
+                self._publisher.close()
+            raise
         self._exchange.start(router, Desk(router, self._spec, self._loop, self._lease, self._gate, self._about))
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
 
-    def _publish(self, address: str, router: zmq.Socket[bytes]) -> None:
-        try:
-            socket = self._bound(zmq.PUB, address, TELEMETRY)
-        except RobotError:
-            router.close()
-            raise
-        self._telemetry = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        self._publisher = Publisher(socket, self._spec, self._look, self._telemetry_hz)
-        self._publisher.start()
+    def _publish(self) -> None:
+        if self._telemetry is not None:
+            socket = self._bound(zmq.PUB, self._telemetry, TELEMETRY)
+            self._telemetry = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            self._publisher = Publisher(socket, self._spec, self._look, self._telemetry_hz)
+            self._publisher.start()
+        if self._cameras:
+            socket = self._bound(zmq.PUB, self._pictures, TELEMETRY)
+            self._pictures = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            self._picture_publisher = PicturePublisher(socket, self._cameras)
+            self._picture_publisher.start()
 
     def _look(self) -> tuple[dict[str, Any], Reading | None]:
         """What telemetry tells; on its thread."""
@@ -183,8 +210,9 @@ class Server:
 
     def _about(self) -> dict[str, Any]:
         """How the robot is; from any thread."""
-        loop = self._loop
+        loop, pictures = self._loop, self._picture_publisher
         return {
+            "pictures": None if pictures is None else {"address": self._pictures, **pictures.to_plain()},
             "state": loop.life.state.value,
             "why": loop.life.why[:1000],
             "holder": self._lease.holder,
@@ -242,6 +270,8 @@ class Server:
         self._exchange.close()
         if self._publisher is not None:
             self._publisher.close()
+        if self._picture_publisher is not None:
+            self._picture_publisher.close()
         if self._gate is not None:
             self._gate.close()
 
@@ -250,3 +280,12 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _without_images(answer: Answerer) -> Answerer:
+    """Leaves the pictures out of what is answered: they go their own way."""
+
+    def answer_without(token: Any, outcome: Reading | Exception) -> None:
+        answer(token, outcome._replace(images={}) if isinstance(outcome, Reading) else outcome)
+
+    return answer_without

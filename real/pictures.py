@@ -1,0 +1,203 @@
+"""Cameras over the network: pictures go their own way, so that no step waits behind one. Drawn in docs/cameras.md."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgpack
+import zmq
+
+from hal.camera import Camera
+from hal.camera_settings import MAX_PICTURE_BYTES
+from hal.errors import DeadlineExceeded, WireError
+from hal.robot import Image
+from real import wire
+from real.address import check_address
+from real.handshake import Handshake, load_keys
+
+__all__ = ["Announced", "PictureListener", "PicturePublisher", "announced"]
+
+_log = logging.getLogger(__name__)
+
+_MAX_CAMERAS = 16
+_ROOM = 1024
+_SLICE_S = 0.5
+_ENCODINGS = ("jpeg", "png")
+
+
+class Announced(NamedTuple):
+    """What a server says of one camera: the oldest picture that counts, seconds, and what its loss means."""
+
+    max_age_s: float
+    loss: str
+
+
+class PicturePublisher:
+    """Sends every new picture once, to whoever listens. A listener that is slow gets fewer; nobody waits for it.
+
+    A message is one frame: the camera's name, a zero byte, and msgpack of [version, encoding, stamp_ns, bytes].
+
+    Args:
+        socket: PUB, bound; closed here.
+        cameras: opened here, and closed by whom they belong to.
+    """
+
+    def __init__(self, socket: zmq.Socket[bytes], cameras: Sequence[Camera]) -> None:
+        self._socket, self._cameras = socket, tuple(cameras)
+        self._sent = dict.fromkeys((camera.settings.name for camera in cameras), 0)
+        self._news, self._over = threading.Event(), threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot pictures", daemon=True)
+
+    def start(self) -> None:
+        """Open the cameras and begin to send."""
+        for camera in self._cameras:
+            camera.listen(self._news.set)
+            camera.open()
+        self._thread.start()
+
+    def to_plain(self) -> dict[str, Any]:
+        """``cameras``: name -> [oldest age that counts, what its loss means], and ``health``: how they do."""
+        return {
+            "cameras": {
+                camera.settings.name: [camera.settings.max_age_s, camera.settings.loss] for camera in self._cameras
+            },
+            "health": {camera.settings.name: camera.to_plain() for camera in self._cameras},
+        }
+
+    def _run(self) -> None:
+        with self._socket:
+            while not self._over.is_set():
+                self._news.wait(_SLICE_S)
+                self._news.clear()
+                for camera in self._cameras:
+                    self._send(camera)
+
+    def _send(self, camera: Camera) -> None:
+        image, name = camera.look().image, camera.settings.name
+        if image is None or image.stamp_ns == self._sent[name]:
+            return
+        self._sent[name] = image.stamp_ns
+        body: bytes = msgpack.packb([wire.VERSION, image.encoding, image.stamp_ns, image.data])
+        self._socket.send(name.encode() + b"\0" + body)  # PUB never waits: it drops
+
+    def close(self) -> None:
+        """End the thread and close the socket. Twice is fine."""
+        self._over.set()
+        self._news.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+
+class PictureListener:
+    """The newest picture of each camera; older ones that were not fetched are gone. For one thread at a time.
+
+    Args:
+        address: of the pictures, not of the control.
+        cameras: whose.
+        keys: folder of this client's keys; its role must be watch or move.
+
+    Raises:
+        WireError: the address is not understood, or not loopback and there are no keys.
+        ValueError: a key is missing, damaged or readable by others.
+    """
+
+    def __init__(self, address: str, cameras: Sequence[str], keys: str | Path | None = None) -> None:
+        self.address = check_address(address, keys=keys is not None)
+        self._own = None if keys is None else load_keys(keys)
+        self._newest: dict[str, Image] = {}
+        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self._poller = zmq.Poller()
+        self._handshake: Handshake | None = None
+        for name in cameras:
+            self._connect(name)
+
+    def _connect(self, name: str) -> None:
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
+        socket.setsockopt(zmq.LINGER, 0)
+        socket.setsockopt(zmq.CONFLATE, 1)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_PICTURE_BYTES + _ROOM)
+        socket.subscribe(name.encode() + b"\0")
+        if self._own is not None:
+            self._own.secure(socket)
+        if self._handshake is None:  # one tells of all: they go to the same door
+            self._handshake = Handshake(socket, self._own)
+        socket.connect(self.address)
+        self._sockets[name] = socket
+        self._poller.register(socket, zmq.POLLIN)
+
+    def newest(self) -> Mapping[str, Image]:
+        """By camera, whatever has come so far; the caller judges its age. Never waits.
+
+        Raises:
+            WireError: what came is no picture.
+        """
+        for name, socket in self._sockets.items():
+            if socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
+                self._newest[name] = _image(name, socket.recv(zmq.NOBLOCK))
+        return self._newest
+
+    def wait(self, names: Sequence[str], timeout_s: float) -> None:
+        """Until there is a picture of each.
+
+        Raises:
+            DeadlineExceeded: none came in time, or none can: the server refuses this key.
+            WireError: what came is no picture.
+        """
+        end = time.monotonic() + timeout_s
+        while missing := [name for name in names if name not in self.newest()]:
+            hopeless, last = None, ""
+            if self._handshake is not None:
+                self._handshake.look()
+                hopeless, last = self._handshake.hopeless, self._handshake.last
+            if hopeless is not None or time.monotonic() > end:
+                what = f"no picture of {', '.join(missing)} from {self.address}"
+                raise DeadlineExceeded(what, timeout_s, hopeless or f"{last}; does a firewall let that port through?")
+            self._poller.poll(50)
+
+    def close(self) -> None:
+        """Stop listening. Twice is fine."""
+        if self._handshake is not None:
+            self._handshake.close()
+        for socket in self._sockets.values():
+            socket.close()
+
+    def __enter__(self) -> PictureListener:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def announced(plain: Any) -> dict[str, Announced]:
+    """The cameras of a server, from what it tells.
+
+    Raises:
+        WireError: it is damaged.
+    """
+    try:
+        cameras = {str(name): Announced(float(age_s), str(loss)) for name, (age_s, loss) in plain.items()}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise WireError(f"the server's list of cameras is damaged: {error!r}") from None
+    if len(cameras) > _MAX_CAMERAS:
+        raise WireError(f"the server has {len(cameras)} cameras, allowed are {_MAX_CAMERAS}")
+    return cameras
+
+
+def _image(name: str, frame: bytes) -> Image:
+    try:
+        body = memoryview(frame)[len(name.encode()) + 1 :]
+        limits = {"max_str_len": 16, "max_array_len": 4, "max_map_len": 0, "max_ext_len": 0}
+        version, encoding, stamp_ns, data = msgpack.unpackb(body, max_bin_len=MAX_PICTURE_BYTES, **limits)
+    except (ValueError, TypeError, msgpack.UnpackException) as error:
+        raise WireError(f"this is no picture of camera {name!r}: {error!r:.80}") from None
+    if version != wire.VERSION:
+        raise WireError(f"the pictures' version is {version!r} there and {wire.VERSION} here")
+    if encoding not in _ENCODINGS or type(stamp_ns) is not int or type(data) is not bytes:
+        raise WireError(f"this is no picture of camera {name!r}: {encoding!r:.40} of {type(data).__name__}")
+    return Image(data, encoding, stamp_ns)

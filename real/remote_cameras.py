@@ -1,0 +1,148 @@
+"""A remote robot whose readings carry its cameras' pictures."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal.errors import ConnectionLost, DeadlineExceeded, WireError
+from hal.robot import Image, Reading, RobotSpec
+from real.pictures import Announced, PictureListener, announced
+from real.remote import RemoteRobot
+
+__all__ = ["RemoteCameras"]
+
+_log = logging.getLogger(__name__)
+
+FIRST_PICTURE_S = 3.0
+"""Longest wait of a reset for the first picture of each camera that the server says is well, seconds."""
+
+
+class RemoteCameras:
+    """A `RemoteRobot`, and whatever cameras its server has: the newest pictures ride with each reading.
+
+    They come on a connection of their own; a step neither waits for one nor behind one. An image's age is
+    ``reading.stamp_ns - image.stamp_ns``, both of the server's clock. One that is too old does not come: where the
+    network is at fault the reading says so, as it does where the camera is. A camera that the expected spec does not
+    name comes too: which cameras a robot has is not part of what makes it the expected one.
+
+    Args:
+        robot: not connected yet; closed with this.
+        keys: as for the robot.
+    """
+
+    def __init__(self, robot: RemoteRobot, keys: str | Path | None = None) -> None:
+        self._robot, self._keys = robot, keys
+        self._known: dict[str, Announced] = {}
+        self._listener: PictureListener | None = None
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The remote robot's."""
+        return self._robot.spec
+
+    @property
+    def robot(self) -> RemoteRobot:
+        """The remote robot itself."""
+        return self._robot
+
+    def about(self) -> dict[str, Any]:
+        """The remote robot's."""
+        return self._robot.about()
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        """As `RemoteRobot.reset`; then waits for a picture of each camera that is well.
+
+        Raises:
+            ConnectionLost: no pictures come, though the cameras are well; the message says how far they came.
+        """
+        reading = self._robot.reset(options)
+        if self._listener is None:
+            self._listen()
+        self._wait(reading)
+        return self._seen(reading)
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        """As `RemoteRobot.step`."""
+        try:
+            reading = self._robot.step(command)
+        except (ConnectionLost, WireError):  # another server may answer next time
+            self._forget()
+            raise
+        return self._seen(reading)
+
+    def _listen(self) -> None:
+        told = self._robot.about().get("server")
+        plain = told.get("pictures") if isinstance(told, Mapping) else None
+        if plain is None:
+            return
+        if not isinstance(plain, Mapping):
+            raise WireError("the server's word on its pictures is damaged")
+        self._known = announced(plain.get("cameras"))
+        address = _address(self._robot.address, str(plain.get("address")))
+        self._listener = PictureListener(address, tuple(self._known), self._keys)
+
+    def _wait(self, reading: Reading) -> None:
+        listener = self._listener
+        if listener is None:
+            return
+        well = [name for name, camera in self._known.items() if camera.loss != "note" and not _told(reading, name)]
+        try:
+            listener.wait(well, FIRST_PICTURE_S)
+        except DeadlineExceeded as error:
+            self._forget()
+            raise ConnectionLost(f"{error}. Pictures have a port of their own (rlenv-robot serve --pictures)") from None
+
+    def _seen(self, reading: Reading) -> Reading:
+        if self._listener is None:
+            return reading
+        came, images, faults = self._listener.newest(), dict(reading.images), reading.faults
+        for name, camera in self._known.items():
+            image = came.get(name)
+            age_s = _age_s(image, reading)
+            if image is not None and age_s <= camera.max_age_s:
+                images[name] = image
+            elif camera.loss != "note" and not _told(reading, name):
+                faults = (
+                    *faults,
+                    f"camera {name!r}: the newest picture that came here is {age_s:.2f} s old, allowed are "
+                    f"{camera.max_age_s:g}, and the server says that the camera is well: look at the network",
+                )
+        return reading._replace(images=images, faults=faults)
+
+    def _forget(self) -> None:
+        if self._listener is not None:
+            self._listener.close()
+        self._listener, self._known = None, {}
+
+    def stop(self, reason: str) -> None:
+        """As `RemoteRobot.stop`."""
+        self._robot.stop(reason)
+
+    def close(self) -> None:
+        """Close both. Twice is fine."""
+        try:
+            self._robot.close()
+        finally:
+            self._forget()
+
+
+def _told(reading: Reading, camera: str) -> bool:
+    """Whether the robot itself says that this camera is not well."""
+    return any(fault.startswith(f"camera {camera!r}") for fault in reading.faults)
+
+
+def _age_s(image: Image | None, reading: Reading) -> float:
+    return float("inf") if image is None else (reading.stamp_ns - image.stamp_ns) / 1e9
+
+
+def _address(control: str, pictures: str) -> str:
+    """Where the pictures are: the server knows its port, and the client by which name it reaches the server."""
+    if not (control.startswith("tcp://") and pictures.startswith("tcp://")):
+        return pictures
+    host = control.removeprefix("tcp://").rpartition(":")[0]
+    return f"tcp://{host}:{pictures.rpartition(':')[2]}"
