@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,7 +13,16 @@ import numpy as np
 from hal import Field, SourceError
 from hal.field import DTYPES
 
-__all__ = ["as_field", "h5py_for", "open_hdf5", "read_json", "read_numbers", "write_arrays", "write_json"]
+__all__ = [
+    "as_field",
+    "h5py_for",
+    "open_hdf5",
+    "read_json",
+    "read_numbers",
+    "write_arrays",
+    "write_json",
+    "write_pictures",
+]
 
 
 def h5py_for(what: Path | str) -> Any:
@@ -73,6 +82,26 @@ def write_arrays(group: Any, values: Mapping[str, np.ndarray]) -> None:
     """Write arrays, name by name."""
     for name, value in values.items():
         group.create_dataset(name, data=value)
+
+
+def write_pictures(
+    group: Any, name: str, pictures: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]
+) -> None:
+    """Write pictures, each a chunk of its own so that any can be read alone.
+
+    Args:
+        group: that shall hold them.
+        name: their path there.
+        pictures: some after some, uint8, (some, height, width, 3); those beyond ``count`` are left out.
+        count: how many there will be.
+        shape: of one.
+    """
+    written = group.create_dataset(name, (count, *shape), "u1", chunks=(1, *shape))
+    first = 0
+    for some in pictures:
+        part = some[: count - first]
+        written[first : first + len(part)] = part
+        first += len(part)
 
 
 def write_json(group: Any, name: str, text: str) -> None:

@@ -18,9 +18,17 @@ import numpy as np
 
 from hal import RobotError, SourceError, Spec
 from recorder.formats.fresh import fresh
-from recorder.formats.hdf5 import h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
+from recorder.formats.hdf5 import (
+    h5py_for,
+    open_hdf5,
+    read_json,
+    read_numbers,
+    write_arrays,
+    write_json,
+    write_pictures,
+)
 from recorder.formats.minari_space import Leaf, leaves_of, space_of
-from recorder.formats.pictures import cameras_of
+from recorder.formats.pictures import Film, Filming
 from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
 from recorder.frames import PREFIXES, FrameLayout
 from recorder.plain import to_json
@@ -32,6 +40,7 @@ DATA, META = "main_data.hdf5", "metadata.json"
 OURS = "rlenv_robot"
 VERSION = "0.5.0"
 """Of Minari's format, as every 0.5 reads it."""
+IMAGES = "images"
 HELD = ("stamp_ns", "wall_ns", "log_probability", "intervention")
 """What else of a row goes into ``infos``."""
 
@@ -48,21 +57,25 @@ def _data_folder(root: Path) -> Path | None:
     return None
 
 
-def write_minari(table: Table, path: Path | str) -> list[str]:
+def write_minari(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
     """Write a table as a data set that ``minari.load_dataset`` opens by its name.
 
-    One observation or action field is a space of its own, several are a ``Dict``. Minari finds the data set where it
+    One observation or action field is a space of its own, several are a ``Dict``, in which pictures are ``images``, a
+    ``Dict`` of cameras: uint8, (height, width, 3), RGB. Minari finds the data set where it
     lies below ``MINARI_DATASETS_PATH``, by its folder's name, which should end in ``-v0``.
 
     Args:
         table: what to write.
         path: the folder, which must not be there yet.
+        filming: which pictures; None for all.
 
     Returns:
         What is lost, a sentence each.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded, h5py is missing, or the folder is there.
+        SourceError: there is no step, several agents are rewarded, h5py is missing, or the folder is there; there is
+            no such camera, or its pictures differ in size.
+        LogError: there are pictures, and OpenCV is missing.
     """
     path = Path(path)
     single_reward(table, "Minari")
@@ -72,18 +85,24 @@ def write_minari(table: Table, path: Path | str) -> list[str]:
     named = path.name if re.fullmatch(r"[-\w]+-v\d+", path.name) else re.sub(r"[^-\w]+", "-", path.name) + "-v0"
     if named != path.name:
         notes.append(f"Minari opens a data set by its folder's name; rename {path.name} to {named} for that")
-    if cameras := cameras_of(table):
-        notes.append(f"pictures are left out: {', '.join(cameras)}")
     h5py = h5py_for(path)
-    with fresh(path, folder=True) as part:
+    with fresh(path, folder=True) as part, Film(table, filming) as film:
+        shapes = {camera: film.shape(runs[0], camera) for camera in film.cameras}
+        if shapes and IMAGES in table.layout.observation.names:
+            raise SourceError(f"an observation is called {IMAGES}, where pictures would be; leave the cameras out")
         (part / "data").mkdir()
         with h5py.File(part / "data" / DATA, "w", track_order=True) as file:
             for number, run in enumerate(runs):
-                _write_run(file.create_group(f"episode_{number}"), number, run, table.layout)
+                group = file.create_group(f"episode_{number}")
+                _write_run(group, number, run, table.layout, bool(shapes))
+                for camera, shape in shapes.items():
+                    write_pictures(group, f"observations/{IMAGES}/{camera}", film.of(run, camera), len(run) + 1, shape)
         size = (part / "data" / DATA).stat().st_size / 1e6
-        meta = _meta(table.layout, runs, named, round(size, 1))
+        meta = _meta(table.layout, runs, named, round(size, 1)) | {
+            "observation_space": space_of(table.layout.observation, {IMAGES: shapes} if shapes else {})
+        }
         (part / "data" / META).write_text(json.dumps(meta))
-    return notes
+    return notes + film.notes()
 
 
 def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> dict[str, Any]:
@@ -95,13 +114,12 @@ def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> dict[
         "total_episodes": len(runs),
         "total_steps": sum(map(len, runs)),
         "dataset_size": size,
-        "observation_space": space_of(layout.observation),
         "action_space": space_of(layout.action),
         OURS: layout.to_plain(),
     }
 
 
-def _write_run(group: Any, number: int, run: Run, layout: FrameLayout) -> None:
+def _write_run(group: Any, number: int, run: Run, layout: FrameLayout, filmed: bool) -> None:
     group.attrs.update({"id": number, "total_steps": len(run)})
     seed = run.info.get("seed")
     if isinstance(seed, int) and 0 <= seed < 2**63:
@@ -114,7 +132,7 @@ def _write_run(group: Any, number: int, run: Run, layout: FrameLayout) -> None:
         ("actions", "action", layout.action),
     ):
         values = run.group(prefix, spec)
-        if len(spec) == 1:
+        if len(spec) == 1 and not (filmed and prefix == "observation"):
             group.create_dataset(name, data=values[spec.names[0]])
         else:
             write_arrays(group.create_group(name), values)
@@ -178,6 +196,8 @@ class _Reader:
         if text is None:
             raise SourceError(f"{where} is missing; open it once with Minari and write it anew")
         leaves = leaves_of(text, kind, where)
+        if self._ours:  # which fields there are is known otherwise
+            leaves = [leaf for leaf in leaves if len(leaf.path) < 2]
         left = ["/".join(leaf.path) or kind for leaf in leaves if leaf.field is None]
         if left and not self._ours:
             self._notes.append(f"a frame row has no place for {kind} {', '.join(left)} (a picture or text)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -33,10 +34,22 @@ class Leaf:
     field: Field | None
 
 
-def space_of(spec: Spec) -> str:
-    """One field's own space, or several as a ``Dict``."""
+def space_of(spec: Spec, pictures: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
+    """One field's own space, or several as a ``Dict``.
+
+    Args:
+        spec: the fields.
+        pictures: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
+    """
     parts = {field.name: _space(field) for field in spec}
-    return json.dumps(parts[spec.names[0]] if len(spec) == 1 else {"type": "Dict", "subspaces": parts})
+    for group, shapes in pictures.items():
+        parts[group] = {"type": "Dict", "subspaces": {name: _bytes(shape) for name, shape in shapes.items()}}
+    return json.dumps(parts[spec.names[0]] if len(parts) == 1 else {"type": "Dict", "subspaces": parts})
+
+
+def _bytes(shape: tuple[int, ...]) -> dict[str, Any]:
+    low, high = np.zeros(shape, int), np.full(shape, 255)  # Gymnasium wants a bound for each pixel
+    return {"type": "Box", "dtype": "uint8", "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
 
 
 def _space(field: Field) -> dict[str, Any]:

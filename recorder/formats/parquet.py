@@ -15,6 +15,7 @@ import numpy as np
 from hal import Field, RobotError, SourceError
 from recorder.formats.fresh import fresh
 from recorder.formats.parquet_columns import Column, column, read_parquet, writer
+from recorder.formats.pictures import cameras_of
 from recorder.frames import FrameLayout
 from recorder.plain import to_json
 from recorder.table import Table
@@ -43,7 +44,7 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
         path: the folder, which must not be there yet.
 
     Returns:
-        What was lost: nothing, so no sentence.
+        What was lost: nothing, so no sentence, unless there are pictures.
 
     Raises:
         SourceError: pyarrow is missing, or the folder is there or can't be written.
@@ -62,7 +63,12 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
             "notes": list(table.notes),
         }
         (part / EPISODES).write_text(to_json(index, "what is known of the episodes"))
-    return []
+    cameras = cameras_of(table)
+    return (
+        [f"pictures stay in the logs, where they are found as long as those lie there: {', '.join(cameras)}"]
+        if (cameras)
+        else []
+    )
 
 
 def _column(field: Field) -> Column:

@@ -12,7 +12,11 @@ import numpy as np
 
 from hal import SourceError
 
-__all__ = ["Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
+__all__ = ["IMAGE", "Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
+
+
+IMAGE = "image"
+"""The dtype of a column of encoded pictures, stored as Hugging Face's data sets have them: bytes and path."""
 
 
 @dataclass(frozen=True)
@@ -21,7 +25,7 @@ class Column:
 
     Attributes:
         name: its name.
-        dtype: of one element: numpy's name, or ``bool``.
+        dtype: of one element: numpy's name, ``bool``, or `IMAGE`.
         size: of a fixed-size list a row; None for one value a row.
         about: text by text, kept in the file beside the column.
     """
@@ -51,18 +55,25 @@ class ColumnWriter:
     def __init__(self, arrow: Any, file: Any, columns: Sequence[Column]) -> None:
         self._arrow, self._file, self._columns = arrow, file, columns
 
-    def write(self, values: Mapping[str, np.ndarray]) -> None:
+    def write(self, values: Mapping[str, Any]) -> None:
         """Append rows.
 
         Args:
-            values: name -> (N, ...) for every column.
+            values: name -> (N, ...) for every column; of pictures, N times bytes.
         """
-        arrays = [self._array(one, np.asarray(values[one.name])) for one in self._columns]
+        arrays = [self._array(one, values[one.name]) for one in self._columns]
         self._file.write_table(self._arrow.Table.from_arrays(arrays, schema=self._file.schema), row_group_size=2**30)
 
-    def _array(self, one: Column, value: np.ndarray) -> Any:
+    def _array(self, one: Column, value: Any) -> Any:
+        if one.dtype == IMAGE:
+            cells = [{"bytes": encoded, "path": None} for encoded in value]
+            return self._arrow.array(cells, type=_image(self._arrow))
         flat = self._arrow.array(np.ascontiguousarray(value).reshape(-1).astype(one.dtype, copy=False))
         return flat if one.size is None else self._arrow.FixedSizeListArray.from_arrays(flat, one.size)
+
+
+def _image(arrow: Any) -> Any:
+    return arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
 
 
 @contextmanager
@@ -80,7 +91,7 @@ def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | 
     arrow = pyarrow_for(path)
     fields = []
     for one in columns:
-        element = arrow.from_numpy_dtype(np.dtype(one.dtype))
+        element = _image(arrow) if one.dtype == IMAGE else arrow.from_numpy_dtype(np.dtype(one.dtype))
         kind = element if one.size is None else arrow.list_(element, one.size)
         fields.append(arrow.field(one.name, kind, metadata=dict(one.about) or None))
     schema = arrow.schema(fields, metadata=dict(metadata) if metadata else None)

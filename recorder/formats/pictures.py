@@ -1,14 +1,27 @@
-"""Which pictures lie beside a table, in the logs that it was made from."""
+"""The pictures that go with a table into another project's format."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import numpy as np
+
+from hal import LogError
 from recorder.disk import LOG_NAME
+from recorder.formats.runs import Run
+from recorder.images import Images
+from recorder.picture import opencv
+from recorder.picture_source import PictureSources
 from recorder.reader import LogReader
 from recorder.table import Table
 
-__all__ = ["cameras_of"]
+__all__ = ["Film", "Filming", "cameras_of"]
+
+_AT_ONCE = 32
+"""Pictures that are decoded together."""
 
 
 def cameras_of(table: Table) -> list[str]:
@@ -16,3 +29,101 @@ def cameras_of(table: Table) -> list[str]:
     runs = sorted({str(info.get("run", table.origin)) for info in table.episodes})
     logs = [Path(run) for run in runs if (Path(run) / LOG_NAME).is_file()]
     return sorted({camera for log in logs for camera in LogReader(log).cameras()})
+
+
+@dataclass(frozen=True)
+class Filming:
+    """Which pictures are written, and how.
+
+    Attributes:
+        cameras: their names; None for all, empty for none.
+        size: (height, width) in pixels that they are brought to; None keeps theirs.
+        embedded: LeRobot's: each picture by itself inside the Parquet files, as it was recorded (or as PNG, if it was
+            not, or its size is changed), in place of videos.
+    """
+
+    cameras: tuple[str, ...] | None = None
+    size: tuple[int, int] | None = None
+    embedded: bool = False
+
+
+class Film:
+    """The pictures of the runs of one table: of a frame, the latest that there was, as a policy saw it.
+
+    Args:
+        table: that the runs are of.
+        filming: what is wanted of it; None for all cameras as they are.
+
+    Raises:
+        SourceError: there is no such camera.
+        LogError: there are pictures, and OpenCV is missing.
+    """
+
+    def __init__(self, table: Table, filming: Filming | None = None) -> None:
+        self._filming = filming or Filming()
+        self._sources = PictureSources(table)
+        there = self._sources.cameras() if self._filming.cameras != () else ()
+        self.cameras = there if self._filming.cameras is None else self._filming.cameras
+        for camera in self.cameras:
+            if camera not in there:
+                raise self._sources.no_camera(camera)
+        self._images = Images(table, size=self._filming.size, cache_bytes=0, sources=self._sources) if there else None
+        self._table = table
+        self._black: dict[str, int] = {}
+
+    @property
+    def embedded(self) -> bool:
+        """See `Filming`."""
+        return self._filming.embedded
+
+    def __enter__(self) -> Film:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._images is not None:
+            self._images.close()
+
+    def shape(self, run: Run, camera: str) -> tuple[int, int, int]:
+        """Of a camera's pictures: (height, width, 3)."""
+        height, width, channels = self._at(run.numbers[:1], camera)[0].shape[1:]
+        return height, width, channels
+
+    def of(self, run: Run, camera: str) -> Iterator[np.ndarray]:
+        """The pictures of a run's T + 1 frames in turn: uint8 (some, height, width, 3), RGB; black where there is none.
+
+        Raises:
+            SourceError: their sizes differ, and none is given.
+        """
+        for first in range(0, len(run.numbers), _AT_ONCE):
+            pictures, mask = self._at(run.numbers[first : first + _AT_ONCE], camera)
+            self._black[camera] = self._black.get(camera, 0) + int(np.count_nonzero(~mask))
+            yield pictures
+
+    def encoded(self, run: Run, camera: str) -> list[bytes]:
+        """The pictures of a run's T + 1 frames as JPEG or PNG: the bytes that were recorded, where that can be."""
+        source = self._sources.at(self._sources.where(run.episode))
+        stored = getattr(source, "stored", None)
+        if stored is None or source is None or camera not in source.cameras or self._filming.size is not None:
+            return [_png(picture) for part in self.of(run, camera) for picture in part]
+        rows = np.asarray(self._table.rows).take(run.numbers)
+        numbers = source.numbers(camera, rows, "latest", np.inf)
+        if (numbers >= 0).all():
+            return [bytes(stored(camera, number)) for number in numbers.tolist()]
+        return [_png(picture) for part in self.of(run, camera) for picture in part]
+
+    def notes(self) -> list[str]:
+        """What is to be said of the pictures that were written, a sentence each."""
+        return [f"{count} pictures of camera {name} are black: none was there" for name, count in self._black.items()
+                if count]  # fmt: skip
+
+    def _at(self, rows: np.ndarray, camera: str) -> tuple[np.ndarray, np.ndarray]:
+        assert self._images is not None  # there are cameras
+        return self._images.at(rows, camera)
+
+
+def _png(picture: np.ndarray) -> bytes:
+    done, data = opencv("PNG").imencode(".png", np.ascontiguousarray(picture[..., ::-1]))
+    if not done:
+        raise LogError(f"a picture of shape {picture.shape} could not be encoded as PNG")
+    encoded: Any = data.tobytes()
+    return bytes(encoded)

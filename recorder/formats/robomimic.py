@@ -8,7 +8,7 @@ each. robomimic's policies act in [-1, 1], so ``actions`` are scaled to that; as
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from hal import Field, RobotError, SourceError, Spec
 from recorder.formats.fresh import fresh
 from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
 from recorder.formats.names import field_names
-from recorder.formats.pictures import cameras_of
+from recorder.formats.pictures import Film, Filming
 from recorder.formats.runs import Run, flat, outcome, rows_of, runs_of, single_reward, table_of
 from recorder.frames import FrameLayout
 from recorder.plain import to_json
@@ -27,6 +27,7 @@ from recorder.table import Table
 __all__ = ["is_robomimic", "load_robomimic", "write_robomimic"]
 
 OURS = "rlenv_robot"
+IMAGE = "_image"
 SUFFIXES = (".hdf5", ".h5")
 GYM = 2
 """robomimic's number for environments with Gym's interface (EnvType)."""
@@ -43,21 +44,25 @@ def is_robomimic(path: Path | str) -> bool:
         return "data" in file and any(name.startswith("demo_") for name in file["data"])
 
 
-def write_robomimic(table: Table, path: Path | str) -> list[str]:
+def write_robomimic(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
     """Write a table as a file that ``robomimic.utils.dataset.SequenceDataset`` reads.
 
     ``dones`` is 1 where the task ended, not where time was up, so that a truncated episode's last value is
-    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes of which that is known.
+    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes of which that is known. Pictures are
+    ``obs/<camera>_image`` and ``next_obs/<camera>_image``, uint8, (height, width, 3), RGB.
 
     Args:
         table: what to write.
         path: the file, ending in ``.hdf5``, which must not be there yet.
+        filming: which pictures; None for all.
 
     Returns:
         What is lost, a sentence each.
 
     Raises:
-        SourceError: there is no step, several agents are rewarded, h5py is missing, or the file is there.
+        SourceError: there is no step, several agents are rewarded, h5py is missing, or the file is there; there is no
+            such camera, or its pictures differ in size.
+        LogError: there are pictures, and OpenCV is missing.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -69,22 +74,41 @@ def write_robomimic(table: Table, path: Path | str) -> list[str]:
     scale = _scale(table.layout.action)
     if scale is None:
         notes.append("actions keep their units, since they have no range; robomimic's policies act from -1 to 1")
-    if cameras := cameras_of(table):
-        notes.append(f"pictures are left out: {', '.join(cameras)}")
     h5py = h5py_for(path)
-    with fresh(path, folder=False) as part, h5py.File(part, "w") as file:
+    with fresh(path, folder=False) as part, h5py.File(part, "w") as file, Film(table, filming) as film:
+        shapes = {camera: film.shape(runs[0], camera) for camera in film.cameras}
         data = file.create_group("data")
         data.attrs["total"] = sum(map(len, runs))
         about = {"env_name": str(runs[0].info.get("task") or "unknown"), "env_type": GYM, "env_kwargs": {}}
         data.attrs["env_args"] = json.dumps(about)
         for number, run in enumerate(runs):
-            _write_run(data.create_group(f"demo_{number}"), run, table.layout, scale)
+            group = data.create_group(f"demo_{number}")
+            _write_run(group, run, table.layout, scale)
+            for camera, shape in shapes.items():
+                _write_pictures(group, f"{camera}{IMAGE}", film.of(run, camera), len(run), shape)
         for name, wanted in (("success", True), ("failure", False)):
             demos = [f"demo_{number}" for number, run in enumerate(runs) if outcome(run.info) is wanted]
             if demos:
                 file.create_dataset(f"mask/{name}", data=np.array(demos, "S"))
         write_json(file, OURS, to_json(table.layout.to_plain(), "the layout"))
-    return notes
+    return notes + film.notes()
+
+
+def _write_pictures(
+    group: Any, name: str, pictures: Iterator[np.ndarray], count: int, shape: tuple[int, int, int]
+) -> None:
+    """Those of the T frames that were acted on, and once more those that followed: one later, as robomimic has it."""
+    for part in ("obs", "next_obs"):
+        if name in group[part]:
+            raise SourceError(f"an observation is called {name}, as pictures would be; leave the cameras out")
+    written = [group.create_dataset(f"{part}/{name}", (count, *shape), "u1", chunks=(1, *shape))
+               for part in ("obs", "next_obs")]  # fmt: skip
+    first = 0
+    for some in pictures:
+        for offset, target in enumerate(written):
+            begin, stop = max(first - offset, 0), min(first - offset + len(some), count)
+            target[begin:stop] = some[begin - first + offset : stop - first + offset]
+        first += len(some)
 
 
 def _scale(action: Spec) -> tuple[np.ndarray, np.ndarray] | None:

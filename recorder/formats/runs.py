@@ -28,6 +28,8 @@ class Run:
         seen: (T + 1,) frame rows, for what was observed: before every step, and after the last.
         came: (T,) frame rows, for what led to the next frame: action, reward, flags.
         terminated, truncated: how it ended; exactly one of them.
+        episode: the table's index of the episode that it is of.
+        numbers: (T + 1,), where ``seen`` is in the table.
     """
 
     info: Mapping[str, Any]
@@ -35,6 +37,8 @@ class Run:
     came: np.ndarray
     terminated: bool
     truncated: bool
+    episode: int
+    numbers: np.ndarray
 
     def __len__(self) -> int:
         return len(self.came)
@@ -72,12 +76,15 @@ def _run(table: Table, facts: np.ndarray) -> Run:
     first = int(facts["row"][0])
     rows = np.asarray(table.rows[first : int(facts["row"][-1]) + 2])
     before = facts["row"] - first
+    seen = np.append(before, before[-1] + 1)
     return Run(
         info=table.episodes[int(facts["episode"][0])],
-        seen=rows.take(np.append(before, before[-1] + 1)),
+        seen=rows.take(seen),
         came=rows.take(before + 1),
         terminated=bool(facts["terminated"][-1]),
         truncated=bool(facts["truncated"][-1]),
+        episode=int(facts["episode"][0]),
+        numbers=seen + first,
     )
 
 
