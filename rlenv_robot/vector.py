@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from hal import EpisodeError, Reading, RobotSpec, Spec
 from hal.guard import limited
+from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.embodied import Mode, check_fit, check_seed, episode_rng
 from rlenv_robot.task import Arrays, Task
 from rlenv_robot.vector_check import check_batch, check_ids
+from rlenv_robot.vector_snapshot import VectorSnapshot, kept
 from rlenv_robot.world import NOTHING
 
 __all__ = ["Autoreset", "RobotBatch", "VectorEnvironment"]
 
-Autoreset = Literal["same_step", "disabled"]
+Autoreset = Literal["same_step", "next_step", "disabled"]
 
 
 class RobotBatch(Protocol):
@@ -56,7 +58,7 @@ class VectorEnvironment:
 
     Table 1 of a batch: ``env_id`` a list of N names, ``frame_no``, ``terminated`` and ``truncated`` int32 of
     shape (N,), ``observation`` and ``extra_info["applied"]`` name -> (N, ...). Table 2 carries the same keys
-    with a leading axis, Table 3 a reward of shape (N,).
+    with a leading axis, Table 3 a reward of shape (N,), or with several agents a dictionary of such.
 
     Environment i draws its episodes from (seed, i, episode), so it does the same whatever N and the number of
     threads are, and environment 0 does what a single `Environment` with that seed does.
@@ -64,6 +66,8 @@ class VectorEnvironment:
     With ``autoreset="same_step"`` an environment that ended begins its next episode within the same step: the
     flags say that it ended, ``observation`` is the new episode's first and ``frame_no`` 0, and the true last
     observation is in ``extra_info["final"]`` = {index (K,), observation, metrics, success (K,), ...}.
+    With ``"next_step"`` (Gymnasium's default) ``observation`` is the true last one, and the step after it begins the
+    next episode: whatever its action is, nothing moves, the reward is 0, both flags are 0 and ``frame_no`` is 0.
     With ``"disabled"`` it stays where it is until ``reset({"ids": [...]})``.
 
     Args:
@@ -90,8 +94,9 @@ class VectorEnvironment:
         autoreset: Autoreset = "same_step",
         streams: np.ndarray | None = None,
     ) -> None:
-        if autoreset not in ("same_step", "disabled"):
-            raise ValueError(f"autoreset is {autoreset!r}, allowed are 'same_step' and 'disabled'")
+        if autoreset not in get_args(Autoreset):
+            allowed = ", ".join(map(repr, get_args(Autoreset)))
+            raise ValueError(f"autoreset is {autoreset!r}, allowed are {allowed}")
         spec = batch.spec
         check_fit(task, spec.sensors, spec.commands, spec.name)
         self.batch, self.task, self.num_envs = batch, task, batch.num
@@ -107,6 +112,10 @@ class VectorEnvironment:
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
         self._reading: Reading | None = None
+        self.agents = agents_of(task)
+        self._mapping = mapping(self.agents)
+        self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
+        self._began = False
 
     @property
     def observation(self) -> Spec:
@@ -170,6 +179,7 @@ class VectorEnvironment:
         self._episodes[ids] += 1
         self._frame_no[ids] = 0
         self._over[ids] = False
+        self._began = True
         if everyone or self._reading is None:
             self._reading = first
         else:
@@ -198,14 +208,16 @@ class VectorEnvironment:
         before = self._reading
         if before is None:
             raise EpisodeError("step before reset: call reset first")
-        values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, self._over)
+        waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
+        over = self._over if waiting is None else np.zeros_like(waiting)
+        values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, over, waiting)
         moving = None
-        if errors:
-            moving = np.ones(self.num_envs, bool)
+        if errors or waiting is not None:
+            moving = np.ones(self.num_envs, bool) if waiting is None else ~waiting
             moving[list(errors)] = False
         commands = self._commands(values, before, moving)
         after = self.batch.step(commands, moving)
-        return self._judge(before, values, after, moving, errors)
+        return self._judge(before, values, after, moving, errors, None if waiting is None else np.flatnonzero(waiting))
 
     def _commands(self, values: Arrays, before: Reading, moving: np.ndarray | None) -> Arrays:
         """Commands within the guard's limits; whoever does not move keeps what was applied."""
@@ -227,22 +239,27 @@ class VectorEnvironment:
         after: Reading,
         moving: np.ndarray | None,
         errors: dict[int, dict[str, Any]],
+        waiting: np.ndarray | None,
     ) -> tuple[dict[str, Any], dict[str, Any]]:
         task, goal = self.task, self._goal
-        reward = np.asarray(task.reward(before.sensors, values, after.sensors, goal), np.float64)
+        reward = each(task.reward(before.sensors, values, after.sensors, goal), _float64)
         terminated = np.asarray(task.terminated(after.sensors, goal))
         if moving is None:
             self._frame_no += 1
         else:
-            reward, terminated = np.where(moving, reward, 0.0), terminated & moving
+            reward, terminated = each(reward, lambda value: np.where(moving, value, 0.0)), terminated & moving
             self._frame_no[moving] += 1
         self._reading = after
         extra: dict[str, Any] = {"error": errors} if errors else {}
+        if self.agents and any((told := messages(self.agents, values)).values()):
+            extra["messages"] = told
         late, broken = self._frame_no >= task.steps, self.batch.broken
         if (terminated | late).any() or broken.any():
             terminated, truncated = self._ends(terminated, late, broken if moving is None else broken & moving, extra)
         else:
             truncated = terminated  # nobody's episode ends, as in most steps
+        if waiting is not None:
+            self._begin(waiting)
         table = self._table(self._observe(), terminated.astype(np.int32), truncated.astype(np.int32), extra)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
 
@@ -271,6 +288,8 @@ class VectorEnvironment:
             "metrics": self.task.metrics(sensors, goal),
             "broken": broken[ids],
         }
+        if self._drawn:
+            final["randomisation"] = {name: value[ids] for name, value in self._draws().items()}
         self._over[ids] = True
         if self._autoreset == "same_step":
             self._begin(ids)
@@ -284,7 +303,12 @@ class VectorEnvironment:
 
     def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
         assert self._reading is not None
+        if self.agents:
+            extra["agents"] = self._mapping
         extra["applied"] = {name: np.array(value) for name, value in self._reading.applied.items()}
+        if self._drawn and self._began:
+            extra["randomisation"] = self._draws()
+        self._began = False
         if self._privileged:
             extra["state"] = self.task.privileged(self._reading.sensors, self._goal)
         # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
@@ -298,6 +322,64 @@ class VectorEnvironment:
             "truncated": truncated,
         }
 
+    def _draws(self) -> dict[str, np.ndarray]:
+        drawn: dict[str, np.ndarray] = self.batch.drawn  # type: ignore[attr-defined]  # there, or it would not be asked
+        return drawn
+
+    # -- snapshots ---------------------------------------------------------------------------------------
+
+    def snapshot(self, ids: Any = None) -> VectorSnapshot:
+        """The state of all environments, or of rising numbers of some; `restore` goes on from it bit by bit.
+
+        Raises:
+            EpisodeError: before the first reset.
+            ValueError: wrong ids, or robots that can't be kept.
+        """
+        if self._reading is None:
+            raise EpisodeError("snapshot before reset: there is nothing to keep yet")
+        rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
+        return VectorSnapshot(
+            kept(self.batch).snapshot(rows),
+            self._seed,
+            self._episodes[rows],
+            self._frame_no[rows],
+            self._over[rows],
+            {name: value[rows] for name, value in self._goal.items()},
+            {name: value[rows] for name, value in self._reading.sensors.items()},
+            {name: value[rows] for name, value in self._reading.applied.items()},
+        )
+
+    def restore(self, snapshot: VectorSnapshot, ids: Any = None) -> dict[str, Any]:
+        """Go on from an earlier moment, of these environments or of others made alike.
+
+        Args:
+            snapshot: of as many as there are ids, in their order; or of one, for all of them.
+            ids: rising numbers of some; None is all, which also brings back the seed of later episodes.
+
+        Returns:
+            Table 1 of all environments, with that moment's observation, ``frame_no`` and no flags.
+
+        Raises:
+            EpisodeError: ids before the first reset of all.
+            ValueError: wrong ids, or a snapshot that does not fit; nothing changed.
+        """
+        if self._reading is None and ids is not None:
+            raise EpisodeError("restore of some before a reset of all: call reset first")
+        rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
+        reading = kept(self.batch).restore(snapshot.batch, rows)
+        if ids is None:
+            self._seed = snapshot.seed
+            self._reading = reading
+        assert self._reading is not None
+        self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
+        self._over[rows] = snapshot.over
+        _put(self._goal, rows, snapshot.goal)
+        _put(self._reading.sensors, rows, snapshot.sensors)
+        _put(self._reading.applied, rows, snapshot.applied)
+        none = np.zeros(self.num_envs, np.int32)
+        self._began = True
+        return self._table(self._observe(), none, none.copy(), {})
+
     def close(self) -> None:
         """Close the batch. Twice is fine."""
         self.batch.close()
@@ -307,6 +389,10 @@ class VectorEnvironment:
 
     def __exit__(self, *exc: object) -> None:
         self.close()
+
+
+def _float64(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float64)
 
 
 def _put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:

@@ -15,7 +15,12 @@ _KEYS = ("env_id", "frame_no", "action")
 
 
 def check_batch(
-    spec: Spec, table: Any, env_ids: Sequence[str], frame_no: np.ndarray, over: np.ndarray
+    spec: Spec,
+    table: Any,
+    env_ids: Sequence[str],
+    frame_no: np.ndarray,
+    over: np.ndarray,
+    ignored: np.ndarray | None = None,
 ) -> tuple[dict[str, np.ndarray], dict[int, dict[str, Any]]]:
     """Check a Table 2 with a leading axis of N.
 
@@ -25,6 +30,7 @@ def check_batch(
         env_ids: what it must carry, N.
         frame_no: int, shape (N,), likewise.
         over: bool, shape (N,), whose episode has ended.
+        ignored: bool, shape (N,), whose row is not looked at.
 
     Returns:
         The actions, name -> (N, ...) in the spec's dtypes, and the violations of single rows by number.
@@ -46,6 +52,8 @@ def check_batch(
         good = (value >= low) & (value <= high)  # False for NaN too
         if not good.all():
             bad |= ~good.reshape(len(bad), -1).all(axis=1)
+    if ignored is not None:
+        bad &= ~ignored
     errors = {}
     if bad.any():
         errors = {int(env): _violation(spec, values, sent, frame_no, over, int(env)) for env in np.flatnonzero(bad)}

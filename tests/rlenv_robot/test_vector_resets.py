@@ -1,0 +1,223 @@
+"""Resets one step later, as Gymnasium's own vectors do it; snapshots of environments; other processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal import EpisodeError
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.vector import VectorEnvironment
+from sim.batch import SimBatch
+from sim.randomise import Randomise
+from sim.so101 import so101
+from sim.timing import Timing
+
+STEPS = 5
+
+
+def vector(num: int, **options: Any) -> VectorEnvironment:
+    conditions = {key: options.pop(key) for key in ("timing", "randomise") if key in options}
+    batch = SimBatch(so101(looks=False), num, 2, **conditions)
+    return VectorEnvironment(batch, Reach(steps=STEPS), **{"seed": 11, **options})
+
+
+def table(envs: VectorEnvironment, seen: Mapping[str, Any], target: np.ndarray) -> dict[str, Any]:
+    return {"env_id": envs.env_ids, "frame_no": seen["frame_no"], "action": {"joint_target": target}}
+
+
+def targets(step: int, num: int) -> np.ndarray:
+    return np.random.default_rng(step).uniform(-0.1, 0.6, (num, 6)).astype(np.float32)
+
+
+# -- next-step resets --------------------------------------------------------------------------------------------
+
+
+@pytest.mark.requirement("R1.3", "R1.4")
+def test_next_step_is_same_step_with_a_step_between() -> None:
+    """The same episodes: where one begins the next within the step, the other does in the following one."""
+    with vector(3, autoreset="same_step") as one, vector(3, autoreset="next_step") as other:
+        first, second = one.reset(), other.reset()
+        for step in range(3 * STEPS):
+            first, reward = one.step(table(one, first, targets(step, 3)))
+            second, same = other.step(table(other, second, targets(step, 3)))
+            np.testing.assert_array_equal(reward["reward"], same["reward"])
+            for flag in ("terminated", "truncated"):
+                assert first[flag].tolist() == second[flag].tolist()
+            if "final" not in first["extra_info"]:
+                continue
+            final = first["extra_info"]["final"]
+            for name, value in final["observation"].items():
+                np.testing.assert_array_equal(second["observation"][name], value, err_msg=f"last {name}")
+            assert second["frame_no"].tolist() == [STEPS] * 3
+            np.testing.assert_array_equal(second["extra_info"]["final"]["success"], final["success"])
+            wild = np.full((3, 6), np.nan, np.float32)
+            second, same = other.step({**table(other, second, wild), "frame_no": np.full(3, 77)})
+            assert same["reward"].tolist() == [0, 0, 0]
+            assert "error" not in second["extra_info"]
+            assert [second[flag].tolist() for flag in ("terminated", "truncated", "frame_no")] == [[0, 0, 0]] * 3
+            for name, value in first["observation"].items():
+                np.testing.assert_array_equal(second["observation"][name], value, err_msg=f"first {name}")
+
+
+def test_only_those_that_ended_begin_anew() -> None:
+    with vector(3, autoreset="next_step") as envs, vector(3, autoreset="disabled") as same:
+        seen, theirs = envs.reset(), same.reset()
+        for step in range(2):
+            seen, _ = envs.step(table(envs, seen, targets(step, 3)))
+            theirs, _ = same.step(table(same, theirs, targets(step, 3)))
+        seen = envs.reset({"ids": [1]})
+        for step in range(2, STEPS):
+            seen, _ = envs.step(table(envs, seen, targets(step, 3)))
+            theirs, _ = same.step(table(same, theirs, targets(step, 3)))
+        assert seen["truncated"].tolist() == [1, 0, 1]
+        seen, reward = envs.step(table(envs, seen, targets(9, 3)))
+        assert seen["frame_no"].tolist() == [0, STEPS - 1, 0]
+        assert (reward["reward"] != 0).tolist() == [False, True, False]
+        assert seen["truncated"].tolist() == [0, 0, 0]
+
+
+# -- snapshots ---------------------------------------------------------------------------------------------------
+
+CONDITIONS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "drawn": {
+        "timing": Timing.from_plain({"command_delay": {"uniform": [0.0, 0.05]}, "reading_loss": 0.1}),
+        "randomise": Randomise.from_plain({"joint.*.damping": {"uniform": [0.5, 1.5], "scale": True}}),
+    },
+}
+
+
+def run(envs: VectorEnvironment, seen: Mapping[str, Any], first: int, steps: int) -> list[dict[str, np.ndarray]]:
+    rows = []
+    for step in range(first, first + steps):
+        seen, reward = envs.step(table(envs, seen, targets(step, envs.num_envs)))
+        flags = {name: seen[name] for name in ("frame_no", "terminated", "truncated")}
+        rows.append({**seen["observation"], **flags, **reward})
+    return rows
+
+
+def assert_same(mine: Any, theirs: Any, rows: list[int]) -> None:
+    for step, (one, other) in enumerate(zip(mine, theirs, strict=True)):
+        for name, value in one.items():
+            if name != "env_id":
+                np.testing.assert_array_equal(value[rows], other[name][rows], err_msg=f"{name} at step {step}")
+
+
+@pytest.mark.requirement("R1.3")
+@pytest.mark.parametrize("conditions", CONDITIONS)
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step"])
+def test_restored_environments_go_on_bit_by_bit_through_their_next_episodes(autoreset: str, conditions: str) -> None:
+    options = {"autoreset": autoreset, **CONDITIONS[conditions]}
+    with vector(3, **options) as envs, vector(3, **{**options, "seed": 99}) as fresh:
+        run(envs, envs.reset(), 0, 3)
+        kept = envs.snapshot()
+        seen = envs.restore(kept)
+        after = run(envs, seen, 3, 3 * STEPS)
+        for each in (envs, fresh):
+            assert_same(run(each, each.restore(kept), 3, 3 * STEPS), after, [0, 1, 2])
+
+
+def test_some_are_restored_and_the_others_stay() -> None:
+    with vector(3) as envs:
+        run(envs, envs.reset(), 0, 2)
+        kept, seen = envs.snapshot([1]), envs.restore(envs.snapshot())
+        after = run(envs, seen, 2, 2)
+        held = envs.snapshot().sensors["joint_position"]
+        seen = envs.restore(kept, [1])
+        assert seen["frame_no"].tolist() == [4, 2, 4]
+        np.testing.assert_array_equal(seen["observation"]["joint_position"][[0, 2]], held[[0, 2]])
+        assert_same(run(envs, seen, 2, 2), after, [1])
+
+
+def test_one_is_put_into_all() -> None:
+    with vector(3) as envs:
+        run(envs, envs.reset(), 0, 2)
+        seen = envs.restore(envs.snapshot([2]))
+        for name, value in seen["observation"].items():
+            assert (value == value[0]).all(), name
+
+
+def test_snapshots_out_of_turn_and_of_what_can_not_be_kept_are_refused() -> None:
+    with vector(2) as envs:
+        with pytest.raises(EpisodeError, match="snapshot before reset"):
+            envs.snapshot()
+        envs.reset()
+        kept = envs.snapshot()
+        with pytest.raises(ValueError, match="rising numbers"):
+            envs.snapshot([1, 0])
+        with vector(2) as fresh, pytest.raises(EpisodeError, match="call reset first"):
+            fresh.restore(kept, [0, 1])
+        envs.batch = object()  # type: ignore[assignment]
+        with pytest.raises(ValueError, match=r"a object can't be kept"):
+            envs.snapshot()
+        envs.batch = SimBatch(so101(looks=False), 2, 1)
+
+
+# -- what was drawn ----------------------------------------------------------------------------------------------
+
+
+def test_what_was_drawn_is_told_in_training_where_an_episode_begins_and_ends() -> None:
+    with vector(2, **CONDITIONS["drawn"]) as envs, vector(2, mode="inference", **CONDITIONS["drawn"]) as blind:
+        seen = envs.reset()
+        drawn = seen["extra_info"]["randomisation"]
+        assert {"joint.shoulder_pan.damping", "timing.command_delay", "timing.reading_loss"} <= drawn.keys()
+        assert "randomisation" not in blind.reset()["extra_info"]
+        for step in range(STEPS):
+            seen, _ = envs.step(table(envs, seen, targets(step, 2)))
+            assert ("randomisation" in seen["extra_info"]) == (step == STEPS - 1)
+        ended = seen["extra_info"]["final"]["randomisation"]
+        for name, value in drawn.items():
+            np.testing.assert_array_equal(ended[name], value)
+        assert (seen["extra_info"]["randomisation"]["timing.command_delay"] != ended["timing.command_delay"]).all()
+
+
+def test_draws_depend_on_neither_the_number_nor_the_threads() -> None:
+    with vector(2, **CONDITIONS["drawn"]) as few, vector(5, **CONDITIONS["drawn"]) as many:
+        one, other = (each.reset()["extra_info"]["randomisation"] for each in (few, many))
+        for name, value in one.items():
+            np.testing.assert_array_equal(value, other[name][:2], err_msg=name)
+
+
+# -- other processes ---------------------------------------------------------------------------------------------
+
+
+def _rollout(seed: int) -> bytes:
+    with rr.make_vector("so101-reach", 2, threads=1, seed=seed) as envs:
+        seen = envs.reset()
+        for step in range(3):
+            seen, _ = envs.step(table(envs, seen, targets(step, 2)))
+        return bytes(seen["observation"]["joint_position"].tobytes())
+
+
+def test_a_spawned_process_computes_the_same() -> None:
+    here = [_rollout(seed) for seed in (1, 2)]  # this process has threads of its own by now
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(_rollout, [1, 2]) == here
+
+
+def _gymnasium_env() -> Any:
+    return rr.to_gymnasium(rr.make("so101-reach", steps=STEPS))
+
+
+def test_gymnasiums_own_vector_of_processes_runs_them() -> None:
+    vectors = pytest.importorskip("gymnasium.vector", reason="gymnasium (extra gym) is not installed")
+    envs = vectors.AsyncVectorEnv([_gymnasium_env] * 2, context="spawn")
+    same = vectors.SyncVectorEnv([_gymnasium_env] * 2)
+    try:
+        first, others = envs.reset(seed=[3, 4]), same.reset(seed=[3, 4])
+        np.testing.assert_array_equal(first[0]["joint_position"], others[0]["joint_position"])
+        for step in range(STEPS + 2):  # through an end, and the reset in the step after it
+            action = np.random.default_rng(step).uniform(-1, 1, (2, 6)).astype(np.float32)
+            mine, theirs = envs.step(action), same.step(action)
+            for name, value in mine[0].items():
+                np.testing.assert_array_equal(value, theirs[0][name], err_msg=f"{name} at step {step}")
+            assert mine[3].tolist() == theirs[3].tolist() == [step == STEPS - 1] * 2
+    finally:
+        envs.close()
+        same.close()
