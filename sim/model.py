@@ -91,6 +91,7 @@ class SimModel:
             raise self._wrong(f"derived is {self.derived!r}, allowed are 'fresh' and 'as_stepped'")
         self._check_period()
         self._check_names()
+        self._check_delays()
         self._check_widths("commands", self.commands, self.model.nu, "ctrl")
         self._check_widths("start", self.start, self.model.nq, "qpos")
         if not -1 <= self.keyframe < self.model.nkey:
@@ -114,6 +115,21 @@ class SimModel:
                 f"at {self.spec.rate_hz:g} Hz is {period:g} s; change the timestep in the MJCF to "
                 f"{period / max(self.substeps, 1)!r}"
             )
+
+    def _check_delays(self) -> None:
+        """MuJoCo shortens a delay that its buffer can't hold, and says nothing."""
+        model = self.model
+        for kind, delay, history, kind_of in (
+            ("actuator", model.actuator_delay, model.actuator_history, mujoco.mjtObj.mjOBJ_ACTUATOR),
+            ("sensor", model.sensor_delay, model.sensor_history, mujoco.mjtObj.mjOBJ_SENSOR),
+        ):
+            held = history[:, 0] * model.opt.timestep
+            for each in np.flatnonzero(delay > held + 1e-12).tolist():
+                name = mujoco.mj_id2name(model, kind_of, each) or each
+                raise self._wrong(
+                    f"{kind} {name!r} is to be {delay[each]:g} s late, its buffer of {history[each, 0]} samples holds "
+                    f"{held[each]:g} s; give it a larger nsample"
+                )
 
     def _check_names(self) -> None:
         for what, given, wanted in (
