@@ -8,8 +8,8 @@ from typing import Any
 
 from rlenv_robot.catalogue import make
 from rlenv_robot.environment import Environment
-from rlenv_robot.learning.reach_policy import ReachPolicy
 from rlenv_robot.learning.rollout import Outcome, run_episode
+from rlenv_robot.policy import load_policy
 from rlenv_robot.profile import load_profile
 
 __all__ = ["add", "run"]
@@ -19,7 +19,8 @@ def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("run", help="run a trained policy", description=__doc__)
     parser.add_argument("name", help="the environment, such as so101-reach")
-    parser.add_argument("--policy", required=True, help="a policy file, as rlenv-robot demo leaves one")
+    words = "a policy file: .onnx from any trainer, or .npz from rlenv-robot train"
+    parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another one")
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
@@ -34,8 +35,9 @@ def run(args: argparse.Namespace) -> int:
     """Run the episodes and print a line for each."""
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
-    policy = ReachPolicy.load(args.policy)
+    policy = load_policy(args.policy)
     with _environment(args) as env:
+        policy.check(env.observation, env.action)
         outcomes = []
         for episode in range(args.episodes):
             options: dict[str, Any] = {"seed": args.seed} if episode == 0 else {}

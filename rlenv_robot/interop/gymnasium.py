@@ -11,8 +11,9 @@ from gymnasium import spaces
 
 from hal import Field, IllegalAction, Spec
 from rlenv_robot.environment import Environment
+from rlenv_robot.interop.flat import Flat
 
-__all__ = ["GymnasiumEnv", "space_of", "to_gymnasium"]
+__all__ = ["GymnasiumEnv", "action_space_of", "flat_spaces", "scaled_action", "space_of", "to_gymnasium"]
 
 
 def space_of(spec: Spec) -> spaces.Dict:
@@ -32,44 +33,72 @@ def _spread(field: Field, bound: Any) -> np.ndarray:
     return np.broadcast_to(np.reshape(bound, field.shape if np.ndim(bound) else ()), field.shape)
 
 
+def action_space_of(spec: Spec, normalise: bool = True) -> tuple[spaces.Space[Any], Field | None]:
+    """The space of an action, and its only field in [-1, 1] if it is scaled.
+
+    Raises:
+        ValueError: it is to be scaled and its range has an open side.
+    """
+    if len(spec) > 1:
+        return space_of(spec), None
+    field = spec.fields[0]
+    if normalise and field.numpy_dtype.kind == "f":
+        if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
+            raise ValueError(f"action {field.name!r} has no finite range to scale; use normalise=False")
+        scaled = replace(field, low=-1.0, high=1.0, unit="1")
+        return spaces.Box(-1.0, 1.0, field.shape, np.dtype(field.dtype).type), scaled
+    if field.shape == () and field.numpy_dtype.kind != "f":
+        low, high = (int(bound) for bound in field.bounds)
+        return spaces.Discrete(high - low + 1, start=low), None
+    return _box(field), None
+
+
+def scaled_action(field: Field, action: np.ndarray) -> np.ndarray:
+    """An action in [-1, 1], with any leading axes, in the range of its field. Anything else stays out of range."""
+    share = (action.astype(np.float64) + 1) / 2
+    low, high = field.bounds
+    value = (low * (1 - share) + high * share).astype(field.numpy_dtype)  # so that -1 and 1 hit the ends exactly
+    return np.where((share >= 0) & (share <= 1), np.clip(value, low, high), value)
+
+
+def flat_spaces(flat: Flat) -> tuple[spaces.Box, spaces.Box]:
+    """The spaces of a `Flat`'s vectors: observation and action."""
+    seen = spaces.Box(-flat.LIMIT, flat.LIMIT, (flat.size,), np.float32)
+    return seen, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
+
+
 class GymnasiumEnv(gymnasium.Env[Any, Any]):
     """Gymnasium's interface. What the tables carry beyond it is in ``info``.
 
-    The action space is one `Box` in [-1, 1] that is scaled to the range of the only action field
+    With ``flat`` observations and actions are its vectors. Without, the observation is a dictionary of fields, and
+    the action space is one `Box` in [-1, 1] that is scaled to the range of the only action field
     (``normalise=True``, what trainers expect), one `Discrete` for a single whole number, or a `Dict`.
     An illegal action is answered as the standard says: same observation, reward 0, ``info["error"]``.
 
     Args:
         env: what is adapted; owned from now on.
         normalise: scale actions to [-1, 1]; needs one float field with finite ends.
+        flat: observations and actions as vectors; what is beyond -1 and 1 is cut off there.
     """
 
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium's own declaration)
 
-    def __init__(self, env: Environment, normalise: bool = True, render_mode: str | None = None) -> None:
+    def __init__(
+        self, env: Environment, normalise: bool = True, render_mode: str | None = None, flat: Flat | None = None
+    ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
-        self.env, self.render_mode = env, render_mode
-        self.observation_space = space_of(env.observation)
+        self.env, self.render_mode, self.flat = env, render_mode, flat
         self._only = env.action.fields[0] if len(env.action) == 1 else None
-        self._scaled = bool(normalise and self._only is not None and self._only.numpy_dtype.kind == "f")
-        self.action_space = self._action_space()
-        if self._scaled and self._only is not None:
-            self._only_scaled = replace(self._only, low=-1.0, high=1.0, unit="1")
+        self._seen: Any = None
+        self.observation_space: spaces.Space[Any]
+        if flat is None:
+            self.observation_space = space_of(env.observation)
+            self.action_space, self._scaled = action_space_of(env.action, normalise)
+        else:
+            self.observation_space, self.action_space = flat_spaces(flat)
+            self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0
-
-    def _action_space(self) -> spaces.Space[Any]:
-        field = self._only
-        if field is None:
-            return space_of(self.env.action)
-        if self._scaled:
-            if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
-                raise ValueError(f"action {field.name!r} has no finite range to scale; use normalise=False")
-            return spaces.Box(-1.0, 1.0, field.shape, np.dtype(field.dtype).type)
-        if field.shape == () and field.numpy_dtype.kind != "f":
-            low, high = (int(bound) for bound in field.bounds)
-            return spaces.Discrete(high - low + 1, start=low)
-        return _box(field)
 
     def _action(self, action: Any) -> Any:
         """Table 2's action.
@@ -77,19 +106,17 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         Raises:
             IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
         """
+        if self.flat is not None and self._scaled is not None:
+            vector = self._scaled.validate(np.clip(action, -1.0, 1.0), "action")
+            return self.flat.act(vector, self._seen)
         field = self._only
         if field is None:
             return action
-        if not self._scaled:
+        if self._scaled is None:
             return {field.name: action}
-        share = (self._only_scaled.validate(action, "action").astype(np.float64) + 1) / 2
-        low, high = field.bounds
-        value = (low * (1 - share) + high * share).astype(field.numpy_dtype)  # so that -1 and 1 hit the ends exactly
-        return {field.name: np.clip(value, low, high)}
+        return {field.name: scaled_action(field, self._scaled.validate(action, "action"))}
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         """Gymnasium's reset; ``options`` are the environment's own."""
         super().reset(seed=seed)
         wanted = dict(options or {})
@@ -97,9 +124,13 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             wanted["seed"] = seed
         table = self.env.reset(wanted)
         self._frame_no = table["frame_no"]
-        return dict(table["observation"]), self._info(table)
+        return self._observation(table), self._info(table)
 
-    def step(self, action: Any) -> tuple[dict[str, np.ndarray], float, bool, bool, dict[str, Any]]:
+    def _observation(self, table: Any) -> Any:
+        self._seen = table["observation"]
+        return dict(self._seen) if self.flat is None else self.flat.observe(self._seen)
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
         """Gymnasium's step."""
         try:
             values = self._action(action)
@@ -110,7 +141,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             table, reward = self.env.step(request)
         self._frame_no = table["frame_no"]
         ends = bool(table["terminated"]), bool(table["truncated"])
-        return dict(table["observation"]), reward["reward"], *ends, self._info(table)
+        return self._observation(table), reward["reward"], *ends, self._info(table)
 
     @staticmethod
     def _info(table: Any) -> dict[str, Any]:
@@ -128,6 +159,8 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self.env.close()
 
 
-def to_gymnasium(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> GymnasiumEnv:
+def to_gymnasium(
+    env: Environment, *, normalise: bool = True, render_mode: str | None = None, flat: Flat | None = None
+) -> GymnasiumEnv:
     """See `GymnasiumEnv`."""
-    return GymnasiumEnv(env, normalise, render_mode)
+    return GymnasiumEnv(env, normalise, render_mode, flat)

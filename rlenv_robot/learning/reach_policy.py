@@ -8,8 +8,10 @@ from typing import Any
 
 import numpy as np
 
+from hal import Spec, SpecMismatch
 from hal.robots.so101 import CHAIN, SO101
 from rlenv_robot.policy import load_arrays, save_arrays
+from rlenv_robot.tasks.reach import Reach
 
 __all__ = ["INPUTS", "PARAMETERS", "ReachPolicy", "features"]
 
@@ -76,6 +78,17 @@ class ReachPolicy:
         target[..., :_JOINTS] += (_STRIDE * np.tanh(change)).astype(target.dtype)
         low, high = SO101.commands["joint_target"].bounds
         return {"joint_target": np.clip(target, low, high)}
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Refuse another task's fields.
+
+        Raises:
+            SpecMismatch: with every difference.
+        """
+        task = Reach()
+        problems = [*task.observation.difference(observation), *task.action.difference(action)]
+        if problems:
+            raise SpecMismatch(f"this policy is for {task.name}", problems)
 
     def save(self, path: str | Path, about: Mapping[str, Any]) -> None:
         """Write the parameters and what is known about them."""

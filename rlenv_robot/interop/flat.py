@@ -1,0 +1,184 @@
+"""Named fields as the one vector that learners want, and their vector as a named action again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+from rlenv_robot.task import Arrays, Task
+
+__all__ = ["Difference", "Flat", "flat_for"]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """``minuend - subtrahend``, two observation fields of one shape, divided by ``scale`` (in their unit)."""
+
+    minuend: str
+    subtrahend: str
+    scale: float
+
+
+@dataclass(frozen=True)
+class Flat:
+    """An observation as one float32 vector of about unit size, and an action as one in [-1, 1].
+
+    The vector is, in this order: every field of the observation, in the order of its spec and in C order within,
+    divided by its scale; then the differences. Every element is clipped to `LIMIT` times its scale.
+
+    An action vector is every field of the action in the same way. It spans the range of each element; with ``around``
+    it moves at most ``stride`` away from an observed field instead, such as the goals that servos hold.
+
+    Attributes:
+        observation, action: the specs on our side.
+        scales: observation field -> the size that becomes 1, in its unit. By default half the field's range, or 1
+            where a side is open.
+        differences: appended to the vector.
+        around: an observation field of the only action field's shape; empty for the whole range.
+        stride: how far from it, in its unit.
+
+    Raises:
+        ValueError: a name or a shape does not fit, a scale is not above 0, or an action has no finite range.
+    """
+
+    observation: Spec
+    action: Spec
+    scales: Mapping[str, float] = field(default_factory=dict)
+    differences: tuple[Difference, ...] = ()
+    around: str = ""
+    stride: float = 0.0
+
+    LIMIT = 20.0
+
+    def __post_init__(self) -> None:
+        pairs = [name for gap in self.differences for name in (gap.minuend, gap.subtrahend)]
+        for name in (*self.scales, *pairs, *([self.around] if self.around else [])):
+            if name not in self.observation:
+                raise ValueError(f"{name!r} is no observation field, there are {', '.join(self.observation.names)}")
+        for gap in self.differences:
+            if self.observation[gap.minuend].shape != self.observation[gap.subtrahend].shape:
+                raise ValueError(f"{gap.minuend!r} and {gap.subtrahend!r} differ in shape")
+        if not all(scale > 0 for scale in (*self.scales.values(), *(gap.scale for gap in self.differences))):
+            raise ValueError("a scale is not above 0")
+        for wanted in self.action:
+            if wanted.numpy_dtype.kind != "f" or not np.isfinite([*np.ravel(wanted.low), *np.ravel(wanted.high)]).all():
+                raise ValueError(f"action {wanted.name!r} is no float field with a finite range, which this needs")
+        if self.around:
+            shapes = [wanted.shape for wanted in self.action]
+            if shapes != [self.observation[self.around].shape] or not self.stride > 0:
+                raise ValueError(f"around {self.around!r} wants one action field of its shape and a stride above 0")
+
+    @property
+    def size(self) -> int:
+        """Length D of the observation vector."""
+        return sum(part.size for part in self.observation) + sum(
+            self.observation[gap.minuend].size for gap in self.differences
+        )
+
+    @property
+    def action_size(self) -> int:
+        """Length A of the action vector."""
+        return sum(part.size for part in self.action)
+
+    @cached_property
+    def scale(self) -> np.ndarray:
+        """By what each element of the vector is divided, float32 of shape (D,)."""
+        parts = [np.full(part.size, self._scale_of(part)) for part in self.observation]
+        parts += [np.full(self.observation[gap.minuend].size, gap.scale) for gap in self.differences]
+        return np.concatenate(parts).astype(np.float32)
+
+    def _scale_of(self, part: Field) -> np.ndarray | float:
+        if part.name in self.scales:
+            return self.scales[part.name]
+        ends = np.ravel(part.low), np.ravel(part.high)
+        half = (ends[1] - ends[0]) / 2
+        return np.where(np.isfinite(half) & (half > 0), half, 1.0)
+
+    @cached_property
+    def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
+        """Lowest and highest action, float32 of shape (A,)."""
+        low, high = (
+            np.concatenate([np.ravel(wanted.bounds[side]) for wanted in self.action]).astype(np.float32)
+            for side in (0, 1)
+        )
+        return low, high
+
+    def observe(self, observation: Arrays) -> np.ndarray:
+        """The vector, float32 of shape (..., D)."""
+        parts = [self._flattened(observation[part.name], part) for part in self.observation]
+        for gap in self.differences:
+            part = self.observation[gap.minuend]
+            parts.append(self._flattened(observation[gap.minuend] - observation[gap.subtrahend], part))
+        vector: np.ndarray = np.concatenate(parts, axis=-1, dtype=np.float32, casting="unsafe")
+        vector /= self.scale
+        np.clip(vector, -self.LIMIT, self.LIMIT, out=vector)
+        return vector
+
+    @staticmethod
+    def _flattened(values: Any, part: Field) -> np.ndarray:
+        array = np.asarray(values)
+        leading = array.shape[: array.ndim - len(part.shape)]
+        return array.reshape((*leading, part.size))
+
+    def act(self, vector: np.ndarray, observation: Arrays) -> dict[str, np.ndarray]:
+        """The action that a vector stands for; what is beyond -1 and 1 is cut off there.
+
+        Args:
+            vector: shape (..., A).
+            observation: what it answers; only ``around`` is read.
+        """
+        low, high = self.action_bounds
+        share = np.clip(np.asarray(vector, np.float64), -1.0, 1.0)
+        if self.around:
+            centre = self._flattened(observation[self.around], self.observation[self.around])
+            values = centre + self.stride * share
+        else:
+            values = low * (0.5 - share / 2) + high * (0.5 + share / 2)  # so that -1 and 1 hit the ends exactly
+        values = np.clip(values.astype(np.float32), low, high)
+        return self._named(values)
+
+    def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        named, place = {}, 0
+        for wanted in self.action:
+            part = values[..., place : place + wanted.size].reshape((*values.shape[:-1], *wanted.shape))
+            named[wanted.name] = part.astype(wanted.numpy_dtype, copy=False)
+            place += wanted.size
+        return named
+
+    def vector_of(self, action: Arrays, observation: Arrays) -> np.ndarray:
+        """The vector of a recorded action, float32 of shape (..., A), cut off at -1 and 1."""
+        parts = [self._flattened(action[wanted.name], wanted) for wanted in self.action]
+        values = np.concatenate(parts, axis=-1, dtype=np.float64)
+        if self.around:
+            centre = self._flattened(observation[self.around], self.observation[self.around])
+            share = (values - centre) / self.stride
+        else:
+            low, high = (bound.astype(np.float64) for bound in self.action_bounds)
+            share = 2 * (values - low) / np.maximum(high - low, 1e-12) - 1
+        vector: np.ndarray = np.clip(share, -1.0, 1.0).astype(np.float32)
+        return vector
+
+
+_KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "so101-reach": {
+        "scales": {"joint_position": 1.0, "joint_velocity": 4.0, "joint_goal": 1.0, "gripper_position": 0.2,
+                   "target_position": 0.2},
+        "differences": (
+            Difference("target_position", "gripper_position", 0.1),
+            Difference("joint_goal", "joint_position", 0.1),
+        ),
+        "around": "joint_goal",
+        "stride": 0.13,  # the guard's 4 rad/s at 30 Hz
+    },
+}  # fmt: skip
+"""Task -> settings that were tried with it (benchmarks/train.py); any other task gets the defaults."""
+
+
+def flat_for(task: Task) -> Flat:
+    """How learners see a task: settings that were tried with it, or the plain ranges of its fields."""
+    return Flat(task.observation, task.action, **_KNOWN.get(task.name, {}))

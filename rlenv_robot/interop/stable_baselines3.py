@@ -1,0 +1,109 @@
+"""A native batch as Stable-Baselines3's `VecEnv`: one call steps all of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+from stable_baselines3.common.vec_env import VecEnv
+
+from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv
+from rlenv_robot.vector import VectorEnvironment
+
+__all__ = ["StableBaselinesVecEnv", "to_stable_baselines3"]
+
+
+class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not there for everyone
+    """Stable-Baselines3's interface. Episodes that end begin anew within the step, as it wants.
+
+    ``infos`` at an end: ``terminal_observation`` (what was seen last), ``TimeLimit.truncated``, ``is_success``,
+    and ``episode`` with return ``r`` and length ``l``, as its `Monitor` gives them.
+
+    Args:
+        envs: a batch with ``autoreset="same_step"``; owned from now on.
+        flat: what its vectors are.
+
+    Raises:
+        ValueError: the batch resets otherwise.
+    """
+
+    def __init__(self, envs: VectorEnvironment, flat: Flat) -> None:
+        if envs.autoreset != "same_step":
+            raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 wants 'same_step'")
+        self.envs = GymnasiumVectorEnv(envs, flat)
+        self.render_mode = None
+        super().__init__(envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space)
+        self._actions: Any = None
+        self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
+
+    def reset(self) -> np.ndarray:
+        """Begin anew in all, with the seed given to ``seed`` before, if any."""
+        observation, _ = self.envs.reset(seed=self._seeds[0])
+        self._reset_seeds()
+        self._reset_options()
+        self._returns[:], self._lengths[:] = 0, 0
+        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        return np.asarray(observation)
+
+    def step_async(self, actions: np.ndarray) -> None:
+        """Keep the actions for `step_wait`."""
+        self._actions = actions
+
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+        """One control period of all: (N, D), rewards float32, ends bool, infos."""
+        observation, rewards, terminated, truncated, info = self.envs.step(self._actions)
+        done = terminated | truncated
+        self._returns += rewards
+        self._lengths += 1
+        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        for env in np.flatnonzero(done).tolist():
+            infos[env] = {
+                "terminal_observation": info["final_obs"][env],
+                "TimeLimit.truncated": bool(truncated[env]),
+                "is_success": bool(info["final_info"]["success"][env]),
+                "episode": {"r": float(self._returns[env]), "l": int(self._lengths[env])},
+            }
+        self._returns[done], self._lengths[done] = 0, 0
+        return observation, rewards.astype(np.float32), done, infos
+
+    def close(self) -> None:
+        """Close the batch."""
+        self.envs.close()
+
+    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+        """An attribute of the whole, once for each that is asked for."""
+        return [getattr(self.envs, attr_name)] * self._count(indices)
+
+    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+        """Refused: there is no environment of its own behind a row of a batch.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError(f"{attr_name!r} can't be set: the batch has no single environments")
+
+    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+        """Refused, as `set_attr`.
+
+        Raises:
+            AttributeError: always.
+        """
+        raise AttributeError(f"{method_name!r} can't be called: the batch has no single environments")
+
+    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+        """It keeps the books that `Monitor` keeps, and says so."""
+        return [wrapper_class.__name__ == "Monitor"] * self._count(indices)
+
+    def get_images(self) -> Sequence[np.ndarray | None]:
+        """No pictures: render one `Environment`, or replay a log."""
+        return [None] * self.num_envs
+
+    def _count(self, indices: int | Iterable[int] | None) -> int:
+        return len(list(self._get_indices(indices)))
+
+
+def to_stable_baselines3(envs: VectorEnvironment, flat: Flat) -> StableBaselinesVecEnv:
+    """See `StableBaselinesVecEnv`."""
+    return StableBaselinesVecEnv(envs, flat)

@@ -1,0 +1,74 @@
+"""How good a policy is while it learns: a line for people, a row for plots."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from rlenv_robot.catalogue import make_vector
+from rlenv_robot.learning.rollout import evaluate
+from rlenv_robot.policy import Policy
+
+__all__ = ["Curve", "Point"]
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """After so many steps and seconds of learning: success from 0 to 1 and mean return over the test episodes."""
+
+    steps: int
+    seconds: float
+    success: float
+    returns: float
+
+
+class Curve:
+    """Tries a policy on the same fresh episodes again and again. The time that this takes is not counted.
+
+    Args:
+        name: the task.
+        episodes: how many in each trial.
+        seed: of these episodes; training should not use it.
+        quiet: print nothing.
+    """
+
+    def __init__(self, name: str, *, episodes: int = 100, seed: int = 1_000_000, quiet: bool = False) -> None:
+        self.name, self.points = name, list[Point]()
+        self._seed, self._quiet = seed, quiet
+        self._envs = make_vector(name, episodes, seed=seed, autoreset="disabled")
+        self._begun = time.perf_counter()
+
+    def add(self, steps: int, policy: Policy) -> Point:
+        """Try the policy that so many steps of learning have made."""
+        now = time.perf_counter()
+        outcomes = evaluate(self._envs, policy, self._seed)
+        success = float(np.mean([outcome.success for outcome in outcomes]))
+        point = Point(steps, now - self._begun, success, float(np.mean([outcome.total for outcome in outcomes])))
+        self.points.append(point)
+        if not self._quiet:
+            print(
+                f"{point.steps:9,} steps {point.seconds:7.1f} s   success {point.success:5.0%}   "
+                f"return {point.returns:7.2f}",
+                flush=True,
+            )
+        self._begun += time.perf_counter() - now
+        return point
+
+    def first(self, success: float) -> Point | None:
+        """The first point that reached a rate of success, if any did."""
+        return next((point for point in self.points if point.success >= success), None)
+
+    def save(self, path: str | Path, about: Mapping[str, Any]) -> None:
+        """Write all points as JSON, with plain data about the run."""
+        plain = {"task": self.name, **about, "points": [asdict(point) for point in self.points]}
+        Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")
+
+    def close(self) -> None:
+        """Close the test environments."""
+        self._envs.close()

@@ -1,0 +1,119 @@
+"""A PyTorch network over vectors as a policy over named fields, to be tried and to be saved."""
+
+from __future__ import annotations
+
+import io
+import logging
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+
+from hal import RobotError
+from rlenv_robot.interop.flat import Flat
+from rlenv_robot.onnx_policy import METADATA, metadata
+
+__all__ = ["FlatPolicy"]
+
+
+class FlatPolicy:
+    """A policy of a network from ``flat``'s observation vector (batch, D) to its action vector (batch, A).
+
+    Args:
+        actor: the network; its actions are cut off at -1 and 1. It is used as it is, so put it into evaluation mode.
+        flat: what its vectors are.
+    """
+
+    def __init__(self, actor: nn.Module, flat: Flat) -> None:
+        self.actor, self.flat = actor, flat
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """By the names of the action spec, with the leading axes of the observation."""
+        vector = self.flat.observe(observation)
+        with torch.no_grad():
+            chosen = self.actor(torch.from_numpy(vector.reshape(-1, self.flat.size))).numpy()
+        return self.flat.act(chosen.reshape((*vector.shape[:-1], self.flat.action_size)), observation)
+
+    def save_onnx(self, path: str | Path, task: str, about: Mapping[str, Any] | None = None) -> None:
+        """Write an ONNX file that `rlenv_robot.onnx_policy.OnnxPolicy` loads: scaling in and out is in its graph.
+
+        Args:
+            path: ending in ``.onnx``.
+            task: the name of what it was trained for.
+            about: how it came about, plain data for people.
+
+        Raises:
+            RobotError: the packages onnx or onnxscript are missing.
+        """
+        try:
+            import onnx
+            import onnxscript  # noqa: F401  (PyTorch's exporter needs it)
+        except ImportError as error:
+            raise RobotError("to save ONNX: pip install 'rlenv-robot[onnx]'") from error
+        flat, content = self.flat, io.BytesIO()
+        example = tuple(torch.from_numpy(np.zeros((2, *part.shape), part.numpy_dtype)) for part in flat.observation)
+        batch = torch.export.Dim("batch")
+        with _quietly():
+            torch.onnx.export(
+                _Graph(self.actor, flat).eval(),
+                example,
+                input_names=list(flat.observation.names),
+                output_names=list(flat.action.names),
+                dynamic_shapes=(tuple({0: batch} for _ in example),),
+                dynamo=True,
+                verbose=False,
+            ).save(content)
+        model = onnx.load_from_string(content.getvalue())
+        model.metadata_props.add(key=METADATA, value=metadata(task, flat.observation, flat.action, about or {}))
+        Path(path).write_bytes(model.SerializeToString())
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Without what PyTorch's exporter says of packages and deprecations of its own."""
+    log = logging.getLogger("torch.onnx")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        log.setLevel(level)
+
+
+class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+    """`Flat` in PyTorch's words, with the network in between; a test holds the two to each other."""
+
+    def __init__(self, actor: nn.Module, flat: Flat) -> None:
+        super().__init__()
+        self.actor, self.flat = actor, flat
+        self.register_buffer("scale", torch.from_numpy(flat.scale))
+        for name, bound in zip(("low", "high"), flat.action_bounds, strict=True):
+            self.register_buffer(name, torch.from_numpy(bound))
+
+    def forward(self, *fields: Any) -> tuple[Any, ...]:
+        flat = self.flat
+        seen = dict(zip(flat.observation.names, fields, strict=True))
+        parts = [value.flatten(1) if value.ndim > 1 else value[:, None] for value in fields]
+        for gap in flat.differences:
+            value = seen[gap.minuend] - seen[gap.subtrahend]
+            parts.append(value.flatten(1) if value.ndim > 1 else value[:, None])
+        vector = torch.cat([part.float() for part in parts], dim=1) / self.scale
+        share = self.actor(vector.clamp(-flat.LIMIT, flat.LIMIT)).clamp(-1.0, 1.0)
+        if flat.around:
+            values = seen[flat.around].flatten(1) + flat.stride * share
+        else:
+            values = self.low * (0.5 - share / 2) + self.high * (0.5 + share / 2)
+        values = torch.minimum(torch.maximum(values, self.low), self.high)
+        named, place = [], 0
+        for wanted in flat.action:
+            part = values[:, place : place + wanted.size]
+            named.append(part.unflatten(1, wanted.shape) if wanted.shape else part[:, 0])
+            place += wanted.size
+        return tuple(named)

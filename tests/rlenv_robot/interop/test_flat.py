@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Field, Spec
+from rlenv_robot.catalogue import task
+from rlenv_robot.interop.flat import Difference, Flat, flat_for
+
+SEEN = Spec(
+    "seen",
+    (
+        Field("place", (2,), "float32", -4, 4, "m"),
+        Field("goal", (2,), "float32", (-1, 0), (1, 8), "m"),
+        Field("count", (), "int32", 0, 10),
+        Field("open", (), "float64"),
+    ),
+)
+DONE = Spec("done", (Field("push", (2,), "float32", (-1, -2), (1, 6), "m"), Field("grip", (), "float64", 0, 1)))
+GAP = Difference("goal", "place", 0.5)
+
+
+def test_the_order_is_the_specs_then_the_differences() -> None:
+    flat = Flat(SEEN, DONE, {"open": 2.0}, (GAP,))
+    observation = {
+        "place": np.array([[2, 4]], "f"),
+        "goal": np.array([[1, 2]], "f"),
+        "count": np.array([5]),
+        "open": [3.0],
+    }
+    vector = flat.observe(observation)
+    assert (vector.dtype, vector.shape, flat.size) == (np.float32, (1, 8), 8)
+    np.testing.assert_allclose(vector[0], [0.5, 1, 1, 0.5, 1, 1.5, -2, -4])
+
+
+def test_far_values_are_cut_off() -> None:
+    flat = Flat(SEEN, DONE)
+    observation = {"place": np.zeros(2), "goal": np.zeros(2), "count": np.array(0), "open": np.array(1e6)}
+    assert flat.observe(observation)[-1] == Flat.LIMIT
+
+
+def test_an_action_spans_the_range_exactly() -> None:
+    flat = Flat(SEEN, DONE)
+    for vector, push, grip in ((-1, (-1, -2), 0), (1, (1, 6), 1), (0, (0, 2), 0.5), (7, (1, 6), 1)):
+        action = flat.act(np.full(3, vector), {})
+        assert action["push"].tolist() == list(push)
+        assert (action["grip"], action["grip"].dtype) == (grip, np.float64)
+
+
+@pytest.mark.parametrize("name", ["so101-reach"])
+@pytest.mark.parametrize("plain", [False, True])
+def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> None:
+    chosen = task(name)
+    flat = Flat(chosen.observation, chosen.action) if plain else flat_for(chosen)
+    rng = np.random.default_rng(0)
+    observation = chosen.observation.sample(rng, (50,))
+    if flat.around:
+        observation[flat.around][:] = np.mean(flat.action_bounds, axis=0)  # far from the ends, which cut off
+    vector = rng.uniform(-1, 1, (50, flat.action_size))
+    chosen.action.validate({name: value[0] for name, value in flat.act(vector, observation).items()})
+    np.testing.assert_allclose(flat.vector_of(flat.act(vector, observation), observation), vector, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"scales": {"plce": 1.0}}, "'plce' is no observation field, there are place, goal"),
+        ({"scales": {"place": 0.0}}, "a scale is not above 0"),
+        ({"differences": (Difference("goal", "count", 1.0),)}, "'goal' and 'count' differ in shape"),
+        ({"around": "goal", "stride": 1.0}, "one action field of its shape"),
+        ({"action": Spec("a", (Field("far"),))}, "'far' is no float field with a finite range"),
+        ({"action": Spec("a", (Field("gear", (), "int8", 0, 3),))}, "'gear' is no float field"),
+    ],
+)
+def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        Flat(**{"observation": SEEN, "action": DONE, **change})
