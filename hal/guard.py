@@ -9,9 +9,11 @@ from typing import Any, cast
 
 import numpy as np
 
+from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import EpisodeError, RobotStopped, StaleReading
 from hal.reset_record import ResetRecord, last_reset
 from hal.robot import Reading, Robot, RobotSpec
+from hal.self_report import report_of
 from hal.signals.signal import Answer
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
@@ -88,6 +90,18 @@ class Guard:
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """As `hal.stream.Streaming.stream_to`, of the guarded robot."""
         pass_on(self._robot, sinks)
+
+    def about(self) -> Mapping[str, Any]:
+        """As `hal.self_report.SelfReport.about`, of the guarded robot."""
+        return report_of(self._robot)
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the guarded robot."""
+        return arm_device(self._robot, timeout_s)
+
+    def disarm_watchdog(self) -> None:
+        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the guarded robot."""
+        disarm_device(self._robot)
 
     @property
     def last_reset(self) -> ResetRecord | None:

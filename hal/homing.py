@@ -11,9 +11,11 @@ from typing import Any
 
 import numpy as np
 
+from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import ResetFailed
 from hal.reset_record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Reading, Robot, RobotSpec
+from hal.self_report import report_of
 from hal.signals import Answer, ResetRequest, Signal, VerdictRequest
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
@@ -79,6 +81,7 @@ class Homing:
         self._settings = settings or HomingSettings()
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
         self._episode = 0
+        self._begun: int | None = None  # the number of the episode that was begun last
         self._unjudged = False  # an episode was begun, and nobody has said how it went
         self._asking = threading.Lock()  # a signal is asked one thing at a time
         self.last_reset: ResetRecord | None = None
@@ -97,6 +100,18 @@ class Homing:
         """As `hal.stream.Streaming.stream_to`, of the inner robot."""
         pass_on(self._robot, sinks)
 
+    def about(self) -> Mapping[str, Any]:
+        """As `hal.self_report.SelfReport.about`, of the inner robot."""
+        return report_of(self._robot)
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the inner robot."""
+        return arm_device(self._robot, timeout_s)
+
+    def disarm_watchdog(self) -> None:
+        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
+        disarm_device(self._robot)
+
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there.
 
@@ -104,7 +119,7 @@ class Homing:
             IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
         """
         start = self._start(options)
-        progress = ResetProgress(self._on_event)
+        progress = ResetProgress(self._on_event, self._episode, self._begun)
         try:
             reading = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
             self._ask(progress)
@@ -113,7 +128,7 @@ class Homing:
             self._over(progress.failed(error), progress.asked)
             raise
         self._over(progress.done(f"{self._error(reading, start):.3f} from the start"), True)
-        self._unjudged = True
+        self._begun, self._unjudged = self._episode - 1, True
         return reading
 
     def _over(self, record: ResetRecord, asked: bool) -> None:

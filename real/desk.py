@@ -218,7 +218,7 @@ class Desk:
             raise WireError(f"a step has one row, got {len(message.frames)}")
         command = self._commands.read(message.frames[0])
         sent_ns = message.times
-        if type(sent_ns) is not int and self._loop.asks_age:
+        if type(sent_ns) is not int and self._loop.ages.max_age_s is not None:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
         self._lease.order(message.session, message.sequence)
         self._holder = peer

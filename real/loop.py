@@ -12,6 +12,7 @@ import numpy as np
 
 from hal.cadence import Cadence
 from hal.clock import Rate
+from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
@@ -48,16 +49,15 @@ class ControlLoop:
         max_command_age_s: commands that were sent longer ago are refused and counted, seconds; None asks no age.
         priority: of the thread, for the real-time scheduler (`hal.realtime`); 0 does not ask for it.
         lockstep: for simulations: time stands still between commands, so there is neither a rate nor a watchdog.
-        paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to
-            come in, since the client computes it from the reading with which the last period ended.
-        fetch: called in lockstep where no order is there, on the loop's own thread; waits a while for orders to come.
-            By default they are waited for here, whoever gives them.
+        paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to come in.
+        fetch: called in lockstep, on the loop's own thread, where no order is there; waits a while for one to come.
 
     Attributes:
         spec: of the robot as clients see it: at ``control_hz``.
         life: the state, and how it came about.
         cadence: of the ticks in episodes.
         latest: the newest reading, or None.
+        ages: which commands are too old, and how many were.
         real_time: what the scheduler granted this thread.
 
     Raises:
@@ -91,11 +91,12 @@ class ControlLoop:
         self._rate = Rate(own.rate_hz)
         self._watchdog = Watchdog(watchdog_s)
         self._orders = Inbox()
+        self._device_armed = False
         self._pursuit = Pursuit(own.commands, ticks)
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.life = Life(own.name)
         self.cadence = Cadence(own.period_s)
-        self._ages = AgeLimit(None if lockstep else max_command_age_s)
+        self.ages = AgeLimit(None if lockstep else max_command_age_s)
         self._priority = priority
         self.real_time = RealTime(False, "not asked for")
         self.latest: Reading | None = None
@@ -113,16 +114,6 @@ class ControlLoop:
     def stopped(self) -> str | None:
         """Why the robot is stopped, or None."""
         return self._guard.stopped
-
-    @property
-    def asks_age(self) -> bool:
-        """Whether commands must say when they were sent."""
-        return self._ages.max_age_s is not None
-
-    @property
-    def late_commands(self) -> int:
-        """How many were refused because of their age."""
-        return self._ages.refused
 
     def start(self) -> None:
         """Start the thread. The robot is first touched by a reset."""
@@ -215,10 +206,16 @@ class ControlLoop:
     def _next(self) -> Order | None:
         """What to do next; None is a tick without a new order."""
         if not self._ticking:
+            self._let_device_rest()
             return self._orders.wait() if self._fetch is None else self._fetched(self._fetch)
         if self._paced:
             self._rate.wait()
         return self._orders.newest(self._window_s, self._replaced)
+
+    def _let_device_rest(self) -> None:
+        if self._device_armed:
+            self._device_armed = False
+            disarm_device(self._guard)
 
     def _fetched(self, fetch: Callable[[], None]) -> Order:
         while self._orders.empty:
@@ -258,7 +255,7 @@ class ControlLoop:
             if stopped is not None:
                 return RobotStopped(stopped)
             return EpisodeError("step before reset: call reset first, it reads where the robot is")
-        return self._ages.refusal(order.sent_ns)
+        return self.ages.refusal(order.sent_ns)
 
     def _hold(self) -> None:
         """One tick without a new command."""
@@ -306,6 +303,7 @@ class ControlLoop:
 
     def _reset(self, order: Reset) -> None:
         self._quiet()
+        self._let_device_rest()  # a reset may wait for a person
         if order.stops != self._stops:
             self._answer(order.token, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
             return
@@ -341,6 +339,7 @@ class ControlLoop:
         self._pursuit.begin(reading.applied)
         self.latest = reading
         self._rate.restart()
+        self._device_armed = not self._lockstep and arm_device(self._guard, self._watchdog.timeout_s)
         self.life.go_unless_stopped(State.READY, "the reset is done")
         self._answer(order.token, reading)
 

@@ -191,8 +191,9 @@ class RemoteRobot:
         left out.
         """
         told: dict[str, Any] = {}
-        with contextlib.suppress(RobotError):
-            told["server"] = self._ask_once(Kind.LOOK, None).detail
+        with self._lock, contextlib.suppress(RobotError):
+            if self._link is not None:
+                told["server"] = self._ask(self._link, Kind.LOOK, None, (), self._step_timeout_s).detail
         clock = self.clock
         if clock is not None:
             told["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}

@@ -218,7 +218,7 @@ class Server:
             "holder": self._lease.holder,
             "cadence": loop.cadence.to_plain(),
             "real_time": loop.real_time.told,
-            "late_commands": loop.late_commands,
+            "late_commands": loop.ages.refused,
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:

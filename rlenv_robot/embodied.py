@@ -9,6 +9,7 @@ import numpy as np
 
 from hal import Field, Guard, IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
+from hal.self_report import report_of
 from recorder.frames import FrameLayout
 from rlenv_robot.task import Arrays, Episode, Task
 from rlenv_robot.world import Manual, Turn, first_part
@@ -249,7 +250,7 @@ class RobotWorld:
     # -- the rest ----------------------------------------------------------------------------------------
 
     def episode_info(self) -> dict[str, Any]:
-        """Task, goal, seed, and at the end success and metrics."""
+        """Task, goal, seed, what the robot says of itself (``controller``), and at the end success and metrics."""
         info: dict[str, Any] = {
             "task": self.task.name,
             "robot": self.robot.spec.name,
@@ -257,6 +258,9 @@ class RobotWorld:
             "draw": self._episodes - 1,
             "goal": {name: np.asarray(value).tolist() for name, value in self._episode.goal.items()},
         }
+        told = report_of(self.robot)
+        if told:
+            info["controller"] = told
         last = self._last.extra_info if self._last is not None else {}
         info.update({key: last[key] for key in ("success", "metrics", "fault") if key in last})
         return info

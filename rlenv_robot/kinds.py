@@ -41,15 +41,16 @@ class Kind:
         model: SimModel = loaded(self.model)(looks=looks)
         return model
 
-    def served(self, where: str, seed: int = 0) -> Robot:
+    def served(self, where: str, seed: int = 0, rate_hz: float | None = None) -> Robot:
         """A simulated robot in real time that begins where it lies, as hardware does.
 
         Args:
             where: ``sim``, the nominal model, or ``twin``, one with a real robot's faults.
             seed: draws a twin's faults.
+            rate_hz: of its steps; by default that of its spec.
 
         Raises:
-            ValueError: another word, or a kind that has no twin.
+            ValueError: another word, a kind that has no twin, or a rate that its physics does not have.
         """
         from sim.robot import SimRobot
 
@@ -58,6 +59,10 @@ class Kind:
         if where == "twin" and self.twin is None:
             raise ValueError(f"there is no twin of {self.robot_spec().name!r}, use 'sim'")
         model = loaded(str(self.twin))(seed) if where == "twin" else self.simulated()
+        if rate_hz is not None:
+            from sim.rate import at_rate
+
+            model = at_rate(model, rate_hz)
         return SimRobot(model, real_time=True, teleport=False)
 
 

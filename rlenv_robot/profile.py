@@ -50,10 +50,30 @@ class ResetSection:
 
 @dataclass(frozen=True, slots=True)
 class ServeSection:
-    """``[serve]``: the address that is bound, and the longest silence before the robot holds, seconds."""
+    """``[serve]``: how `rlenv-robot serve` runs the robot; a flag of the same name goes before a key.
+
+    Attributes:
+        address: that is bound.
+        keys: folder of the server's keys; empty encrypts nothing, which only loopback allows.
+        telemetry, telemetry_hz: the address at which watchers are told, and how often; empty tells nobody.
+        loop_hz: the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
+        watchdog_s: longest silence of the client before the robot holds.
+        max_command_age_s: commands that were sent longer ago are refused.
+        lease_s: after how much silence another client may take the robot.
+        lower_s: at the end, go home slowly for at most so long.
+        priority: of the loop for the real-time scheduler, 1 to 99; 0 does not ask for it.
+    """
 
     address: str = "tcp://127.0.0.1:5555"
+    keys: str = ""
+    telemetry: str = ""
+    telemetry_hz: float = 20.0
+    loop_hz: float = 0.0
     watchdog_s: float = 0.2
+    max_command_age_s: float = 0.1
+    lease_s: float = 5.0
+    lower_s: float = 5.0
+    priority: int = 40
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,16 @@ import logging
 import signal
 import threading
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from hal import Automatic, Fixture, Guard, Homing, HomingSettings, Robot, Signal, Terminal
 from rlenv_robot.kinds import KINDS
-from rlenv_robot.profile import Profile, ResetSection, load_profile
+from rlenv_robot.profile import Profile, ResetSection, ServeSection, load_profile
 
 __all__ = ["add", "run", "served_robot"]
+
+_log = logging.getLogger(__name__)
 
 
 def add(subparsers: Any) -> None:
@@ -22,16 +24,18 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser("serve", help="serve a robot on the network", description=__doc__)
     parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
     parser.add_argument("--address", help="instead of the profile's serve.address; port * is any free one")
+    parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="also tell watchers there what the robot does")
+    parser.add_argument("--telemetry-hz", type=float, help="how often")
+    parser.add_argument("--loop-hz", type=float, help="the robot's own loop; 0 is its control rate")
+    parser.add_argument("--max-command-age-s", type=float, metavar="SECONDS", help="refuse commands sent longer ago")
     parser.add_argument(
         "--lower-s",
         type=float,
-        default=5.0,
         metavar="SECONDS",
-        help="at the end, go home slowly for at most so long (default: 5; 0 stops where it is)",
+        help="at the end, go home slowly for at most so long; 0 stops where it is",
     )
-    parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
-    parser.add_argument("--telemetry", metavar="ADDRESS", help="also tell watchers there what the robot does")
-    parser.add_argument("--telemetry-hz", type=float, default=20.0, help="how often (default: 20)")
+    parser.add_argument("--priority", type=int, help="for the real-time scheduler, 1 to 99; 0 does not ask for it")
     parser.set_defaults(run=run)
 
 
@@ -54,7 +58,7 @@ def _hardware(profile: Profile) -> Robot:
         raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed are {', '.join(sorted(KINDS))}")
     if section.where not in ("twin", "sim"):
         raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
-    return KINDS[section.kind].served(section.where, section.seed)
+    return KINDS[section.kind].served(section.where, section.seed, profile.serve.loop_hz or None)
 
 
 def _signal(section: ResetSection) -> Signal:
@@ -74,32 +78,46 @@ def _homing(section: ResetSection) -> HomingSettings:
 
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; then hold, and let go."""
+    from hal.realtime import settle_process
     from real.server import Server
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     profile = load_profile(args.profile) if args.profile else Profile()
     if not args.profile:
         profile = replace(profile, robot=replace(profile.robot, where="twin"))
-    address = args.address or profile.serve.address
+    profile = replace(profile, serve=_with_flags(profile.serve, args))
+    settings = profile.serve
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
-    if args.lower_s < 0:
-        raise ValueError(f"--lower-s is {args.lower_s:g}, it must be 0 or above")
     robot = served_robot(profile, lambda state, detail: server.report(state, detail))
     server = Server(
         robot,
-        address,
-        watchdog_s=profile.serve.watchdog_s,
+        settings.address,
+        control_hz=KINDS[profile.robot.kind].robot_spec().rate_hz,
+        watchdog_s=settings.watchdog_s,
+        max_command_age_s=settings.max_command_age_s,
+        priority=settings.priority,
         paced_by_robot=True,
-        keys=args.keys,
-        telemetry=args.telemetry,
-        telemetry_hz=args.telemetry_hz,
+        lease_s=settings.lease_s,
+        keys=settings.keys or None,
+        telemetry=settings.telemetry or None,
+        telemetry_hz=settings.telemetry_hz,
     )
+    _log.info(settle_process())
     with server:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
         while not over.wait(0.5):  # a bare wait would not see a signal on every platform
             pass
         print("closing: the robot goes home, if it was ever reset, and is held", flush=True)
-        server.close(lower_s=args.lower_s)
+        server.close(lower_s=settings.lower_s)
     return 0
+
+
+def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection:
+    """The profile's settings, but for those that a flag gives."""
+    given = {item.name: getattr(args, item.name, None) for item in fields(section)}
+    changed = replace(section, **{name: value for name, value in given.items() if value is not None})
+    if changed.lower_s < 0:
+        raise ValueError(f"--lower-s is {changed.lower_s:g}, it must be 0 or above")
+    return changed

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
+import rlenv_robot as rr
 from hal.robots.so101 import SO101
 from real import RemoteRobot
+from rlenv_robot.cli import main
 from rlenv_robot.profile import load_profile
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
@@ -49,3 +51,51 @@ def test_the_unit_leaves_time_to_lower():
 
 def test_the_profile_that_the_unit_installs_is_sound():
     assert load_profile(LAUNCH / "robot.toml").serve.address == "tcp://*:5555"
+
+
+SETTINGS = """
+[robot]
+where = "twin"
+[serve]
+address = "tcp://127.0.0.1:*"
+loop_hz = 240.0
+lower_s = 0.2
+"""
+
+
+def test_a_profile_with_a_fast_loop_serves_the_same_arm_and_its_log_says_how_regular_it_was(tmp_path):
+    """Who expects an SO-101 is served by a loop of 240 Hz; clock and cadence are in what an episode says of itself."""
+    (tmp_path / "lab.toml").write_text(SETTINGS)
+    command = [sys.executable, "-m", "rlenv_robot", "serve", str(tmp_path / "lab.toml"), "--priority", "0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    address = process.stdout.readline().split()[-1]
+    env = rr.make("so101-reach", robot=address)
+    state = env.reset({"seed": 1})
+    for _ in range(5):
+        action = {"joint_target": state["observation"]["joint_goal"]}
+        state, _ = env.step({"env_id": state["env_id"], "frame_no": state["frame_no"], "action": action})
+        assert "error" not in state["extra_info"]
+    told = env.world.episode_info()["controller"]
+    env.close()
+    process.send_signal(signal.SIGTERM)
+    log = process.communicate(timeout=15)[1]
+    assert process.returncode == 0
+    assert "memory is" in log
+    server, clock = told["server"], told["clock"]
+    assert server["cadence"]["period_ms"] == pytest.approx(1e3 / 240)
+    assert server["cadence"]["periods"] > 5 * 8
+    assert server["real_time"] == "not asked for"
+    assert server["late_commands"] == 0
+    assert abs(clock["offset_ns"]) <= clock["error_ns"], "both are one clock here"
+
+
+def test_flags_go_before_the_profile(capsys, tmp_path):
+    (tmp_path / "lab.toml").write_text(SETTINGS)
+    for flags, told in (
+        (["--loop-hz", "100"], "can't be run at 100 Hz: its physics has 240 steps a second"),
+        (["--max-command-age-s", "-1"], "max_command_age_s is -1.0, it must be above 0"),
+        (["--lower-s", "-1"], "--lower-s is -1, it must be 0 or above"),
+    ):
+        assert main(["serve", str(tmp_path / "lab.toml"), *flags]) != 0
+        assert told in capsys.readouterr().err
