@@ -64,7 +64,7 @@ class Camera:
         self.settings = settings
         self._make = source
         self._source: Source | None = None
-        self._newest: _Newest | None = None  # replaced whole, so that readers need no lock
+        self._last: tuple[_Newest | None, _Newest | None] = (None, None)  # replaced whole: readers need no lock
         self._trouble = "it was not opened"
         self._told = ""
         self._pictures = self._damaged = self._attempts = 0
@@ -88,10 +88,15 @@ class Camera:
         """Call this after every new picture, on the camera's thread; it must return at once."""
         self._listeners.append(listener)
 
-    def look(self) -> Look:
-        """The newest picture, if it counts. Never waits; from any thread."""
-        newest, now_ns = self._newest, time.monotonic_ns()
-        settings = self.settings
+    def look(self, at_ns: int | None = None) -> Look:
+        """The newest picture, if it counts. Never waits; from any thread.
+
+        Args:
+            at_ns: of two newest ones, the one that is not later than this; monotonic clock, nanoseconds.
+        """
+        (newest, before), now_ns, settings = self._last, time.monotonic_ns(), self.settings
+        if at_ns is not None and newest is not None and before is not None and newest.image.stamp_ns > at_ns:
+            newest = before
         if newest is None:
             return Look(None, float("inf"), f"camera {settings.name!r} has given no picture yet: {self._trouble}")
         age_s = (now_ns - newest.image.stamp_ns) / 1e9
@@ -130,7 +135,7 @@ class Camera:
             "pictures": self._pictures,
             "damaged": self._damaged,
             "attempts": self._attempts,
-            "age_s": None if self._newest is None else seen.age_s,
+            "age_s": None if self._last[0] is None else seen.age_s,
             "fault": seen.fault,
         }
 
@@ -189,10 +194,10 @@ class Camera:
             self._say(str(error))
             return
         stamp_ns = frame.stamp_ns - int(self.settings.delay_s * 1e9)
-        checksum, last = zlib.crc32(data), self._newest
+        checksum, last = zlib.crc32(data), self._last[0]
         same = last is not None and last.checksum == checksum and last.image.data == data
         since_ns = last.since_ns if last is not None and same else stamp_ns
-        self._newest = _Newest(Image(data, "jpeg", stamp_ns), checksum, since_ns)
+        self._last = (_Newest(Image(data, "jpeg", stamp_ns), checksum, since_ns), last)
         self._pictures += 1
         if self._told or self._pictures == 1:
             _log.info("camera %s: pictures come from %s", self.settings.name, self.settings.shown)

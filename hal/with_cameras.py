@@ -28,8 +28,9 @@ class WithCameras:
     """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
 
     A step never waits for a picture: the same one comes again until there is a newer, and its age is
-    ``reading.stamp_ns - image.stamp_ns``. One that is too old does not come at all; what follows is the camera's
-    ``loss`` (`hal.CameraSettings`). It belongs inside of the guard: ``Guard(WithCameras(robot, cameras))``.
+    ``reading.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is too
+    old does not come at all; what follows is the camera's ``loss`` (`hal.CameraSettings`). It belongs inside of the
+    guard: ``Guard(WithCameras(robot, cameras))``.
 
     Args:
         robot: stamps its readings with this machine's monotonic clock.
@@ -96,7 +97,7 @@ class WithCameras:
         images: dict[str, Image] = dict(reading.images)
         faults = reading.faults
         for camera in self._cameras:
-            seen, settings = camera.look(), camera.settings
+            seen, settings = camera.look(reading.stamp_ns), camera.settings
             if seen.image is not None:
                 images[settings.name] = seen.image
                 self._noted.discard(settings.name)

@@ -111,7 +111,8 @@ class PictureListener:
         self.address = check_address(address, keys=keys is not None)
         self._own = None if keys is None else load_keys(keys)
         self._newest: dict[str, Image] = {}
-        self._sockets: dict[str, zmq.Socket[bytes]] = {}
+        self._before: dict[str, Image] = {}
+        self._names: dict[zmq.Socket[bytes], str] = {}
         self._poller = zmq.Poller()
         self._handshake: Handshake | None = None
         for name in cameras:
@@ -128,19 +129,29 @@ class PictureListener:
         if self._handshake is None:  # one tells of all: they go to the same door
             self._handshake = Handshake(socket, self._own)
         socket.connect(self.address)
-        self._sockets[name] = socket
+        self._names[socket] = name
         self._poller.register(socket, zmq.POLLIN)
 
-    def newest(self) -> Mapping[str, Image]:
+    def newest(self, at_ns: int | None = None) -> Mapping[str, Image]:
         """By camera, whatever has come so far; the caller judges its age. Never waits.
+
+        Args:
+            at_ns: of each camera's two newest that came here, the one that is not later than this; server's clock.
 
         Raises:
             WireError: what came is no picture.
         """
-        for name, socket in self._sockets.items():
-            if socket.getsockopt(zmq.EVENTS) & zmq.POLLIN:  # type: ignore[operator]
-                self._newest[name] = _image(name, socket.recv(zmq.NOBLOCK))
-        return self._newest
+        for socket, _ in self._poller.poll(0):
+            name = self._names[socket]
+            if name in self._newest:
+                self._before[name] = self._newest[name]
+            self._newest[name] = _image(name, socket.recv(zmq.NOBLOCK))
+        if at_ns is None:
+            return self._newest
+        return {
+            name: self._before.get(name, image) if image.stamp_ns > at_ns else image
+            for name, image in self._newest.items()
+        }
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
         """Until there is a picture of each.
@@ -164,7 +175,7 @@ class PictureListener:
         """Stop listening. Twice is fine."""
         if self._handshake is not None:
             self._handshake.close()
-        for socket in self._sockets.values():
+        for socket in self._names:
             socket.close()
 
     def __enter__(self) -> PictureListener:

@@ -100,7 +100,7 @@ class RemoteCameras:
     def _seen(self, reading: Reading) -> Reading:
         if self._listener is None:
             return reading
-        came, images, faults = self._listener.newest(), dict(reading.images), reading.faults
+        came, images, faults = self._listener.newest(reading.stamp_ns), dict(reading.images), reading.faults
         for name, camera in self._known.items():
             image = came.get(name)
             age_s = _age_s(image, reading)

@@ -89,8 +89,9 @@ def robot(kind: str, where: str | Robot = "sim", *, keys: str | Path | None = No
         return Homing(Guard(chosen.served("twin")), Automatic())
     if "://" in where:
         from real.remote import RemoteRobot
+        from real.remote_cameras import RemoteCameras
 
-        return Guard(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys))
+        return Guard(RemoteCameras(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys), keys))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
                      "'tcp://127.0.0.1:5555', or a Robot")  # fmt: skip
 

@@ -81,6 +81,7 @@ class FrameObserver:
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
+        self._kept: dict[str, int] = {}  # camera -> stamp of its last picture in this episode
         self._begun: dict[str, Any] = {}
         self._failure: LogError | None = None
         self._closed = False
@@ -104,6 +105,7 @@ class FrameObserver:
         self._begun = {"env_id": env_id, **self._info, **info}
         self._episode = self._sink.begin(self._begun)
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
+        self._kept.clear()
         self._row[...] = np.zeros((), self._row.dtype)
         self._row["log_probability"] = np.nan
         self._write(0, turn, False)
@@ -138,7 +140,9 @@ class FrameObserver:
             try:
                 self._sink.frame(row)
                 for camera, image in turn.extra_info.get("images", {}).items():
-                    self._sink.image(camera, image)
+                    if self._kept.get(camera) != image.stamp_ns:  # a camera slower than the steps is seen twice
+                        self._kept[camera] = image.stamp_ns
+                        self._sink.image(camera, image)
             except LogError as error:
                 self._fail(error)
         if self._failure is not None:

@@ -124,6 +124,16 @@ def test_the_newest_wins_and_every_listener_hears(script, camera):
     assert eye.look().image.stamp_ns == max(heard) == heard[-1]
 
 
+def test_a_look_at_a_moment_is_no_picture_from_after_it(script, camera):
+    eye, now_ns = camera(), time.monotonic_ns()
+    for stamp_ns in (now_ns, now_ns + 10):
+        script.acts.put(Frame(pixels(stamp_ns % 200), stamp_ns))
+    until(lambda: eye.to_plain()["pictures"] == 2)
+    assert eye.look(now_ns + 9).image.stamp_ns == now_ns
+    assert eye.look(now_ns + 10).image.stamp_ns == now_ns + 10
+    assert eye.look().image.stamp_ns == now_ns + 10
+
+
 def test_a_known_delay_makes_the_stamp_earlier(script, camera):
     eye, stamp_ns = camera(delay_s=0.08), time.monotonic_ns()
     script.acts.put(Frame(pixels(), stamp_ns))

@@ -36,7 +36,7 @@ class Eye:
     def open(self) -> None:
         self.opened += 1
 
-    def look(self) -> Look:
+    def look(self, at_ns: int | None = None) -> Look:
         return self.now
 
     def wait(self, timeout_s: float) -> Look:
