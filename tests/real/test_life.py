@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hal import ConnectionLost, EpisodeError, Homing, ResetFailed, RobotStopped
+from hal import Answer, ConnectionLost, EpisodeError, Homing, ResetFailed, RobotStopped
 from hal.homing import HomingSettings
 from real import RemoteRobot, Server
 from real.life import WAYS, Life, State
@@ -106,7 +106,7 @@ class _Asked:
     """The scene is ready at once."""
 
     def ask(self, request):
-        return type("Answer", (), {"by": "test"})()
+        return Answer(by="test")
 
     def close(self):
         pass
