@@ -3,6 +3,7 @@
 from hal.cadence import Cadence
 from hal.clock import Rate
 from hal.errors import (
+    CommandTooOld,
     ConnectionLost,
     DeadlineExceeded,
     EpisodeError,
@@ -24,16 +25,28 @@ from hal.guard import Guard
 from hal.homing import Homing, HomingSettings
 from hal.limits import Limits
 from hal.offset import ClockOffset, OffsetEstimator
+from hal.reset_record import ResetRecord, ResetState
 from hal.robot import CameraSpec, Image, Reading, Robot, RobotSpec
-from hal.signals import Answer, Automatic, Fixture, ResetRequest, Signal, Terminal
+from hal.signals import (
+    VERDICTS,
+    Answer,
+    Automatic,
+    Command,
+    Fixture,
+    ResetRequest,
+    Signal,
+    Terminal,
+    VerdictRequest,
+)
 from hal.spec import Spec
 from hal.stream import SampleSink, Streaming, StreamSpec
 from hal.watchdog import Watchdog
 
 __all__ = [
-    "Answer", "Automatic", "Cadence", "CameraSpec", "ClockOffset", "ConnectionLost", "DeadlineExceeded", "EpisodeError",
-    "Field", "Fixture", "Guard", "Homing", "HomingSettings", "IllegalAction", "Image", "Limits", "LogError",
-    "OffsetEstimator", "ProfileError", "Rate", "Reading", "ResetFailed", "ResetRequest", "Robot", "RobotError",
-    "RobotSpec", "RobotStopped", "SampleSink", "Signal", "SourceError", "Spec", "SpecError", "SpecMismatch",
-    "StaleReading", "StreamSpec", "Streaming", "Terminal", "Violation", "Watchdog", "WireError",
+    "VERDICTS", "Answer", "Automatic", "Cadence", "CameraSpec", "ClockOffset", "Command", "CommandTooOld",
+    "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing", "HomingSettings",
+    "IllegalAction", "Image", "Limits", "LogError", "OffsetEstimator", "ProfileError", "Rate", "Reading", "ResetFailed",
+    "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec", "RobotStopped", "SampleSink",
+    "Signal", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Terminal",
+    "VerdictRequest", "Violation", "Watchdog", "WireError",
 ]  # fmt: skip

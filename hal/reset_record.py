@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -64,6 +64,8 @@ class ResetRecord:
         note: what they added.
         verdict: what they said of the episode before, one of `hal.signals.VERDICTS`, or None.
         seconds: state -> how long it took.
+        episode: how many resets this robot was asked for before: the number of the episode that began with it.
+        judged: the number of the episode that the verdict is on; None where there is no verdict.
     """
 
     outcome: str
@@ -72,6 +74,12 @@ class ResetRecord:
     note: str = ""
     verdict: str | None = None
     seconds: Mapping[str, float] = field(default_factory=dict)
+    episode: int = 0
+    judged: int | None = None
+
+    def without_verdict(self) -> ResetRecord:
+        """The same, for whom the verdict does not concern."""
+        return replace(self, verdict=None, judged=None)
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data."""
@@ -88,12 +96,14 @@ class ResetRecord:
             plain = json.loads(text)
             seconds = {str(state): float(value) for state, value in plain["seconds"].items()}
             words = [plain[key] for key in ("outcome", "detail", "by", "note")]
-            verdict = plain["verdict"]
+            verdict, episode, judged = plain["verdict"], plain["episode"], plain["judged"]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
         if not all(isinstance(word, str) for word in words) or verdict not in (None, *VERDICTS):
             return None
-        return ResetRecord(words[0], words[1], words[2], words[3], verdict, seconds)
+        if type(episode) is not int or (judged is not None and type(judged) is not int):
+            return None
+        return ResetRecord(words[0], words[1], words[2], words[3], verdict, seconds, episode, judged)
 
 
 class ResetProgress:
@@ -101,6 +111,8 @@ class ResetProgress:
 
     Args:
         on_event: told each state that follows the first as (state, detail).
+        episode: the number of the episode that it begins.
+        judged: the number of the episode that a verdict would be on.
         now: monotonic clock, seconds.
 
     Attributes:
@@ -108,10 +120,17 @@ class ResetProgress:
         record: once it is over.
     """
 
-    def __init__(self, on_event: Callable[[str, str], None], now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        on_event: Callable[[str, str], None],
+        episode: int = 0,
+        judged: int | None = None,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.state = ResetState.CALLED
         self.record: ResetRecord | None = None
         self._on_event, self._now = on_event, now
+        self._episode, self._judged = episode, judged
         self._since = now()
         self._seconds: dict[str, float] = {}
         self._answer = Answer("")
@@ -173,7 +192,7 @@ class ResetProgress:
         answer = self._answer
         return ResetRecord(
             outcome.value, _short(detail, _LONG), _short(answer.by, _SHORT), _short(answer.note, _SHORT),
-            answer.verdict, dict(self._seconds),
+            answer.verdict, dict(self._seconds), self._episode, None if answer.verdict is None else self._judged,
         )  # fmt: skip
 
 

@@ -10,10 +10,13 @@ from typing import Any
 from hal.field import Field
 from hal.spec import Spec
 
-__all__ = ["PREFIXES", "FrameLayout", "reward_field", "used_field"]
+__all__ = ["POLICY_PREFIX", "PREFIXES", "FrameLayout", "reward_field", "used_field"]
 
 PREFIXES = ("observation", "action", "applied", "sensor")
 """What the names of a frame row's grouped fields begin with."""
+
+POLICY_PREFIX = "policy_action"
+"""What the names of a policy's own actions begin with, where a person may have executed another."""
 
 _HEAD = (
     Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
@@ -49,6 +52,8 @@ class FrameLayout:
         agents: names of the agents that are rewarded one by one; empty for a single reward.
         applied, sensors: a robot's commands and sensors; empty for worlds without a robot.
         streams: names of the native-rate streams of which a frame says which sample it used.
+        policy: of the actions that a policy chose, recorded as ``policy_action_<name>`` beside the executed ones;
+            empty where nobody can take over.
     """
 
     observation: Spec
@@ -57,6 +62,7 @@ class FrameLayout:
     applied: Spec = field(default_factory=lambda: Spec("applied"))
     sensors: Spec = field(default_factory=lambda: Spec("sensors"))
     streams: Sequence[str] = ()
+    policy: Spec = field(default_factory=lambda: Spec("policy"))
 
     @cached_property
     def spec(self) -> Spec:
@@ -71,6 +77,7 @@ class FrameLayout:
         )
         groups = (self.observation, self.action, self.applied, self.sensors)
         parts = [spec.prefixed(prefix) for prefix, spec in zip(PREFIXES, groups, strict=True)]
+        parts.append(self.policy.prefixed(POLICY_PREFIX))
         return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + used)))
 
     def to_plain(self) -> dict[str, Any]:
@@ -82,6 +89,7 @@ class FrameLayout:
             "applied": self.applied.to_plain(),
             "sensors": self.sensors.to_plain(),
             **({"streams": list(self.streams)} if self.streams else {}),
+            **({"policy": self.policy.to_plain()} if len(self.policy) else {}),
         }
 
     @staticmethod
@@ -99,4 +107,5 @@ class FrameLayout:
             Spec.from_plain(plain["applied"]),
             Spec.from_plain(plain["sensors"]),
             tuple(plain.get("streams", ())),
+            Spec.from_plain(plain["policy"]) if "policy" in plain else Spec("policy"),
         )

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
 
 from hal import Image, LogError, SampleSink, Streaming
-from recorder.frames import FrameLayout, reward_field, used_field
+from recorder.frames import POLICY_PREFIX, FrameLayout, reward_field, used_field
 from rlenv_robot.about import about
 from rlenv_robot.world import Turn, World
 
-__all__ = ["FrameObserver", "Sink", "record_to"]
+__all__ = ["FrameObserver", "Label", "Sink", "record_to"]
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
@@ -44,6 +45,10 @@ class Sink(Protocol):
         ...
 
 
+Label = Callable[[int, Mapping[str, Any], str], None]
+"""Given an episode's number in the run, what is said of it, and who says so."""
+
+
 class FrameObserver:
     """Packs every frame of an `rlenv_robot.Environment` into one row (docs/architecture.md).
 
@@ -59,6 +64,7 @@ class FrameObserver:
         sink: takes the rows.
         info: what every episode of this run has in common (policy, source, ...).
         now_ns: the wall clock, nanoseconds since 1970.
+        label: keeps what is said of an episode after its end.
     """
 
     def __init__(
@@ -67,6 +73,7 @@ class FrameObserver:
         sink: Sink,
         info: Mapping[str, Any] | None = None,
         now_ns: Callable[[], int] = time.time_ns,
+        label: Label | None = None,
     ) -> None:
         self._sink, self._info, self._now_ns = sink, dict(info or {}), now_ns
         self._row = layout.spec.rows()
@@ -77,6 +84,7 @@ class FrameObserver:
                 ("applied", layout.applied), ("sensor", layout.sensors),
             )
         }  # fmt: skip
+        self._policy = [(f"{POLICY_PREFIX}_{name}", name) for name in layout.policy.names]
         self._used = [(used_field(name), name) for name in layout.streams]
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
@@ -85,6 +93,8 @@ class FrameObserver:
         self._begun: dict[str, Any] = {}
         self._failure: LogError | None = None
         self._closed = False
+        self._recorded = False  # an episode, so that a verdict can be on it
+        self._add_label = label
 
     def tap(self, stream: SampleSink) -> SampleSink:
         """What a sensor's thread may write to: as the stream, but it never raises, and after `close` does nothing.
@@ -102,12 +112,15 @@ class FrameObserver:
         """
         if self._failure is not None:
             raise self._failure
+        if self._recorded:
+            self._label(info)
         self._begun = {"env_id": env_id, **self._info, **info}
         self._episode = self._sink.begin(self._begun)
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
         self._kept.clear()
         self._row[...] = np.zeros((), self._row.dtype)
         self._row["log_probability"] = np.nan
+        self._recorded = True
         self._write(0, turn, False)
         if self._failure is not None:
             raise self._failure
@@ -115,10 +128,14 @@ class FrameObserver:
     def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
         """Row n: how frame n came about, and what was seen there."""
         row = self._row
+        executed = turn.extra_info.get("executed", action)
         for field, name in self._names["action"]:
+            row[field] = executed[name]
+        for field, name in self._policy:
             row[field] = action[name]
-        row["log_probability"] = extra_info.get("log_probability", np.nan)
-        row["intervention"] = bool(extra_info.get("intervention", False))
+        row["log_probability"] = extra_info.get("log_probability", np.nan) if executed is action else np.nan
+        by_person = turn.extra_info.get("intervention", False) or extra_info.get("intervention", False)
+        row["intervention"] = bool(by_person)
         rewards = turn.reward if isinstance(turn.reward, Mapping) else {"": turn.reward}
         for field, agent in self._rewards or [("reward", "")]:
             row[field] = rewards[agent]
@@ -148,6 +165,12 @@ class FrameObserver:
         if self._failure is not None:
             turn.extra_info["recording_error"] = str(self._failure)
 
+    def _label(self, info: Mapping[str, Any]) -> None:
+        """A verdict that came with a reset is on the episode before, whose end is written already."""
+        for record in (*info.get("failed_resets", ()), info.get("reset", {})):
+            if record.get("verdict") is not None and self._add_label is not None:
+                self._add_label(self._episode, {"verdict": record["verdict"]}, record["by"])
+
     def _fail(self, error: LogError) -> None:
         self._failure = error
         _LOG.error("recording stopped, the episode goes on without: %s", error)
@@ -166,6 +189,12 @@ class FrameObserver:
         """Close the sink."""
         self._closed = True
         self._sink.close()
+
+
+def _label(run: Path, episode: int, values: Mapping[str, Any], who: str) -> None:
+    from recorder.labels import add_labels
+
+    add_labels(run, [episode], values, who)
 
 
 class _Tap:
@@ -206,7 +235,7 @@ def record_to(
 
     layout = world.layout
     writer = LogWriter(new_run(folder), layout, {**(info or {}), **about(world, profile)})
-    observer = FrameObserver(layout, writer, info)
+    observer = FrameObserver(layout, writer, info, label=partial(_label, writer.folder))
     if isinstance(world, Streaming):
         streams = {each.name: writer.stream(each.name, each.spec, each.rate_hz) for each in world.streams}
         world.stream_to({name: observer.tap(stream) for name, stream in streams.items()})

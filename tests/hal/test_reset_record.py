@@ -67,7 +67,7 @@ def test_how_it_failed_is_told_apart(state: str, error: BaseException, outcome: 
 
 def test_each_states_time_is_kept_and_a_second_visit_added() -> None:
     times = iter([0.0, 1.0, 3.0, 3.0, 7.0, 8.0, 9.0, 11.0])
-    progress = ResetProgress(lambda *_: None, lambda: next(times))
+    progress = ResetProgress(lambda *_: None, 7, 5, lambda: next(times))
     progress.go(ResetState.ASKED)
     progress.answered(Answer("terminal", "s", "success"))
     for state in (ResetState.HOMING, ResetState.REACHED, ResetState.HOMING, ResetState.REACHED):
@@ -75,6 +75,7 @@ def test_each_states_time_is_kept_and_a_second_visit_added() -> None:
     record = progress.done("0.010 from the start")
     assert record.seconds == {"called": 1.0, "asked": 2.0, "ready": 0.0, "homing": 5.0, "reached": 3.0}
     assert (record.by, record.verdict, record.outcome) == ("terminal", "success", "done")
+    assert (record.episode, record.judged) == (7, 5)
     assert ResetRecord.from_json(record.to_json()) == record
 
 
@@ -94,7 +95,7 @@ def test_what_is_no_record_is_none(text: str) -> None:
     assert ResetRecord.from_json(text) is None
 
 
-@pytest.mark.parametrize("change", [{"verdict": "maybe"}, {"by": 3}, {"seconds": []}, {"seconds": {"asked": "x"}}])
+@pytest.mark.parametrize("change", [{"verdict": "maybe"}, {"episode": "1"}, {"judged": 0.5}, {"by": 3}, {"seconds": []}, {"seconds": {"asked": "x"}}])
 def test_a_damaged_record_is_none(change: dict[str, Any]) -> None:
     whole = ResetRecord("done").to_plain()
     assert ResetRecord.from_json(json.dumps(whole)) is not None

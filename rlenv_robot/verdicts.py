@@ -1,0 +1,124 @@
+"""How an episode went, said by a person at its end: part of the record and, where the task asks, of the reward."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol, cast, runtime_checkable
+
+from hal import Robot, RobotError
+from hal.reset_record import ResetRecord
+from hal.signals import Answer, Signal, VerdictRequest
+from rlenv_robot.task import Task
+
+__all__ = ["DEADLINE_S", "Judged", "VerdictReward", "asker", "rewarded", "verdict_reward"]
+
+_log = logging.getLogger(__name__)
+
+DEADLINE_S = 60.0
+"""How long a person may take; then the episode has no verdict, and everything goes on."""
+
+Ask = Callable[[int], "Answer | None"]
+"""Asks about the episode of this number; None where nobody can be asked."""
+
+
+@runtime_checkable
+class VerdictReward(Protocol):
+    """A task whose reward asks for the person's verdict."""
+
+    def verdict_reward(self, verdict: str) -> float:
+        """What the verdict (``success``, ``failure`` or ``discard``) adds to the reward of the episode's last step."""
+        ...
+
+    @property
+    def verdict_question(self) -> str:
+        """What the person is asked, such as "is the cube in the box?"; empty for the usual question."""
+        ...
+
+
+def verdict_reward(task: Task, verdict: Any) -> float:
+    """What a verdict adds to the last step's reward; 0 where there is none or the task does not ask."""
+    if verdict is None or not isinstance(task, VerdictReward):
+        return 0.0
+    return float(task.verdict_reward(str(verdict)))
+
+
+def asker(robot: Robot, task: Task, judge: Signal | None) -> Ask | None:
+    """Who is asked at the end of each episode, or None.
+
+    Args:
+        robot: asked where the task's reward wants a verdict: whoever resets its scene (`hal.Homing.judge`).
+        task: may be a `VerdictReward`.
+        judge: asked after every episode, instead of whoever is at the robot.
+    """
+    question = task.verdict_question if isinstance(task, VerdictReward) else ""
+    if judge is not None:
+        words = [question] if question else []
+        return lambda number: judge.judge(VerdictRequest(robot.spec.name, number, DEADLINE_S, *words))
+    at_robot = getattr(robot, "judge", None)
+    if not isinstance(task, VerdictReward) or at_robot is None:
+        return None
+    return lambda number: cast("Answer | None", at_robot(question, DEADLINE_S))
+
+
+def rewarded(reward: Any, task: Task, verdict: str | None) -> Any:
+    """The last step's reward with what the verdict adds to it; with several agents, to that of each."""
+    more = verdict_reward(task, verdict)
+    if isinstance(reward, Mapping):
+        return {agent: value + more for agent, value in reward.items()}
+    return reward + more
+
+
+class Judged:
+    """What is known of the verdicts and resets of one robot's episodes.
+
+    Args:
+        ask: see `asker`.
+    """
+
+    def __init__(self, ask: Ask | None) -> None:
+        self._ask = ask
+        self._answer: Answer | None = None
+        self._failed: list[ResetRecord] = []
+        self._resets: list[ResetRecord] = []
+        self._begun: ResetRecord | None = None
+
+    def reset_failed(self, record: ResetRecord | None) -> None:
+        """A reset did not reach its end; the next episode's record tells of it."""
+        if record is not None:
+            self._failed.append(self._ours(record))
+
+    def begin(self, record: ResetRecord | None) -> None:
+        """An episode begins with this reset."""
+        self._answer = None
+        self._resets = [*self._failed, *([self._ours(record)] if record is not None else [])]
+        self._failed = []
+        self._begun = record
+
+    def _ours(self, record: ResetRecord) -> ResetRecord:
+        """The record, without a verdict on an episode that was somebody else's."""
+        if self._begun is not None and record.judged == self._begun.episode:
+            return record
+        return record.without_verdict()
+
+    def end(self, number: int) -> str | None:
+        """Ask how the episode went. Whatever goes wrong with that, the episode stays as it is, without a verdict."""
+        if self._ask is None:
+            return None
+        try:
+            self._answer = self._ask(number)
+        except RobotError as error:
+            _log.warning("episode %d has no verdict: %s", number, error)
+        return None if self._answer is None else self._answer.verdict
+
+    def to_plain(self) -> dict[str, Any]:
+        """For the episode's record: ``reset``, ``failed_resets`` and ``verdict`` with ``judged_by``, where known."""
+        plain: dict[str, Any] = {}
+        resets = [record.to_plain() for record in self._resets]
+        if self._begun is not None and resets:
+            plain["reset"] = resets.pop()
+        if resets:
+            plain["failed_resets"] = resets
+        if self._answer is not None and self._answer.verdict is not None:
+            plain |= {"verdict": self._answer.verdict, "judged_by": self._answer.by}
+        return plain
