@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hal import Automatic, Guard, Homing, Robot
+from hal import Automatic, Guard, Homing, Robot, Signal
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
 from rlenv_robot.kinds import kind as named_kind
@@ -15,6 +15,7 @@ from rlenv_robot.task import Task
 from rlenv_robot.world import World
 
 if TYPE_CHECKING:
+    from rlenv_robot.intervention import Operator
     from rlenv_robot.profile import Profile
     from rlenv_robot.vector import VectorEnvironment
 
@@ -25,6 +26,7 @@ _TASKS: Mapping[str, str] = {
     "so101-reach": "rlenv_robot.tasks.reach:Reach",
     "so101-push": "rlenv_robot.tasks.push:Push",
     "so101-pick-place": "rlenv_robot.tasks.pick_place:PickPlace",
+    "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
 }
 _WORLDS: Mapping[str, str] = {
     "go": "rlenv_robot.examples.go:Go",
@@ -106,6 +108,8 @@ def make(
     info: Mapping[str, Any] | None = None,
     keys: str | Path | None = None,
     profile: Profile | None = None,
+    judge: Signal | None = None,
+    operator: Operator | None = None,
     **options: Any,
 ) -> Environment:
     """An environment by name, in simulation or on a robot.
@@ -119,16 +123,20 @@ def make(
         info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.catalogue.robot`.
         profile: what the run is made of; kept in the record.
+        judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
+        operator: the device of a person who may take over, such as `rlenv_robot.keyboard.Keyboard`.
         options: the task's own settings.
 
     Raises:
         ValueError: an unknown name, robot, mode or setting, or a wrong env_id.
     """
     if name in _WORLDS:
+        if judge is not None or operator is not None:
+            raise ValueError(f"{name!r} has no robot: nobody judges it or takes over; leave out judge and operator")
         world: World = _built(loaded(_WORLDS[name]), name, options)
     elif name in _TASKS:
         chosen = task(name, **options)
-        world = RobotWorld(_robot(chosen.robot, robot, keys=keys), chosen, mode)
+        world = _with_person(RobotWorld(_robot(chosen.robot, robot, keys=keys), chosen, mode, judge), operator)
     else:
         raise unknown(name, "environment", environment_names())
     observer = None
@@ -137,6 +145,14 @@ def make(
 
         observer = record_to(Path(record), world, info, profile.to_plain() if profile is not None else None)
     return Environment(world, env_id, observer)
+
+
+def _with_person(world: RobotWorld, operator: Operator | None) -> World:
+    if operator is None:
+        return world
+    from rlenv_robot.intervention import Intervened
+
+    return Intervened(world, operator)
 
 
 _robot = robot  # `make` has a parameter of that name

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
 from hal import Field, Guard, IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
-from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
+from hal.reset_record import last_reset
 from hal.self_report import report_of
+from hal.signals import Signal
+from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 from recorder.frames import FrameLayout
+from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.task import Arrays, Episode, Task
+from rlenv_robot.verdicts import Judged, asker, rewarded
 from rlenv_robot.world import Manual, Turn, first_part
 
 __all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
@@ -33,10 +38,17 @@ _EXTRA_INFO = {
     "faults": "what the robot says is wrong with it; ends the episode as truncated",
     "fault": "{kind, message} of the error that lost the robot; the observation repeats the last one",
     "truncated_by": "why the episode was truncated: time, or a fault",
-    "success": "True or False, at the end of an episode",
+    "success": "True or False, at the end of an episode: the person's verdict, else the task's word",
+    "verdict": "success, failure or discard: what a person said of the episode at its end, where one was asked",
     "metrics": "name -> figure, at the end of an episode",
 }
 _REWARD = Field("reward", (), "float64", meaning="of the step that led to this frame, as described above")
+
+_OF_AGENTS = {
+    "agents": "agent -> its own name -> name in this observation: the mapping from the whole to what each agent sees",
+    "messages": "receiver -> sender -> the message in the sender's last action, where agents send any",
+}
+_REWARDS = replace(_REWARD, meaning="a dictionary from agent to such a number; " + _REWARD.meaning)
 
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time
 
@@ -75,12 +87,14 @@ class RobotWorld:
         task: for that kind of robot.
         mode: in ``training`` the task's privileged state is in ``extra_info["state"]``; opened for
             ``inference`` it is never computed (R2.1).
+        judge: asked after every episode how it went. Without one, and where the task's reward wants a verdict,
+            whoever resets the robot's scene is asked (`rlenv_robot.verdicts`).
 
     Raises:
         SpecMismatch: the task is for another robot.
     """
 
-    def __init__(self, robot: Robot, task: Task, mode: Mode = "training") -> None:
+    def __init__(self, robot: Robot, task: Task, mode: Mode = "training", judge: Signal | None = None) -> None:
         if mode not in ("training", "inference"):
             raise ValueError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
         spec = robot.spec
@@ -88,11 +102,15 @@ class RobotWorld:
         self.robot, self.task, self.mode = robot, task, mode
         self._privileged = mode == "training" and len(task.state) > 0
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self.agents = agents_of(task)
+        self._mapping = mapping(self.agents)
+        self._told: dict[str, Any] = {}
         self._episodes = 0
         self._episode = Episode({})
         self._reading: Reading | None = None
         self._step_no = 0
         self._last: Turn | None = None
+        self._judged = Judged(asker(robot, task, judge))
         self._step_checked: Callable[[Any], Reading] = robot.step
         if isinstance(robot, Guard) and robot.simulated and task.action.digest == spec.commands.digest:
             self._step_checked = robot.step_checked
@@ -122,7 +140,9 @@ class RobotWorld:
         """The task's description, and what every robot's environment takes and tells."""
         goal = ", ".join(f"{field.name}: {field.meaning}" for field in self.task.goal) or "this task has none"
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
-        return Manual(first_part(self.task) + self._settings(), _REWARD, options, _STEP_EXTRA, _EXTRA_INFO)
+        reward, told = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
+        about = first_part(self.task) + self._settings()
+        return Manual(about, reward, options, _STEP_EXTRA, {**told, **_EXTRA_INFO})
 
     def _settings(self) -> str:
         text = (
@@ -137,7 +157,9 @@ class RobotWorld:
         """The task's observation and action, the robot's commands and sensors."""
         spec = self.robot.spec
         streams = tuple(stream.name for stream in self.streams)
-        return FrameLayout(self.task.observation, self.task.action, (), spec.commands, spec.sensors, streams)
+        return FrameLayout(
+            self.task.observation, self.task.action, tuple(self._mapping), spec.commands, spec.sensors, streams
+        )
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
@@ -164,11 +186,22 @@ class RobotWorld:
         wanted: dict[str, Any] = {"seed": int(rng.integers(2**31)), "start": self._episode.start}
         if "clear_stop" in options:
             wanted["clear_stop"] = options["clear_stop"]
-        self._step_no = 0
-        reading = self._reading = self.robot.reset(wanted)
+        self._step_no, self._told = 0, {}
+        reading = self._reading = self._reset(wanted)
         observation = self.task.observe(reading.sensors, self._episode.goal)
         over = bool(self.task.terminated(reading.sensors, self._episode.goal))
-        return self._turn(reading, observation, 0.0, over, False)
+        return self._turn(reading, observation, self._nothing(), over, False)
+
+    def _reset(self, wanted: Mapping[str, Any]) -> Reading:
+        before = last_reset(self.robot)
+        try:
+            reading = self.robot.reset(wanted)
+        except RobotError:
+            record = last_reset(self.robot)
+            self._judged.reset_failed(None if record is before else record)
+            raise
+        self._judged.begin(last_reset(self.robot))
+        return reading
 
     def _seed_from(self, options: Mapping[str, Any]) -> None:
         unknown = options.keys() - _OPTIONS.keys()
@@ -205,9 +238,12 @@ class RobotWorld:
         self._reading = reading
         self._step_no += 1
         sensors = reading.sensors
-        reward = float(task.reward(earlier, action, sensors, goal))
+        reward = each(task.reward(earlier, action, sensors, goal), float)
         over = bool(task.terminated(sensors, goal))
         observation = task.observe(sensors, goal)
+        if self.agents:
+            self._told = messages(self.agents, action)
+            return self._turn(reading, observation, reward, over, not over and self._step_no >= task.steps)
         if over or self._step_no >= task.steps or self._privileged or reading.images or reading.faults or reading.used:
             return self._turn(reading, observation, reward, over, not over and self._step_no >= task.steps)
         applied = reading.applied
@@ -215,8 +251,16 @@ class RobotWorld:
         self._last = turn = _new(Turn, values)
         return turn
 
-    def _turn(self, reading: Reading, observation: Arrays, reward: float, over: bool, late: bool) -> Turn:
+    def _nothing(self) -> Any:
+        """No reward, of everyone."""
+        return dict.fromkeys(self._mapping, 0.0) if self.agents else 0.0
+
+    def _turn(self, reading: Reading, observation: Arrays, reward: Any, over: bool, late: bool) -> Turn:
         extra: dict[str, Any] = {"applied": reading.applied}  # the guard goes by copies of its own
+        if self.agents:
+            extra["agents"] = self._mapping
+            if any(self._told.values()):
+                extra["messages"] = self._told
         if self._privileged:
             extra["state"] = self.task.privileged(reading.sensors, self._episode.goal)
         if reading.images:
@@ -234,16 +278,26 @@ class RobotWorld:
             extra["metrics"] = {
                 name: float(value) for name, value in self.task.metrics(reading.sensors, self._episode.goal).items()
             }
+            reward = rewarded(reward, self.task, self._verdict(extra))
         turn = Turn(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
         self._last = turn
         return turn
+
+    def _verdict(self, extra: dict[str, Any]) -> str | None:
+        """What a person says of the episode that ends here."""
+        verdict = self._judged.end(self._episodes - 1) if self._step_no else None
+        if verdict is not None:
+            extra["verdict"] = verdict
+        if verdict in ("success", "failure"):  # the person saw it; the task can only measure
+            extra["success"] = verdict == "success"
+        return verdict
 
     def _broken(self, error: RobotError) -> Turn:
         last = self._last
         assert last is not None
         fault = {"kind": type(error).__name__, "message": str(error)}
         extra = {"applied": last.applied, "fault": fault, "truncated_by": f"fault: {error}", "success": False}
-        turn = last._replace(reward=0.0, terminated=False, truncated=True, extra_info=extra, acted=False)
+        turn = last._replace(reward=self._nothing(), terminated=False, truncated=True, extra_info=extra, acted=False)
         self._last = turn
         return turn
 
@@ -263,6 +317,7 @@ class RobotWorld:
             info["controller"] = told
         last = self._last.extra_info if self._last is not None else {}
         info.update({key: last[key] for key in ("success", "metrics", "fault") if key in last})
+        info.update(self._judged.to_plain())
         return info
 
     def picture(self, options: Mapping[str, Any]) -> np.ndarray:

@@ -70,6 +70,7 @@ KINDS: Mapping[str, Kind] = {
     "go2": Kind("hal.robots.go2:GO2", "sim.go2:go2"),
     "so101": Kind("hal.robots.so101:SO101", "sim.so101:so101", "sim.twin:so101_twin"),
     "so101-cube": Kind("hal.robots.so101_cube:SO101_CUBE", "sim.so101:so101_cube"),
+    "so101-pair": Kind("hal.robots.so101_pair:SO101_PAIR", "sim.so101_pair:so101_pair"),
 }
 """Every kind there is, by ``RobotSpec.name``."""
 

@@ -36,6 +36,11 @@ class Task(Protocol):
     Every function but `begin` is pure and takes arrays with any leading axes, so the same code rewards one
     live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
     leading axes of ``sensors``: a single episode's goal, or one a row.
+
+    A task may also have ``hindsight(sensors) -> goal``: the goal that an episode with these sensors, shape (T, ...),
+    reached in the end, by the names in ``goal``, shapes without the leading axis. Whoever rewards old episodes for what
+    they reached asks for it (``open_source(..., goal="hindsight")``, the options ``goals`` of `sample_steps`); a task
+    whose goals can't be read from sensors has none, and is refused there with that reason.
     """
 
     @property
@@ -93,8 +98,14 @@ class Task(Protocol):
         """By the names in ``state``."""
         ...
 
-    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """Of the action between two readings; float, shape = leading axes."""
+    def reward(
+        self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays
+    ) -> np.ndarray | Mapping[str, np.ndarray]:
+        """Of the action between two readings; float, shape = leading axes.
+
+        A task of several agents also has an attribute ``agents`` (see `rlenv_robot.agents.Agent`), and gives a
+        mapping from agent to its reward.
+        """
         ...
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:

@@ -62,7 +62,9 @@ def relabel_goals(
     for key, sensors in (("observation", before), ("next_observation", after)):
         for name, value in task.observe(sensors, goal).items():
             table[key][name][chosen] = value  # type: ignore[literal-required]
-    table["reward"][chosen] = task.reward(before, action, after, goal)
+    reward = task.reward(before, action, after, goal)
+    for mine, value in zip(_each(table["reward"]), _each(reward), strict=True):
+        mine[chosen] = value
     over = np.asarray(task.terminated(after, goal))
     _end(table, chosen, over)
     extra["discount"][chosen] = np.where(over, 0.0, discount)
@@ -77,6 +79,11 @@ def _hindsight(transitions: Transitions, task: Task | None) -> Any:
     if not len(transitions.table.layout.sensors):
         raise SourceError(f"goals: {transitions.table.origin} has no recorded sensors to compute goals from")
     return reached
+
+
+def _each(reward: Any) -> list[Any]:
+    """The rewards of several agents in the order of their names, or the single one."""
+    return [reward[agent] for agent in sorted(reward)] if isinstance(reward, Mapping) else [reward]
 
 
 def _end(table: StepTable, chosen: np.ndarray, terminated: np.ndarray) -> None:

@@ -10,9 +10,10 @@ import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
 from recorder.formats.runs import NO_REWARDS
-from recorder.frames import FrameLayout
+from recorder.frames import FrameLayout, reward_field
 from recorder.table import Table
 from recorder.transitions import columns
+from rlenv_robot.agents import agents_of
 from rlenv_robot.task import Arrays, Task
 
 __all__ = ["Goal", "Sensors", "relabelled"]
@@ -74,7 +75,8 @@ def relabelled(
 def _kept(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:
     """Rows in the task's observation and action, with all that stays as it was recorded."""
     group = _action_group(table, task)
-    layout = FrameLayout(task.observation, task.action, (), table.layout.applied, table.layout.sensors)
+    agents = tuple(agent.name for agent in agents_of(task))
+    layout = FrameLayout(task.observation, task.action, agents, table.layout.applied, table.layout.sensors)
     rows = layout.spec.rows(len(table.rows))
     for name in set(rows.dtype.names or ()) & set(table.rows.dtype.names or ()):
         if not name.startswith(("observation_", "action_")):
@@ -183,8 +185,15 @@ def _fill(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> No
         rows[f"observation_{name}"] = seen[name] if name in seen else measured[name]
     before, after = measured.cut(slice(-1)), measured.cut(slice(1, None))
     action = {name: rows[f"action_{name}"][1:] for name in task.action.names}
-    rows["reward"][0] = 0.0
-    rows["reward"][1:] = np.where(rows["acted"][1:] == 1, task.reward(before, action, after, goal), 0.0)
+    for name, reward in _by_field(task.reward(before, action, after, goal)).items():
+        rows[name][0] = 0.0
+        rows[name][1:] = np.where(rows["acted"][1:] == 1, reward, 0.0)
+
+
+def _by_field(reward: Any) -> dict[str, Any]:
+    """Rewards by the names of their fields in a row: one, or with several agents one of each."""
+    by_agent = reward if isinstance(reward, Mapping) else {"": reward}
+    return {reward_field(agent): value for agent, value in by_agent.items()}
 
 
 def _end(rows: np.ndarray, over: np.ndarray) -> int:
@@ -202,10 +211,12 @@ def _end(rows: np.ndarray, over: np.ndarray) -> int:
 def _said(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
     """What the task says of an episode of these rows."""
     last = measured.cut(len(rows) - 1)
+    agents = [agent.name for agent in agents_of(task)]
+    total = {name: float(rows[name].sum()) for name in map(reward_field, agents or ("",))}
     return {
         "task": task.name,
         "goal": {name: np.asarray(value).tolist() for name, value in goal.items()},
         "success": bool(task.success(last, goal)),
         "metrics": {name: float(value) for name, value in task.metrics(last, goal).items()},
-        "return": float(rows["reward"].sum()),
+        "return": total if agents else total["reward"],
     }

@@ -8,13 +8,21 @@ from hal.robots.so101 import LOW
 from hal.robots.so101_inverse import finger_axis
 from rlenv_robot.experts.motion import pan_to, toward
 
-__all__ = ["grasp_and_carry"]
+__all__ = ["grasp_and_carry", "holds"]
 
 _OPEN = 0.8
 _CLOSED = LOW[5] + 0.02
 _CLOSING_STEP = 0.12
 _CLEAR_M = 0.05
 _AWAY_M = 0.008
+_NEAR_M = 0.03
+
+
+def holds(joint_goal: np.ndarray, joint_velocity: np.ndarray, tips: np.ndarray, thing: np.ndarray) -> np.ndarray:
+    """Whether the gripper has closed on the thing: bool, shape (...). The arguments are `grasp_and_carry`'s."""
+    near = np.sqrt(np.square(np.asarray(tips, np.float64) - thing).sum(axis=-1)) < _NEAR_M
+    held: np.ndarray = near & (joint_goal[..., 5] <= _CLOSED + 1e-3) & (np.abs(joint_velocity[..., 5]) < 0.1)
+    return held
 
 
 def grasp_and_carry(
@@ -50,9 +58,9 @@ def grasp_and_carry(
     before = thing - axis * (width_m / 2 - 0.0063 + 0.004)
     off = np.hypot(*np.moveaxis((tips - before)[..., :2], -1, 0))
     down = (off < _AWAY_M) & (tips[..., 2] < thing[..., 2] + 0.006)
-    held = (jaw < _OPEN - 0.05) & (np.sqrt(np.square(tips - thing).sum(axis=-1)) < 0.03)
+    held = (jaw < _OPEN - 0.05) & (np.sqrt(np.square(tips - thing).sum(axis=-1)) < _NEAR_M)
     closing = down | held
-    shut = held & (jaw <= _CLOSED + 1e-3) & (np.abs(joint_velocity[..., 5]) < 0.1)
+    shut = holds(joint_goal, joint_velocity, tips, thing)
     lifting = shut if rest is None else shut & ~rest
 
     height = np.clip((off - 0.004) * 6, 0.0, _CLEAR_M)

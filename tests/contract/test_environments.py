@@ -38,6 +38,8 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-reach, remote": _remote,
     "so101-push": lambda: nullcontext(rlenv_robot.make("so101-push")),
     "so101-pick-place": lambda: nullcontext(rlenv_robot.make("so101-pick-place")),
+    "so101-pair-lift": lambda: nullcontext(rlenv_robot.make("so101-pair-lift")),
+    "so101-pair-lift, messages": lambda: nullcontext(rlenv_robot.make("so101-pair-lift", message_size=3)),
     "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),
     "go 19x19": lambda: nullcontext(rlenv_robot.make("go")),
 }

@@ -1,0 +1,69 @@
+"""Two SO-101 arms that face each other across a table, and a bar between them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from hal.field import Field
+from hal.limits import Limits
+from hal.robot import CameraSpec, RobotSpec
+from hal.robots.so101 import SO101
+from hal.spec import Spec
+
+__all__ = ["APART", "BAR_HALF", "HOME", "SIDES", "SO101_PAIR", "from_right", "turn_from_right"]
+
+SIDES = ("left", "right")
+"""The left arm's base is the origin of the table; the right one's is `APART` ahead of it, turned by half a turn."""
+
+APART = 0.60
+"""From base to base along x, metres."""
+
+BAR_HALF = (0.12, 0.0125, 0.010)
+"""Half the bar's length, width and height, metres; it lies along x between the arms."""
+
+HOME = (0.0, -1.0, 0.8, 1.0, 0.0, 0.0)
+"""Of each arm, rad: drawn back so that the two grippers are 14 cm apart."""
+
+
+def from_right(point: np.ndarray) -> np.ndarray:
+    """A place in the right base's frame as one in the table's, or the other way round; shape (..., 3), metres."""
+    place: np.ndarray = turn_from_right(point) + np.asarray((APART, 0.0, 0.0), point.dtype)
+    return place
+
+
+def turn_from_right(direction: np.ndarray) -> np.ndarray:
+    """As `from_right`, for a direction."""
+    turned: np.ndarray = direction * np.asarray((-1.0, -1.0, 1.0), direction.dtype)
+    return turned
+
+
+def _of(side: str, spec: Spec) -> tuple[Field, ...]:
+    return tuple(replace(field, name=f"{side}_{field.name}", meaning=f"{side} arm: {field.meaning}") for field in spec)
+
+
+_AXES = ("x", "y", "z")
+
+SO101_PAIR = RobotSpec(
+    name="so101-pair",
+    sensors=Spec("so101_pair_sensors", (
+        *_of("left", SO101.sensors),
+        *_of("right", SO101.sensors),
+        Field("bar_position", (3,), "float32", -10.0, 10.0, "m", "middle of the bar on the table", _AXES),
+        Field("bar_orientation", (4,), "float32", -1.0, 1.0, "1", "unit quaternion", ("w", "x", "y", "z")),
+        Field("bar_velocity", (3,), "float32", -100.0, 100.0, "m/s", "of the bar's middle", _AXES),
+        Field("bar_turning", (3,), "float32", -1000.0, 1000.0, "rad/s", "of the bar, about its own axes", _AXES),
+    )),
+    commands=Spec("so101_pair_commands", tuple(field for side in SIDES for field in _of(side, SO101.commands))),
+    rate_hz=SO101.rate_hz,
+    limits=Limits(
+        max_velocity={f"{side}_joint_target": SO101.limits.max_velocity["joint_target"] for side in SIDES},
+        max_lead={f"{side}_joint_target": SO101.limits.max_lead["joint_target"] for side in SIDES},
+    ),
+    cameras=(CameraSpec("overhead", 640, 480, "looks down on the table"),),
+    home={f"{side}_joint_target": HOME for side in SIDES},
+    measured_by={f"{side}_joint_target": f"{side}_joint_position" for side in SIDES},
+    max_age_s={f"{side}_{name}": age for side in SIDES for name, age in SO101.max_age_s.items()},
+)  # fmt: skip
+"""One robot with two arms on one clock. Where the bar is, a simulation knows; real arms need a tracker for it."""

@@ -1,0 +1,207 @@
+"""`so101-pair-lift`: two arms lift a bar together; each is an agent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.robots.so101 import SO101
+from hal.robots.so101_pair import APART, HOME, SIDES, SO101_PAIR, from_right, turn_from_right
+from rlenv_robot.agents import Agent
+from rlenv_robot.task import Arrays, Episode
+from rlenv_robot.tasks.cube import Rewards, distance
+
+__all__ = ["HANDLE", "PairLift"]
+
+HANDLE = 0.095
+"""From the bar's middle to where an arm is to hold it, metres."""
+
+_AXES = ("x", "y", "z")
+_TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the bar's middle shall be", _AXES)
+_START_NOISE = 0.08
+_OPEN_RAD = 0.8
+_SIDEWAYS_M = 0.02
+_HEIGHT_M = (0.06, 0.12)
+_LOST_M = -0.05
+
+_OWN = (
+    Field("handle_position", (3,), "float32", -20.0, 20.0, "m", "its end of the bar, in its base frame", _AXES),
+    Field("handle_direction", (3,), "float32", -1.0, 1.0, "1", "from its end to the other, unit vector", _AXES),
+    Field("handle_target", (3,), "float32", -2.0, 2.0, "m", "where its end shall be, in its base frame", _AXES),
+)
+
+
+@dataclass(frozen=True)
+class PairLift:
+    """Two arms that face each other take a bar by its ends and lift it, level, to a target.
+
+    The agents ``left`` and ``right`` see their own arm, their own end of the bar and where it shall be, all in the
+    frame of their own base, so that one policy can serve both. Neither sees the other arm; with ``message_size`` they
+    can tell each other something: a message is part of the action, and is in the receiver's
+    ``extra_info["messages"]`` with the next observation.
+
+    Reward of a step and agent, at most 1: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
+    0.5 |q* - q*before|^2`` with ``g`` from its finger tips to its end of the bar, ``d`` from an end of the bar to its
+    target, of the two ends the one that is farther off, and ``q*`` the joint goals of its arm without the gripper in
+    rad. With ``rewards="sparse"`` it is 1 for both where both ends are within the tolerance, else 0. The task
+    terminates where the bar falls off the table, and is truncated after ``steps``.
+
+    Attributes:
+        tolerance_m: the distance of both ends that counts as success, metres.
+        rewards: ``dense`` or ``sparse``.
+        message_size: numbers in a message, each from -1 to 1; 0 for none.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_m: float = 0.025
+    rewards: Rewards = "dense"
+    message_size: int = 0
+    steps: int = 180
+
+    name = "so101-pair-lift"
+    robot = "so101-pair"
+
+    def __post_init__(self) -> None:
+        if not self.tolerance_m > 0:
+            raise ValueError(f"tolerance_m is {self.tolerance_m}, it must be above 0")
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        if self.rewards not in ("dense", "sparse"):
+            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+        if not 0 <= self.message_size <= 64:
+            raise ValueError(f"message_size is {self.message_size}, it must be from 0 to 64")
+
+    @cached_property
+    def agents(self) -> tuple[Agent, ...]:
+        """``left`` and ``right``, of one kind."""
+        seen = (*SO101.sensors.names, *(field.name for field in _OWN))
+        done = ("joint_target", "message") if self.message_size else ("joint_target",)
+        return tuple(
+            Agent(
+                side,
+                {name: f"{side}_{name}" for name in seen},
+                {name: f"{side}_{name}" for name in done},
+                "message" if self.message_size else "",
+            )
+            for side in SIDES
+        )
+
+    @cached_property
+    def observation(self) -> Spec:
+        """Both arms, and for each its end of the bar."""
+        fields = [field for field in SO101_PAIR.sensors if field.name.startswith(SIDES)]
+        return Spec("so101_pair_lift_observation", (*fields, *(_of(side, field) for side in SIDES for field in _OWN)))
+
+    @cached_property
+    def action(self) -> Spec:
+        """The robot's own commands, and the messages."""
+        told: tuple[Field, ...] = ()
+        if self.message_size:
+            message = Field("message", (self.message_size,), "float32", -1.0, 1.0, "1", "to the other arm")
+            told = tuple(_of(side, message) for side in SIDES)
+        return replace(SO101_PAIR.commands, name="so101_pair_lift_action", fields=(*SO101_PAIR.commands.fields, *told))
+
+    @cached_property
+    def goal(self) -> Spec:
+        """The target of the bar's middle; it shall lie level along x."""
+        return Spec("so101_pair_lift_goal", (_TARGET,))
+
+    @cached_property
+    def state(self) -> Spec:
+        """The bar itself, its velocity included: for a critic that is there in training only."""
+        return Spec("so101_pair_lift_state", tuple(f for f in SO101_PAIR.sensors if f.name.startswith("bar_")))
+
+    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+        """A target, and starts near home. Where the bar lies is the robot's reset to draw."""
+        start = {f"{side}_joint_target": _near_home(rng) for side in SIDES}
+        x, y = np.array((APART / 2, 0.0)) + rng.uniform(-_SIDEWAYS_M, _SIDEWAYS_M, 2)
+        goal: Arrays = {"target_position": np.array([x, y, rng.uniform(*_HEIGHT_M)], np.float32)}
+        if options.get("goal"):
+            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        return Episode(goal, start)
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """The action without its messages."""
+        return {name: action[name] for name in SO101_PAIR.commands.names} if self.message_size else action
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Each arm's sensors, and its end of the bar and that end's target in its own frame."""
+        seen = {name: value for name, value in sensors.items() if name.startswith(SIDES)}
+        middle, along = sensors["bar_position"], _direction(sensors["bar_orientation"])
+        target = np.broadcast_to(goal["target_position"], middle.shape)
+        ahead = np.asarray((HANDLE, 0.0, 0.0), np.float32)
+        return {
+            **seen,
+            "left_handle_position": middle - along * np.float32(HANDLE),
+            "right_handle_position": from_right(middle + along * np.float32(HANDLE)),
+            "left_handle_direction": along,
+            "right_handle_direction": turn_from_right(-along),
+            "left_handle_target": target - ahead,
+            "right_handle_target": from_right(target + ahead),
+        }
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """The bar's pose and velocity."""
+        return {name: sensors[name] for name in self.state.names}
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """As the class says, by agent; shape = leading axes."""
+        seen = self.observe(following, goal)
+        away = self._farther(seen)
+        if self.rewards == "sparse":
+            return dict.fromkeys(SIDES, (away <= self.tolerance_m).astype(np.float64))
+        shared = 0.4 * np.exp(-away / 0.1) + 0.4 * np.exp(-away / 0.02)
+        return {side: shared + self._own_reward(side, sensors, following, seen) for side in SIDES}
+
+    @staticmethod
+    def _own_reward(side: str, sensors: Arrays, following: Arrays, seen: Arrays) -> np.ndarray:
+        near = distance(following[f"{side}_gripper_position"], seen[f"{side}_handle_position"])
+        change = following[f"{side}_joint_goal"][..., :5] - sensors[f"{side}_joint_goal"][..., :5]
+        value: np.ndarray = 0.2 * np.exp(-near / 0.05) - 0.5 * np.square(change).sum(axis=-1)
+        return value
+
+    @staticmethod
+    def _farther(seen: Arrays) -> np.ndarray:
+        """From an end of the bar to its target, metres: of the two the greater."""
+        gaps = (distance(seen[f"{side}_handle_position"], seen[f"{side}_handle_target"]) for side in SIDES)
+        farther: np.ndarray = np.maximum(*gaps)
+        return farther
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """The bar fell off the table."""
+        below: np.ndarray = sensors["bar_position"][..., 2] < _LOST_M
+        return below
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Both ends within the tolerance."""
+        close: np.ndarray = self._farther(self.observe(sensors, goal)) <= self.tolerance_m
+        return close
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """How far the farther end is from its target, in millimetres."""
+        return {"distance_mm": self._farther(self.observe(sensors, goal)) * 1e3}
+
+    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
+        """The goal that the last of these readings (along time) reached, where the bar was level."""
+        return {"target_position": sensors["bar_position"][-1]}
+
+
+def _of(side: str, field: Field) -> Field:
+    return replace(field, name=f"{side}_{field.name}", meaning=f"{side} arm: {field.meaning}")
+
+
+def _near_home(rng: np.random.Generator) -> np.ndarray:
+    start = np.asarray(HOME, np.float32) + rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
+    start[5] = _OPEN_RAD
+    return start
+
+
+def _direction(orientation: np.ndarray) -> np.ndarray:
+    """The bar's own x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
+    w, x, y, z = np.moveaxis(orientation, -1, 0)
+    return np.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)], axis=-1)

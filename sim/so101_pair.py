@@ -1,0 +1,87 @@
+"""Two simulated SO-101 arms that face each other, and a bar on the table between them."""
+
+from __future__ import annotations
+
+from importlib import resources
+
+import mujoco
+import numpy as np
+
+from hal.robots.so101 import JOINTS
+from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR, from_right
+from sim.model import Columns, Computed, Indices, Reader, SimModel
+from sim.so101 import REST, SUBSTEPS, so101_mjcf
+
+__all__ = ["BAR_AREA", "BAR_TURN", "so101_pair", "so101_pair_mjcf"]
+
+BAR_AREA = ((0.28, 0.32), (-0.04, 0.04))
+"""Where a seed puts the middle of the bar: x and y on the table, metres."""
+
+BAR_TURN = 0.2
+"""How far from the line between the bases a seed may turn it, rad."""
+
+
+def so101_pair(looks: bool = True) -> SimModel:
+    """The nominal model.
+
+    Args:
+        looks: as for `sim.so101.so101`.
+    """
+    model = so101_pair_mjcf(looks).compile()
+    bar, dof = int(model.joint("bar").qposadr[0]), int(model.joint("bar").dofadr[0])
+    sensors: dict[str, Reader] = {
+        "bar_position": Columns("qpos", slice(bar, bar + 3)),
+        "bar_orientation": Columns("qpos", slice(bar + 3, bar + 7)),
+        "bar_velocity": Columns("qvel", slice(dof, dof + 3)),
+        "bar_turning": Columns("qvel", slice(dof + 3, dof + 6)),
+    }
+    commands: dict[str, Indices] = {}
+    start: dict[str, Indices] = {}
+    for side in SIDES:
+        names = [f"{side}_{joint}" for joint in JOINTS]
+        joints = tuple(int(model.joint(name).qposadr[0]) for name in names)
+        tip = 3 * model.site(f"{side}_tip").id
+        tips = Columns("site_xpos", slice(tip, tip + 3))
+        sensors |= {
+            f"{side}_joint_position": Columns("qpos", joints),
+            f"{side}_joint_velocity": Columns("qvel", tuple(int(model.joint(name).dofadr[0]) for name in names)),
+            f"{side}_joint_goal": Columns("ctrl", tuple(int(model.actuator(name).id) for name in names)),
+            f"{side}_gripper_position": tips if side == "left" else Computed(from_right, (tips,)),
+        }
+        commands[f"{side}_joint_target"] = tuple(int(model.actuator(name).id) for name in names)
+        start[f"{side}_joint_target"] = joints
+    return SimModel(SO101_PAIR, model, SUBSTEPS, sensors, commands, start, keyframe=0, scatter=_Placed(bar))
+
+
+def so101_pair_mjcf(looks: bool = True) -> mujoco.MjSpec:
+    """The editable MJCF, its one keyframe ``rest``; names of the arms' parts begin with ``left_`` and ``right_``."""
+    path = resources.files("sim.models").joinpath("so101_pair.xml")
+    scene = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
+    places = {"left": ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)), "right": ((APART, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))}
+    for side, (position, turn) in places.items():
+        arm = so101_mjcf(looks=looks)
+        arm.delete(arm.key("rest"))
+        for geom in arm.geoms:
+            if geom.contype:  # an arm touches table and bar as it does alone, and the other arm besides
+                geom.contype, geom.conaffinity = (1, 4) if side == "left" else (5, 0)
+        scene.worldbody.add_frame(pos=position, quat=turn).attach_body(arm.body("base"), f"{side}_", "")
+    if not looks:
+        for geom in [geom for geom in scene.geoms if not (geom.contype or geom.conaffinity or geom.mass)]:
+            scene.delete(geom)
+    bar = [APART / 2, 0.0, BAR_HALF[2], 1.0, 0.0, 0.0, 0.0]
+    scene.add_key(name="rest", qpos=[*bar, *REST, *REST], ctrl=[*REST, *REST])
+    return scene
+
+
+class _Placed:
+    """Puts the bar somewhere on the table, turned a little."""
+
+    def __init__(self, first: int) -> None:
+        self._first = first
+
+    def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        (x0, x1), (y0, y1) = BAR_AREA
+        angle = generator.uniform(-BAR_TURN, BAR_TURN)
+        place = (generator.uniform(x0, x1), generator.uniform(y0, y1), BAR_HALF[2])
+        turn = (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
+        qpos[self._first : self._first + 7] = (*place, *turn)
