@@ -37,9 +37,9 @@ class Task(Protocol):
     live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
     leading axes of ``sensors``: a single episode's goal, or one a row.
 
-    A task may also have ``hindsight(sensors) -> goal``: the goal that the last of some readings reached, by the names in
-    ``goal``. The sensors' first axis is time, (T, ...), any others may follow; the goal has the axes after the first.
-    Who rewards old episodes for what they reached asks for it (``open_source(..., goal="hindsight")``, the option
+    A task may also have ``hindsight(sensors) -> goal``: the goal that the last of some readings reached, by the names
+    in ``goal``. The sensors' first axis is time, (T, ...), any others may follow; the goal has the axes after it. Who
+    rewards old episodes for what they reached asks for it (``open_source(..., goal="hindsight")``, the option
     ``goals`` of `SourceData.sample_steps`); a task whose goals can't be read from sensors has none, and is refused
     there with that reason.
     """

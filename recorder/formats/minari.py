@@ -1,4 +1,4 @@
-"""Minari data sets in HDF5, in and out. Layout: the sources of Minari 0.5.
+"""Minari data sets: in HDF5 in and out, in Arrow and Parquet in. Layout: the sources of Minari 0.5.
 
 An episode has T + 1 observations and infos, and T actions, rewards and flags: as a table, so that nothing is lost
 but refused actions. What a frame row has beside these (the stamps, what was measured and applied, ...) is in
@@ -27,6 +27,7 @@ from recorder.formats.hdf5 import (
     write_json,
     write_pictures,
 )
+from recorder.formats.minari_arrow import FORMATS, arrow_episodes
 from recorder.formats.minari_space import Leaf, leaves_of, space_of
 from recorder.formats.pictures import Film, Filming
 from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
@@ -151,7 +152,7 @@ def load_minari(path: Path | str) -> Table:
     """Read a data set, ours or another's.
 
     Raises:
-        SourceError: it is none, is not in HDF5, incomplete or damaged; or h5py is missing.
+        SourceError: it is none, is in an unknown format, incomplete or damaged; or h5py or pyarrow is missing.
     """
     root = Path(path)
     folder = _data_folder(root)
@@ -161,8 +162,11 @@ def load_minari(path: Path | str) -> Table:
         meta = dict(json.loads((folder / META).read_text()))
     except ValueError as error:
         raise SourceError(f"{folder / META} is not JSON: {error}; fetch it again") from error
-    if meta.get("data_format", "hdf5") != "hdf5":
-        raise SourceError(f"{folder} is in {meta['data_format']}, supported is hdf5; convert it with Minari")
+    known = ("hdf5", *FORMATS)
+    if meta.get("data_format", "hdf5") not in known:
+        raise SourceError(
+            f"{folder} is in {meta['data_format']}, supported are {', '.join(known)}; convert it with Minari"
+        )
     return _Reader(root, folder, meta).table()
 
 
@@ -172,23 +176,31 @@ class _Reader:
     def __init__(self, root: Path, folder: Path, meta: Mapping[str, Any]) -> None:
         self._root, self._folder, self._meta = root, folder, meta
         self._notes: list[str] = []
-        self._ours = OURS in meta
+        self._format = str(meta.get("data_format", "hdf5"))
+        self._ours = OURS in meta and self._format == "hdf5"
         self._leaves = {kind: self._parts(kind) for kind in ("observation", "action")}
         self._layout = self._layout_of()
 
     def table(self) -> Table:
         count = int(self._meta["total_episodes"])
-        with open_hdf5(self._folder / DATA) as file:
-            names = [f"episode_{number}" for number in range(count)]
-            missing = [name for name in names if name not in file]
-            if missing:
-                raise SourceError(f"{file.filename} has no {', '.join(missing[:3])}, {META} says {count} episodes")
-            read = [self._episode(file[name], number) for number, name in enumerate(names)]
+        if self._format == "hdf5":
+            read = self._from_hdf5(count)
+        else:
+            found = arrow_episodes(self._folder, self._format, count, self._leaves)
+            read = [self._episode(group, number) for number, group in enumerate(found)]
         loose = sum(info["end"] == "unknown" for _, info in read)
         if loose:
             self._notes.append(f"{loose} of {count} episodes end without a flag; they count as truncated")
         episodes, infos = [rows for rows, _ in read], [info for _, info in read]
         return table_of(self._layout, episodes, infos, str(self._root), self._notes)
+
+    def _from_hdf5(self, count: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
+        with open_hdf5(self._folder / DATA) as file:
+            names = [f"episode_{number}" for number in range(count)]
+            missing = [name for name in names if name not in file]
+            if missing:
+                raise SourceError(f"{file.filename} has no {', '.join(missing[:3])}, {META} says {count} episodes")
+            return [self._episode(file[name], number) for number, name in enumerate(names)]
 
     def _parts(self, kind: str) -> list[Leaf]:
         where = f"{self._folder / META}: {kind}_space"

@@ -78,7 +78,10 @@ def test_we_read_it_back(tmp_path: Path, make_table: Make) -> None:
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an environment, too
-def test_what_minari_writes_we_read(tmp_path: Path, minari: Any) -> None:
+@pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
+def test_what_minari_writes_we_read(tmp_path: Path, minari: Any, storage: str) -> None:
+    if storage != "hdf5":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     from gymnasium import spaces
     from minari.data_collector import EpisodeBuffer
 
@@ -104,13 +107,14 @@ def test_what_minari_writes_we_read(tmp_path: Path, minari: Any) -> None:
                 rewards=list(np.arange(length) / 2),
                 terminations=[False] * (length - 1) + [length == 2],
                 truncations=[False] * (length - 1) + [length == 3],
+                seed=length,
                 infos={},
             )
         )
     minari.create_dataset_from_buffers(
         "made-v0", buffers, observation_space=observation, action_space=action,
         description="made here", algorithm_name="random", author="nobody",
-        author_email="nobody@example.org", code_permalink="none",
+        author_email="nobody@example.org", code_permalink="none", data_format=storage,
     )  # fmt: skip
     table = load_minari(tmp_path / "made-v0")
     layout = table.layout.observation
@@ -127,8 +131,14 @@ def test_what_minari_writes_we_read(tmp_path: Path, minari: Any) -> None:
         np.testing.assert_array_equal(rows["reward"][1:], buffer.rewards)
     assert table.rows["terminated"].tolist() == [0] * 6 + [1]
     assert table.rows["truncated"].tolist() == [0, 0, 0, 1, 0, 0, 0]
+    assert [info["seed"] for info in table.episodes] == list(lengths)
     assert "a frame row has no place for observation camera (a picture or text)" in table.notes
     assert "no time was recorded; the stamps count frames as seconds" in table.notes
+    if storage != "hdf5":
+        (part,) = (tmp_path / "made-v0" / "data" / "1").glob(f"*.{storage}")
+        part.write_bytes(part.read_bytes()[:40])
+        with pytest.raises(SourceError, match=r"data/1 can't be read .*; fetch the data set again"):
+            load_minari(tmp_path / "made-v0")
 
 
 def test_one_field_is_no_dictionary_and_a_name_is_proposed(tmp_path: Path, make_table: Make) -> None:
@@ -179,7 +189,8 @@ def test_damage_is_said(tmp_path: Path, make_table: Make, monkeypatch: pytest.Mo
     good = json.loads(meta.read_text())
     for change, message in (
         ({"total_episodes": 9}, r"has no episode_3, episode_4, episode_5, metadata\.json says 9 episodes"),
-        ({"data_format": "arrow"}, "is in arrow, supported is hdf5"),
+        ({"data_format": "zarr"}, "is in zarr, supported are hdf5, arrow, parquet"),
+        ({"data_format": "arrow"}, "0 is missing, 3 episodes are told of"),
         ({"observation_space": '{"type": "Dict"}'}, "not a space"),
         ({"observation_space": None}, "observation_space is missing"),
         ({"rlenv_robot": {}}, "rlenv_robot can't be read"),
