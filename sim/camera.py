@@ -1,13 +1,13 @@
-"""Pictures of a simulated robot, drawn without a screen. The only file in this folder that needs OpenGL."""
+"""Pictures of a simulated robot, drawn without a screen, with OpenGL where there is one."""
 
 from __future__ import annotations
 
 import copy
 import functools
+import logging
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import mujoco
@@ -15,26 +15,14 @@ import numpy as np
 
 from hal.errors import RobotError
 from sim.egl import EglContext
+from sim.marker import Marker
 from sim.model import Columns, SimModel
+from sim.pose import resting, whole_state
+from sim.rays import RayCamera
 
-__all__ = ["Camera", "Marker", "available", "film", "whole_state"]
+__all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera"]
 
 _MAX_GEOMS = 2000
-
-
-@dataclass(frozen=True, slots=True)
-class Marker:
-    """A ball that isn't there: a goal, a path.
-
-    Attributes:
-        position: metres, in the frame of the world.
-        radius: metres.
-        rgba: colour, 0..1.
-    """
-
-    position: Sequence[float]
-    radius: float = 0.012
-    rgba: tuple[float, float, float, float] = (0.10, 0.65, 0.35, 0.75)
 
 
 class Camera:
@@ -136,6 +124,32 @@ class Camera:
         self.close()
 
 
+Eye = Camera | RayCamera
+"""What draws: with OpenGL, or without."""
+
+_log = logging.getLogger(__name__)
+
+
+def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> Eye:
+    """A camera of the best kind that works here: `Camera`, or where there is no OpenGL `sim.rays.RayCamera`.
+
+    The latter is said in the log, once, with what would make the former work.
+
+    Raises:
+        RobotError: no such camera.
+    """
+    why = available()
+    if why is None:
+        return Camera(sim_model, name, width, height, fine=fine)
+    _say_once(why)
+    return RayCamera(sim_model, name, width, height)
+
+
+@functools.cache
+def _say_once(why: str) -> None:
+    _log.warning("pictures are cast ray by ray, without shadows and more slowly: %s", why)
+
+
 def film(
     sim_model: SimModel,
     sensors: Mapping[str, np.ndarray],
@@ -159,7 +173,7 @@ def film(
         T pictures, one after the other, each uint8 of shape (height, width, 3).
 
     Raises:
-        RobotError: none of the sensors tells a pose, or nothing here can draw.
+        RobotError: none of the sensors tells a pose, or there is no such camera.
     """
     parts = []
     for name, reader in sim_model.sensors.items():
@@ -169,31 +183,12 @@ def film(
     if not parts:
         drawn = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
         raise RobotError(f"none of {sorted(sensors)} tells a pose of {sim_model.spec.name}, wanted is one of {drawn}")
-    with Camera(sim_model, camera, width, height, fine=fine) as eye:
+    with open_camera(sim_model, camera, width, height, fine=fine) as eye:
         for index in range(min(len(values) for _, values in parts)):
-            qpos = _resting(sim_model)
+            qpos = resting(sim_model)
             for columns, values in parts:
                 qpos[columns] = values[index].ravel()
             yield eye.render(qpos, markers)
-
-
-def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
-    """All of ``qpos``, shape (nq,), from itself or from a pose alone; see `Camera.render`."""
-    given = np.asarray(state, float).ravel()
-    if given.size == sim_model.model.nq:
-        return given
-    qpos = _resting(sim_model)
-    at = [np.arange(len(qpos))[c] if isinstance(c, slice) else np.asarray(c) for c in sim_model.start.values()]
-    pose = np.concatenate(at) if at else np.zeros(0, int)
-    if given.size != pose.size:
-        raise RobotError(f"{given.size} numbers are no state: wanted are {len(qpos)} (qpos) or {pose.size} (a pose)")
-    qpos[pose] = given
-    return qpos
-
-
-def _resting(sim_model: SimModel) -> np.ndarray:
-    model, key = sim_model.model, sim_model.keyframe
-    return np.array(model.key_qpos[key] if key >= 0 else model.qpos0)
 
 
 def _open_gl(width: int, height: int) -> Any:

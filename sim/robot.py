@@ -179,10 +179,10 @@ class SimRobot:
 
     def _open_cameras(self) -> None:
         if self._camera_specs:
-            from sim.camera import Camera  # needs OpenGL
+            from sim.camera import open_camera  # looks for OpenGL
 
             for camera in self._camera_specs:
-                self._cameras[camera.name] = Camera(self._sim_model, camera.name, camera.width, camera.height)
+                self._cameras[camera.name] = open_camera(self._sim_model, camera.name, camera.width, camera.height)
 
     def _starts(self, start: Mapping[str, Any]) -> dict[str, np.ndarray]:
         commands = self.spec.commands

@@ -1,0 +1,172 @@
+"""A camera that needs no OpenGL: a ray a pixel, cast by MuJoCo itself."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+
+import mujoco
+import numpy as np
+from mujoco.batch import Batch
+
+from hal.errors import RobotError
+from sim.marker import Marker
+from sim.model import SimModel
+from sim.pose import whole_state
+
+__all__ = ["RayCamera"]
+
+_VISIBLE = np.array([1, 1, 1, 0, 0, 0], np.uint8)
+"""Groups of geoms that are drawn: those that MuJoCo's own renderer draws by default."""
+
+_SKY_LOW, _SKY_HIGH = np.array((0.62, 0.69, 0.77)), np.array((0.90, 0.92, 0.94))
+_KEY_LIGHT = np.array((-0.35, -0.45, 0.82))  # towards it, as a unit vector nearly
+_AMBIENT, _HEAD, _KEY = 0.45, 0.25, 0.35
+_CHECKS = 0.06
+
+
+class RayCamera:
+    """As `sim.camera.Camera`, for machines that can't draw: plain shading without shadows or textures.
+
+    Slower than OpenGL, but exact in what is where, and the only one that also knows distances.
+
+    Args:
+        sim_model: what to draw.
+        name: a camera of the MJCF.
+        width, height: of the pictures, pixels.
+
+    Raises:
+        RobotError: no such camera.
+    """
+
+    def __init__(self, sim_model: SimModel, name: str, width: int, height: int) -> None:
+        names = [sim_model.model.camera(index).name for index in range(sim_model.model.ncam)]
+        if name not in names:
+            raise RobotError(f"{sim_model.spec.name} has no camera {name!r}, it has {', '.join(names) or 'none'}")
+        self._sim_model, self.width, self.height = sim_model, width, height
+        self._model = copy.copy(sim_model.model)
+        self._data: mujoco.MjData | None = mujoco.MjData(self._model)
+        # mj_multiRay overlooks geoms that collide with nothing on bodies that have others. A batch casts as mj_ray
+        # does, and its simulations, all in one state, share the rows of the picture between threads.
+        self._parts = _divisor(height, os.cpu_count() or 1)
+        self._batch = Batch(self._model, self._parts, self._parts)
+        self._camera = names.index(name)
+        self._rays = _rays(float(self._model.cam_fovy[self._camera]), width, height)
+        self._colours, self._checked = _looks(self._model)
+
+    def render(self, state: np.ndarray, markers: Sequence[Marker] = ()) -> np.ndarray:
+        """As `sim.camera.Camera.render`."""
+        eye, rays = self._cast(state)
+        colours = self._shade(eye, rays)
+        for marker in markers:
+            self._add(marker, eye, rays, colours)
+        picture = np.clip(colours * 255.0 + 0.5, 0, 255).astype(np.uint8)
+        return picture.reshape(self.height, self.width, 3)
+
+    def depth(self, state: np.ndarray) -> np.ndarray:
+        """Distances along the rays to what is seen, metres, shape (height, width); infinite where there is nothing.
+
+        Raises:
+            RobotError: as `render`.
+        """
+        self._cast(state)
+        seen = self._geom >= 0
+        return np.where(seen, self._depth, np.inf).reshape(self.height, self.width)
+
+    def _cast(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The eye's place and the rays' directions in the world; fills in what each of them meets."""
+        data = self._data
+        if data is None:
+            raise RobotError("this camera is closed, make a new one")
+        data.qpos[:] = whole_state(self._sim_model, state)
+        mujoco.mj_kinematics(self._model, data)
+        mujoco.mj_comPos(self._model, data)
+        mujoco.mj_camlight(self._model, data)
+        eye = data.cam_xpos[self._camera].copy()
+        rays = self._rays @ data.cam_xmat[self._camera].reshape(3, 3).T
+        self._batch.bind("qpos")[:] = data.qpos
+        share = (self._parts, -1, 3)
+        met = self._batch.ray(eye, rays.reshape(share), geomgroup=_VISIBLE, normal=True)
+        self._depth, self._geom, self._normal = met[0].ravel(), met[1].ravel(), met[2].reshape(-1, 3)
+        return eye, rays
+
+    def _shade(self, eye: np.ndarray, rays: np.ndarray) -> np.ndarray:
+        """Colours 0..1 of all pixels, shape (height * width, 3)."""
+        height = 0.5 + 0.5 * rays[:, 2:]
+        colours: np.ndarray = _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * height
+        hit = np.flatnonzero(self._geom >= 0)
+        geom, normal = self._geom[hit], self._normal[hit]
+        facing = -(normal * rays[hit]).sum(axis=1)
+        normal *= np.sign(facing)[:, None]  # the inside of a hull is seen as well
+        light = _AMBIENT + _HEAD * np.abs(facing) + _KEY * np.maximum(normal @ _KEY_LIGHT, 0.0)
+        own = self._colours[geom]
+        squares = self._checked[geom]
+        if squares.any():
+            place = eye + rays[hit] * self._depth[hit, None]
+            odd = (np.floor(place[:, :2] * 4.0).sum(axis=1) % 2.0) * 2.0 - 1.0
+            light = light * np.where(squares, 1.0 + _CHECKS * odd, 1.0)
+        colours[hit] = own * light[:, None]
+        return colours
+
+    def _add(self, marker: Marker, eye: np.ndarray, rays: np.ndarray, colours: np.ndarray) -> None:
+        """A ball where nothing nearer is seen: the smaller root of |eye + t ray - centre| = radius."""
+        gap = eye - np.asarray(marker.position, float)
+        along = rays @ gap
+        inside = along**2 - gap @ gap + marker.radius**2
+        distance = -along - np.sqrt(np.maximum(inside, 0.0))
+        free = (self._geom < 0) | (distance < self._depth)
+        hit = np.flatnonzero((inside > 0) & (distance > 0) & free)
+        normal = (gap + rays[hit] * distance[hit, None]) / marker.radius
+        light = _AMBIENT + _HEAD * np.abs((normal * rays[hit]).sum(axis=1)) + _KEY * np.maximum(normal @ _KEY_LIGHT, 0)
+        opaque = marker.rgba[3]
+        colours[hit] = (1 - opaque) * colours[hit] + opaque * np.asarray(marker.rgba[:3]) * light[:, None]
+
+    def close(self) -> None:
+        """Let go of memory and threads. Twice is fine."""
+        self._data = None
+        vars(self).pop("_batch", None)
+
+    def __enter__(self) -> RayCamera:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def _divisor(height: int, most: int) -> int:
+    """The largest number of equal shares of the rows, at most ``most``."""
+    return max(share for share in range(1, most + 1) if height % share == 0)
+
+
+def _rays(fovy_degrees: float, width: int, height: int) -> np.ndarray:
+    """Unit vectors through the middles of the pixels in the camera's frame (x right, y up), row by row from above."""
+    focal = 0.5 * height / np.tan(np.deg2rad(fovy_degrees) / 2)
+    across, up = np.arange(width) + 0.5 - width / 2, height / 2 - np.arange(height) - 0.5
+    x, y = np.meshgrid(across / focal, up / focal)
+    rays: np.ndarray = np.stack([x, y, -np.ones_like(x)], axis=-1).reshape(-1, 3)
+    rays /= np.linalg.norm(rays, axis=1, keepdims=True)
+    return rays
+
+
+def _looks(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
+    """Each geom's colour, shape (ngeom, 3), and whether it is a ground with a checked texture."""
+    colours, checked = np.array(model.geom_rgba[:, :3], float), np.zeros(model.ngeom, bool)
+    for geom, material in enumerate(model.geom_matid.tolist()):
+        if material < 0:
+            continue
+        textures = model.mat_texid[material]
+        textured = textures[textures >= 0]
+        colours[geom] = model.mat_rgba[material, :3]
+        if len(textured):
+            checked[geom] = model.geom_type[geom] == mujoco.mjtGeom.mjGEOM_PLANE.value
+            colours[geom] *= _mean_colour(model, int(textured[0]))
+    return colours, checked
+
+
+def _mean_colour(model: mujoco.MjModel, texture: int) -> np.ndarray:
+    size = model.tex_height[texture] * model.tex_width[texture] * model.tex_nchannel[texture]
+    begin = model.tex_adr[texture]
+    pixels = model.tex_data[begin : begin + size].reshape(-1, model.tex_nchannel[texture])
+    mean: np.ndarray = pixels[:, :3].mean(axis=0) / 255.0
+    return mean
