@@ -11,20 +11,23 @@ from typing import Any
 from hal import SourceError
 from recorder.table import Table
 
-__all__ = ["WRITTEN", "read_any", "writers"]
+__all__ = ["FILMED", "WRITTEN", "read_any", "writers"]
 
 WRITTEN = ("parquet", "lerobot", "minari", "robomimic")
 """Names of the formats that can be written; each a module here with ``write_<name>(table, path)``."""
+
+FILMED = ("lerobot", "minari", "robomimic")
+"""Those that hold pictures; their function takes a `recorder.formats.pictures.Filming` as a third argument."""
 
 READ = ("lerobot", "parquet", "minari", "robomimic", "bags")
 """Names of the formats that can be read, in the order in which a path is tried; each a module here with
 ``is_<name>(path)`` and ``load_<name>(path)``."""
 
-Writer = Callable[[Table, Path], list[str]]
+Writer = Callable[..., list[str]]
 
 
 def writers() -> dict[str, Writer]:
-    """Name -> a function that writes a table to a path that is not there yet.
+    """Name -> a function that writes a table to a path that is not there yet: ``write(table, path)``.
 
     It returns what the format has lost, a sentence each, and raises `hal.SourceError` where the table doesn't fit,
     the path is taken, or an extra is missing (naming it). The format's module is imported when it is called.

@@ -149,7 +149,10 @@ def _seen(entry: Entry, stored: np.ndarray, name: str, count: int) -> np.ndarray
 
 
 def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np.ndarray:
-    """Nanoseconds, shape (count,)."""
+    """Nanoseconds, shape (count,): the robot's own where they are known."""
+    known = entry.ours.get("stamp_ns")
+    if known is not None and len(known) == count:
+        return np.array(known, np.int64)
     stamps = np.round(seconds * 1e9).astype(np.int64)
     if count == len(stamps):
         return stamps
@@ -214,10 +217,9 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
             f"in {ended} of {len(read)} episodes next.done ended the task: "
             "the last row repeats the observation before it"
         )
-    if features.videos and (files.root / "videos").is_dir():
-        notes.append(f"pictures stay in the videos until LeRobotVideos is asked for them: {', '.join(features.videos)}")
-    elif features.videos:
-        notes.append(f"pictures are not read, and the folder videos is missing: {', '.join(features.videos)}")
+    videos = [name for name in features.videos if files.info["features"][name]["dtype"] == "video"]
+    if videos and not (files.root / "videos").is_dir():
+        notes.append(f"pictures are not read, and the folder videos is missing: {', '.join(videos)}")
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
     if reason:

@@ -126,7 +126,9 @@ def _entries_v3(root: Path, info: Mapping[str, Any]) -> tuple[Entry, ...]:
     if not files:
         raise SourceError(f"{root / 'meta' / 'episodes'} holds no chunk-*/file-*.parquet; fetch the data set again")
     wanted = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
-    ours = [f"{OURS}{name}" for name in ("info", "last/timestamp", *(f"last/{key}" for key in info["features"]))]
+    ours = [
+        f"{OURS}{name}" for name in ("info", "stamp_ns", "last/timestamp", *(f"last/{key}" for key in info["features"]))
+    ]
     entries = []
     for file in files:
         for line in read_parquet(file, wanted + ours).to_pylist():

@@ -16,6 +16,9 @@ from recorder.table import Table
 
 __all__ = ["Shape", "shape_of"]
 
+_TOLERANCE_S = 5e-5
+"""Half of LeRobot's own, ``tolerance_s`` of its `LeRobotDataset`; the rest is for float32."""
+
 _NUMBERS = {"frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
 
 
@@ -77,12 +80,21 @@ class Shape:
 
     def last(self, run: Run) -> dict[str, Any]:
         """What LeRobot's pairs have no place for, as columns of our own beside the episode."""
+        stamps = run.seen["stamp_ns"]
+        clock = {} if self.clock or (np.diff(stamps) <= 0).any() else {"rlenv_robot/stamp_ns": stamps.tolist()}
         final = flat(run.group("observation", self.observation), len(run) + 1)[-1]
         return {
             "rlenv_robot/last/observation.state": final.tolist(),
             "rlenv_robot/last/timestamp": float(self.seconds(run)[-1]),
             "rlenv_robot/info": to_json(dict(run.info), "what is known of an episode"),
+            **clock,
         }
+
+    def jitters(self, runs: list[Run]) -> bool:
+        """Whether a time stamp lies further from its frame in a video than LeRobot takes for the same time."""
+        return self.clock and any(
+            np.abs(run.seconds - np.arange(len(run) + 1) / self.fps).max() > _TOLERANCE_S for run in runs
+        )
 
     def seconds(self, run: Run) -> np.ndarray:
         """(T + 1,): time stamps, that rise."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,9 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
     tasks = list(dict.fromkeys(_task(run) for run in runs))
     arrow = pyarrow_for(path)
     with fresh(path, folder=True) as part, Film(table, filming) as film:
+        if film.cameras and not film.embedded and shape.jitters(runs):
+            shape = replace(shape, clock=False)
+            lost.append("timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes")
         pictures = LeRobotFilm(film, runs, shape.fps)
         entries, stats = _write_data(part, shape, runs, tasks, pictures)
         if not pictures.embedded:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
 def _encode(av: Any, path: Path, frames: Iterable[np.ndarray], fps: int) -> None:
     rest = iter(frames)
     first = next(rest)
+    os.environ.setdefault("SVT_LOG", "1")  # the only way to keep the encoder from printing what it is
     with av.open(str(path), "w") as file:
         stream = file.add_stream("libsvtav1", rate=fps, options=dict(_AV1))
         stream.height, stream.width, stream.pix_fmt = *first.shape[:2], "yuv420p"

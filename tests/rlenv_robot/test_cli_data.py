@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
+from recorder.formats.pictures import Filming
 from recorder.labels import LABELS
 from recorder.table import build
 from rlenv_robot import cli
@@ -107,6 +108,9 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
         (("label", "{}/a", "5", "--verdict", "success"), "there is no episode 5, there are 0 to 2"),
         (("label", "{}/a", "0", "--verdict", "great"), "invalid choice: 'great'"),
         (("export", "{}/a", "{}/new", "--to", "cassette"), "--to is 'cassette', allowed are"),
+        (("export", "{}/a", "{}/new", "--to", "parquet", "--size", "8x6"), "parquet holds no pictures"),
+        (("export", "{}/a", "{}/new", "--to", "minari", "--embed"), "--embed is for lerobot"),
+        (("export", "{}/a", "{}/new", "--to", "minari", "--size", "8"), "wanted is width x height in pixels"),
         (("export", "{}/a", "{}/b", "--to", "parquet"), "is there already; nothing is overwritten"),
     ],
 )
@@ -180,6 +184,18 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
     assert _run("data", "export", runs, runs / "out", "--to", "cassette") == 0
     assert calls == [(5, runs / "out")]
     assert capsys.readouterr().out == f"{runs / 'out'}: 5 episodes as cassette\nnote: it has no place for goals\n"
+
+
+def test_export_says_which_pictures(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    calls: list[Any] = []
+    monkeypatch.setattr(
+        "recorder.formats.catalogue.writers", lambda: {"lerobot": lambda *all_: calls.append(all_) or []}
+    )
+    wanted = ("--cameras", "top,wrist", "--size", "320x240", "--embed")
+    assert _run("data", "export", runs, runs / "out", "--to", "lerobot", *wanted) == 0
+    assert calls[0][2] == Filming(("top", "wrist"), (240, 320), True)
+    assert _run("data", "export", runs, runs / "out", "--to", "lerobot", "--cameras", "none") == 0
+    assert calls[1][2] == Filming(())
 
 
 @pytest.mark.parametrize(

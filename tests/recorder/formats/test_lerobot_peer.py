@@ -8,15 +8,19 @@ import importlib.machinery
 import importlib.util
 import sys
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from hal import Image
 from recorder.formats.lerobot import load_lerobot, write_lerobot
-from recorder.table import Table
+from recorder.formats.pictures import Filming
+from recorder.images import Images
+from recorder.sink import McapSink
+from recorder.table import Table, load_runs
 
 NEEDED = ("lerobot", "torch", "datasets", "accelerate", "pandas", "pyarrow")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]
@@ -43,12 +47,43 @@ def stand_in_for_torchvision() -> None:
         made.functional = module("torchvision.transforms.v2.functional")
 
 
+class VideoReader:
+    """What torchvision had under this name until it gave up videos: LeRobot still reads them by it."""
+
+    def __init__(self, path: str, stream: str) -> None:
+        import av
+
+        self.container = av.open(path)
+
+    def seek(self, seconds: float, keyframes_only: bool) -> None:
+        stream = self.container.streams.video[0]
+        self.container.seek(int(seconds / stream.time_base), stream=stream)
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        import torch
+
+        for frame in self.container.decode(video=0):
+            data = torch.from_numpy(frame.to_ndarray(format="rgb24")).permute(2, 0, 1)
+            yield {"data": data, "pts": float(frame.time)}
+
+
+def to_tensor(image: Any) -> Any:
+    """As torchvision's: (3, height, width), 0 to 1."""
+    import torch
+
+    return torch.from_numpy(np.array(image)).permute(2, 0, 1).float() / 255
+
+
 @pytest.fixture
 def dataset_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
     for name, value in (("HF_HOME", str(tmp_path / "hf")), ("HF_HUB_OFFLINE", "1"), ("HF_DATASETS_OFFLINE", "1")):
         monkeypatch.setenv(name, value)
     if "torchvision" not in sys.modules:
         stand_in_for_torchvision()
+    vision: Any = sys.modules["torchvision"]
+    monkeypatch.setattr(vision, "set_video_backend", lambda name: None, raising=False)
+    monkeypatch.setattr(vision.transforms, "ToTensor", lambda: to_tensor, raising=False)
+    monkeypatch.setattr(vision, "io", types.SimpleNamespace(VideoReader=VideoReader), raising=False)
     import datasets
     from lerobot.datasets.lerobot_dataset import LeRobotDataset
 
@@ -114,3 +149,67 @@ def test_what_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> None:
     np.testing.assert_array_equal(table.rows["observation_state"].reshape(2, 5, 3), values[:, :, :3])
     np.testing.assert_array_equal(table.rows["action_target"].reshape(2, 5, 2)[:, 1:], values[:, :4, 3:])
     assert table.episodes[1]["task"] == "push"
+
+
+def filmed(folder: Path, plain: Table) -> Table:
+    """The table as a log with a camera, whose pictures' colour says episode and frame."""
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    sink = McapSink(folder / "run", plain.layout, {})
+    for episode, (start, stop) in enumerate(zip(plain.starts, plain.stops, strict=True)):
+        sink.episode("begin", episode, '{"task": "reach"}', 0)
+        for frame, row in enumerate(plain.rows[start:stop]):
+            sink.frame(row.tobytes(), int(row["wall_ns"]))
+            picture = np.full((48, 64, 3), (200, 30 * frame, 60 * episode), np.uint8)  # BGR
+            data = cv2.imencode(".png", picture)[1].tobytes()
+            sink.image("top", Image(data, "png", int(row["stamp_ns"])), int(row["wall_ns"]))
+        sink.episode("end", episode, '{"end": "time", "success": true}', 0)
+    sink.close()
+    return load_runs(folder)
+
+
+@pytest.mark.parametrize("embedded", [False, True])
+def test_its_pictures_are_ours(
+    tmp_path: Path, make_table: Callable[..., Table], dataset_of: Any, embedded: bool
+) -> None:
+    pytest.importorskip("av", reason="PyAV is not installed")
+    plain = make_table((5, 1, 4), "ttt")
+    plain.rows["stamp_ns"] += np.random.default_rng(0).integers(0, 2_000_000, len(plain.rows))  # a real clock
+    table = filmed(tmp_path / "log", plain)
+    write_lerobot(table, tmp_path / "out", Filming(embedded=embedded))
+    seen = dataset_of(tmp_path / "out", video_backend="pyav")
+    assert seen.meta.camera_keys == ["observation.images.top"]
+    assert len(seen) == 10
+    for index in np.random.default_rng(0).permutation(10).tolist():
+        item = seen[index]
+        picture = item["observation.images.top"].numpy()  # (3, height, width), 0 to 1
+        wanted = np.array([60 * item["episode_index"].item(), 30 * item["frame_index"].item(), 200]) / 255
+        assert picture.shape == (3, 48, 64)
+        assert np.abs(picture.mean((1, 2)) - wanted).max() < (0.002 if embedded else 0.02), index
+    stats = seen.meta.stats["observation.images.top"]
+    assert stats["mean"].shape == (3, 1, 1)
+    assert stats["mean"][2].item() == pytest.approx(200 / 255, abs=0.001)
+
+
+def test_images_that_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> None:
+    from lerobot.datasets.lerobot_dataset import LeRobotDataset
+
+    top = {"dtype": "image", "shape": (48, 64, 3), "names": ["height", "width", "channels"]}
+    features = {
+        "observation.state": {"dtype": "float32", "shape": (2,), "names": ["a", "b"]},
+        "action": {"dtype": "float32", "shape": (2,), "names": ["x", "y"]},
+        "observation.images.top": top,
+    }
+    made = LeRobotDataset.create("local/made", 20, features, root=tmp_path / "made", use_videos=False)
+    pictures = np.random.default_rng(0).integers(0, 255, (2, 5, 48, 64, 3), np.uint8)
+    zeros = np.zeros(2, np.float32)
+    for episode in pictures:
+        for picture in episode:
+            made.add_frame({
+                "observation.state": zeros, "action": zeros, "observation.images.top": picture, "task": "look"
+            })  # fmt: skip
+        made.save_episode()
+    made.finalize()
+    with Images(load_lerobot(tmp_path / "made")) as images:
+        found, mask = images.at(np.arange(10), "top")
+    assert mask.all()
+    np.testing.assert_array_equal(found.reshape(pictures.shape), pictures)

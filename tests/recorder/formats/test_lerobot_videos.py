@@ -13,6 +13,7 @@ from hal import SourceError
 from recorder.formats.lerobot import load_lerobot
 from recorder.formats.lerobot_videos import LeRobotVideos
 from recorder.formats.video_file import open_video
+from recorder.images import Images
 from recorder.video import write_video
 
 pytest.importorskip("cv2", reason="OpenCV is not installed")
@@ -102,7 +103,13 @@ def test_every_frame_is_the_right_one(tmp_path: Path, version: str, by: str) -> 
 def test_pictures_of_rows(tmp_path: Path) -> None:
     write_set(tmp_path, "v3.0")
     table = load_lerobot(tmp_path)
-    assert f"pictures stay in the videos until LeRobotVideos is asked for them: {TOP}" in table.notes
+    assert not [note for note in table.notes if "picture" in note]
+    with Images(table) as images:
+        assert images.cameras() == ("top",)
+        found, mask = images.at(np.random.default_rng(0).permutation(len(table.rows)), "top")
+        assert mask.all()
+        for pixels, row in zip(found, np.random.default_rng(0).permutation(table.rows), strict=True):
+            assert says(pixels, int(row["episode"]), int(row["frame_no"]))
     rows = np.array([40, 3, 3, 20])
     with LeRobotVideos(tmp_path) as videos:
         found = videos.of_rows(table, rows, TOP)

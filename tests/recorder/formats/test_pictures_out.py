@@ -80,6 +80,18 @@ def test_videos_of_a_lerobot_data_set(tmp_path: Path, filmed: Table) -> None:
     assert len(list((tmp_path / "set" / "videos").rglob("*.mp4"))) == 1
 
 
+def test_a_real_clock_is_kept_beside_the_videos(tmp_path: Path, make_table: Make) -> None:
+    pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    plain = make_table(LENGTHS, "ttt")
+    plain.rows["stamp_ns"] += np.random.default_rng(0).integers(0, 2_000_000, len(plain.rows))
+    filmed = film(tmp_path / "log", plain)
+    notes = write_lerobot(filmed, tmp_path / "set")
+    assert "timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes" in notes
+    back = load_lerobot(tmp_path / "set")
+    np.testing.assert_array_equal(back.rows["stamp_ns"], plain.rows["stamp_ns"])
+    check_pictures(back)
+
+
 def test_videos_without_pyav(tmp_path: Path, filmed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     monkeypatch.setitem(sys.modules, "av", None)
