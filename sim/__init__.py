@@ -1,7 +1,10 @@
 """Simulation: any MJCF as a robot, alone or in a batch. `sim.so101` and `sim.twin` are arms, `sim.camera` draws."""
 
 from sim.batch import SimBatch
+from sim.mjcf import from_mjcf
 from sim.model import Columns, Computed, SimModel
+from sim.randomise import Randomise
 from sim.robot import SimRobot
+from sim.timing import Timing
 
-__all__ = ["Columns", "Computed", "SimBatch", "SimModel", "SimRobot"]
+__all__ = ["Columns", "Computed", "Randomise", "SimBatch", "SimModel", "SimRobot", "Timing", "from_mjcf"]

@@ -103,10 +103,8 @@ def _at(path: str, target: Target, place: str | None) -> Target:
 
 
 def _objects(model: mujoco.MjModel, kind: str, pattern: str) -> list[tuple[int, str]]:
-    count = {"joint": "njnt", "camera": "ncam", "equality": "neq", "material": "nmat", "actuator": "nu"}
+    count = {"joint": "njnt", "camera": "ncam", "equality": "neq", "material": "nmat", "actuator": "nactuator"}
     number = getattr(model, count.get(kind, f"n{kind}"))
-    if kind == "actuator":
-        number = len(model.actuator_trntype)
     first = 1 if kind == "body" else 0  # the world has no mass and does not move
     names = [(each, mujoco.mj_id2name(model, _OBJECTS[kind], each) or f"{kind}{each}") for each in range(first, number)]
     return [(each, name) for each, name in names if fnmatch.fnmatchcase(name, pattern)]
