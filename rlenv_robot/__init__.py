@@ -45,29 +45,36 @@ from rlenv_robot.task import Episode, Task  # noqa: E402
 from rlenv_robot.world import Manual, Turn, World  # noqa: E402
 
 if TYPE_CHECKING:
+    from rlenv_robot.agents import Agent
     from rlenv_robot.conformance import check_environment, check_robot
     from rlenv_robot.data.pairs import PreferencePair
     from rlenv_robot.interop.gymnasium import to_gymnasium
+    from rlenv_robot.interop.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.source import SourceData, open_source
+    from rlenv_robot.turns import one_at_a_time
 
     __version__: str
 
 __all__ = [
-    "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field", "Guard", "IllegalAction",
-    "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot", "RobotError",
-    "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError", "SpecMismatch",
-    "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "Violation", "WireError", "World", "__version__",
-    "check_environment", "check_robot", "environment_names", "load_profile", "make", "make_vector", "open_source",
-    "to_gymnasium",
+    "Agent", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field", "Guard",
+    "IllegalAction", "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
+    "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
+    "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "Violation", "WireError", "World",
+    "__version__", "check_environment", "check_robot", "environment_names", "load_profile", "make", "make_vector",
+    "one_at_a_time", "open_source", "to_gymnasium", "to_pettingzoo", "to_pettingzoo_aec",
 ]  # fmt: skip
 
 _LATER = {
     "PreferencePair": "rlenv_robot.data.pairs",
     "SourceData": "rlenv_robot.source",
+    "Agent": "rlenv_robot.agents",
     "check_environment": "rlenv_robot.conformance",
     "check_robot": "rlenv_robot.conformance",
+    "one_at_a_time": "rlenv_robot.turns",
     "open_source": "rlenv_robot.source",
     "to_gymnasium": "rlenv_robot.interop.gymnasium",
+    "to_pettingzoo": "rlenv_robot.interop.pettingzoo",
+    "to_pettingzoo_aec": "rlenv_robot.interop.pettingzoo",
 }
 """What is imported when it is first asked for, and from where."""
 

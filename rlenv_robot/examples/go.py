@@ -96,6 +96,9 @@ class Go:
         ValueError: another size.
     """
 
+    players = ("black", "white")
+    zero_sum = True
+
     def __init__(self, size: int = 19) -> None:
         if not 2 <= size <= 19:
             raise ValueError(f"size is {size}, a board has 2 to 19 lines")
@@ -132,7 +135,7 @@ class Go:
             about=first_part(self),
             reward=Field("reward", (), "int32", -1, 1, meaning="for the side that moved: -1 lost, 0 not over, 1 won"),
             reset_options={"seed": "accepted, and changes nothing: the board is always empty"},
-            extra_info={"truncated_by": "`moves`: the game was too long"},
+            extra_info={"agent": "whose turn it is: black or white", "truncated_by": "`moves`: the game was too long"},
             error_codes={"occupied": "a stone is there", "suicide": "the stone would have no liberty",
                          "ko": "the move would bring back an earlier position"},
         )  # fmt: skip
@@ -187,11 +190,21 @@ class Go:
             raise illegal("ko", "it would bring back an earlier position")
         return after
 
+    def legal(self) -> dict[str, np.ndarray]:
+        """Which actions the rules allow now: bool for each ``move``, shape (size * size + 1,)."""
+        allowed = np.ones(self._pass + 1, bool)
+        for move in range(self._pass):
+            try:
+                self._legal(move)
+            except IllegalAction:
+                allowed[move] = False
+        return {"move": allowed}
+
     def _turn(self, reward: int, over: bool) -> Turn:
         board = self._stones.reshape(self.size, self.size).copy()
         observation = {"board": board, "colour": np.array(self._colour, np.int32)}
         long = not over and self._moves >= 3 * self.size**2
-        extra = {"truncated_by": "moves"} if long else {}
+        extra = {"agent": self.players[self._colour == WHITE], **({"truncated_by": "moves"} if long else {})}
         return Turn(observation, reward, over, long, extra)
 
     def episode_info(self) -> dict[str, Any]:

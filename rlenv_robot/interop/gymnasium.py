@@ -10,6 +10,7 @@ import numpy as np
 from gymnasium import spaces
 
 from hal import Field, IllegalAction, Spec
+from rlenv_robot.agents import agents_of
 from rlenv_robot.environment import Environment
 from rlenv_robot.interop.flat import Flat
 
@@ -88,6 +89,8 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
+        if agents_of(env.world):
+            raise ValueError(f"{env.world.name!r} has several agents: use to_pettingzoo")
         self.env, self.render_mode, self.flat = env, render_mode, flat
         self._only = env.action.fields[0] if len(env.action) == 1 else None
         self._seen: Any = None

@@ -18,6 +18,7 @@ from rlenv_robot import Environment
 from rlenv_robot.conformance import EnvironmentContract, check_environment
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.turns import one_at_a_time
 from sim.robot import SimRobot
 from sim.so101 import so101
 from sim.twin import so101_twin
@@ -40,6 +41,7 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-pick-place": lambda: nullcontext(rlenv_robot.make("so101-pick-place")),
     "so101-pair-lift": lambda: nullcontext(rlenv_robot.make("so101-pair-lift")),
     "so101-pair-lift, messages": lambda: nullcontext(rlenv_robot.make("so101-pair-lift", message_size=3)),
+    "so101-pair-lift, one at a time": lambda: nullcontext(one_at_a_time(rlenv_robot.make("so101-pair-lift"))),
     "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),
     "go 19x19": lambda: nullcontext(rlenv_robot.make("go")),
 }

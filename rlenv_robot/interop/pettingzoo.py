@@ -1,0 +1,268 @@
+"""An `Environment` of several agents as PettingZoo's parallel or turn-based (AEC) environment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo.utils.conversions import parallel_to_aec
+
+from hal import Field, IllegalAction, Spec
+from rlenv_robot.agents import agents_of, joint_action, own
+from rlenv_robot.environment import Environment
+from rlenv_robot.interop.gymnasium import action_space_of, scaled_action, space_of
+
+__all__ = ["JointEnv", "TurnsEnv", "to_pettingzoo", "to_pettingzoo_aec"]
+
+_NOT_FOR_ALL = frozenset({"agents", "agent", "messages", "state"})
+
+
+class _Acting:
+    """One agent's action: PettingZoo's space, and the way back to the environment's own values."""
+
+    def __init__(self, spec: Spec, normalise: bool) -> None:
+        self._spec = spec
+        self.space, self._scaled = action_space_of(spec, normalise)
+
+    def values(self, action: Any) -> Mapping[str, Any]:
+        """By the names of the spec.
+
+        Raises:
+            IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
+        """
+        if isinstance(self.space, spaces.Dict):
+            return dict(action)
+        field: Field = self._spec.fields[0]
+        if self._scaled is None:
+            return {field.name: action}
+        return {field.name: scaled_action(field, self._scaled.validate(action, "action"))}
+
+
+def _metadata(env: Environment) -> dict[str, Any]:
+    return {"name": env.world.name, "render_modes": ["rgb_array"], "is_parallelizable": True}
+
+
+def _begin(env: Environment, seed: int | None, options: Mapping[str, Any] | None) -> Any:
+    """Table 1 of a reset. PettingZoo sends any options; those that nobody knows are named, and left out."""
+    known, asked = env.manual.reset_options, dict(options or {})
+    ignored = sorted(str(name) for name in asked if name not in known)
+    wanted = {name: value for name, value in asked.items() if name in known}
+    table = env.reset({**wanted, **({} if seed is None else {"seed": seed})})
+    if ignored:
+        table["extra_info"]["ignored_options"] = ignored
+    return table
+
+
+class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo tells no types
+    """All agents act at once: PettingZoo's parallel interface.
+
+    Each agent sees its own observation, a `Dict` of fields by its own names, and acts in a `Box` in [-1, 1] where its
+    action is one field (``normalise``), else in a `Dict` of fields in their own ranges. What another agent told it is
+    in its ``info["messages"]``, sender -> message. An illegal action is answered as the standard says: nobody moves,
+    rewards are 0, and ``info["error"]`` says why. `state` is the task's privileged state as one vector; opened for
+    inference, there is none.
+
+    Args:
+        env: of a world with agents; owned from now on.
+        normalise: scale actions to [-1, 1].
+        render_mode: None or ``rgb_array``.
+
+    Raises:
+        ValueError: the environment has no agents, or an unknown render_mode.
+    """
+
+    def __init__(self, env: Environment, normalise: bool = True, render_mode: str | None = None) -> None:
+        self._agents = agents_of(env.world)
+        if not self._agents:
+            raise ValueError(f"{env.world.name!r} has no agents that act at once: use to_gymnasium")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
+        self.env, self.render_mode, self.metadata = env, render_mode, _metadata(env)
+        self.possible_agents = [agent.name for agent in self._agents]
+        self.agents: list[str] = []
+        self._seen = {agent.name: space_of(agent.observation(env.observation)) for agent in self._agents}
+        self._acting = {agent.name: _Acting(agent.action(env.action), normalise) for agent in self._agents}
+        self._table: Any = None
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Of one agent."""
+        return self._seen[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Of one agent."""
+        return self._acting[agent].space
+
+    def reset(
+        self, seed: int | None = None, options: Mapping[str, Any] | None = None
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """PettingZoo's reset; ``options`` are the environment's own, others are named in ``ignored_options``."""
+        self._table = _begin(self.env, seed, options)
+        self.agents = list(self.possible_agents)
+        return self._observations(), self._infos()
+
+    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+        """PettingZoo's step."""
+        try:
+            chosen = {agent: self._acting[agent].values(action) for agent, action in actions.items()}
+        except IllegalAction as refused:  # in the scaled units that the caller knows
+            self._table, reward = self.env.refuse(refused.violation)
+        else:
+            joint = joint_action(self._agents, chosen)
+            request = {"env_id": self.env.env_id, "frame_no": self._table["frame_no"], "action": joint}
+            self._table, reward = self.env.step(request)
+        ends = [dict.fromkeys(self.agents, bool(self._table[end])) for end in ("terminated", "truncated")]
+        answer = self._observations(), dict(reward["reward"]), *ends, self._infos()
+        if self._table["terminated"] or self._table["truncated"]:
+            self.agents = []
+        return answer
+
+    def _observations(self) -> dict[str, Any]:
+        whole = self._table["observation"]
+        return {agent.name: own(whole, agent.sees) for agent in self._agents}
+
+    def _infos(self) -> dict[str, Any]:
+        extra = self._table["extra_info"]
+        common = {name: value for name, value in extra.items() if name not in _NOT_FOR_ALL}
+        told = extra.get("messages", {})
+        return {name: {**common, **({"messages": told[name]} if name in told else {})} for name in self.possible_agents}
+
+    def state(self) -> np.ndarray:
+        """The task's privileged state, its fields one after the other; float32, shape (n,).
+
+        Raises:
+            ValueError: there is none, as in inference.
+        """
+        state = (self._table or {"extra_info": {}})["extra_info"].get("state")
+        if not state:
+            raise ValueError("no privileged state: it is there in training, after a reset, if the task has any")
+        return np.concatenate([np.ravel(value) for value in state.values()]).astype(np.float32)
+
+    def render(self) -> Any:
+        """The picture of the present state, if made with ``render_mode="rgb_array"``."""
+        return self.env.world.picture({}) if self.render_mode else None
+
+    def close(self) -> None:
+        """Close the adapted environment."""
+        self.env.close()
+
+
+class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
+    """Agents act in turn: PettingZoo's AEC interface.
+
+    For worlds that say whose turn it is in ``extra_info["agent"]`` and who plays in ``players``: Go, and
+    `rlenv_robot.turns.OneAtATime`. Where the world knows which moves its rules allow (a method ``legal``), the
+    ``info`` of whose turn it is has an ``action_mask``. An illegal action is answered as the standard says: it is
+    the same agent's turn again, and ``info["error"]`` says why.
+
+    Args:
+        env: of such a world; owned from now on.
+        normalise: scale actions to [-1, 1].
+        render_mode: None or ``rgb_array``.
+
+    Raises:
+        ValueError: the world has no players, or an unknown render_mode.
+    """
+
+    def __init__(self, env: Environment, normalise: bool = True, render_mode: str | None = None) -> None:
+        super().__init__()
+        players = tuple(getattr(env.world, "players", ()))
+        if not players:
+            raise ValueError(f"{env.world.name!r} has no players that act in turn")
+        if render_mode not in (None, "rgb_array"):
+            raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
+        self.env, self.render_mode, self.metadata = env, render_mode, _metadata(env)
+        self.possible_agents = list(players)
+        self.agents: list[str] = []
+        self._space = {player: space_of(env.observation) for player in players}
+        self._acting = {player: _Acting(env.action, normalise) for player in players}
+        self._table: Any = None
+
+    def observation_space(self, agent: str) -> spaces.Space[Any]:
+        """Of one agent."""
+        return self._space[agent]
+
+    def action_space(self, agent: str) -> spaces.Space[Any]:
+        """Of one agent."""
+        return self._acting[agent].space
+
+    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+        """PettingZoo's reset; ``options`` are the environment's own, others are named in ``ignored_options``."""
+        self._table = _begin(self.env, seed, options)
+        self.agents = list(self.possible_agents)
+        self.rewards = dict.fromkeys(self.agents, 0)
+        self._cumulative_rewards = dict.fromkeys(self.agents, 0)
+        self.terminations = dict.fromkeys(self.agents, False)
+        self.truncations = dict.fromkeys(self.agents, False)
+        self._tell()
+
+    def step(self, action: Any) -> None:
+        """PettingZoo's step, of the agent whose turn it is."""
+        agent = self.agent_selection
+        if self.terminations[agent] or self.truncations[agent]:
+            self._was_dead_step(action)
+            return
+        self._cumulative_rewards[agent] = 0
+        try:
+            values = self._acting[agent].values(action)
+        except IllegalAction as refused:
+            self._table, reward = self.env.refuse(refused.violation)
+        else:
+            request = {"env_id": self.env.env_id, "frame_no": self._table["frame_no"], "action": values}
+            self._table, reward = self.env.step(request)
+        self.rewards = self._rewards(agent, reward["reward"])
+        self.terminations = dict.fromkeys(self.agents, bool(self._table["terminated"]))
+        self.truncations = dict.fromkeys(self.agents, bool(self._table["truncated"]))
+        self._tell()
+        self._accumulate_rewards()
+
+    def _rewards(self, mover: str, reward: Any) -> dict[str, Any]:
+        """By agent; a single number is the mover's, and in a zero-sum game the others' loss."""
+        if isinstance(reward, Mapping):
+            return dict(reward)
+        others = -reward if getattr(self.env.world, "zero_sum", False) else 0
+        return {agent: reward if agent == mover else others for agent in self.agents}
+
+    def _tell(self) -> None:
+        extra = self._table["extra_info"]
+        self.agent_selection = extra["agent"]
+        common = {name: value for name, value in extra.items() if name not in _NOT_FOR_ALL}
+        self.infos = {agent: dict(common) for agent in self.agents}
+        mine = self.infos[self.agent_selection]
+        if "messages" in extra:
+            mine["messages"] = extra["messages"]
+        legal = getattr(self.env.world, "legal", None)
+        if legal is not None:
+            masks = {name: mask.astype(np.int8) for name, mask in legal().items()}
+            discrete = isinstance(self.action_space(self.agent_selection), spaces.Discrete)
+            mine["action_mask"] = next(iter(masks.values())) if discrete else masks
+
+    def observe(self, agent: str) -> Any:
+        """What an agent sees now."""
+        seen_by = getattr(self.env.world, "seen_by", None)
+        return dict(self._table["observation"]) if seen_by is None else seen_by(agent)
+
+    def render(self) -> Any:
+        """The picture of the present state, if made with ``render_mode="rgb_array"``."""
+        return self.env.world.picture({}) if self.render_mode else None
+
+    def close(self) -> None:
+        """Close the adapted environment."""
+        self.env.close()
+
+
+def to_pettingzoo(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> JointEnv:
+    """PettingZoo's parallel interface: see `JointEnv`."""
+    return JointEnv(env, normalise, render_mode)
+
+
+def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> Any:
+    """PettingZoo's turn-based (AEC) interface: `TurnsEnv`, or for agents that act at once PettingZoo's own conversion.
+
+    That one collects the actions of all, as `rlenv_robot.turns.OneAtATime` does.
+    """
+    if hasattr(env.world, "players"):
+        return TurnsEnv(env, normalise, render_mode)
+    return parallel_to_aec(JointEnv(env, normalise, render_mode))

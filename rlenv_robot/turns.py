@@ -1,0 +1,138 @@
+"""Agents that act one at a time: a world of joint actions as one of sequential decisions (R6.3)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hal import Spec, SpecMismatch
+from recorder.frames import FrameLayout
+from rlenv_robot.agents import Agent, agents_of, joint_action, own
+from rlenv_robot.environment import Environment
+from rlenv_robot.world import NOTHING, Manual, Turn, World
+
+__all__ = ["OneAtATime", "one_at_a_time"]
+
+
+class OneAtATime:
+    """Around a world of several agents: in each frame one of them sees its own observation and chooses its own action.
+
+    ``extra_info["agent"]`` says whose turn it is. The choices are kept until the last agent has chosen; then they
+    are carried out together as one joint action, so a robot takes as long as before. Rewards are by agent: 0 until
+    then, and the joint action's in the frame that carried it out.
+
+    Args:
+        world: its agents must be of one kind, as an environment has one action spec; owned from now on.
+
+    Raises:
+        ValueError: there are no agents.
+        SpecMismatch: they are of different kinds, with the difference.
+    """
+
+    def __init__(self, world: World) -> None:
+        agents = agents_of(world)
+        if not agents:
+            raise ValueError(f"{world.name!r} has no agents that could take turns: its actions are one agent's")
+        self.world, self._agents = world, agents
+        self.players = tuple(agent.name for agent in agents)
+        self.observation = self._common("observation", [agent.observation(world.observation) for agent in agents])
+        self.action = self._common("action", [agent.action(world.action) for agent in agents])
+        self._chosen: dict[str, Mapping[str, np.ndarray]] = {}
+        self._whole: Turn | None = None
+
+    def _common(self, what: str, specs: list[Spec]) -> Spec:
+        for player, spec in zip(self.players, specs, strict=True):
+            if spec.digest != specs[0].digest:
+                difference = specs[0].difference(spec)
+                raise SpecMismatch(f"{what}s of {self.players[0]!r} and {player!r} differ, so they can't share one",
+                                   difference)  # fmt: skip
+        fields = [replace(field, meaning=field.meaning.removeprefix(f"{self.players[0]} arm: ")) for field in specs[0]]
+        return Spec(f"{what}_of_one", tuple(fields))
+
+    @property
+    def name(self) -> str:
+        """The whole world's."""
+        return self.world.name
+
+    @property
+    def manual(self) -> Manual:
+        """The whole world's, and whose turn it is."""
+        whole = self.world.manual
+        told = {name: text for name, text in whole.extra_info.items() if name != "agents"}
+        told["messages"] = "sender -> the message in its last action, where agents send any"
+        return replace(whole, extra_info={"agent": f"whose turn it is: {', '.join(self.players)}", **told})
+
+    @property
+    def layout(self) -> FrameLayout:
+        """One agent's observation and action, rewards by agent, and the robot's commands and sensors."""
+        whole = self.world.layout
+        return FrameLayout(self.observation, self.action, self.players, whole.applied, whole.sensors)
+
+    def reset(self, options: Mapping[str, Any]) -> Turn:
+        """As the whole world's; the first agent's turn."""
+        self._chosen = {}
+        return self._seen(self.world.reset(options))
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+        """Keep the choice of whose turn it is, and carry all out with the last."""
+        agent, whole = self._agents[len(self._chosen)], self._whole
+        assert whole is not None  # the environment resets first
+        chosen = {**self._chosen, agent.name: action}
+        if len(chosen) == len(self._agents):
+            turn = self.world.step(joint_action(self._agents, chosen), extra_info)
+            self._chosen = {}
+            return self._seen(turn)
+        self._chosen = chosen
+        return self._seen(whole._replace(reward=dict.fromkeys(self.players, 0.0)))
+
+    def _seen(self, whole: Turn) -> Turn:
+        """What the agent sees whose turn it is."""
+        self._whole = whole
+        agent = self._agents[len(self._chosen)]
+        extra = {name: value for name, value in whole.extra_info.items() if name not in ("agents", "messages")}
+        extra["agent"] = agent.name
+        told = whole.extra_info.get("messages", NOTHING).get(agent.name)
+        if told:
+            extra["messages"] = told
+        return whole._replace(observation=own(whole.observation, agent.sees), extra_info=extra)
+
+    def seen_by(self, player: str) -> dict[str, np.ndarray]:
+        """What any agent sees now, by its own names.
+
+        Raises:
+            KeyError: there is no such agent.
+        """
+        assert self._whole is not None
+        return own(self._whole.observation, self._by_name[player].sees)
+
+    @property
+    def _by_name(self) -> dict[str, Agent]:
+        return {agent.name: agent for agent in self._agents}
+
+    def episode_info(self) -> dict[str, Any]:
+        """The whole world's."""
+        return self.world.episode_info()
+
+    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+        """The whole world's."""
+        return self.world.picture(options)
+
+    def stop(self, reason: str) -> None:
+        """Stop the whole world."""
+        self.world.stop(reason)
+
+    def close(self) -> None:
+        """Close the whole world."""
+        self.world.close()
+
+
+def one_at_a_time(env: Environment) -> Environment:
+    """An environment of several agents as one of sequential decisions; see `OneAtATime`.
+
+    Args:
+        env: owned from now on; it must not record, as its frames are not the ones that are then seen.
+    """
+    return Environment(OneAtATime(env.world), env.env_id)
