@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     for kind in sorted(ignored - ADVICE.keys()):
         raise ValueError(f"--ignore: there is no kind {kind!r}, there are {', '.join(ADVICE)}")
     table = read_folder(args.path)
-    found = [each for each in (*check_table(table), *_cameras(args.path)) if each.kind not in ignored]
+    found = [each for each in (*check_table(table), *_logs(args.path)) if each.kind not in ignored]
     steps = int((table.stops - table.starts - 1).sum())
     if args.json:
         head = {"origin": table.origin, "episodes": len(table.starts), "steps": steps}
@@ -48,22 +48,23 @@ def run(args: argparse.Namespace) -> int:
     return 1 if found else 0
 
 
-def _cameras(path: Path) -> list[Any]:
+def _logs(path: Path) -> list[Any]:
     """Of each run there; a folder of several is one table, in which the runs' episodes follow one another."""
     from dataclasses import replace
 
     from recorder.check_cameras import check_cameras
+    from recorder.check_streams import check_streams
     from recorder.table import build
     from rlenv_robot.data_tools.progress import progress
     from rlenv_robot.data_tools.runs import runs_in
 
     runs, found, before = runs_in(path), [], 0
-    with progress("reading pictures") as report:
+    with progress("reading pictures and streams") as report:
         for done, run in enumerate(runs):
             report(done, len(runs))
             table = build(run)
             moved = [each if each.episode < 0 else replace(each, episode=each.episode + before)
-                     for each in check_cameras(run, table)]  # fmt: skip
+                     for each in (*check_cameras(run, table), *check_streams(run, table))]  # fmt: skip
             found += moved
             before += len(table.starts)
     return found
