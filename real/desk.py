@@ -12,10 +12,12 @@ import zmq
 
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
 from hal.robot import Reading, RobotSpec
+from hal.signals.signal import Answer
 from real import failure, wire
 from real.frames import receive_frames, send_frames
 from real.gate import Gate
 from real.handover import Handover, Token
+from real.judging import Judging, answer_to_plain
 from real.keys import Role
 from real.lease import Lease
 from real.loop import ControlLoop
@@ -30,11 +32,13 @@ BEAT_S = 0.5
 """How often a client that waits for a reset hears that the server lives."""
 
 _LONGEST_RESET_S = 86400.0
+_LONGEST_VERDICT_S = 3600.0
 
 _MOVERS = frozenset({Role.MOVE, Role.OPERATE})
 _ROLES: Mapping[Kind, frozenset[Role]] = {
     Kind.HELLO: frozenset({Role.WATCH}) | _MOVERS, Kind.RESET: _MOVERS, Kind.STEP: _MOVERS, Kind.BYE: _MOVERS,
-    Kind.STOP: frozenset(Role), Kind.CONSENT: _MOVERS, Kind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
+    Kind.STOP: frozenset(Role), Kind.CONSENT: _MOVERS, Kind.JUDGE: _MOVERS,
+    Kind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
 }  # fmt: skip
 """Who may send what; asking for the lease in a HELLO needs the role to move, taking it from its holder to operate."""
 
@@ -55,6 +59,7 @@ class Desk:
         spec: of the robot.
         loop: that moves it.
         lease: who may.
+        judging: asks whoever is at the robot how an episode went.
         gate: what each key allows; None lets everybody do everything.
         look: what is told to who asks how the robot is.
     """
@@ -65,10 +70,11 @@ class Desk:
         spec: RobotSpec,
         loop: ControlLoop,
         lease: Lease,
+        judging: Judging,
         gate: Gate | None = None,
         look: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._gate, self._look = gate, look
+        self._gate, self._look, self._judging = gate, look, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._handover: Handover | None = None
         self._holder = b""  # where the last order came from
@@ -80,6 +86,7 @@ class Desk:
         self._handlers: Mapping[Kind, Callable[[bytes, Message], None]] = {
             Kind.HELLO: self._hello, Kind.RESET: self._reset, Kind.STEP: self._step, Kind.STOP: self._stop,
             Kind.BYE: self._bye, Kind.CONSENT: self._consent, Kind.LOOK: self._tell_how_it_is,
+            Kind.JUDGE: self._judge,
         }  # fmt: skip
 
     @property
@@ -224,6 +231,13 @@ class Desk:
         self._holder = peer
         self._loop.step(Token(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
+    def _judge(self, peer: bytes, message: Message) -> None:
+        question, deadline_s = _entry(message, "message", str), _entry(message, "deadline_s", float)
+        if not 0 < deadline_s <= _LONGEST_VERDICT_S:
+            raise WireError(f"a verdict's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_VERDICT_S:g}")
+        self._lease.order(message.session, message.sequence)
+        self._judging.ask(self._token(peer, message), question[:1000], deadline_s)
+
     def _stop(self, peer: bytes, message: Message) -> None:
         self._loop.stop(_entry(message, "reason", str)[:1000])
         self._send(self._token(peer, message), Kind.DONE)
@@ -235,13 +249,16 @@ class Desk:
 
     # -- out ---------------------------------------------------------------------------------------------
 
-    def answer(self, token: Token, outcome: Reading | Exception) -> None:
+    def answer(self, token: Token, outcome: Reading | Answer | Exception) -> None:
         """Send what came of an order."""
         self._lease.answered(token.session)
         if self._pending is not None and self._pending.token == token:
             self._pending = None
         if isinstance(outcome, Exception):
             self._refuse(token, outcome)
+            return
+        if isinstance(outcome, Answer):
+            self._send(token, Kind.DONE, answer_to_plain(outcome))
             return
         try:
             detail, frames = self._readings.encode(outcome)

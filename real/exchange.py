@@ -11,6 +11,7 @@ from typing import Protocol
 import zmq
 
 from hal.robot import Reading
+from hal.signals.signal import Answer
 from real.desk import Desk
 from real.handover import Token
 from real.mailbox import Mailbox
@@ -28,7 +29,7 @@ FETCH_MS = 25
 STAND_IN_S = 0.005
 """In lockstep, how long a busy robot may leave the network alone before the other thread reads it."""
 
-Outcome = Reading | Exception
+Outcome = Reading | Answer | Exception
 
 
 class Exchange(Protocol):

@@ -16,9 +16,12 @@ import numpy as np
 
 from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
 from hal.offset import ClockOffset, OffsetEstimator
+from hal.reset_record import ResetRecord
 from hal.robot import Reading, RobotSpec
+from hal.signals.signal import Answer
 from real.address import check_address
 from real.handshake import load_keys
+from real.judging import answer_from_plain
 from real.link import Link, server_spec
 from real.rows import ReadingCodec, RowCodec
 from real.wire import Kind, Message
@@ -46,6 +49,9 @@ class RemoteRobot:
             it over, and the robot holds in between. By default the answer is no.
         keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with
             others than the folder's ``server.key``, is then refused.
+
+    Attributes:
+        last_reset: what the last reset was like, where the server's robot says so.
 
     Raises:
         WireError: the address is not understood, or is not loopback and there are no keys.
@@ -77,6 +83,7 @@ class RemoteRobot:
         self._reset_timeout_s = reset_timeout_s
         self._on_event, self._on_wanted, self._take = on_event, on_wanted, take
         self._offset = OffsetEstimator()
+        self.last_reset: ResetRecord | None = None
         self._link: Link | None = None
         self._lost: str | None = None
         self._sequence = 0  # of the last order before the connection was lost
@@ -199,6 +206,28 @@ class RemoteRobot:
             told["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
         return told
 
+    def judge(self, message: str, deadline_s: float) -> Answer | None:
+        """Ask whoever is at the robot how the episode went that has just ended; nothing moves.
+
+        Args:
+            message: the question, for a person; empty for the usual one.
+            deadline_s: how long the answer may take.
+
+        Returns:
+            None without a connection, which is then not made: there was no episode on it.
+
+        Raises:
+            DeadlineExceeded: nobody answered.
+            ResetFailed: nobody can be asked there, or the answer can't be understood.
+            ConnectionLost: the server does not answer.
+        """
+        with self._lock:
+            link = self._link
+            if link is None:
+                return None
+            detail = {"message": message, "deadline_s": float(deadline_s)}
+            return answer_from_plain(self._ask(link, Kind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
+
     def stop(self, reason: str) -> None:
         """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
 
@@ -209,6 +238,18 @@ class RemoteRobot:
             self._ask_once(Kind.STOP, {"reason": str(reason)})
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
+
+    def look(self) -> dict[str, Any]:
+        """How the server's robot is, as ``server`` in `about`; on a connection of its own, and before any reset.
+
+        Raises:
+            ConnectionLost: nobody answers, or the server refuses this key.
+            WireError: the answer is damaged.
+        """
+        told = self._ask_once(Kind.LOOK, None).detail
+        if not isinstance(told, dict):
+            raise WireError(f"the server's word on its robot is damaged: {told!r:.80}")
+        return told
 
     def close(self) -> None:
         """Give the robot back; a wait in another thread ends. Twice is fine."""
@@ -237,7 +278,13 @@ class RemoteRobot:
         return self._link
 
     def _new_link(self) -> Link:
-        return Link(self.address, self._on_event, self._keys, self._offset)
+        return Link(self.address, self._heard, self._keys, self._offset)
+
+    def _heard(self, state: str, detail: str) -> None:
+        if state == "reset":
+            self.last_reset = ResetRecord.from_json(detail)
+        if self._on_event is not None:
+            self._on_event(state, detail)
 
     def _consent(self, link: Link) -> None:
         """Somebody else wants the robot."""

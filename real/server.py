@@ -18,6 +18,7 @@ from real.address import check_address
 from real.desk import Desk
 from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, TELEMETRY, Gate
+from real.judging import Judging
 from real.lease import Lease
 from real.life import Life
 from real.loop import Answerer, ControlLoop
@@ -95,6 +96,7 @@ class Server:
         self._picture_publisher: PicturePublisher | None = None
         self._lease = Lease(lease_s)
         self._exchange: Exchange = Lockstep() if lockstep else Independent()
+        self._judging = Judging(robot, self._exchange.answer)
         self._loop = ControlLoop(
             robot,
             _without_images(self._exchange.answer) if cameras else self._exchange.answer,
@@ -187,7 +189,8 @@ class Server:
             if self._publisher is not None:
                 self._publisher.close()
             raise
-        self._exchange.start(router, Desk(router, self._spec, self._loop, self._lease, self._gate, self._about))
+        desk = Desk(router, self._spec, self._loop, self._lease, self._judging, self._gate, self._about)
+        self._exchange.start(router, desk)
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)

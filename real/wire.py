@@ -49,6 +49,7 @@ class Kind(IntEnum):
     BYE = 5
     CONSENT = 6
     LOOK = 7
+    JUDGE = 8
     WELCOME = 16
     READING = 17
     EVENT = 18

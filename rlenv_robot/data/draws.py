@@ -11,7 +11,7 @@ from hal import SourceError
 from recorder.sampling import Draw, advantages, priorities, returns_to_go
 from recorder.transitions import Transitions
 from rlenv_robot.data.ahead import Ahead, Picked
-from rlenv_robot.data.filters import need_rewards, select
+from rlenv_robot.data.filters import has_discarded, need_rewards, select
 from rlenv_robot.data.options import FILTERS, STEPS, TRAJECTORIES, read
 from rlenv_robot.data.td_errors import TdErrors
 
@@ -109,7 +109,7 @@ class Draws:
 
     def _part(self, options: Mapping[str, Any]) -> np.ndarray | range:
         """What passes the filters; without one, all transitions, whose list need not be written down."""
-        if any(name in options for name in FILTERS):
+        if any(name in options for name in FILTERS) or has_discarded(self._transitions):
             return select(self._transitions, options)
         return range(len(self._transitions))
 

@@ -12,11 +12,13 @@ import numpy as np
 from hal import Field, IllegalAction, SourceError, Spec
 from recorder.transitions import Transitions
 
-__all__ = ["is_expert", "is_success", "near", "need_rewards", "select", "shaped"]
+__all__ = ["has_discarded", "is_expert", "is_success", "near", "need_rewards", "select", "shaped"]
 
 
 def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
     """Apply the filters among the options, in the order of `rlenv_robot.data.options.FILTERS`.
+
+    Episodes that a person discarded pass only where ``verdict`` or ``episodes`` asks for them by name.
 
     ============== =====================================================================================
     episodes       numbers of episodes, or a slice of them
@@ -37,7 +39,11 @@ def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
     Raises:
         SourceError: a filter needs what was not recorded, or nothing is left.
     """
-    passing = np.ones(len(transitions), bool)
+    passing = _not_discarded(transitions, options)
+    if len(passing) and not passing.any():
+        raise SourceError(
+            f"a person discarded all episodes of {transitions.table.origin}; verdict='discard' asks for them"
+        )
     for name, function in _FILTERS.items():
         if name not in options:
             continue
@@ -46,6 +52,18 @@ def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
             raise SourceError(_nothing_left(transitions, name, options[name], passing))
         passing = left
     return np.flatnonzero(passing)
+
+
+def has_discarded(transitions: Transitions) -> bool:
+    """Whether a person said of some episode that it is no data."""
+    return any(record.get("verdict") == "discard" for record in transitions.table.episodes)
+
+
+def _not_discarded(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
+    if not options.keys().isdisjoint(("verdict", "episodes")) or not has_discarded(transitions):
+        return np.ones(len(transitions), bool)
+    kept = [record.get("verdict") != "discard" for record in transitions.table.episodes]
+    return _by_episode(transitions, np.array(kept, bool))
 
 
 def _nothing_left(transitions: Transitions, name: str, value: Any, before: np.ndarray) -> str:

@@ -15,6 +15,7 @@ from recorder.table import Table
 from recorder.transitions import columns
 from rlenv_robot.agents import agents_of
 from rlenv_robot.task import Arrays, Task
+from rlenv_robot.verdicts import verdict_reward
 
 __all__ = ["Goal", "Sensors", "relabelled"]
 
@@ -31,7 +32,7 @@ def relabelled(
     """The same episodes as the task would have seen and rewarded them.
 
     The task's pure functions run over each episode's time axis: the very code that rewards a live step. A
-    refused action's reward stays 0.
+    refused action's reward stays 0. What the task gives for a person's verdict goes to the last step.
 
     Args:
         table: with the robot's sensors, or with ``sensors`` to compute them.
@@ -63,6 +64,7 @@ def relabelled(
         early += bool(over[1:-1].any())
         if ends == "task":
             stops[number] = start + _end(rows[start:stop], over)
+        _judge(rows[start : stops[number]], layout, task, episodes[number].get("verdict"))
         episodes[number] |= _said(rows[start : stops[number]], task, measured, wanted)
     kept = [note for note in table.notes if note != NO_REWARDS]
     notes = [*kept, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
@@ -194,6 +196,14 @@ def _by_field(reward: Any) -> dict[str, Any]:
     """Rewards by the names of their fields in a row: one, or with several agents one of each."""
     by_agent = reward if isinstance(reward, Mapping) else {"": reward}
     return {reward_field(agent): value for agent, value in by_agent.items()}
+
+
+def _judge(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: Any) -> None:
+    """Add to the last step's reward what the task gives for a person's verdict, whenever that was said."""
+    more = verdict_reward(task, verdict)
+    if more and len(rows) > 1:
+        for agent in layout.agents or ("",):
+            rows[reward_field(agent)][-1] += more
 
 
 def _end(rows: np.ndarray, over: np.ndarray) -> int:

@@ -1,0 +1,36 @@
+"""From a profile's ``[reset]`` section to the signal and the slow way home."""
+
+from __future__ import annotations
+
+from hal import Automatic, Fixture, HomingSettings, Signal, Terminal
+from hal.signals import Command
+from rlenv_robot.profile import ResetSection
+
+__all__ = ["homing_settings", "reset_signal"]
+
+
+def reset_signal(section: ResetSection) -> Signal:
+    """Who resets the scene. Nothing is opened."""
+    if section.signal == "terminal":
+        return Terminal()
+    if section.signal == "fixture":
+        return Fixture(section.fixture)
+    if section.signal == "command":
+        return Command(section.command)
+    if section.signal == "gpio":
+        from hal.drivers.gpio import Gpio
+
+        return Gpio(
+            section.gpio_chip, section.gpio_line, active_low=section.gpio_active_low, debounce_s=section.gpio_debounce_s
+        )
+    return Automatic()
+
+
+def homing_settings(section: ResetSection) -> HomingSettings:
+    """How a reset moves, and how long it may take."""
+    return HomingSettings(
+        velocity=section.velocity,
+        tolerance=section.tolerance,
+        deadline_s=section.deadline_s,
+        signal_deadline_s=section.signal_deadline_s,
+    )
