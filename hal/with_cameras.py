@@ -12,8 +12,10 @@ from typing import Any
 import numpy as np
 
 from hal.camera import Camera
+from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import ResetFailed, StaleReading
 from hal.robot import Image, Reading, Robot, RobotSpec
+from hal.self_report import report_of
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["WithCameras"]
@@ -68,6 +70,18 @@ class WithCameras:
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """As `hal.stream.Streaming.stream_to`, of the inner robot."""
         pass_on(self._robot, sinks)
+
+    def about(self) -> Mapping[str, Any]:
+        """As `hal.self_report.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
+        return {**report_of(self._robot), "cameras": {c.settings.name: c.to_plain() for c in self._cameras}}
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the inner robot."""
+        return arm_device(self._robot, timeout_s)
+
+    def disarm_watchdog(self) -> None:
+        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
+        disarm_device(self._robot)
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `Robot.reset`; opens the cameras first, and waits for each one's first picture, at most 5 s for all.

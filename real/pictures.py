@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ _log = logging.getLogger(__name__)
 _MAX_CAMERAS = 16
 _ROOM = 1024
 _SLICE_S = 0.5
+_FETCH_MS = 20
 _ENCODINGS = ("jpeg", "png")
 
 
@@ -152,6 +154,26 @@ class PictureListener:
             name: self._before.get(name, image) if image.stamp_ns > at_ns else image
             for name, image in self._newest.items()
         }
+
+    @contextmanager
+    def fetching(self) -> Iterator[None]:
+        """Fetch on another thread all the while, so that `newest` knows afterwards what came at any moment."""
+        over = threading.Event()
+        thread = threading.Thread(target=self._fetch, args=(over,), name="rlenv-robot fetches pictures", daemon=True)
+        thread.start()  # a full fence, as is the join: a ZeroMQ socket may be handed over so
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
+
+    def _fetch(self, over: threading.Event) -> None:
+        while not over.is_set():
+            try:
+                self.newest()
+            except WireError as error:
+                _log.warning("%s", error)
+            self._poller.poll(_FETCH_MS)
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
         """Until there is a picture of each.

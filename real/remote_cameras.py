@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hal.errors import ConnectionLost, DeadlineExceeded, WireError
+from hal.reset_record import ResetRecord, last_reset
 from hal.robot import Image, Reading, RobotSpec
+from hal.signals.signal import Answer
 from real.pictures import Announced, PictureListener, announced
 from real.remote import RemoteRobot
 
@@ -39,6 +42,7 @@ class RemoteCameras:
         self._robot, self._keys = robot, keys
         self._known: dict[str, Announced] = {}
         self._listener: PictureListener | None = None
+        self._asked = False
 
     @property
     def spec(self) -> RobotSpec:
@@ -54,15 +58,25 @@ class RemoteCameras:
         """The remote robot's."""
         return self._robot.about()
 
+    @property
+    def last_reset(self) -> ResetRecord | None:
+        """The remote robot's."""
+        return last_reset(self._robot)
+
+    def judge(self, message: str, deadline_s: float) -> Answer | None:
+        """As `RemoteRobot.judge`."""
+        return self._robot.judge(message, deadline_s)
+
     def reset(self, options: Mapping[str, Any]) -> Reading:
-        """As `RemoteRobot.reset`; then waits for a picture of each camera that is well.
+        """As `RemoteRobot.reset`; asks which cameras there are, and waits for a picture of each that is well.
 
         Raises:
             ConnectionLost: no pictures come, though the cameras are well; the message says how far they came.
         """
-        reading = self._robot.reset(options)
-        if self._listener is None:
-            self._listen()
+        if not self._asked:
+            self._ask()
+        with self._listener.fetching() if self._listener is not None else nullcontext():
+            reading = self._robot.reset(options)
         self._wait(reading)
         return self._seen(reading)
 
@@ -75,9 +89,8 @@ class RemoteCameras:
             raise
         return self._seen(reading)
 
-    def _listen(self) -> None:
-        told = self._robot.about().get("server")
-        plain = told.get("pictures") if isinstance(told, Mapping) else None
+    def _ask(self) -> None:
+        plain, self._asked = self._robot.look().get("pictures"), True
         if plain is None:
             return
         if not isinstance(plain, Mapping):
@@ -117,7 +130,7 @@ class RemoteCameras:
     def _forget(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        self._listener, self._known = None, {}
+        self._listener, self._known, self._asked = None, {}, False
 
     def stop(self, reason: str) -> None:
         """As `RemoteRobot.stop`."""

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hal import ProfileError
+from hal.camera_settings import CameraSettings
 from hal.homing import HomingSettings
 
 __all__ = ["Profile", "RecordSection", "ResetSection", "RobotSection", "ServeSection", "TaskSection", "load_profile"]
@@ -56,6 +57,7 @@ class ServeSection:
         address: that is bound.
         keys: folder of the server's keys; empty encrypts nothing, which only loopback allows.
         telemetry, telemetry_hz: the address at which watchers are told, and how often; empty tells nobody.
+        pictures: where the cameras' pictures go out; empty is any free port beside ``address``.
         loop_hz: the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds.
         max_command_age_s: commands that were sent longer ago are refused.
@@ -68,6 +70,7 @@ class ServeSection:
     keys: str = ""
     telemetry: str = ""
     telemetry_hz: float = 20.0
+    pictures: str = ""
     loop_hz: float = 0.0
     watchdog_s: float = 0.2
     max_command_age_s: float = 0.1
@@ -85,18 +88,22 @@ class RecordSection:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A whole profile. ``file`` is where it came from, for messages."""
+    """A whole profile. ``cameras`` are tables of their own, by name; ``file`` is where it came from, for messages."""
 
     task: TaskSection = field(default_factory=TaskSection)
     robot: RobotSection = field(default_factory=RobotSection)
     reset: ResetSection = field(default_factory=ResetSection)
     serve: ServeSection = field(default_factory=ServeSection)
     record: RecordSection = field(default_factory=RecordSection)
+    cameras: dict[str, CameraSettings] = field(default_factory=dict)
     file: str = "defaults"
 
     def to_plain(self) -> dict[str, Any]:
-        """Every setting with its value, the defaults too, as plain data for a log."""
-        return dataclasses.asdict(self)
+        """Every setting with its value, the defaults too, as plain data for a log; without the cameras' passwords."""
+        plain = dataclasses.asdict(self)
+        for name, camera in self.cameras.items():
+            plain["cameras"][name]["source"] = camera.shown
+        return plain
 
 
 def load_profile(path: str | Path) -> Profile:
@@ -115,11 +122,32 @@ def load_profile(path: str | Path) -> Profile:
     sections = {item.name: item for item in dataclasses.fields(Profile) if item.name != "file"}
     _check_keys(str(file), "", plain, list(sections))
     hints = typing.get_type_hints(Profile)
-    made = {name: _section(str(file), name, hints[name], value) for name, value in plain.items()}
-    profile = Profile(**made, file=str(file))
+    cameras = _cameras(str(file), plain.pop("cameras", {}))
+    made: dict[str, Any] = {name: _section(str(file), name, hints[name], value) for name, value in plain.items()}
+    profile = Profile(**made, cameras=cameras, file=str(file))
     if profile.reset.signal == "fixture" and not profile.reset.fixture:
         raise ProfileError(str(file), "reset.fixture", "is missing: signal is 'fixture', so give its address")
     return profile
+
+
+def _cameras(file: str, plain: Any) -> dict[str, CameraSettings]:
+    if not isinstance(plain, dict):
+        raise ProfileError(file, "cameras", f"is {plain!r}, it must be a table for each camera: [cameras.wrist]")
+    made = {}
+    for name, section in plain.items():
+        where = f"cameras.{name}"
+        if isinstance(section, dict):
+            if "name" in section:
+                raise ProfileError(file, f"{where}.name", f"is not allowed: the table's title names it, [{where}]")
+            section = {"source": "", **section, "name": name}
+        try:
+            made[name] = _section(file, where, CameraSettings, section)
+        except ProfileError:
+            raise
+        except ValueError as error:
+            key, _, problem = str(error).partition(" ")
+            raise ProfileError(file, f"{where}.{key}", problem) from error
+    return made
 
 
 def _section(file: str, name: str, kind: type[_T], plain: Any) -> _T:

@@ -6,11 +6,13 @@ import argparse
 import logging
 import signal
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 from hal import Automatic, Fixture, Guard, Homing, HomingSettings, Robot, Signal, Terminal
+from hal.camera import Camera
+from hal.with_cameras import WithCameras
 from rlenv_robot.kinds import KINDS
 from rlenv_robot.profile import Profile, ResetSection, ServeSection, load_profile
 
@@ -27,6 +29,7 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
     parser.add_argument("--telemetry", metavar="ADDRESS", help="also tell watchers there what the robot does")
     parser.add_argument("--telemetry-hz", type=float, help="how often")
+    parser.add_argument("--pictures", metavar="ADDRESS", help="where the cameras' pictures go out")
     parser.add_argument("--loop-hz", type=float, help="the robot's own loop; 0 is its control rate")
     parser.add_argument("--max-command-age-s", type=float, metavar="SECONDS", help="refuse commands sent longer ago")
     parser.add_argument(
@@ -39,17 +42,23 @@ def add(subparsers: Any) -> None:
     parser.set_defaults(run=run)
 
 
-def served_robot(profile: Profile, on_event: Callable[[str, str], None] | None = None) -> Robot:
+def served_robot(
+    profile: Profile, on_event: Callable[[str, str], None] | None = None, cameras: Sequence[Camera] = ()
+) -> Robot:
     """The robot of a profile as its controller runs it: guarded, reset by a signal and by slow motion.
 
     Args:
         profile: which robot, and how it is reset.
         on_event: told how a reset goes as (state, detail).
+        cameras: of the robot.
 
     Raises:
         ValueError: the profile names a robot that can't be served.
     """
-    return Homing(Guard(_hardware(profile)), _signal(profile.reset), _homing(profile.reset), on_event)
+    robot = _hardware(profile)
+    if cameras:
+        robot = WithCameras(robot, cameras)
+    return Homing(Guard(robot), _signal(profile.reset), _homing(profile.reset), on_event)
 
 
 def _hardware(profile: Profile) -> Robot:
@@ -90,7 +99,8 @@ def run(args: argparse.Namespace) -> int:
     over = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: over.set())
-    robot = served_robot(profile, lambda state, detail: server.report(state, detail))
+    cameras = [Camera(each) for each in profile.cameras.values()]
+    robot = served_robot(profile, lambda state, detail: server.report(state, detail), cameras)
     server = Server(
         robot,
         settings.address,
@@ -103,15 +113,24 @@ def run(args: argparse.Namespace) -> int:
         keys=settings.keys or None,
         telemetry=settings.telemetry or None,
         telemetry_hz=settings.telemetry_hz,
+        cameras=cameras,
+        pictures=settings.pictures or _beside(settings.address),
     )
     _log.info(settle_process())
     with server:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
+        if cameras:
+            print(f"pictures of {', '.join(profile.cameras)} at {server.pictures}", flush=True)
         while not over.wait(0.5):  # a bare wait would not see a signal on every platform
             pass
         print("closing: the robot goes home, if it was ever reset, and is held", flush=True)
         server.close(lower_s=settings.lower_s)
     return 0
+
+
+def _beside(address: str) -> str:
+    """Any free port at the same interface, or a socket's path of its own."""
+    return f"{address.rpartition(':')[0]}:*" if address.startswith("tcp://") else f"{address}-pictures"
 
 
 def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection:

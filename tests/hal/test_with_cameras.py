@@ -124,3 +124,23 @@ def test_a_stop_goes_through_and_the_cameras_go_on(puppet):
     WithCameras(inner, [eye]).stop("enough")
     assert inner.calls == ["stop enough"]
     assert eye.closed == 0
+
+
+def test_it_tells_how_its_cameras_do_beside_what_the_robot_tells(puppet):
+    inner = puppet()
+    inner.about = lambda: {"loop": "fine"}
+    eye = Eye("left")
+    eye.to_plain = lambda: {"pictures": 3}
+    assert WithCameras(inner, [eye]).about() == {"loop": "fine", "cameras": {"left": {"pictures": 3}}}
+
+
+def test_what_a_robot_can_besides_is_passed_on(puppet):
+    inner, armed = puppet(), []
+    robot = WithCameras(inner, [Eye("left")])
+    assert robot.arm_watchdog(0.1) is False
+    assert robot.streams == ()
+    inner.arm_watchdog = lambda timeout_s: not armed.append(timeout_s)
+    inner.disarm_watchdog = lambda: armed.append(0)
+    assert robot.arm_watchdog(0.1) is True
+    robot.disarm_watchdog()
+    assert armed == [0.1, 0]

@@ -6,6 +6,7 @@ import dataclasses
 import re
 from pathlib import Path
 
+from hal.camera_settings import CameraSettings
 from rlenv_robot.profile import Profile, load_profile
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
@@ -25,8 +26,11 @@ def test_the_example_is_a_profile(tmp_path: Path) -> None:
 def test_every_key_is_on_the_page() -> None:
     text = example()
     for section in dataclasses.fields(Profile):
-        if section.name == "file":
+        if section.name in ("file", "cameras"):
             continue
         part = text.split(f"[{section.name}]", 1)[1].split("\n[", 1)[0]
         value = getattr(Profile(), section.name)
         assert re.findall(r"^(\w+) =", part, re.M) == [key.name for key in dataclasses.fields(value)]
+    part = text.split("[cameras.wrist]", 1)[1].split("\n[", 1)[0]
+    keys = [key.name for key in dataclasses.fields(CameraSettings) if key.name != "name"]
+    assert re.findall(r"^(\w+) =", part, re.M) == keys
