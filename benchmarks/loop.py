@@ -89,7 +89,8 @@ class Noise:
     def __init__(self, settings: CameraSettings, wait: Callable[[float], bool]) -> None:
         rng = np.random.default_rng(0)
         self._settings, self._wait = settings, wait
-        self._pictures = rng.integers(0, 255, (4, settings.height // 8, settings.width // 8, 3), np.uint8)
+        coarse = rng.integers(0, 255, (8, settings.height // 8, settings.width // 8, 3), np.uint8)
+        self._pictures = [each.repeat(8, 0).repeat(8, 1) for each in coarse]
         self._count, self._next = 0, time.monotonic()
 
     def open(self) -> None:
@@ -99,8 +100,7 @@ class Noise:
         self._next += 1 / self._settings.fps
         self._wait(max(0.0, self._next - time.monotonic()))
         self._count += 1
-        coarse = np.roll(self._pictures[self._count % 4], self._count, 1)
-        return Frame(coarse.repeat(8, 0).repeat(8, 1), time.monotonic_ns())
+        return Frame(self._pictures[self._count % 8], time.monotonic_ns())
 
     def cancel(self) -> None:
         """Its wait ends by itself."""

@@ -12,6 +12,7 @@ import zmq
 
 from hal.robot import Reading
 from hal.signals.signal import Answer
+from real.allowance import Allowance
 from real.desk import Desk
 from real.handover import Token
 from real.mailbox import Mailbox
@@ -22,6 +23,9 @@ _log = logging.getLogger(__name__)
 
 TICK_MS = 100
 """How often the network thread looks at the clock."""
+
+PAUSE_MS = 1
+"""How long the network thread lets a flood wait before it reads on."""
 
 FETCH_MS = 25
 """In lockstep, how long the control thread waits for a message at a time; so late may it see that it is to end."""
@@ -96,13 +100,15 @@ class Independent:
     def _run(
         self, router: zmq.Socket[bytes], desk: Desk, mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]]
     ) -> None:
-        poller = zmq.Poller()
-        poller.register(router, zmq.POLLIN)
-        poller.register(mailbox, zmq.POLLIN)
+        both, answers_only, allowance = zmq.Poller(), zmq.Poller(), Allowance()
+        both.register(router, zmq.POLLIN)
+        both.register(mailbox, zmq.POLLIN)
+        answers_only.register(mailbox, zmq.POLLIN)
         with router:
             while not self._over.is_set():
-                ready = dict(poller.poll(TICK_MS))
+                ready = dict(answers_only.poll(PAUSE_MS) if allowance.spent else both.poll(TICK_MS))
                 if router in ready:
+                    allowance.take()
                     desk.receive()
                 if mailbox.fileno() in ready:
                     _deliver(desk, mailbox.collect())

@@ -1,0 +1,76 @@
+"""A flood is read at a bounded rate, and nobody else waits for it."""
+
+import statistics
+import time
+
+import zmq
+
+from real import Kind, RemoteRobot, Server, wire
+from real.allowance import BURST, PER_S, Allowance
+
+FLOOD = """
+import sys, zmq
+from real import Kind, wire
+dealer = zmq.Context.instance().socket(zmq.DEALER)
+dealer.connect(sys.argv[1])
+message = wire.encode(Kind.STEP, 7, 1, None, (bytes(8),), 1)[0]
+print("flooding", flush=True)
+while True:
+    dealer.send(message)
+    while dealer.poll(0):
+        dealer.recv()
+"""
+
+
+def test_a_burst_and_then_one_by_one():
+    now = [0.0]
+    allowance = Allowance(100.0, 3, lambda: now[0])
+    read = 0
+    while not allowance.spent:
+        allowance.take()
+        read += 1
+    assert read == 3
+    now[0] += 0.0101
+    assert not allowance.spent
+    allowance.take()
+    assert allowance.spent
+    now[0] += 60.0
+    read = 0
+    while not allowance.spent:
+        allowance.take()
+        read += 1
+    assert read == 3, "a pause saves up a burst, and no more"
+
+
+def test_no_more_is_answered_than_is_allowed(robot):
+    with Server(robot) as server:
+        dealer = zmq.Context.instance().socket(zmq.DEALER)
+        dealer.linger = 0
+        dealer.connect(server.address)
+        message = wire.encode(Kind.STEP, 7, 1, None, (bytes(8),), 1)[0]
+        for _ in range(900):
+            dealer.send(message)
+        began, answers = time.monotonic(), 0
+        while answers < 900 and dealer.poll(5000):
+            dealer.recv()
+            answers += 1
+        took = time.monotonic() - began
+        dealer.close()
+        assert answers == 900
+        assert took > (900 - BURST) / PER_S * 0.8, "as fast as it could"
+
+
+def test_a_client_steps_beside_a_flood_and_a_stop_is_heard(robot, target, start):
+    with Server(robot, watchdog_s=5) as server:
+        assert start(FLOOD, server.address).line() == "flooding"
+        remote = RemoteRobot(server.address, step_timeout_s=5, connect_timeout_s=5)
+        remote.reset({})
+        took = []
+        for n in range(30):
+            began = time.monotonic()
+            remote.step(target(n / 100, 0))
+            took.append(time.monotonic() - began)
+        assert statistics.median(took) < 4 * robot.spec.period_s
+        remote.stop("enough")
+        assert robot.stops == ["enough"]
+        remote.close()
