@@ -242,6 +242,7 @@ class SourceData:
             extra_info: the filters, and ``kind``:
 
                 * ``summary`` (default), ``returns``, ``episodes``, ``timing``, ``advantage``;
+                * ``coverage`` of the actions, with ``bins``;
                 * ``histogram`` with ``field`` (``observation.<name>``, ``action.<name>``, ``reward``), ``bins``;
                 * ``off_policy`` with ``log_probability``, a function of observation and action; with ``agent``,
                   the same policy's actions from observations, doubly robust too;
@@ -249,8 +250,8 @@ class SourceData:
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
-                What they hold: `rlenv_robot.data.summary`, `rlenv_robot.data.off_policy`, `rlenv_robot.data.fitted_q`,
-                  `rlenv_robot.data.dynamics`.
+                What they hold: `rlenv_robot.data.summary`, `rlenv_robot.data.coverage`,
+                `rlenv_robot.data.off_policy`, `rlenv_robot.data.fitted_q`, `rlenv_robot.data.dynamics`.
 
         Raises:
             SourceError: as for `sample_steps`.

@@ -10,6 +10,7 @@ import numpy as np
 from hal import SourceError
 from recorder.transitions import Transitions
 from rlenv_robot.data import summary as figures
+from rlenv_robot.data.coverage import coverage
 from rlenv_robot.data.dynamics import model_error, model_return
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.fitted_q import fit_q, fitted_q
@@ -101,6 +102,7 @@ KINDS: Mapping[str, _Kind] = {
         {"field": _word, "bins": whole(1)},
         ("field",),
     ),
+    "coverage": _Kind(lambda r: coverage(r.transitions, r.part, r.options.get("bins", 20)), {"bins": whole(1)}),
     "off_policy": _Kind(
         _off_policy,
         {"log_probability": call("observation and action"), **_FIT},
