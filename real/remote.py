@@ -251,18 +251,6 @@ class RemoteRobot:
             raise WireError(f"the server's word on its robot is damaged: {told!r:.80}")
         return told
 
-    def look(self) -> dict[str, Any]:
-        """How the server's robot is, as ``server`` in `about`; on a connection of its own, and before any reset.
-
-        Raises:
-            ConnectionLost: nobody answers, or the server refuses this key.
-            WireError: the answer is damaged.
-        """
-        told = self._ask_once(Kind.LOOK, None).detail
-        if not isinstance(told, dict):
-            raise WireError(f"the server's word on its robot is damaged: {told!r:.80}")
-        return told
-
     def close(self) -> None:
         """Give the robot back; a wait in another thread ends. Twice is fine."""
         self._closed = True
