@@ -39,10 +39,25 @@ class RobotSection:
 
 @dataclass(frozen=True, slots=True)
 class ResetSection:
-    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.homing.HomingSettings`)."""
+    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.homing.HomingSettings`).
 
-    signal: Literal["automatic", "terminal", "fixture"] = "automatic"
+    Attributes:
+        signal: who is asked.
+        fixture: address of the fixture's socket.
+        command: program and arguments.
+        gpio_chip, gpio_line: the chip's device and the line's offset on it.
+        gpio_active_low, gpio_debounce_s: as `hal.drivers.gpio.Gpio`.
+        verdicts: whether each reset also asks how the episode before went.
+    """
+
+    signal: Literal["automatic", "terminal", "fixture", "command", "gpio"] = "automatic"
     fixture: str = ""
+    command: list[str] = field(default_factory=list)
+    gpio_chip: str = ""
+    gpio_line: int = 0
+    gpio_active_low: bool = False
+    gpio_debounce_s: float = 0.02
+    verdicts: bool = False
     velocity: float = HomingSettings().velocity
     tolerance: float = HomingSettings().tolerance
     deadline_s: float = HomingSettings().deadline_s
@@ -125,8 +140,7 @@ def load_profile(path: str | Path) -> Profile:
     cameras = _cameras(str(file), plain.pop("cameras", {}))
     made: dict[str, Any] = {name: _section(str(file), name, hints[name], value) for name, value in plain.items()}
     profile = Profile(**made, cameras=cameras, file=str(file))
-    if profile.reset.signal == "fixture" and not profile.reset.fixture:
-        raise ProfileError(str(file), "reset.fixture", "is missing: signal is 'fixture', so give its address")
+    _check_reset(str(file), profile.reset)
     return profile
 
 
@@ -156,6 +170,21 @@ def _section(file: str, name: str, kind: type[_T], plain: Any) -> _T:
     hints = typing.get_type_hints(kind)
     _check_keys(file, f"{name}.", plain, list(hints))
     return kind(**{key: _value(file, f"{name}.{key}", hints[key], value) for key, value in plain.items()})
+
+
+_NEEDED = {"fixture": ("fixture", "its address"), "command": ("command", "program and arguments"),
+           "gpio": ("gpio_chip", "the chip's device, such as '/dev/gpiochip0'")}  # fmt: skip
+"""What a signal can't do without: the key, and what belongs there."""
+
+
+def _check_reset(file: str, section: ResetSection) -> None:
+    key, what = _NEEDED.get(section.signal, ("signal", ""))
+    if not getattr(section, key):
+        raise ProfileError(file, f"reset.{key}", f"is missing: signal is {section.signal!r}, so give {what}")
+    if not all(isinstance(word, str) and word for word in section.command):
+        raise ProfileError(file, "reset.command", f"is {section.command!r}, it must be a list of texts, none empty")
+    if section.gpio_line < 0:
+        raise ProfileError(file, "reset.gpio_line", f"is {section.gpio_line}, it must be 0 or above")
 
 
 def _check_keys(file: str, prefix: str, plain: dict[str, Any], allowed: list[str]) -> None:

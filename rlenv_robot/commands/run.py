@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import argparse
 import statistics
+from collections.abc import Mapping
 from typing import Any
 
-from rlenv_robot.catalogue import make
+from hal import Terminal
+from rlenv_robot.catalogue import make, task
 from rlenv_robot.environment import Environment
+from rlenv_robot.keyboard import Keyboard
 from rlenv_robot.learning.rollout import Outcome, run_episode
 from rlenv_robot.policy import load_policy
 from rlenv_robot.profile import load_profile
@@ -28,6 +31,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
     parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its record.folder")
     parser.add_argument("--clear-stop", metavar="WHY", help="clear a latched stop, saying what you found")
+    parser.add_argument("--verdicts", action="store_true", help="ask at this terminal how each episode went")
+    parser.add_argument("--intervene", action="store_true", help="take over with the keys of this terminal")
     parser.set_defaults(run=run)
 
 
@@ -61,8 +66,13 @@ def _environment(args: argparse.Namespace) -> Environment:
             raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be run")
         options, record = profile.task.options, args.record or profile.record.folder or None
     return make(
-        args.name, args.robot, mode="inference", record=record, info=info, keys=args.keys, profile=profile, **options
-    )
+        args.name, args.robot, mode="inference", record=record, info=info, keys=args.keys, profile=profile,
+        judge=Terminal() if args.verdicts else None, operator=_operator(args, options), **options,
+    )  # fmt: skip
+
+
+def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:
+    return Keyboard(task(args.name, **options).action) if args.intervene else None
 
 
 def _line(episode: int, outcome: Outcome) -> str:

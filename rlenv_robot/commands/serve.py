@@ -10,11 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
 
-from hal import Automatic, Fixture, Guard, Homing, HomingSettings, Robot, Signal, Terminal
+from hal import Guard, Homing, Robot
 from hal.camera import Camera
 from hal.with_cameras import WithCameras
 from rlenv_robot.kinds import KINDS
-from rlenv_robot.profile import Profile, ResetSection, ServeSection, load_profile
+from rlenv_robot.profile import Profile, ServeSection, load_profile
+from rlenv_robot.reset_signals import homing_settings, reset_signal
 
 __all__ = ["add", "run", "served_robot"]
 
@@ -58,7 +59,9 @@ def served_robot(
     robot = _hardware(profile)
     if cameras:
         robot = WithCameras(robot, cameras)
-    return Homing(Guard(robot), _signal(profile.reset), _homing(profile.reset), on_event)
+    section = profile.reset
+    asked, settings = reset_signal(section), homing_settings(section)
+    return Homing(Guard(robot), asked, settings, on_event, verdicts=section.verdicts)
 
 
 def _hardware(profile: Profile) -> Robot:
@@ -68,21 +71,6 @@ def _hardware(profile: Profile) -> Robot:
     if section.where not in ("twin", "sim"):
         raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
     return KINDS[section.kind].served(section.where, section.seed, profile.serve.loop_hz or None)
-
-
-def _signal(section: ResetSection) -> Signal:
-    if section.signal == "terminal":
-        return Terminal()
-    return Fixture(section.fixture) if section.signal == "fixture" else Automatic()
-
-
-def _homing(section: ResetSection) -> HomingSettings:
-    return HomingSettings(
-        velocity=section.velocity,
-        tolerance=section.tolerance,
-        deadline_s=section.deadline_s,
-        signal_deadline_s=section.signal_deadline_s,
-    )
 
 
 def run(args: argparse.Namespace) -> int:
