@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hal import Automatic, Guard, Homing, Robot, Signal
+from rlenv_robot.conditions import conditions
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
 from rlenv_robot.kinds import kind as named_kind
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from rlenv_robot.intervention import Operator
     from rlenv_robot.profile import Profile
     from rlenv_robot.vector import VectorEnvironment
+    from sim.randomise import Randomise
+    from sim.timing import Timing
 
 __all__ = ["environment_names", "make", "make_vector", "robot", "task"]
 
@@ -62,7 +65,14 @@ def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -
         raise ValueError(f"{name}: {error}") from error
 
 
-def robot(kind: str, where: str | Robot = "sim", *, keys: str | Path | None = None) -> Robot:
+def robot(
+    kind: str,
+    where: str | Robot = "sim",
+    *,
+    keys: str | Path | None = None,
+    timing: Timing | Mapping[str, Any] | None = None,
+    randomise: Randomise | Mapping[str, Any] | None = None,
+) -> Robot:
     """A robot of a kind, in one of its worlds.
 
     Args:
@@ -71,22 +81,28 @@ def robot(kind: str, where: str | Robot = "sim", *, keys: str | Path | None = No
             such as ``tcp://127.0.0.1:5555``; or a robot of your own, which is guarded here.
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
             reached without.
+        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.timing.Timing`.
+        randomise: of a simulation (``sim``): what of its model each episode draws, see `sim.randomise.Randomise`.
 
     Raises:
-        ValueError: an unknown kind or place, keys for a robot that is not on the network, or a key that is missing,
+        ValueError: an unknown kind or place, timing or randomisation that do not fit or are not for a simulation,
+            keys for a robot that is not on the network, or a key that is missing,
             damaged or readable by others.
         WireError: the address is not understood, or another machine's and there are no keys.
         SpecMismatch: a robot of your own is of another kind.
     """
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
+    given = conditions(timing, randomise)
+    if given and where != "sim":
+        raise ValueError(f"{' and '.join(given)} can be chosen for robot 'sim' alone, and this is {where!r}")
     if not isinstance(where, str):
         return where if isinstance(where, Guard) else Guard(where)
     chosen = named_kind(kind)
     if where == "sim":
         from sim.robot import SimRobot
 
-        return Guard(SimRobot(chosen.simulated()))
+        return Guard(SimRobot(chosen.simulated(), **given))
     if where == "twin":
         return Homing(Guard(chosen.served("twin")), Automatic())
     if "://" in where:
@@ -108,6 +124,8 @@ def make(
     info: Mapping[str, Any] | None = None,
     keys: str | Path | None = None,
     profile: Profile | None = None,
+    timing: Timing | Mapping[str, Any] | None = None,
+    randomise: Randomise | Mapping[str, Any] | None = None,
     judge: Signal | None = None,
     operator: Operator | None = None,
     **options: Any,
@@ -122,7 +140,8 @@ def make(
         record: a folder; every episode is recorded into a new run inside it.
         info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.catalogue.robot`.
-        profile: what the run is made of; kept in the record.
+        profile: what the run is made of; kept in the record. A simulation has its timing and randomisation.
+        timing, randomise: of a simulation, instead of the profile's; see `rlenv_robot.catalogue.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
         operator: the device of a person who may take over, such as `rlenv_robot.keyboard.Keyboard`.
         options: the task's own settings.
@@ -136,7 +155,8 @@ def make(
         world: World = _built(loaded(_WORLDS[name]), name, options)
     elif name in _TASKS:
         chosen = task(name, **options)
-        world = _with_person(RobotWorld(_robot(chosen.robot, robot, keys=keys), chosen, mode, judge), operator)
+        given = conditions(timing, randomise, profile if robot == "sim" else None)
+        world = _with_person(RobotWorld(_robot(chosen.robot, robot, keys=keys, **given), chosen, mode, judge), operator)
     else:
         raise unknown(name, "environment", environment_names())
     observer = None
@@ -159,7 +179,15 @@ _robot = robot  # `make` has a parameter of that name
 
 
 def make_vector(
-    name: str, num_envs: int, *, threads: int = 0, seed: int | None = None, **options: Any
+    name: str,
+    num_envs: int,
+    *,
+    threads: int = 0,
+    seed: int | None = None,
+    profile: Profile | None = None,
+    timing: Timing | Mapping[str, Any] | None = None,
+    randomise: Randomise | Mapping[str, Any] | None = None,
+    **options: Any,
 ) -> VectorEnvironment:
     """Many simulated environments of one task that step together on native threads.
 
@@ -168,6 +196,8 @@ def make_vector(
         num_envs: how many, at least 1.
         threads: native threads; 0 for one a processor.
         seed: of all randomness; each environment has its own stream whatever their number.
+        profile: whose timing and randomisation they have.
+        timing, randomise: instead of the profile's; see `rlenv_robot.catalogue.robot`.
         options: the task's own settings, and those of `VectorEnvironment`.
 
     Raises:
@@ -179,4 +209,5 @@ def make_vector(
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
     model = named_kind(chosen.robot).simulated(looks=False)
-    return VectorEnvironment(SimBatch(model, num_envs, threads), chosen, seed=seed, **own)
+    batch = SimBatch(model, num_envs, threads, **conditions(timing, randomise, profile))
+    return VectorEnvironment(batch, chosen, seed=seed, **own)

@@ -50,6 +50,8 @@ _OF_AGENTS = {
 }
 _REWARDS = replace(_REWARD, meaning="a dictionary from agent to such a number; " + _REWARD.meaning)
 
+_OF_CONDITIONS = {"randomisation": "path -> what was drawn for this episode; at its beginning, in training alone"}
+
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time
 
 
@@ -142,7 +144,9 @@ class RobotWorld:
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
         reward, told = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
         about = first_part(self.task) + self._settings()
-        return Manual(about, reward, options, _STEP_EXTRA, {**told, **_EXTRA_INFO})
+        conditions = report_of(self.robot).get("conditions", {})
+        told = {**told, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
+        return Manual(about, reward, options, _STEP_EXTRA, told, conditions=conditions)
 
     def _settings(self) -> str:
         text = (
@@ -190,7 +194,11 @@ class RobotWorld:
         reading = self._reading = self._reset(wanted)
         observation = self.task.observe(reading.sensors, self._episode.goal)
         over = bool(self.task.terminated(reading.sensors, self._episode.goal))
-        return self._turn(reading, observation, self._nothing(), over, False)
+        turn = self._turn(reading, observation, self._nothing(), over, False)
+        drawn = report_of(self.robot).get("randomisation") if self.mode == "training" else None
+        if drawn:
+            turn.extra_info["randomisation"] = drawn
+        return turn
 
     def _reset(self, wanted: Mapping[str, Any]) -> Reading:
         before = last_reset(self.robot)

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 from hal import ProfileError
 from hal.camera_settings import CameraSettings
 from hal.homing import HomingSettings
+from rlenv_robot.conditions import sections
 
 __all__ = ["Profile", "RecordSection", "ResetSection", "RobotSection", "ServeSection", "TaskSection", "load_profile"]
 
@@ -110,6 +111,8 @@ class Profile:
     reset: ResetSection = field(default_factory=ResetSection)
     serve: ServeSection = field(default_factory=ServeSection)
     record: RecordSection = field(default_factory=RecordSection)
+    timing: dict[str, Any] = field(default_factory=dict)
+    randomise: dict[str, Any] = field(default_factory=dict)
     cameras: dict[str, CameraSettings] = field(default_factory=dict)
     file: str = "defaults"
 
@@ -134,12 +137,13 @@ def load_profile(path: str | Path) -> Profile:
         raise ProfileError(str(file), "", "there is no such file; launch/ holds profiles to start from") from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ProfileError(str(file), "", f"not readable as TOML: {error}") from error
-    sections = {item.name: item for item in dataclasses.fields(Profile) if item.name != "file"}
-    _check_keys(str(file), "", plain, list(sections))
+    known = {item.name: item for item in dataclasses.fields(Profile) if item.name != "file"}
+    _check_keys(str(file), "", plain, list(known))
     hints = typing.get_type_hints(Profile)
+    drawn: dict[str, Any] = sections(str(file), plain)
     cameras = _cameras(str(file), plain.pop("cameras", {}))
     made: dict[str, Any] = {name: _section(str(file), name, hints[name], value) for name, value in plain.items()}
-    profile = Profile(**made, cameras=cameras, file=str(file))
+    profile = Profile(**made, **drawn, cameras=cameras, file=str(file))
     _check_reset(str(file), profile.reset)
     return profile
 

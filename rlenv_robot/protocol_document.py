@@ -53,6 +53,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
     """
     name = name or env.world.name
     manual = env.manual
+    drawn = (f"## Drawn for each episode\n\n{_conditions(manual.conditions)}",) if manual.conditions else ()
     return "\n\n".join(
         (
             f"# {name}\n\nMade from the environment's own description by `rlenv-robot protocol {name}`; "
@@ -63,6 +64,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
             f"## Observation\n\n{_fields(env.observation)}",
             f"## Action\n\n{_fields(env.action)}",
             f"## Reward\n\n{_field_table([manual.reward])}",
+            *drawn,
             f"## Options of reset\n\n{_named('option', manual.reset_options)}",
             f"## What `step` takes in `extra_info`\n\n{_named('key', {**_STEP_EXTRA, **manual.step_extra})}",
             f"## What Table 1 holds in `extra_info`\n\n{_named('key', {**_EXTRA_INFO, **manual.extra_info})}",
@@ -157,6 +159,16 @@ def _interval(field: Field, low: Any, high: Any) -> str:
     if open_low or open_high:
         return f"up to {high:.7g}" if open_low else f"from {low:.7g}"
     return f"{low:.7g} to {high:.7g}"
+
+
+def _conditions(kinds: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
+    text = (
+        "From the seed, the number of the environment and the number of the episode. What was drawn is in "
+        '`extra_info["randomisation"]` of the episode\'s first table in training, and in its record. Fixed numbers are '
+        "listed too.\n\n"
+    )
+    rows = ((f"`{kind}.{path}`", drawn, unit) for kind, lines in kinds.items() for path, drawn, unit in lines)
+    return text + _table(("what", "drawn from", "unit"), rows)
 
 
 def _named(what: str, entries: Mapping[str, str]) -> str:

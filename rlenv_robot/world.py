@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, runtime_checkable
@@ -57,6 +57,8 @@ class Manual:
         step_extra: what ``step`` takes in ``extra_info``, besides ``log_probability`` and ``intervention``.
         extra_info: what Table 1's ``extra_info`` may hold, besides ``error``.
         error_codes: of the world's own rules, besides those of `hal.Violation`.
+        conditions: what differs from episode to episode beside the start: kind (``timing``, ``randomise``) -> lines of
+            path, what it is drawn from, and unit.
     """
 
     about: str
@@ -65,6 +67,7 @@ class Manual:
     step_extra: Mapping[str, str] = field(default_factory=dict)
     extra_info: Mapping[str, str] = field(default_factory=dict)
     error_codes: Mapping[str, str] = field(default_factory=dict)
+    conditions: Mapping[str, Sequence[tuple[str, str, str]]] = field(default_factory=dict)
 
 
 def first_part(of: object) -> str:

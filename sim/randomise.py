@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -12,7 +13,7 @@ from mujoco.batch import Batch
 
 from hal.errors import SpecError
 from sim.distribution import Distribution, distribution
-from sim.draws import Draws, Purpose
+from sim.draws import Draws, Purpose, uniform
 from sim.targets import Target, targets
 
 __all__ = ["Draw", "Randomise", "Randomised"]
@@ -185,14 +186,18 @@ class Randomised:
         self._constants |= inputs is None or field in inputs or field.startswith("opt.")
 
     def begin(self, rows: np.ndarray, draws: Draws) -> None:
-        """Draw the models of these simulations' next episode; before they are reset."""
+        """Draw the models of these simulations' next episode; before they are reset.
+
+        Every number is drawn by its name, so that one more line of the declaration, or an object that another version
+        of the model lacks, changes no other.
+        """
         for row in rows.tolist():
-            rng = draws.generator(row, Purpose.MODEL)
+            key = draws.generator(row, Purpose.MODEL).integers(2**64, size=1, dtype=np.uint64)
             for draw, found in self._lines:
-                value = float(draw.values.quantile(np.asarray(rng.random()))) if draw.together else 0.0
                 for target in found:
-                    own = value if draw.together else float(draw.values.quantile(np.asarray(rng.random())))
-                    self._write(row, draw.how, target, own)
+                    name = zlib.crc32((draw.path if draw.together else target.name).encode())
+                    share = uniform(key, np.array([name]), 0)
+                    self._write(row, draw.how, target, float(draw.values.quantile(share)[0]))
         self._follow(rows)
 
     def _write(self, row: int, how: str, target: Target, value: float) -> None:

@@ -140,6 +140,13 @@ class SimRobot:
         """What randomisation and timing drew for the present episode: path -> number; nothing before a reset."""
         return {} if self._batch is None else {name: float(value[0]) for name, value in self._batch.drawn.items()}
 
+    def about(self) -> dict[str, Any]:
+        """As `hal.self_report.SelfReport`: `conditions`, and ``randomisation``: what was `drawn`."""
+        if not self.conditions:
+            return {}
+        lines = {kind: [list(line) for line in lines] for kind, lines in self.conditions.items()}
+        return {"conditions": lines, "randomisation": self.drawn}
+
     def snapshot(self) -> BatchSnapshot:
         """As `SimBatch.snapshot`, of one.
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from rlenv_robot.catalogue import environment_names, make
+from rlenv_robot.profile import load_profile
 from rlenv_robot.protocol_document import protocol_document
 
 __all__ = ["add", "run"]
@@ -16,13 +17,17 @@ def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("protocol", help="describe an environment", description=__doc__)
     parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}")
+    parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its timing, what it draws")
     parser.add_argument("--out", metavar="FILE", help="write the page there instead of printing it")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print or write the page."""
-    with make(args.name) as env:
+    profile = load_profile(args.profile) if args.profile else None
+    if profile is not None and profile.task.name != args.name:
+        raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be described")
+    with make(args.name, profile=profile, **(profile.task.options if profile else {})) as env:
         page = protocol_document(env, args.name)
     if args.out:
         Path(args.out).write_text(page, encoding="utf-8")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hal.camera_settings import CameraSettings
 from rlenv_robot.profile import Profile, load_profile
+from sim.timing import Timing
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 
@@ -20,16 +21,18 @@ def example() -> str:
 
 def test_the_example_is_a_profile(tmp_path: Path) -> None:
     (tmp_path / "p.toml").write_text(example(), encoding="utf-8")
-    assert load_profile(tmp_path / "p.toml").reset.signal == "fixture"
+    profile = load_profile(tmp_path / "p.toml")
+    assert profile.reset.signal == "fixture"
+    assert list(profile.randomise) == ["body.*.mass", "actuator.*.kp", "opt.gravity[2]"]
 
 
 def test_every_key_is_on_the_page() -> None:
     text = example()
     for section in dataclasses.fields(Profile):
-        if section.name in ("file", "cameras"):
+        if section.name in ("file", "cameras", "randomise"):
             continue
         part = text.split(f"[{section.name}]", 1)[1].split("\n[", 1)[0]
-        value = getattr(Profile(), section.name)
+        value = Timing if section.name == "timing" else getattr(Profile(), section.name)
         assert re.findall(r"^(\w+) =", part, re.M) == [key.name for key in dataclasses.fields(value)]
     part = text.split("[cameras.wrist]", 1)[1].split("\n[", 1)[0]
     keys = [key.name for key in dataclasses.fields(CameraSettings) if key.name != "name"]
