@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any
 
@@ -220,13 +220,33 @@ class SimRobot:
         for name, target, index in self._targets:
             applied[name] = value = values[name].copy()
             target[index] = value
-        if self._plain:
-            stamp_ns = self._advance()
-            if not self._batch.any_broken:  # type: ignore[union-attr]
-                return _new(Reading, (self._read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
-        else:
-            stamp_ns = self._advance(None, self._hold if self._sampler.active else None)
+        stamp_ns = self._advance(None, self._hold if self._sampler.active else None)
         return self._full_reading(applied, stamp_ns)
+
+    def stepper(self) -> Callable[[Mapping[str, np.ndarray]], Reading] | None:
+        """`step_checked` as one function with everything decided beforehand, good until the next reset.
+
+        A step of a simple robot takes 25 microseconds; calls and look-ups are a fifth of that. None where a step is
+        more than physics (real time, cameras, streams, delays), and before the first reset.
+        """
+        batch = self._batch
+        if batch is None or not self._plain:
+            return None
+        advance, targets, read, slowly = batch.advancer(), self._targets, self._read, self.step_checked
+
+        def step(values: Mapping[str, np.ndarray]) -> Reading:
+            if self._blocked or not self._plain:
+                return slowly(values)
+            applied = {}
+            for name, target, index in targets:
+                applied[name] = value = values[name].copy()
+                target[index] = value
+            stamp_ns = advance()
+            if batch.any_broken:
+                return self._full_reading(applied, stamp_ns)
+            return _new(Reading, (read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
+
+        return step
 
     def _step_late(self, values: Mapping[str, np.ndarray]) -> Reading:
         batch = self._batch
