@@ -12,7 +12,7 @@ from hal import RobotError
 
 __all__ = ["VERBS", "main"]
 
-VERBS = ("demo", "train", "serve", "keys", "run", "retrain", "replay", "data", "protocol", "check", "doctor")
+VERBS = ("demo", "train", "serve", "camera", "keys", "run", "retrain", "replay", "data", "protocol", "check", "doctor")
 """In the order of the help; each is a module of `rlenv_robot.commands`."""
 
 

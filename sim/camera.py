@@ -16,8 +16,8 @@ import numpy as np
 from hal.errors import RobotError
 from sim.egl import EglContext
 from sim.marker import Marker
-from sim.model import Columns, SimModel
-from sim.pose import resting, whole_state
+from sim.model import SimModel
+from sim.pose import posed, posing, whole_state
 from sim.rays import RayCamera
 
 __all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera"]
@@ -175,20 +175,10 @@ def film(
     Raises:
         RobotError: none of the sensors tells a pose, or there is no such camera.
     """
-    parts = []
-    for name, reader in sim_model.sensors.items():
-        if name in sensors and isinstance(reader, Columns) and reader.field == "qpos":
-            columns = reader.columns if isinstance(reader.columns, slice) else list(reader.columns)
-            parts.append((columns, np.asarray(sensors[name])))
-    if not parts:
-        drawn = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
-        raise RobotError(f"none of {sorted(sensors)} tells a pose of {sim_model.spec.name}, wanted is one of {drawn}")
+    rows = {name: np.asarray(sensors[name]) for name in posing(sim_model, sensors)}
     with open_camera(sim_model, camera, width, height, fine=fine) as eye:
-        for index in range(min(len(values) for _, values in parts)):
-            qpos = resting(sim_model)
-            for columns, values in parts:
-                qpos[columns] = values[index].ravel()
-            yield eye.render(qpos, markers)
+        for index in range(min(len(values) for values in rows.values())):
+            yield eye.render(posed(sim_model, {name: values[index] for name, values in rows.items()}), markers)
 
 
 def _open_gl(width: int, height: int) -> Any:

@@ -61,6 +61,7 @@ def examine() -> list[Finding]:
         _opencv(),
         _drawing(),
         _screen(),
+        _cameras(),
         _port(),
         Finding("processors", True, str(os.cpu_count())),
     ]
@@ -115,6 +116,14 @@ def _screen() -> Finding:
     shown = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform in ("win32", "darwin")
     advice = "" if shown else 'without one: env.render({"mode": "file", "path": "state.png"})'
     return Finding("screen", True if shown else None, "there" if shown else "none", advice)
+
+
+def _cameras() -> Finding:
+    from hal.drivers.camera import video_devices
+
+    found = video_devices()
+    advice = "" if found else 'plug one in, or use a file or a stream as "source" (docs/cameras.md)'
+    return Finding("USB cameras", True if found else None, ", ".join(found) or "none", advice)
 
 
 def _port() -> Finding:

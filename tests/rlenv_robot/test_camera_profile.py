@@ -119,6 +119,7 @@ def test_pictures_of_a_strangers_camera_reach_policy_and_log_as_they_came(profil
     finally:
         server.terminate()
         server.communicate(timeout=20)
+    assert server.returncode == 0
     assert len(seen) == 13
     assert all(stranger.sent[hash(image.data)] == image.data for image in seen), "not one byte is encoded anew"
     (run,) = (tmp_path / "runs").iterdir()
