@@ -57,9 +57,10 @@ class TdErrors:
 
     def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
         """Chances of errors from 0, (B,); NaN where there is none yet."""
+        if not self._unseen:
+            return td_priorities(np.asarray(errors, float), alpha)
         known = errors.astype(float)
-        if self._unseen:
-            known[np.isnan(known)] = self._largest
+        known[np.isnan(known)] = self._largest
         return td_priorities(known, alpha)
 
     def _known(self) -> np.ndarray:
