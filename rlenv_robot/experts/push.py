@@ -49,5 +49,6 @@ class PushExpert:
         roll = pan_to(place) - np.arctan2(ahead[..., 1], ahead[..., 0])
         roll = (roll + np.pi / 2) % np.pi - np.pi / 2
         goal = observation["joint_goal"][..., :5].astype(np.float64)
+        roll = np.where(pushing, goal[..., 4], roll)
         quick, slow = toward(goal, place, roll), toward(goal, place, roll, _PUSH_RAD)
         return {"arm_target": np.where(pushing[..., None], slow, quick)}

@@ -1,0 +1,42 @@
+"""docs/tasks: every setting with its default, every picture there, every example run."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlenv_robot.catalogue import task
+
+FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tasks"
+NAMES = ("so101-push", "so101-pick-place", "so101-pair-lift")
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_settings_are_the_tasks(name: str) -> None:
+    lines = re.findall(r"^\| `(\w+)` \| (\S+) \|", (FOLDER / f"{name}.md").read_text(), re.MULTILINE)
+    assert dict(lines) == {field.name: str(field.default) for field in dataclasses.fields(task(name))}  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_there_is_a_picture_a_baseline_and_a_way_to_the_fields(name: str) -> None:
+    text = (FOLDER / f"{name}.md").read_text()
+    assert f"]({name}.png)" in text
+    assert f"](../protocol/{name}.md)" in text
+    assert re.search(r"^\| script \| \d+ \| [\d.]+% \|", text, re.MULTILINE)
+    assert f"]({name}.md)" in (FOLDER / "README.md").read_text()
+
+
+@pytest.mark.requirement("R4.1")
+@pytest.mark.parametrize("page", ["README", "so101-pair-lift"])
+def test_the_examples_run(page: str) -> None:
+    text = (FOLDER / f"{page}.md").read_text()
+    for block in re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
+        if "to_pettingzoo" in block:
+            pytest.importorskip("pettingzoo", reason="the extra 'agents' is not installed")
+        done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
