@@ -42,6 +42,7 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
     "so101-pair-lift": lambda: nullcontext(rlenv_robot.make("so101-pair-lift")),
     "so101-pair-lift, messages": lambda: nullcontext(rlenv_robot.make("so101-pair-lift", message_size=3)),
     "so101-pair-lift, one at a time": lambda: nullcontext(one_at_a_time(rlenv_robot.make("so101-pair-lift"))),
+    "go2-walk": lambda: nullcontext(rlenv_robot.make("go2-walk")),
     "go 5x5": lambda: nullcontext(rlenv_robot.make("go", size=5)),
     "go 19x19": lambda: nullcontext(rlenv_robot.make("go")),
 }
