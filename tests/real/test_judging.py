@@ -1,0 +1,116 @@
+"""Asking over the wire how an episode went: the robot is held, and a stop is heard, all the while."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from hal import Answer, DeadlineExceeded, ResetFailed, RobotError, WireError
+from real.judging import answer_from_plain
+from real.remote import RemoteRobot
+from real.server import Server
+
+
+@pytest.fixture
+def judge(robot: Any) -> Any:
+    """Make the robot one that can be asked; returns what it was asked."""
+
+    def install(answer: Any) -> list[Any]:
+        asked: list[Any] = []
+
+        def judging(message: str, deadline_s: float) -> Answer | None:
+            asked.append((message, deadline_s))
+            return answer()  # type: ignore[no-any-return]
+
+        robot.judge = judging
+        return asked
+
+    return install
+
+
+def raises(error: Exception) -> Any:
+    def answer() -> None:
+        raise error
+
+    return answer
+
+
+@pytest.mark.parametrize("lockstep", [True, False])
+def test_the_answer_comes_back(robot: Any, judge: Any, lockstep: bool) -> None:
+    asked = judge(lambda: Answer("terminal", "s", "success"))
+    with Server(robot, lockstep=lockstep) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        assert remote.judge("is it red?", 3.0) == ("terminal", "s", "success")
+        remote.close()
+    assert asked == [("is it red?", 3.0)]
+
+
+@pytest.mark.parametrize(
+    "error", [DeadlineExceeded("nobody pressed Enter", 3.0), ResetFailed("the terminal is closed"), KeyError("bug")]
+)
+def test_what_goes_wrong_there_is_told_here_and_the_robot_goes_on(robot: Any, judge: Any, error: Exception) -> None:
+    judge(raises(error))
+    with Server(robot, lockstep=True) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        with pytest.raises(RobotError, match=str(error).strip("'").split(";")[0][:20]):
+            remote.judge("", 3.0)
+        assert server.stopped is None
+        remote.reset({})
+        remote.close()
+
+
+def test_while_a_person_thinks_the_loop_goes_on_and_a_stop_is_heard(robot: Any, judge: Any, until: Any) -> None:
+    thinking = threading.Event()
+
+    def think() -> Answer:
+        thinking.wait(20)
+        return Answer("terminal")
+
+    asked = judge(think)
+    with Server(robot) as server:
+        remote, other = RemoteRobot(server.address), RemoteRobot(server.address)
+        remote.reset({})
+        waiting = threading.Thread(target=remote.judge, args=("", 20.0))
+        waiting.start()
+        until(lambda: asked)
+        before = len(robot.commands)
+        until(lambda: len(robot.commands) > before + 3)  # held, period by period
+        other.stop("smoke")
+        assert server.stopped == "smoke"
+        thinking.set()
+        waiting.join(20)
+        remote.close()
+
+
+def test_a_robot_with_nobody_beside_it_says_so(robot: Any) -> None:
+    with Server(robot, lockstep=True) as server:
+        remote = RemoteRobot(server.address)
+        assert remote.judge("", 1.0) is None  # no connection, no episode
+        remote.reset({})
+        answer = remote.judge("", 1.0)
+        assert answer == ("nobody", "", None)
+        remote.close()
+
+
+@pytest.mark.parametrize("deadline_s", [0.0, -1.0, 1e9, float("nan")])
+def test_no_question_stands_for_ever(robot: Any, judge: Any, deadline_s: float) -> None:
+    asked = judge(lambda: Answer("terminal"))
+    with Server(robot, lockstep=True) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        before = time.monotonic()
+        with pytest.raises(WireError, match=r"a verdict's deadline of .* allowed are 0 to 3600"):
+            remote.judge("", deadline_s)
+        assert time.monotonic() - before < 10
+        remote.close()
+    assert asked == []
+
+
+@pytest.mark.parametrize("plain", [None, [], ["a"], ["a", "b", "maybe"], ["a", 1, None], {"by": "a"}])
+def test_what_is_no_answer_is_none(plain: Any) -> None:
+    assert answer_from_plain(plain) is None
