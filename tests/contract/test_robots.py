@@ -20,7 +20,8 @@ from rlenv_robot.environment import Environment
 from rlenv_robot.recording import FrameObserver
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.so101 import so101, so101_cube
+from sim.so101_pair import so101_pair
 from sim.twin import so101_twin
 
 pytestmark = pytest.mark.requirement("R1.1", "R6.6")
@@ -62,6 +63,8 @@ ROBOTS: dict[str, Callable[[], AbstractContextManager[Robot]]] = {
     "simulated": lambda: nullcontext(_simulated()),
     "guarded": lambda: nullcontext(Guard(_simulated())),
     "guarded twice": lambda: nullcontext(Guard(Guard(_simulated()))),
+    "arm with a cube": lambda: nullcontext(Guard(SimRobot(so101_cube()))),
+    "two arms": lambda: nullcontext(Guard(SimRobot(so101_pair()))),
     "twin": lambda: nullcontext(Guard(SimRobot(so101_twin()))),
     "twin's sibling": lambda: nullcontext(SimRobot(so101_twin(seed=7))),
     "remote": lambda: _remote(_simulated()),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from hal import IllegalAction
 from rlenv_robot.environment import Environment
 from rlenv_robot.examples.go import BLACK, EMPTY, KOMI, WHITE, Go, group_at, neighbours, play, score
 
@@ -210,3 +211,20 @@ def test_a_board_has_two_to_nineteen_lines(size: int) -> None:
 def test_an_unknown_option_is_refused() -> None:
     with pytest.raises(ValueError, match="'handicap' is unknown, allowed is seed"):
         Environment(Go()).reset({"handicap": 2})
+
+
+@pytest.mark.requirement("R6.3")
+def test_the_legal_moves_are_those_that_are_not_refused() -> None:
+    """Random games: what ``legal`` allows is played, what it forbids is refused, and it is the other's turn."""
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        world = Go(size=3)
+        turn = world.reset({})
+        while not (turn.terminated or turn.truncated):
+            allowed = world.legal()["move"]
+            for move in np.flatnonzero(~allowed):
+                with pytest.raises(IllegalAction):
+                    world.step({"move": np.int32(move)}, {})
+            mover = turn.extra_info["agent"]
+            turn = world.step({"move": np.int32(rng.choice(np.flatnonzero(allowed)))}, {})
+            assert {mover, turn.extra_info["agent"]} == {"black", "white"}

@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+from hal.robots.so101 import HIGH, JOINTS, LOW, forward_kinematics
+from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR
+from sim.batch import SimBatch
+from sim.robot import SimRobot
+from sim.so101 import so101
+from sim.so101_pair import BAR_AREA, BAR_TURN, so101_pair
+
+
+def test_both_arms_are_the_arm() -> None:
+    pair, arm = so101_pair().model, so101().model
+    for side in SIDES:
+        joints = [pair.joint(f"{side}_{name}").id for name in JOINTS]
+        np.testing.assert_array_equal(pair.jnt_range[joints], arm.jnt_range)
+        actuators = [pair.actuator(f"{side}_{name}").id for name in JOINTS]
+        np.testing.assert_array_equal(pair.actuator_gainprm[actuators], arm.actuator_gainprm)
+        np.testing.assert_array_equal(pair.actuator_forcerange[actuators], arm.actuator_forcerange)
+        for name in ("gripper", "jaw"):
+            np.testing.assert_array_equal(pair.body(f"{side}_{name}").mass, arm.body(name).mass)
+
+
+def test_the_options_are_the_arms() -> None:
+    pair, arm = so101_pair().model.opt, so101().model.opt
+    for name in ("timestep", "integrator", "cone", "impratio", "gravity"):
+        np.testing.assert_array_equal(getattr(pair, name), getattr(arm, name), err_msg=name)
+
+
+def test_each_gripper_is_told_in_its_own_bases_frame() -> None:
+    robot, rng = SimRobot(so101_pair()), np.random.default_rng(0)
+    for _ in range(20):
+        start = {f"{side}_joint_target": rng.uniform(LOW, HIGH).astype(np.float32) for side in SIDES}
+        sensors = robot.reset({"start": start}).sensors
+        for side in SIDES:
+            wanted = forward_kinematics(start[f"{side}_joint_target"].astype(float))
+            np.testing.assert_allclose(sensors[f"{side}_gripper_position"], wanted, atol=1e-6)
+
+
+def test_the_right_base_is_ahead_and_faces_back() -> None:
+    model = so101_pair().model
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    np.testing.assert_allclose(data.body("right_base").xpos, [APART, 0, 0], atol=1e-9)
+    np.testing.assert_allclose(data.body("right_base").xmat.reshape(3, 3)[:, 0], [-1, 0, 0], atol=1e-9)
+
+
+def test_the_arms_touch_each_other() -> None:
+    """Both reach for the middle of the table: on it there is room for one."""
+    robot = SimRobot(so101_pair(looks=False))
+    robot.reset({"seed": 1})
+    goal = np.float32([0.0, 0.2, 0.2, 0.4, 0.0, 0.0])
+    for _ in range(60):
+        sensors = robot.step({f"{side}_joint_target": goal for side in SIDES}).sensors
+    alone = forward_kinematics(goal.astype(float))
+    assert 2 * alone[0] > APART + 0.02, "they would pass through each other"
+    errors = [np.abs(sensors[f"{side}_joint_position"] - goal).max() for side in SIDES]
+    assert min(errors) > 0.02, "they hold each other off"
+
+
+def test_a_seed_places_the_bar() -> None:
+    batch = SimBatch(so101_pair(), 64, 1)
+    reading = batch.reset(seeds=range(64))
+    place, turn = reading.sensors["bar_position"], reading.sensors["bar_orientation"]
+    for axis, (low, high) in enumerate(BAR_AREA):
+        assert low <= place[:, axis].min() < low + 0.01 < high - 0.01 < place[:, axis].max() <= high
+    assert np.abs(2 * np.arcsin(turn[:, 3])).max() <= BAR_TURN + 1e-6
+    for _ in range(10):
+        held = {name: reading.applied[name] for name in SO101_PAIR.commands.names}
+        reading = batch.step(held)
+    np.testing.assert_allclose(reading.sensors["bar_position"][:, 2], BAR_HALF[2], atol=1e-3)
+    np.testing.assert_allclose(reading.sensors["bar_velocity"], 0, atol=1e-3)
+
+
+def test_without_its_looks_it_moves_just_the_same() -> None:
+    batches, rng = [SimBatch(so101_pair(looks=looks), 4, 1) for looks in (True, False)], np.random.default_rng(2)
+    for batch in batches:
+        batch.reset(seeds=range(4))
+    for _ in range(30):
+        commands = SO101_PAIR.commands.sample(rng, (4,))
+        with_looks, without = (batch.step(commands).sensors for batch in batches)
+    for name, value in with_looks.items():
+        np.testing.assert_array_equal(value, without[name], err_msg=name)
