@@ -48,6 +48,8 @@ class Link:
     Attributes:
         session: given by the server, goes with every request.
         sequence: of the last request.
+        exchange: when the last request that was answered with times left, came to the server, was answered there, and
+            when the answer came: nanoseconds on our clock, theirs, theirs, ours.
         wanted_by: the name of another client that asks for the robot, once; None before and after.
     """
 
@@ -61,6 +63,7 @@ class Link:
         self.address = address
         self.session = 0
         self.sequence = 0
+        self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
         self._offset = offset or OffsetEstimator()
         self._shift_ns = self._shift_until_ns = 0
@@ -123,7 +126,8 @@ class Link:
     def _learn(self, asked_ns: int, times: Any) -> None:
         if type(times) is list:
             came_ns, left_ns = times
-            self._offset.add(asked_ns, came_ns, left_ns, time.monotonic_ns())
+            self.exchange = (asked_ns, came_ns, left_ns, time.monotonic_ns())
+            self._offset.add(*self.exchange)
 
     def _theirs(self, now_ns: int) -> int | None:
         """A time of ours on the server's clock, as far as it is known."""

@@ -20,6 +20,7 @@ from hal.reset_record import ResetRecord
 from hal.robot import Reading, RobotSpec
 from hal.signals.signal import Answer
 from real.address import check_address
+from real.delays import Delays
 from real.handshake import load_keys
 from real.judging import answer_from_plain
 from real.link import Link, server_spec
@@ -82,7 +83,7 @@ class RemoteRobot:
         self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
         self._reset_timeout_s = reset_timeout_s
         self._on_event, self._on_wanted, self._take = on_event, on_wanted, take
-        self._offset = OffsetEstimator()
+        self._offset, self._delays = OffsetEstimator(), Delays()
         self.last_reset: ResetRecord | None = None
         self._link: Link | None = None
         self._lost: str | None = None
@@ -155,7 +156,10 @@ class RemoteRobot:
                 raise self._not_connected()
             row = self._commands.pack(self.spec.commands.validate(command, "command"))
             try:
-                return self._reading(self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
+                reading = self._reading(self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
+                if link.exchange is not None:
+                    self._delays.add(*link.exchange, reading.stamp_ns)
+                return reading
             finally:
                 if link.wanted_by is not None:
                     self._consent(link)
@@ -194,8 +198,8 @@ class RemoteRobot:
         """How the server's robot is, and how its clock lies beside this machine's; plain data, for the log.
 
         Keys: ``clock`` (as `hal.offset.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns``
-        of its time of day), ``server`` (state, why, holder, cadence, real_time, late_commands). What is not known is
-        left out.
+        of its time of day), ``delays`` (of commands and readings, as `real.delays.Delays.to_plain`), ``server`` (state,
+        why, holder, cadence, real_time, late_commands). What is not known is left out.
         """
         told: dict[str, Any] = {}
         with self._lock, contextlib.suppress(RobotError):
@@ -203,6 +207,7 @@ class RemoteRobot:
                 told["server"] = self._ask(self._link, Kind.LOOK, None, (), self._step_timeout_s).detail
         clock = self.clock
         if clock is not None:
+            told["delays"] = self._delays.to_plain(clock.offset_ns)
             told["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
         return told
 
