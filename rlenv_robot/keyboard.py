@@ -90,9 +90,8 @@ class Keyboard:
         """As `rlenv_robot.intervention.Operator`; keys from between the episodes count for nothing."""
         if self._keys.opened:
             self._keys.read()
-        if self._has:
-            self._has = False
-            self._say("a new episode: the policy has the robot")
+        self._has = False
+        self._say("an episode begins: the policy has the robot")
 
     def close(self) -> None:
         """Give the terminal back."""
