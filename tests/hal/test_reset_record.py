@@ -95,7 +95,10 @@ def test_what_is_no_record_is_none(text: str) -> None:
     assert ResetRecord.from_json(text) is None
 
 
-@pytest.mark.parametrize("change", [{"verdict": "maybe"}, {"episode": "1"}, {"judged": 0.5}, {"by": 3}, {"seconds": []}, {"seconds": {"asked": "x"}}])
+@pytest.mark.parametrize(
+    "change",
+    [{"verdict": "maybe"}, {"episode": "1"}, {"judged": 0.5}, {"by": 3}, {"seconds": []}, {"seconds": {"asked": "x"}}],
+)
 def test_a_damaged_record_is_none(change: dict[str, Any]) -> None:
     whole = ResetRecord("done").to_plain()
     assert ResetRecord.from_json(json.dumps(whole)) is not None

@@ -91,5 +91,5 @@ def test_only_targets_between_which_there_is_a_way_can_be_taken_over() -> None:
 
 @pytest.mark.parametrize("velocity", [0, -1, float("nan")])
 def test_the_velocity_is_above_zero(velocity: float) -> None:
-    with pytest.raises(ValueError, match="velocity of an intervention is .* above 0"):
+    with pytest.raises(ValueError, match=r"velocity of an intervention is .* above 0"):
         Handover(SPEC, velocity, 0.1)
