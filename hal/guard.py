@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import numpy as np
 
+from hal.clearance import plainly_within
 from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import EpisodeError, RobotStopped, StaleReading
 from hal.reset_record import ResetRecord, last_reset
@@ -71,6 +72,7 @@ class Guard:
         self._measured = tuple(
             {self._spec.measured_by[name] for name in self._limits if name in self._spec.measured_by}
         )
+        self._within = {name: plainly_within(self._spec, name) for name in self._limits}
         self._validate = self._spec.commands.validate
         simulated = getattr(robot, "simulated", False)
         self._simulated_step: Callable[[Any], Reading] | None = getattr(robot, "step_checked") if simulated else None  # noqa: B009
@@ -197,11 +199,18 @@ class Guard:
         """A new dictionary: the one given is what was asked for, and stays so in the record."""
         values = dict(values)
         for name in self._limits:
+            if self._is_within(name, values[name], last):
+                continue
             values[name] = bounded = limited(self._spec, name, values[name], last)
             if _has_nan(bounded):  # a measurement that is no number passes through every clip
                 self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
                 raise RobotStopped(str(self._stopped))
         return values
+
+    def _is_within(self, name: str, target: np.ndarray, last: Reading) -> bool:
+        within, sensor = self._within[name], self._spec.measured_by.get(name)
+        measured = None if sensor is None else last.sensors[sensor]
+        return within is not None and within(target, last.applied[name], measured)
 
     def stop(self, reason: str) -> None:
         """Latch a stop and pass it on. The first reason is kept."""

@@ -129,8 +129,7 @@ class Desk:
         else:  # what the gate wrote down in the handshake: a property of the connection, not of what is sent
             first = self._router.recv(flags, copy=False)
             peer, key = first.bytes, str(first.get("User-Id"))
-        parts = receive_frames(self._router, wire.MAX_FRAMES) if self._router.getsockopt(zmq.RCVMORE) else []
-        return peer, key, parts
+        return peer, key, receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
 
     def _check_role(self, key: str, message: Message) -> None:
         if self._gate is None:
