@@ -4,18 +4,26 @@ Servers and echo run in processes of their own, the client in this one. The robo
 still between commands (lockstep), so no waiting for a control period is in the figures. The turns are short, so that
 a busy machine hurts all alike; a ratio is that of neighbouring turns.
 
+Beside them, where they are installed, what others would have to pass through before any robot is asked: a query to a
+Zenoh queryable (``pip install eclipse-zenoh``) and a unary call of gRPC (``pip install grpcio``), each over TCP on
+loopback with the same bytes as the echo, and nothing done with them.
+
     python benchmarks/wire.py [--rounds 100] [--steps 100]
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
+import json
 import multiprocessing as mp
 import os
+import socket
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +36,7 @@ from real import RemoteRobot, Server
 from real.keys import Role, allow, new_pair
 
 ECHO_BYTES = 1024
+KEY = "robot/step"
 
 
 class NullRobot:
@@ -70,6 +79,86 @@ def echo(pipe: Any) -> None:
     router.close(0)
 
 
+def zenoh_echo(pipe: Any) -> None:
+    """Answers queries with what they bring; alone, found by nobody who does not know its port."""
+    import zenoh
+
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    session = zenoh.open(zenoh_config(listen=f"tcp/127.0.0.1:{port}"))
+
+    def reply(query: Any) -> None:
+        query.reply(query.key_expr, query.payload)
+
+    session.declare_queryable(KEY, reply)
+    pipe.send(f"tcp/127.0.0.1:{port}")
+    pipe.recv()
+    session.close()
+
+
+def zenoh_config(listen: str = "", connect: str = "") -> Any:
+    import zenoh
+
+    config = zenoh.Config()
+    config.insert_json5("mode", '"peer"')
+    config.insert_json5("scouting/multicast/enabled", "false")
+    config.insert_json5("listen/endpoints", json.dumps([listen] if listen else []))
+    config.insert_json5("connect/endpoints", json.dumps([connect] if connect else []))
+    return config
+
+
+def zenoh_query(stack: contextlib.ExitStack) -> Callable[[], Any]:
+    import zenoh
+
+    address = stack.enter_context(running(zenoh_echo))
+    session = zenoh.open(zenoh_config(connect=address))
+    stack.callback(session.close)
+    query = session.declare_querier(KEY)
+    payload = bytes(ECHO_BYTES)
+
+    def ask() -> None:
+        replies = [bytes(reply.ok.payload) for reply in query.get(payload=payload)]
+        assert replies == [payload], "Zenoh did not answer"
+
+    for _ in range(200):  # until both have heard of each other
+        with contextlib.suppress(AssertionError):
+            ask()
+            break
+        time.sleep(0.02)
+    return ask
+
+
+def grpc_echo(pipe: Any) -> None:
+    import grpc
+
+    class Echo(grpc.GenericRpcHandler):
+        def service(self, details: Any) -> Any:
+            return grpc.unary_unary_rpc_method_handler(lambda request, _: request)
+
+    server = grpc.server(ThreadPoolExecutor(2))
+    server.add_generic_rpc_handlers((Echo(),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    pipe.send(f"127.0.0.1:{port}")
+    pipe.recv()
+    server.stop(None)
+
+
+def grpc_call(stack: contextlib.ExitStack) -> Callable[[], Any]:
+    import grpc
+
+    channel = stack.enter_context(grpc.insecure_channel(stack.enter_context(running(grpc_echo))))
+    call, payload = channel.unary_unary("/robot/step"), bytes(ECHO_BYTES)
+    return lambda: call(payload)
+
+
+OTHERS: Mapping[str, Callable[[contextlib.ExitStack], Callable[[], Any]]] = {
+    "Zenoh query": zenoh_query,
+    "gRPC call": grpc_call,
+}
+
+
 def microseconds(call: Callable[[], Any], steps: int) -> float:
     """Median of single calls."""
     taken = []
@@ -80,11 +169,15 @@ def microseconds(call: Callable[[], Any], steps: int) -> float:
     return statistics.median(taken) / 1e3
 
 
-def started(target: Callable[..., None], *arguments: Any) -> tuple[Any, Any, str]:
+@contextlib.contextmanager
+def running(target: Callable[..., None], *arguments: Any) -> Iterator[str]:
+    """A process of its own; its address."""
     ours, theirs = mp.Pipe()
     process = mp.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
     process.start()
-    return process, ours, ours.recv()
+    yield ours.recv()
+    ours.send("done")
+    process.join(5)
 
 
 def key_folders(folder: Path) -> tuple[str, str]:
@@ -108,6 +201,7 @@ def measured(calls: Mapping[str, Callable[[], Any]], rounds: int, steps: int) ->
 
 def report(figures: Mapping[str, list[float]]) -> None:
     pairs = {"step : echo": ("step", "echo"), "step with keys : step": ("step with keys", "step")}
+    pairs |= {f"step : {name}": ("step", name) for name in OTHERS if name in figures}
     ratios = {
         name: [a / b for a, b in zip(figures[over], figures[under], strict=True)]
         for name, (over, under) in pairs.items()
@@ -132,28 +226,28 @@ def main() -> None:
 
 def compare(folder: Path, rounds: int, steps: int) -> None:
     theirs, ours = key_folders(folder)
-    servers = [started(serve), started(serve, theirs), started(echo)]
-    addresses = [address for _, _, address in servers]
-    remote = RemoteRobot(addresses[0], step_timeout_s=5)
-    secret = RemoteRobot(addresses[1], step_timeout_s=5, keys=ours)
-    dealer = zmq.Context.instance().socket(zmq.DEALER)
-    dealer.connect(addresses[2])
-    command, payload = {"joint_target": np.zeros(6, np.float32)}, bytes(ECHO_BYTES)
+    with contextlib.ExitStack() as stack:
+        remote = RemoteRobot(stack.enter_context(running(serve)), step_timeout_s=5)
+        secret = RemoteRobot(stack.enter_context(running(serve, theirs)), step_timeout_s=5, keys=ours)
+        dealer = zmq.Context.instance().socket(zmq.DEALER)
+        dealer.connect(stack.enter_context(running(echo)))
+        stack.callback(dealer.close, 0)
+        command, payload = {"joint_target": np.zeros(6, np.float32)}, bytes(ECHO_BYTES)
 
-    def bounce() -> None:
-        dealer.send(payload)
-        dealer.recv()
+        def bounce() -> None:
+            dealer.send(payload)
+            dealer.recv()
 
-    for each in (remote, secret):
-        each.reset({})
-    calls = {"echo": bounce, "step": lambda: remote.step(command), "step with keys": lambda: secret.step(command)}
-    report(measured(calls, rounds, steps))
-    dealer.close(0)
-    for each in (remote, secret):
-        each.close()
-    for process, pipe, _ in servers:
-        pipe.send("done")
-        process.join(5)
+        for each in (remote, secret):
+            stack.callback(each.close)
+            each.reset({})
+        calls = {"echo": bounce, "step": lambda: remote.step(command), "step with keys": lambda: secret.step(command)}
+        for name, prepare in OTHERS.items():
+            try:
+                calls[name] = prepare(stack)
+            except ImportError as missing:
+                print(f"{name}: not measured, {missing}")
+        report(measured(calls, rounds, steps))
 
 
 if __name__ == "__main__":
