@@ -7,15 +7,24 @@ from typing import Any
 import numpy as np
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 
+from recorder.formats.runs import Run
+from recorder.frames import FrameLayout
 from recorder.table import Table
 from rlenv_robot.interop.columns import joined, runs_for
+from rlenv_robot.interop.flat import Flat
 from rlenv_robot.source import SourceData
 
 __all__ = ["to_replay_buffer"]
 
 
 def to_replay_buffer(
-    source: SourceData | Table, *, vector: bool = True, alpha: float | None = None, beta: float = 0.4
+    source: SourceData | Table,
+    *,
+    vector: bool = True,
+    flat: Flat | None = None,
+    best: float = 1.0,
+    alpha: float | None = None,
+    beta: float = 0.4,
 ) -> ReplayBuffer:
     """All transitions, episode after episode, with their true next observations.
 
@@ -23,6 +32,8 @@ def to_replay_buffer(
         source: recorded data.
         vector: several observation fields become one float32 vector, as networks want; False keeps them as a
             `Batch` of fields. Several action fields always become a vector.
+        flat: observations and actions as its vectors, as `to_tianshou` gives them to those who train online.
+        best: only this share of the episodes, at least one: those of the highest return.
         alpha: makes a `PrioritizedReplayBuffer` with this exponent; all priorities start alike.
         beta: its importance exponent.
 
@@ -33,8 +44,13 @@ def to_replay_buffer(
 
     Raises:
         SourceError: there is no step, or several agents are rewarded one by one.
+        ValueError: ``best`` is not above 0 and at most 1.
     """
+    if not 0 < best <= 1:
+        raise ValueError(f"best is {best}, it must be above 0 and at most 1")
     table, runs = runs_for(source, "a Tianshou buffer")
+    if best < 1:
+        runs = sorted(runs, key=lambda run: -float(run.came["reward"].sum()))[: max(1, round(best * len(runs)))]
     layout = table.layout
     seen = [run.group("observation", layout.observation) for run in runs]
     came = np.concatenate([run.came for run in runs])
@@ -44,11 +60,11 @@ def to_replay_buffer(
     for name, flag in flags.items():
         flag[ends] = [getattr(run, name) for run in runs]
     batch = Batch(
-        obs=_observation([{k: v[:-1] for k, v in one.items()} for one in seen], vector),
-        act=np.concatenate([joined(run.group("action", layout.action), len(run)) for run in runs]),
+        obs=_observation([{k: v[:-1] for k, v in one.items()} for one in seen], vector, flat),
+        act=np.concatenate([_action(run, layout, flat) for run in runs]),
         rew=came["reward"].astype(np.float64),
         done=flags["terminated"] | flags["truncated"],
-        obs_next=_observation([{k: v[1:] for k, v in one.items()} for one in seen], vector),
+        obs_next=_observation([{k: v[1:] for k, v in one.items()} for one in seen], vector, flat),
         info=Batch(),
         **flags,
     )
@@ -61,7 +77,17 @@ def to_replay_buffer(
     return buffer
 
 
-def _observation(parts: list[dict[str, np.ndarray]], vector: bool) -> Any:
+def _action(run: Run, layout: FrameLayout, flat: Flat | None) -> np.ndarray:
+    actions = run.group("action", layout.action)
+    if flat is None:
+        return joined(actions, len(run))
+    seen = run.group("observation", layout.observation)
+    return flat.vector_of(actions, {name: value[:-1] for name, value in seen.items()})
+
+
+def _observation(parts: list[dict[str, np.ndarray]], vector: bool, flat: Flat | None) -> Any:
+    if flat is not None:
+        return np.concatenate([flat.observe(part) for part in parts])
     if vector or len(parts[0]) == 1:
         return np.concatenate([joined(part, len(next(iter(part.values())))) for part in parts])
     return Batch({name: np.concatenate([part[name] for part in parts]) for name in parts[0]})

@@ -74,7 +74,7 @@ def test_whole_episodes_of_fewer_than_all() -> None:
     envs = _envs()
     collector = Collector(_policy(), envs, VectorReplayBuffer(NUM * 20, NUM))
     collector.reset()
-    assert collector.collect(n_episode=3).n_collected_episodes == 3
+    assert collector.collect(n_episode=4).n_collected_episodes == 4
     assert collector.collect(n_episode=6).lens.tolist() == [5] * 6
     collector.close()
 

@@ -1,0 +1,166 @@
+"""The recipes of launch/ run to the end, for several seeds, with their learning curves.
+
+    pip install 'rlenv-robot[train,sb3,onnx]' matplotlib
+    python benchmarks/train.py run tianshou --seeds 5     # writes benchmarks/curves/tianshou-so101-reach-0.json ...
+    python benchmarks/train.py run async --seeds 5        # the same algorithm over Gymnasium's AsyncVectorEnv
+    python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
+    python benchmarks/train.py plot                       # docs/curves/*.svg
+
+Success is that of 100 episodes of a seed that training never sees; trying the policy is not counted as time. A run of
+``async`` steps one environment a process, as many as the native batch has, through the same Tianshou recipe.
+"""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS, PICTURES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
+GOAL = 0.95
+NUM = 16
+
+
+def recipe(name: str) -> ModuleType:
+    """A file of launch/ as a module."""
+    spec = importlib.util.spec_from_file_location(f"train_{name}", ROOT / "launch" / f"train_{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def single(task: str) -> Any:
+    """One environment of vectors."""
+    import rlenv_robot
+    from rlenv_robot.catalogue import task as task_of
+    from rlenv_robot.interop.flat import flat_for
+    from rlenv_robot.interop.gymnasium import to_gymnasium
+
+    return to_gymnasium(rlenv_robot.make(task), flat=flat_for(task_of(task)))
+
+
+def over_async(task: str) -> Any:
+    """Gymnasium's own `AsyncVectorEnv` as Tianshou's vector environment: a process for every environment."""
+    from gymnasium.vector import AsyncVectorEnv, AutoresetMode
+    from tianshou.env import BaseVectorEnv
+
+    class Processes(BaseVectorEnv):
+        def __init__(self) -> None:
+            make = functools.partial(single, task)
+            self.envs = AsyncVectorEnv([make] * NUM, context="spawn", autoreset_mode=AutoresetMode.DISABLED)
+            self.env_num, self.is_async, self.is_closed = NUM, False, False
+
+        def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
+            return [getattr(self.envs, f"single_{key}")] * NUM
+
+        def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[np.ndarray, np.ndarray]:
+            if env_id is None:
+                return self.envs.reset(seed=0)[0].copy(), np.array([{}] * NUM)
+            mask = np.isin(np.arange(NUM), env_id)
+            return self.envs.reset(options={"reset_mask": mask})[0][mask], np.array([{}] * int(mask.sum()))
+
+        def step(self, action: Any, id: Any = None) -> tuple[np.ndarray, ...]:
+            assert len(action) == NUM
+            *arrays, _ = self.envs.step(np.asarray(action, np.float32))
+            return *arrays, np.array([{"env_id": env} for env in range(NUM)])
+
+        def close(self) -> None:
+            if not self.is_closed:
+                self.envs.close()
+            self.is_closed = True
+
+    return Processes()
+
+
+def run(what: str, task: str, seeds: int, steps: int) -> None:
+    RESULTS.mkdir(exist_ok=True)
+    module = recipe("tianshou" if what == "async" else what)
+    for seed in range(seeds):
+        options = {"envs": over_async(task)} if what == "async" else {}
+        _, curve = module.train(task, steps, seed, quiet=True, **options)
+        first = curve.first(GOAL)
+        curve.save(RESULTS / f"{what}-{task}-{seed}.json", {"recipe": what, "seed": seed})
+        reached = f"{first.steps:,} steps, {first.seconds:.1f} s" if first else "never"
+        print(
+            f"{what} {task} seed {seed}: {GOAL:.0%} at {reached}; at the end {curve.points[-1].success:.0%}", flush=True
+        )
+
+
+def curves() -> dict[tuple[str, str], list[list[dict[str, Any]]]]:
+    """(task, recipe) -> the points of every seed."""
+    found: dict[tuple[str, str], list[list[dict[str, Any]]]] = {}
+    for path in sorted(RESULTS.glob("*.json")):
+        plain = json.loads(path.read_text())
+        found.setdefault((plain["task"], plain["recipe"]), []).append(plain["points"])
+    return found
+
+
+def table() -> None:
+    print(f"{'task':<16}{'recipe':<12}{'seeds':>6}{'reached':>9}   steps, median (all)   seconds, median (all)   end")
+    for (task, what), runs in curves().items():
+        firsts = [next((p for p in points if p["success"] >= GOAL), None) for points in runs]
+        reached = [first for first in firsts if first]
+        texts = []
+        for key, form in (("steps", ",.0f"), ("seconds", ",.1f")):
+            values = sorted(first[key] for first in reached)
+            median = format(float(np.median(values)), form) if values else "-"
+            texts.append(f"{median} ({', '.join(format(value, form) for value in values)})")
+        end = np.median([points[-1]["success"] for points in runs])
+        print(f"{task:<16}{what:<12}{len(runs):>6}{len(reached):>9}   {texts[0]}   {texts[1]}   {end:.0%}")
+
+
+def plot() -> None:
+    import matplotlib
+
+    matplotlib.use("svg")
+    import matplotlib.pyplot as plt
+
+    PICTURES.mkdir(exist_ok=True)
+    found = curves()
+    for task in sorted({task for task, _ in found}):
+        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
+        for colour, what in enumerate(sorted(name for of, name in found if of == task)):
+            for axis, key in zip(axes, ("steps", "seconds"), strict=True):
+                runs = found[task, what]
+                for place, points in enumerate(runs):
+                    x, y = ([point[name] for point in points] for name in (key, "success"))
+                    label = f"{what} ({len(runs)} seeds)" if place == 0 else None
+                    axis.plot(x, [100 * value for value in y], color=f"C{colour}", alpha=0.6, lw=1.2, label=label)
+        for axis, key in zip(axes, ("steps", "seconds of learning"), strict=True):
+            axis.axhline(100 * GOAL, color="grey", lw=0.8, ls=":")
+            axis.set(xlabel=key, ylim=(-2, 102))
+            axis.grid(alpha=0.3)
+        axes[0].set(ylabel="success, % of 100 episodes", title=task)
+        axes[1].legend(fontsize=8, loc="lower right")
+        figure.savefig(PICTURES / f"{task}.svg", metadata={"Date": None})
+        figure.savefig(PICTURES / f"{task}.png", dpi=110)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    running = verbs.add_parser("run")
+    running.add_argument("recipe", choices=("tianshou", "async", "sb3", "torch"))
+    running.add_argument("--task", default="so101-reach")
+    running.add_argument("--seeds", type=int, default=5)
+    running.add_argument("--steps", type=int, default=60_000)
+    for verb in ("table", "plot"):
+        verbs.add_parser(verb)
+    given = parser.parse_args()
+    if given.verb == "run":
+        run(given.recipe, given.task, given.seeds, given.steps)
+    else:
+        {"table": table, "plot": plot}[given.verb]()
+
+
+if __name__ == "__main__":
+    main()

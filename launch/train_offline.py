@@ -1,0 +1,54 @@
+"""From recorded runs alone: `python launch/train_offline.py runs/ --method td3bc` (extras: train, onnx).
+
+Methods: `td3bc`, `bcq` and `cql` from all steps; `bc`, behaviour cloning, from the best tenth of the episodes.
+"""
+
+import argparse
+import time
+
+import numpy as np
+import torch
+from tianshou.utils.torch_utils import policy_within_training_step
+
+from rlenv_robot.catalogue import task
+from rlenv_robot.interop.flat import flat_for
+from rlenv_robot.interop.tianshou import to_replay_buffer
+from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.flat_policy import FlatPolicy
+from rlenv_robot.learning.offline_agents import METHODS, offline_agent
+from rlenv_robot.source import open_source
+
+
+def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tries=10, quiet=False):
+    """A policy after so many updates from recorded data, and how it came about; only trials touch the simulation."""
+    torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
+    flat = flat_for(task(name))
+    buffer = to_replay_buffer(source, flat=flat, best=0.1 if method == "bc" else 1.0)
+    algorithm, network = offline_agent(method, flat)
+    buffer = algorithm.process_buffer(buffer)
+    if method in ("bcq", "cql"):
+        buffer.done[:] = buffer.terminated  # these two take `done` for the task's end, which time is not
+    policy, curve = FlatPolicy(network, flat), Curve(name, quiet=quiet)
+    for update in range(1, updates + 1):
+        with policy_within_training_step(algorithm.policy):
+            algorithm.update(buffer, 256)
+        if update % max(1, updates // tries) == 0:
+            curve.add(update, policy)
+    curve.close()
+    return policy, curve
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("runs", help="a recorded run, or a folder of runs")
+    parser.add_argument("--task", default="so101-reach")
+    parser.add_argument("--method", choices=METHODS, default="td3bc")
+    parser.add_argument("--updates", type=int, default=20_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", default="policy.onnx")
+    given = parser.parse_args()
+    begun = time.perf_counter()
+    source = open_source(given.runs)
+    print(f"{len(source):,} steps read in {time.perf_counter() - begun:.1f} s")
+    policy, _ = train(source, given.task, given.method, given.updates, given.seed)
+    policy.save_onnx(given.out, given.task, {"trainer": f"Tianshou {given.method}", "seed": given.seed})

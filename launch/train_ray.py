@@ -1,0 +1,82 @@
+"""PPO from RLlib on several workers, from one profile: `python launch/train_ray.py --out policy.onnx`.
+
+Needs the extras ray and onnx. Each worker makes the profile's environments by itself. On a cluster that `ray start`
+made, give `--address auto`.
+"""
+
+import argparse
+import os
+
+import ray
+import torch
+from ray.rllib.algorithms.ppo import PPOConfig
+from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
+from ray.tune.registry import register_env
+
+import rlenv_robot
+from rlenv_robot.catalogue import task
+from rlenv_robot.interop.flat import flat_for
+from rlenv_robot.interop.gymnasium import to_gymnasium
+from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.flat_policy import FlatPolicy
+
+
+def environment(settings):
+    """What a worker makes: the task of the profile, in simulation."""
+    options = settings["options"]
+    return to_gymnasium(rlenv_robot.make(settings["name"], **options), flat=flat_for(task(settings["name"], **options)))
+
+
+def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, quiet=False):
+    """A policy after so many steps on so many workers, and how it came about."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anyone
+    here = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
+    ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, **here)
+    settings = {"name": profile.task.name, "options": profile.task.options}
+    flat, curve = flat_for(task(settings["name"], **settings["options"])), Curve(settings["name"], quiet=quiet)
+    register_env("profile", environment)
+    network = DefaultModelConfig(
+        fcnet_hiddens=[64, 64], fcnet_activation="tanh", head_fcnet_hiddens=[], vf_share_layers=False
+    )
+    algorithm = (
+        PPOConfig()
+        .environment("profile", env_config=settings)
+        .env_runners(num_env_runners=workers, num_envs_per_env_runner=num_envs, rollout_fragment_length=60)
+        .training(lr=1e-3, gamma=0.9, lambda_=0.95, train_batch_size_per_learner=workers * num_envs * 60,
+                  minibatch_size=128, num_epochs=10, vf_clip_param=1e9, use_kl_loss=False, grad_clip=0.5)
+        .rl_module(model_config=network)
+        .debugging(seed=seed, log_level="ERROR")
+        .build_algo()
+    )  # fmt: skip
+    module, done = algorithm.get_module(), 0
+    while done < steps:
+        found = algorithm.train()
+        done = found["num_env_steps_sampled_lifetime"]
+        module.set_state(algorithm.learner_group.get_weights()["default_policy"])
+        actor = Mean(module, flat.action_size)
+        curve.add(int(done), FlatPolicy(actor, flat))
+    algorithm.stop(), curve.close()
+    return FlatPolicy(actor, flat), curve
+
+
+class Mean(torch.nn.Module):
+    """The mean of the actions that RLlib's network draws from."""
+
+    def __init__(self, module, size):
+        super().__init__()
+        self.encoder, self.head, self.size = module.encoder.actor_encoder.net, module.pi, size
+
+    def forward(self, seen):
+        """Action vectors for observation vectors."""
+        return self.head(self.encoder(seen))[:, : self.size]
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--profile", help="a TOML file; without, so101-reach in simulation")
+    for name, value in {"steps": 60_000, "seed": 0, "workers": 2, "out": "policy.onnx", "address": None}.items():
+        parser.add_argument(f"--{name}", default=value, type=type(value or ""))
+    given = parser.parse_args()
+    profile = rlenv_robot.load_profile(given.profile) if given.profile else rlenv_robot.profile.Profile()
+    policy, _ = train(profile, given.steps, given.seed, given.workers, address=given.address)
+    policy.save_onnx(given.out, profile.task.name, {"trainer": "RLlib PPO", "seed": given.seed})

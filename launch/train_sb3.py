@@ -1,0 +1,58 @@
+"""PPO from Stable-Baselines3 on a native batch: `python launch/train_sb3.py --out policy.onnx` (extras: sb3, onnx)."""
+
+import argparse
+
+import torch
+from stable_baselines3 import PPO
+from stable_baselines3.common.callbacks import BaseCallback
+
+import rlenv_robot
+from rlenv_robot.catalogue import task
+from rlenv_robot.interop.flat import flat_for
+from rlenv_robot.interop.stable_baselines3 import to_stable_baselines3
+from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.flat_policy import FlatPolicy
+
+
+class Watch(BaseCallback):
+    """Tries the policy after every second update."""
+
+    def __init__(self, policy, curve):
+        super().__init__()
+        self.policy, self.curve = policy, curve
+
+    def _on_rollout_start(self):
+        updates = self.num_timesteps // (self.model.n_steps * self.model.n_envs)
+        if updates and updates % 2 == 0:
+            self.curve.add(self.num_timesteps, self.policy)
+
+    def _on_step(self):
+        return True
+
+
+def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
+    """A policy after so many steps, and how it came about."""
+    torch.set_num_threads(1)
+    flat, curve = flat_for(task(name)), Curve(name, quiet=quiet)
+    envs = to_stable_baselines3(rlenv_robot.make_vector(name, num_envs, seed=seed), flat)
+    network = {"net_arch": [64, 64], "log_std_init": -0.7}
+    ppo = PPO("MlpPolicy", envs, learning_rate=1e-3, n_steps=60, batch_size=120, gamma=0.9, n_epochs=10, seed=seed,
+              policy_kwargs=network, device="cpu")  # fmt: skip
+    inside = ppo.policy
+    actor = torch.nn.Sequential(inside.mlp_extractor.policy_net, inside.action_net)
+    policy = FlatPolicy(actor, flat)
+    ppo.learn(steps, callback=Watch(policy, curve))
+    curve.add(ppo.num_timesteps, policy)
+    curve.close(), envs.close()
+    return policy, curve
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", default="so101-reach")
+    parser.add_argument("--steps", type=int, default=60_000)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--out", default="policy.onnx")
+    given = parser.parse_args()
+    policy, _ = train(given.task, given.steps, given.seed)
+    policy.save_onnx(given.out, given.task, {"trainer": "SB3 PPO", "steps": given.steps, "seed": given.seed})

@@ -1,0 +1,111 @@
+"""Tianshou's algorithms for recorded data, each with the network that is deployed of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from tianshou.algorithm.imitation.bcq import BCQ, BCQPolicy
+from tianshou.algorithm.imitation.cql import CQL
+from tianshou.algorithm.imitation.imitation_base import ImitationPolicy, OfflineImitationLearning
+from tianshou.algorithm.imitation.td3_bc import TD3BC
+from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
+from tianshou.algorithm.modelfree.sac import SACPolicy
+from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.utils.net.common import MLP, Net
+from tianshou.utils.net.continuous import (
+    VAE,
+    ContinuousActorDeterministic,
+    ContinuousActorProbabilistic,
+    ContinuousCritic,
+    Perturbation,
+)
+from torch import nn
+
+from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.gymnasium import flat_spaces
+
+__all__ = ["METHODS", "LikeliestBest", "MLPWithState", "offline_agent"]
+
+METHODS = ("bc", "td3bc", "bcq", "cql")
+_WIDE = (256, 256)
+
+
+def offline_agent(method: str, flat: Flat, gamma: float = 0.9, lr: float = 3e-4) -> tuple[Any, nn.Module]:
+    """An algorithm with an ``update(buffer, sample_size)``, and a network from observation to action vectors.
+
+    Args:
+        method: ``bc`` (behaviour cloning), ``td3bc`` (Fujimoto and Gu 2021, arXiv:2106.06860), ``bcq`` (Fujimoto et
+            al. 2018, arXiv:1812.02900) or ``cql`` (Kumar et al. 2020, arXiv:2006.04779).
+        flat: what its vectors are.
+        gamma: the discount of a step.
+        lr: the step size of all its optimisers.
+
+    Raises:
+        ValueError: an unknown method.
+    """
+    if method not in METHODS:
+        raise ValueError(f"method is {method!r}, allowed are {', '.join(METHODS)}")
+    body = Net(state_shape=(flat.size,), hidden_sizes=_WIDE)
+    both = Net(state_shape=(flat.size,), action_shape=(flat.action_size,), hidden_sizes=_WIDE, concat=True)
+    optim = AdamOptimizerFactory(lr=lr)
+    values = {"critic": ContinuousCritic(preprocess_net=both), "critic_optim": optim, "gamma": gamma}
+    space = {"action_space": flat_spaces(flat)[1], "action_scaling": False}
+    if method == "bcq":
+        return _bcq(flat, values, optim, space)
+    if method == "cql":
+        wide = ContinuousActorProbabilistic(preprocess_net=body, action_shape=(flat.action_size,), unbounded=True)
+        cql = CQL(policy=SACPolicy(actor=wide, **space), policy_optim=optim, **values)
+        return cql, nn.Sequential(body.model, wide.mu, nn.Tanh())
+    actor = ContinuousActorDeterministic(preprocess_net=body, action_shape=(flat.action_size,))
+    network = nn.Sequential(body.model, actor.last, nn.Tanh())
+    if method == "bc":
+        return OfflineImitationLearning(policy=ImitationPolicy(actor=actor, **space), optim=optim), network
+    return TD3BC(policy=ContinuousDeterministicPolicy(actor=actor, **space), policy_optim=optim, **values), network
+
+
+def _bcq(flat: Flat, values: dict[str, Any], optim: Any, space: dict[str, Any]) -> tuple[Any, nn.Module]:
+    size, latents = flat.action_size, 2 * flat.action_size
+    encoder = MLP(input_dim=flat.size + size, hidden_sizes=_WIDE)
+    decoder = MLP(input_dim=flat.size + latents, output_dim=size, hidden_sizes=_WIDE)
+    vae = VAE(encoder=encoder, decoder=decoder, hidden_dim=_WIDE[-1], latent_dim=latents, max_action=1.0)
+    change = Perturbation(
+        preprocess_net=MLPWithState(MLP(input_dim=flat.size + size, output_dim=size, hidden_sizes=_WIDE)),
+        max_action=1.0,
+    )
+    policy = BCQPolicy(actor_perturbation=change, critic=values.pop("critic"), vae=vae, **space)
+    bcq = BCQ(policy=policy, actor_perturbation_optim=optim, vae_optim=optim, **values)
+    return bcq, LikeliestBest(policy, latents)
+
+
+class MLPWithState(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+    """Gives a state beside the result, as `Perturbation` wants of its network."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, inputs: Any) -> tuple[Any, None]:
+        """The result, and no state."""
+        return self.inner(inputs), None
+
+
+class LikeliestBest(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+    """What BCQ deploys: of ten actions that the log makes likely the one that its critic likes best.
+
+    Always the same ten latents, so that it is deterministic.
+    """
+
+    def __init__(self, policy: Any, latents: int) -> None:
+        super().__init__()
+        self.vae, self.change, self.critic = policy.vae, policy.actor_perturbation, policy.critic
+        self.register_buffer("latents", torch.randn(10, latents).clamp(-0.5, 0.5))
+
+    def forward(self, seen: Any) -> Any:
+        """Action vectors (batch, A) for observation vectors (batch, D)."""
+        count = self.latents.shape[0]
+        many = seen.repeat_interleave(count, dim=0)  # Tianshou's networks want one leading axis
+        actions = self.change(many, self.vae.decode(many, self.latents.repeat(seen.shape[0], 1)))
+        value = self.critic.last(self.critic.preprocess.model(torch.cat([many, actions], -1)))
+        best = value.view(-1, count, 1).argmax(1, keepdim=True).expand(-1, -1, actions.shape[-1])
+        return torch.gather(actions.view(-1, count, actions.shape[-1]), 1, best)[:, 0]

@@ -1,0 +1,89 @@
+"""Every recipe runs as it stands for a few steps, and what it saves runs on a robot."""
+
+from __future__ import annotations
+
+import warnings
+from importlib.util import find_spec, module_from_spec, spec_from_file_location
+from pathlib import Path
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from rlenv_robot.policy import load_policy
+
+pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(300)]
+ROOT = Path(__file__).resolve().parents[2]
+RECIPES = sorted((ROOT / "launch").glob("train_*.py"))
+ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
+NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "offline": "tianshou", "torch": "torch", "ray": "ray"}
+
+
+def _needs(name: str) -> None:
+    for package in (*ONNX, NEEDS[name]):
+        if find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def _module(name: str) -> ModuleType:
+    spec = spec_from_file_location(f"train_{name}", ROOT / "launch" / f"train_{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # what other projects deprecate in each other
+        spec.loader.exec_module(module)
+    return module
+
+
+def _acts(path: Path) -> None:
+    with rlenv_robot.make("so101-reach") as env:
+        policy = load_policy(path)
+        policy.check(env.observation, env.action)
+        table = env.reset({"seed": 1})
+        for _ in range(3):
+            request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": policy.act(table["observation"])}
+            table, _ = env.step(request)
+            assert "error" not in table["extra_info"]
+
+
+@pytest.mark.parametrize("path", RECIPES, ids=lambda path: path.stem)
+def test_a_recipe_is_short(path: Path) -> None:
+    assert len(path.read_text().splitlines()) <= 80
+
+
+@pytest.mark.parametrize("name", ["sb3", "tianshou", "torch"])
+def test_a_recipe_trains_and_saves(name: str, tmp_path: Path) -> None:
+    _needs(name)
+    policy, curve = _module(name).train(steps=1920, quiet=True)
+    assert curve.points[-1].steps == 1920
+    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": name})
+    _acts(tmp_path / "policy.onnx")
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("runs")
+    rng = np.random.default_rng(0)
+    with rlenv_robot.make("so101-reach", record=folder, steps=20) as env:
+        for episode in range(15):
+            table = env.reset({"seed": 3} if episode == 0 else {})
+            while not table["truncated"]:
+                goal = table["observation"]["joint_goal"]
+                low, high = env.action["joint_target"].bounds
+                action = np.clip(goal + rng.uniform(-0.1, 0.1, 6), low, high).astype(np.float32)
+                request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": {"joint_target": action}}
+                table, _ = env.step(request)
+    return folder
+
+
+@pytest.mark.parametrize("method", ["bc", "bcq", "cql", "td3bc"])
+def test_recorded_runs_are_enough(method: str, runs: Path, tmp_path: Path) -> None:
+    _needs("offline")
+    policy, curve = _module("offline").train(
+        rlenv_robot.open_source(runs), method=method, updates=2, tries=1, quiet=True
+    )
+    assert [point.steps for point in curve.points] == [2]
+    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": method})
+    _acts(tmp_path / "policy.onnx")
