@@ -79,6 +79,7 @@ def render_history(
     montage: bool = False,
     step: int | None = None,
     frames: str | Path | None = None,
+    fine: bool | None = None,
 ) -> tuple[str, ...]:
     """Show a recorded episode again (R1.5): as files, or, if none is asked for, in a window.
 
@@ -90,6 +91,8 @@ def render_history(
         montage: all cameras, the simulated twin and the signals on one timeline, rather than the twin alone.
         step: only this frame of the episode, counted from 0; negative ones from the end.
         frames: a folder to write the pictures to, ``000000.png`` and so on.
+        fine: the twin with shadows and smooth edges, which takes several times as long where no GPU draws; None does
+            so for a single step.
 
     Returns:
         What could not be shown, a sentence each.
@@ -104,7 +107,8 @@ def render_history(
         _plot(table, number, Path(plot))
     if plot is not None and video is None and frames is None:
         return ()
-    pictures = _montage(table, number, notes) if montage else twin(table, number, {})
+    look = {"fine": step is not None if fine is None else fine}
+    pictures = _montage(table, number, notes, look) if montage else twin(table, number, look)
     length = int(table.stops[number] - table.starts[number])
     if step is not None:
         if not -length <= step < length:
@@ -137,14 +141,14 @@ def _plot(table: Table, episode: int, path: Path) -> None:
     write_video(path, Montage(table, episode, {}).frames(), rate_of(table, episode))
 
 
-def _montage(table: Table, episode: int, notes: list[str]) -> Iterator[np.ndarray]:
+def _montage(table: Table, episode: int, notes: list[str], look: Mapping[str, Any]) -> Iterator[np.ndarray]:
     """All that can be shown of an episode; what can't is noted."""
     from recorder.montage import Montage
 
     tiles = {f"camera {name}": pictures for name, pictures in _cameras(table, episode, notes)}
     for title, camera in (("simulated twin", "view"), ("simulated twin, from above", "overhead"))[: 1 if tiles else 2]:
         try:
-            pictures = twin(table, episode, {"camera": camera})
+            pictures = twin(table, episode, {"camera": camera, **look})
             tiles[title] = itertools.chain([next(pictures)], pictures)
         except RobotError as error:
             notes.append(f"no simulated twin: {error}")
@@ -153,13 +157,9 @@ def _montage(table: Table, episode: int, notes: list[str]) -> Iterator[np.ndarra
 
 
 def _cameras(table: Table, episode: int, notes: list[str]) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
-    """Name and pictures, one a frame, of the cameras in a log of ours."""
-    from recorder.disk import LOG_NAME
+    """Name and pictures, one a frame, of the cameras in a log of ours or in a LeRobot data set."""
     from recorder.images import Images
 
-    run = Path(str(table.episodes[episode].get("run", table.origin)))
-    if not (run / LOG_NAME).is_file():
-        return
     try:
         images = Images(table, cache_bytes=0)
         names = images.cameras_of(episode)

@@ -17,7 +17,7 @@ __all__ = ["draw", "show", "window", "write_picture"]
 
 _MODES = ("window", "file", "call", "history")
 _HISTORY = ("run", "episode", "video", "plot", "montage", "step", "frames")
-_OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", *_HISTORY})
+_OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", "fine", *_HISTORY})
 
 
 def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -> None:
@@ -29,7 +29,7 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
         options: ``mode``: ``window`` (default) on this machine's screen; ``file`` writes a picture to ``path``;
             ``call`` hands Table 4 to the function ``to``, for a monitor of one's own; ``history`` shows a recorded
             ``run``, with the options of `rlenv_robot.history.render_history`. For the first three also ``camera``,
-            ``width``, ``height``.
+            ``width``, ``height``, ``fine``.
 
     Raises:
         ValueError: an unknown option or mode, or one that is missing.
@@ -47,6 +47,7 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
         render_history(
             _wanted(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"),
             montage=bool(options.get("montage")), step=options.get("step"), frames=options.get("frames"),
+            fine=options.get("fine"),
         )  # fmt: skip
         return
     picture = world.picture(options)
@@ -104,7 +105,8 @@ def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
         robot: the kind of robot.
         sensors: name -> values, shape (...) for one picture or (T, ...) for T.
         goal: of the episode; ``target_position`` is drawn.
-        options: ``camera`` (default ``view``), ``width``, ``height`` (pixels).
+        options: ``camera`` (default ``view``), ``width``, ``height`` (pixels), ``fine``: shadows and smooth edges
+            (default), for which drawing in software takes several times as long.
 
     Yields:
         uint8 pictures of shape (height, width, 3), RGB.
@@ -121,4 +123,6 @@ def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
     rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}
     markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []
     size = int(options.get("width", 640)), int(options.get("height", 480))
-    yield from film(kind.simulated(), rows, options.get("camera", "view"), *size, markers)
+    yield from film(
+        kind.simulated(), rows, options.get("camera", "view"), *size, markers, fine=bool(options.get("fine", True))
+    )

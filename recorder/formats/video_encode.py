@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 from collections.abc import Iterable
+from fractions import Fraction
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import SourceError
-from recorder.video import write_video
+from recorder.video import encode, write_video
 
 __all__ = ["encode_video", "even"]
 
@@ -47,21 +46,10 @@ def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
     except ImportError:
         write_video(path, frames, fps)
         return "vp9"
+    os.environ.setdefault("SVT_LOG", "1")  # the only way to keep the encoder from printing what it is
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
-        _encode(av, path, frames, fps)
+        encode(av, path, frames, Fraction(fps), "libsvtav1", _AV1)
     except av.FFmpegError as error:
         raise SourceError(f"{path} can't be encoded: {error}") from error
     return "av1"
-
-
-def _encode(av: Any, path: Path, frames: Iterable[np.ndarray], fps: int) -> None:
-    rest = iter(frames)
-    first = next(rest)
-    os.environ.setdefault("SVT_LOG", "1")  # the only way to keep the encoder from printing what it is
-    with av.open(str(path), "w") as file:
-        stream = file.add_stream("libsvtav1", rate=fps, options=dict(_AV1))
-        stream.height, stream.width, stream.pix_fmt = *first.shape[:2], "yuv420p"
-        for pixels in itertools.chain([first], rest):
-            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(pixels), format="rgb24")))
-        file.mux(stream.encode())

@@ -20,6 +20,8 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--video", metavar="FILE", help="write a video there (.mp4)")
     parser.add_argument("--frames", metavar="FOLDER", help="write its pictures there (.png)")
     parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png, .svg, .pdf; .mp4: one that moves)")
+    parser.add_argument("--fine", action="store_true", default=None,
+                        help="the twin with shadows and smooth edges (default: for a single step)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
@@ -28,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.history import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,
-                           step=args.step, frames=args.frames)  # fmt: skip
+                           step=args.step, frames=args.frames, fine=args.fine)  # fmt: skip
     for file in filter(None, (args.plot, args.video, args.frames)):
         print(file)
     for note in notes or ():

@@ -70,6 +70,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_left(tmp_path: Path) -> Non
 
 
 def test_without_opencv(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "av", None)
     monkeypatch.setitem(sys.modules, "cv2", None)
     with pytest.raises(LogError, match=r"rlenv-robot\[headless\]'.*\[vision\]"):
         write_video(tmp_path / "a.mp4", moving_bar(1), 30)
