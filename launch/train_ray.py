@@ -35,16 +35,13 @@ def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, qu
     settings = {"name": profile.task.name, "options": profile.task.options}
     flat, curve = flat_for(task(settings["name"], **settings["options"])), Curve(settings["name"], quiet=quiet)
     register_env("profile", environment)
-    network = DefaultModelConfig(
-        fcnet_hiddens=[64, 64], fcnet_activation="tanh", head_fcnet_hiddens=[], vf_share_layers=False
-    )
     algorithm = (
         PPOConfig()
         .environment("profile", env_config=settings)
         .env_runners(num_env_runners=workers, num_envs_per_env_runner=num_envs, rollout_fragment_length=60)
         .training(lr=1e-3, gamma=0.9, lambda_=0.95, train_batch_size_per_learner=workers * num_envs * 60,
                   minibatch_size=128, num_epochs=10, vf_clip_param=1e9, use_kl_loss=False, grad_clip=0.5)
-        .rl_module(model_config=network)
+        .rl_module(model_config=DefaultModelConfig([64, 64], "tanh", head_fcnet_hiddens=[], vf_share_layers=False))
         .debugging(seed=seed, log_level="ERROR")
         .build_algo()
     )  # fmt: skip
