@@ -128,6 +128,5 @@ class Life:
         self._history.append(Transition(self._now_ns(), before, state, why))
         self._state, self._why = state, why
         self._armed = self._armed or state in (State.READY, State.RESETTING)
-        alarming = state is State.STOPPED or (before is State.RUNNING and state is State.HOLDING)
-        level = logging.WARNING if alarming else logging.INFO
+        level = logging.WARNING if state is State.STOPPED else logging.INFO
         _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)

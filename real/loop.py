@@ -227,7 +227,9 @@ class ControlLoop:
 
     def _check_silence(self) -> None:
         if self.life.state is State.RUNNING and self._watchdog.expired:
-            self.life.go_unless_stopped(State.HOLDING, f"held: no valid command for {self._watchdog.timeout_s:g} s")
+            why = f"held: no valid command for {self._watchdog.timeout_s:g} s"
+            self.life.go_unless_stopped(State.HOLDING, why)
+            _log.warning("%s %s", self.spec.name, why)
 
     def _step(self, order: Step) -> None:
         refusal = self._refusal(order)

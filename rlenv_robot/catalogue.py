@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from hal import Automatic, Guard, Homing, Robot, Signal
 from rlenv_robot.conditions import conditions
@@ -70,6 +70,7 @@ def robot(
     where: str | Robot = "sim",
     *,
     keys: str | Path | None = None,
+    take: Literal["no", "ask", "force"] = "no",
     timing: Timing | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
 ) -> Robot:
@@ -81,6 +82,7 @@ def robot(
             such as ``tcp://127.0.0.1:5555``; or a robot of your own, which is guarded here.
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
             reached without.
+        take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
         timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.timing.Timing`.
         randomise: of a simulation (``sim``): what of its model each episode draws, see `sim.randomise.Randomise`.
 
@@ -109,7 +111,7 @@ def robot(
         from real.remote import RemoteRobot
         from real.remote_cameras import RemoteCameras
 
-        return Guard(RemoteCameras(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys), keys))
+        return Guard(RemoteCameras(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys, take=take), keys))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
                      "'tcp://127.0.0.1:5555', or a Robot")  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 __all__ = ["add", "run"]
 
-_ROLES = ("move", "watch", "stop")
+_ROLES = ("operate", "move", "watch", "stop")
 
 
 def add(subparsers: Any) -> None:
@@ -22,7 +22,12 @@ def add(subparsers: Any) -> None:
     allow = acts.add_parser("allow", help="on the controller: let a client in, or change what it may do")
     allow.add_argument("folder", help="the controller's")
     allow.add_argument("key", help="the client's public key")
-    allow.add_argument("--role", required=True, choices=_ROLES, help="move includes watch; everybody may stop")
+    allow.add_argument(
+        "--role",
+        required=True,
+        choices=_ROLES,
+        help="each may do what those after it may; operate also takes the robot from its holder",
+    )
     allow.add_argument("--name", required=True, help="of the client, for messages")
     parser.set_defaults(run=run)
 
@@ -40,5 +45,5 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(keys.load_pair(args.folder).public)
         for entry in keys.Allowed(args.folder):
-            print(f"{entry.name:20} {entry.role:6} {entry.key}")
+            print(f"{entry.name:20} {entry.role:7} {entry.key}")
     return 0

@@ -7,8 +7,8 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from hal import Terminal
-from rlenv_robot.catalogue import make, task
+from hal import Robot, Terminal
+from rlenv_robot.catalogue import make, robot, task
 from rlenv_robot.environment import Environment
 from rlenv_robot.keyboard import Keyboard
 from rlenv_robot.learning.rollout import Outcome, run_episode
@@ -26,6 +26,9 @@ def add(subparsers: Any) -> None:
     parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another one")
+    parser.add_argument(
+        "--take", choices=("ask", "force"), help="if another client holds the robot: ask it, or take it"
+    )
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
     parser.add_argument("--seed", type=int, default=0, help="of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
@@ -65,10 +68,22 @@ def _environment(args: argparse.Namespace) -> Environment:
         if profile.task.name != args.name:
             raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be run")
         options, record = profile.task.options, args.record or profile.record.folder or None
+    where, keys = _robot(args, options)
     return make(
-        args.name, args.robot, mode="inference", record=record, info=info, keys=args.keys, profile=profile,
+        args.name, where, mode="inference", record=record, info=info, keys=keys, profile=profile,
         judge=Terminal() if args.verdicts else None, operator=_operator(args, options), **options,
     )  # fmt: skip
+
+
+def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | Robot, str | None]:
+    """Where the robot is, and with which keys; a robot on the network already, if it is to be taken."""
+    if not args.take:
+        return args.robot, args.keys
+    if "://" not in args.robot:
+        raise ValueError(
+            f"--take is for a robot on the network, such as tcp://10.0.0.7:5555, and this is {args.robot!r}"
+        )
+    return robot(task(args.name, **options).robot, args.robot, keys=args.keys, take=args.take), None
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:
