@@ -6,6 +6,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from importlib import import_module
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hal import Robot, RobotSpec
@@ -41,13 +42,21 @@ class Kind:
         model: SimModel = loaded(self.model)(looks=looks)
         return model
 
-    def served(self, where: str, seed: int = 0, rate_hz: float | None = None) -> Robot:
+    def served(
+        self,
+        where: str,
+        seed: int = 0,
+        rate_hz: float | None = None,
+        conditions: Mapping[str, Any] = MappingProxyType({}),
+    ) -> Robot:
         """A simulated robot in real time that begins where it lies, as hardware does.
 
         Args:
             where: ``sim``, the nominal model, or ``twin``, one with a real robot's faults.
             seed: draws a twin's faults.
             rate_hz: of its steps; by default that of its spec.
+            conditions: its timing and randomisation (`rlenv_robot.conditions.conditions`). As it is never put back to
+                its start, its model is drawn once, by its first reset.
 
         Raises:
             ValueError: another word, a kind that has no twin, or a rate that its physics does not have.
@@ -63,7 +72,7 @@ class Kind:
             from sim.rate import at_rate
 
             model = at_rate(model, rate_hz)
-        return SimRobot(model, real_time=True, teleport=False)
+        return SimRobot(model, real_time=True, teleport=False, **conditions)
 
 
 KINDS: Mapping[str, Kind] = {

@@ -13,6 +13,7 @@ from typing import Any
 from hal import Guard, Homing, Robot
 from hal.camera import Camera
 from hal.with_cameras import WithCameras
+from rlenv_robot.conditions import conditions
 from rlenv_robot.kinds import KINDS
 from rlenv_robot.profile import Profile, ServeSection, load_profile
 from rlenv_robot.reset_signals import homing_settings, reset_signal
@@ -70,7 +71,9 @@ def _hardware(profile: Profile) -> Robot:
         raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed are {', '.join(sorted(KINDS))}")
     if section.where not in ("twin", "sim"):
         raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
-    return KINDS[section.kind].served(section.where, section.seed, profile.serve.loop_hz or None)
+    return KINDS[section.kind].served(
+        section.where, section.seed, profile.serve.loop_hz or None, conditions(None, None, profile)
+    )
 
 
 def run(args: argparse.Namespace) -> int:

@@ -125,3 +125,14 @@ def test_a_profile_s_mistakes_are_told_with_file_and_key(tmp_path: Path, text: s
     with pytest.raises(ProfileError, match=problem) as refused:
         rr.load_profile(tmp_path / "p.toml")
     assert str(refused.value).startswith(f"{tmp_path / 'p.toml'}: {key}: ")
+
+
+def test_a_served_simulation_has_its_profile_s_timing(tmp_path: Path) -> None:
+    from rlenv_robot.commands.serve import served_robot
+
+    (tmp_path / "p.toml").write_text('[robot]\nwhere = "sim"\n[timing]\nreading_delay = 0.05', encoding="utf-8")
+    robot = served_robot(rr.load_profile(tmp_path / "p.toml"))
+    try:
+        assert set(robot.reset({}).age_ns.values()) == {50_000_000}
+    finally:
+        robot.close()
