@@ -1,4 +1,4 @@
-"""Random camera frames: straight from a log, beside nothing but decoding them from memory on all cores.
+"""Random camera frames: from a log, and as pictures of sampled steps, beside only decoding them on all cores.
 
     python benchmarks/images.py [--seconds 5] [--rounds 3] [--folder DIR]
 
@@ -15,6 +15,7 @@ import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import cv2
 import numpy as np
@@ -22,8 +23,10 @@ import numpy as np
 from hal import Field, Image, Spec
 from recorder.frames import FrameLayout
 from recorder.images import Images
+from recorder.picture_index import PictureIndex
 from recorder.sink import McapSink
 from recorder.table import Table, build
+from rlenv_robot.source import SourceData
 
 BATCH = 256
 PERIOD_NS = 33_333_333
@@ -79,6 +82,15 @@ def from_log(images: Images, rows: int, seconds: float, out: np.ndarray | None) 
     return done / (time.perf_counter() - begun)
 
 
+def from_samples(data: SourceData, rows: int, seconds: float, out: np.ndarray | None) -> float:
+    """Pictures a second, in batches of random steps with the pictures of both observations."""
+    done, begun, choice = 0, time.perf_counter(), {"images": {"cache_bytes": 0}}
+    while time.perf_counter() - begun < seconds:
+        extra = data.sample_steps(BATCH // 2, choice)["extra_info"]
+        done += len(extra["images"]["top"]) + len(extra["next_images"]["top"])
+    return done / (time.perf_counter() - begun)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=1.0, help="of one measurement; they alternate")
@@ -99,24 +111,32 @@ def main() -> None:
                 f"{threads} threads, load {os.getloadavg()[0]:.1f}; log of {size / 1e6:.0f} MB, {args.frames} pictures"
                 f" of {statistics.mean(map(len, encoded)) / 1e3:.0f} kB, indexed in {time.perf_counter() - begun:.2f} s"
             )
-            _compare(images, encoded, args, threads)
+            begun = time.perf_counter()
+            PictureIndex.kept(Path(folder) / "run")
+            print(f"opened again with its kept index in {(time.perf_counter() - begun) * 1e3:.1f} ms")
+            _compare(images, SourceData(table), encoded, args, threads)
 
 
-def _compare(images: Images, encoded: list[bytes], args: argparse.Namespace, threads: int) -> None:
+def _compare(images: Images, data: SourceData, encoded: list[bytes], args: argparse.Namespace, threads: int) -> None:
     kept = np.empty((BATCH, 480, 640, 3), np.uint8)
-    shares: dict[str, list[float]] = {"into the same array": [], "into a new array": []}
+    ways: dict[str, tuple[Any, Any, np.ndarray | None]] = {
+        "from the log, into the same array": (from_log, images, kept),
+        "from the log": (from_log, images, None),
+        "through sample_steps": (from_samples, data, None),
+    }
+    shares: dict[str, list[float]] = {name: [] for name in ways}
     limits = []
     for _ in range(args.rounds):
-        for name, out in zip(shares, (kept, None), strict=True):
+        for name, (way, source, out) in ways.items():
             before = decode_only(encoded, args.seconds / 2, threads)
-            ours = from_log(images, args.frames, args.seconds, out)
+            ours = way(source, args.frames, args.seconds, out)
             limit = (before + decode_only(encoded, args.seconds / 2, threads)) / 2
             limits.append(limit)
             shares[name].append(ours / limit)
     print(f"decoding alone: {statistics.median(limits):.0f} pictures/s")
     for name, values in shares.items():
         low, _, high = statistics.quantiles(values, n=4)
-        print(f"from the log, {name}: {statistics.median(values):.0%} of that (quartiles {low:.0%} to {high:.0%})")
+        print(f"{name}: {statistics.median(values):.0%} of that (quartiles {low:.0%} to {high:.0%})")
 
 
 if __name__ == "__main__":

@@ -14,10 +14,12 @@ from recorder.frames import reward_field
 from recorder.plot import GOAL, INK, MEASURED, PERSON, QUIET, REWARD, Lines, pick_lines
 from recorder.table import Table
 
-__all__ = ["Montage"]
+__all__ = ["NO_CLOCK_HZ", "Montage"]
 
 WIDTH, HEAD, GAP, STRIP = 1280, 64, 16, 92
 """Pixels: of the whole, of the head line, between things, and of one strip of signals."""
+NO_CLOCK_HZ = 30.0
+"""Frames a second of what has no clock."""
 MOST_COLUMNS = 3
 """Pictures side by side."""
 FADED = 0.72
@@ -52,7 +54,7 @@ class Montage:
         if not 0 <= episode < len(table.starts):
             raise SourceError(f"{table.origin} has no episode {episode}, it has {len(table.starts)}")
         self._rows = table.rows[table.starts[episode] : table.stops[episode]]
-        self._seconds = (self._rows["stamp_ns"] - self._rows["stamp_ns"][0]) / 1e9
+        self._seconds = _seconds(self._rows)
         self._agents: Sequence[str] = table.layout.agents or ("",)
         rewards = sum(self._rows[reward_field(agent)] for agent in self._agents)
         self._reward: np.ndarray = np.asarray(rewards, float)
@@ -105,6 +107,12 @@ class Montage:
             view[box.top : box.bottom, now : box.right + 1] = self._faded[box.top : box.bottom, now : box.right + 1]
             view[box.top : box.bottom, now : now + 2] = (34, 34, 34)
         return view
+
+
+def _seconds(rows: np.ndarray) -> np.ndarray:
+    """Since the first frame; where the rows have no clock, as many as a video without one takes."""
+    seconds = (rows["stamp_ns"] - rows["stamp_ns"][0]) / 1e9
+    return np.asarray(seconds if seconds[-1] > 0 else np.arange(len(rows)) / NO_CLOCK_HZ)
 
 
 def _name(table: Table, episode: int) -> str:

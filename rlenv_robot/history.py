@@ -49,10 +49,12 @@ def twin(table: Table, episode: int, options: Mapping[str, Any]) -> Iterator[np.
 
 
 def rate_of(table: Table, episode: int) -> float:
-    """Frames a second of an episode; 30 where the data have no clock."""
+    """Frames a second of an episode; `recorder.montage.NO_CLOCK_HZ` where the data have no clock."""
+    from recorder.montage import NO_CLOCK_HZ
+
     stamps = table.rows["stamp_ns"][table.starts[episode] : table.stops[episode]]
     span = float(stamps[-1] - stamps[0]) / 1e9
-    return (len(stamps) - 1) / span if span > 0 else 30.0
+    return (len(stamps) - 1) / span if span > 0 else NO_CLOCK_HZ
 
 
 def chosen(path: str | Path, episode: int) -> tuple[Table, int]:

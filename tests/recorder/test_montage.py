@@ -68,3 +68,9 @@ def test_a_person_is_marked_and_unknown_rewards_are_not_made_up(table: Table) ->
 def test_no_such_episode(table: Table) -> None:
     with pytest.raises(SourceError, match="has no episode 3, it has 1"):
         Montage(table, 3, {})
+
+
+def test_rows_without_a_clock_count_frames(table: Table) -> None:
+    table.rows["stamp_ns"] = 0
+    (first, *_, last) = Montage(table, 0, {}).frames()
+    assert amount(last, MEASURED) > amount(first, MEASURED) + 500

@@ -85,6 +85,22 @@ def test_one_step(run: Path, drawn: list[str], tmp_path: Path) -> None:
     assert not (tmp_path / "none").exists()
 
 
+def test_the_twin_is_fine_for_one_step_or_when_asked(
+    run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    looks: list[bool] = []
+
+    def draw(robot: str, sensors: Any, goal: Any, options: Any) -> Any:
+        looks.append(options["fine"])
+        return iter([np.zeros((8, 8, 3), np.uint8) for _ in sensors["joint_position"]])
+
+    monkeypatch.setattr(history, "draw", draw)
+    render_history(run, 0, frames=tmp_path / "a")
+    render_history(run, 0, frames=tmp_path / "b", fine=True)
+    render_history(run, 0, frames=tmp_path / "c", step=2)
+    assert looks == [False, True, True]
+
+
 def test_a_plot_that_moves(run: Path, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     render_history(run, 0, plot=tmp_path / "p.mp4")
