@@ -134,6 +134,7 @@ class RemoteRobot:
         with self._lock:
             link = self._connected()
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
+            self.last_reset = None
             try:
                 return self._reading(self._ask(link, Kind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
