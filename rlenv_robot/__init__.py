@@ -49,7 +49,9 @@ if TYPE_CHECKING:
     from rlenv_robot.conformance import check_environment, check_robot
     from rlenv_robot.data.pairs import PreferencePair
     from rlenv_robot.interop.gymnasium import to_gymnasium
+    from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
     from rlenv_robot.interop.pettingzoo import to_pettingzoo, to_pettingzoo_aec
+    from rlenv_robot.policy import load_policy
     from rlenv_robot.source import SourceData, open_source
     from rlenv_robot.turns import one_at_a_time
 
@@ -60,8 +62,9 @@ __all__ = [
     "IllegalAction", "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
     "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
     "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "Violation", "WireError", "World",
-    "__version__", "check_environment", "check_robot", "environment_names", "load_profile", "make", "make_vector",
-    "one_at_a_time", "open_source", "to_gymnasium", "to_pettingzoo", "to_pettingzoo_aec",
+    "__version__", "check_environment", "check_robot", "environment_names", "load_policy", "load_profile", "make",
+    "make_vector", "one_at_a_time", "open_source", "to_gymnasium", "to_gymnasium_vector", "to_pettingzoo",
+    "to_pettingzoo_aec",
 ]  # fmt: skip
 
 _LATER = {
@@ -70,9 +73,11 @@ _LATER = {
     "Agent": "rlenv_robot.agents",
     "check_environment": "rlenv_robot.conformance",
     "check_robot": "rlenv_robot.conformance",
+    "load_policy": "rlenv_robot.policy",
     "one_at_a_time": "rlenv_robot.turns",
     "open_source": "rlenv_robot.source",
     "to_gymnasium": "rlenv_robot.interop.gymnasium",
+    "to_gymnasium_vector": "rlenv_robot.interop.gymnasium_vector",
     "to_pettingzoo": "rlenv_robot.interop.pettingzoo",
     "to_pettingzoo_aec": "rlenv_robot.interop.pettingzoo",
 }
