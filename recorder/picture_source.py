@@ -58,7 +58,7 @@ class PictureSources:
     def __init__(self, table: Table) -> None:
         self._table = table
         self._opened: dict[str, PictureSource | None] = {}
-        self._foreign: Callable[[Path], PictureSource] | None = _foreign(Path(table.origin))
+        self._foreign: Callable[[Path], PictureSource | None] | None = _foreign(Path(table.origin))
 
     def where(self, episode: int) -> str:
         """The folder or file with the pictures of an episode."""
@@ -97,12 +97,16 @@ class PictureSources:
         return None
 
 
-def _foreign(origin: Path) -> Callable[[Path], PictureSource] | None:
+def _foreign(origin: Path) -> Callable[[Path], PictureSource | None] | None:
     """What opens the pictures of another project's data set, if the table is of one."""
     from recorder.formats.lerobot import is_lerobot
+    from recorder.formats.minari import is_minari
+    from recorder.formats.robomimic import is_robomimic
 
     if is_lerobot(origin):
         from recorder.formats.lerobot_pictures import LeRobotPictures
 
         return LeRobotPictures
+    if is_minari(origin) or is_robomimic(origin):
+        return lambda _: None  # theirs are not read, and their episodes are counted otherwise than the run's
     return None

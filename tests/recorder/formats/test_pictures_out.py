@@ -144,6 +144,20 @@ def test_robomimic_has_them_twice(tmp_path: Path, filmed: Table) -> None:
     np.testing.assert_array_equal(back.rows["observation_goal"], filmed.rows["observation_goal"])
 
 
+@pytest.mark.parametrize(("write", "load", "name"), [
+    (write_robomimic, load_robomimic, "film.hdf5"), (write_minari, load_minari, "film-v0"),
+])  # fmt: skip
+def test_no_picture_of_a_run_is_taken_for_one_of_a_copy(
+    tmp_path: Path, filmed: Table, write: Any, load: Any, name: str
+) -> None:
+    pytest.importorskip("h5py", reason="h5py is not installed")
+    write(filmed, tmp_path / name)  # whose episodes are told the run that they came from
+    with Images(load(tmp_path / name)) as images:
+        assert images.cameras() == ()
+        with pytest.raises(SourceError, match="has no camera 'top', it has none"):
+            images.at([0], "top")
+
+
 def test_long_episodes_are_written_part_by_part(tmp_path: Path, make_table: Make) -> None:
     h5py = pytest.importorskip("h5py", reason="h5py is not installed")
     filmed = film(tmp_path / "log", make_table((70,), "t"))
