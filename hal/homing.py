@@ -31,7 +31,8 @@ class HomingSettings:
     Attributes:
         velocity: fastest change of a command on the way home, units a second.
         tolerance: how far the measured value may stay from the start, units; covers a servo's sag.
-        still: largest change of the measured value from period to period that counts as still, units a second.
+        still: largest speed that counts as still, over ``settle_s``, units a second; an encoder's flicker of one
+            step from period to period is none, however fast the loop.
         settle_s: how long it must be still, seconds.
         deadline_s: longest way home, seconds.
         signal_deadline_s: longest wait for the person or fixture, seconds.
@@ -180,18 +181,20 @@ class Homing:
         progress.go(ResetState.HOMING)
         command = {name: np.asarray(value) for name, value in reading.applied.items()}
         end = time.monotonic() + settings.deadline_s
-        still_s = 0.0
+        since, still_s = reading, 0.0  # it has been still since then, and for so long
         while time.monotonic() < end:
             stride = settings.velocity * period
             command = {name: _towards(command[name], start[name], stride) for name in start}
-            before, reading = reading, self._robot.step(command)
+            reading = self._robot.step(command)
             there = self._error(reading, start) <= settings.tolerance and all(
                 np.array_equal(command[name], start[name]) for name in start
             )
             if there != (progress.state is ResetState.REACHED):
                 progress.go(ResetState.REACHED if there else ResetState.HOMING)
-            moved = self._moved(before, reading)
-            still_s = still_s + period if there and moved <= settings.still * period else 0.0
+            if there and self._moved(since, reading) <= settings.still * settings.settle_s:
+                still_s += period
+            else:
+                since, still_s = reading, 0.0
             if still_s >= settings.settle_s:
                 return reading
         raise ResetFailed(

@@ -56,6 +56,11 @@ class Exchange(Protocol):
         """What the control thread calls while it has no order, or None."""
         ...
 
+    @property
+    def deaf(self) -> bool:
+        """Whether the thread that reads the network has ended, though nobody closed this."""
+        ...
+
     def close(self) -> None:
         """Send what is left, end the thread, close the socket. After the control loop has ended."""
         ...
@@ -88,6 +93,11 @@ class Independent:
         """As `Exchange.tell`."""
         if self._mailbox is not None:
             self._mailbox.post((state, detail))
+
+    @property
+    def deaf(self) -> bool:
+        """As `Exchange.deaf`."""
+        return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
         """As `Exchange.close`."""
@@ -162,6 +172,11 @@ class Lockstep:
     def tell(self, state: str, detail: str) -> None:
         """As `Exchange.tell`."""
         self._events.put((state, detail))
+
+    @property
+    def deaf(self) -> bool:
+        """As `Exchange.deaf`."""
+        return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
         """As `Exchange.close`."""

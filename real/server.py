@@ -157,6 +157,11 @@ class Server:
         return self._loop.stopped
 
     @property
+    def deaf(self) -> bool:
+        """Whether nobody can reach the robot any more: the network's thread has ended. Close it, and begin anew."""
+        return self._exchange.deaf
+
+    @property
     def life(self) -> Life:
         """The robot's state, why it is in it, and the last transitions."""
         return self._loop.life

@@ -77,7 +77,7 @@ def _hardware(profile: Profile) -> Robot:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM; then hold, and let go."""
+    """Serve until Ctrl-C or SIGTERM; then hold, and let go. Ends with 1 where nobody could reach the robot any more."""
     from hal.realtime import settle_process
     from real.server import Server
 
@@ -112,11 +112,16 @@ def run(args: argparse.Namespace) -> int:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
         if cameras:
             print(f"pictures of {', '.join(profile.cameras)} at {server.pictures}", flush=True)
-        while not over.wait(0.5):  # a bare wait would not see a signal on every platform
+        while not over.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
             pass
+        deaf = server.deaf
+        if deaf:
+            _log.critical(
+                "the network's thread has ended, so nobody can reach the robot; the server ends for a new one"
+            )
         print("closing: the robot goes home, if it was ever reset, and is held", flush=True)
         server.close(lower_s=settings.lower_s)
-    return 0
+    return int(deaf)  # whoever supervises starts it anew
 
 
 def _beside(address: str) -> str:

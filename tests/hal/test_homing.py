@@ -67,6 +67,26 @@ def test_it_waits_until_the_arm_is_still(puppet: Any) -> None:
     assert abs(reading.sensors["angle"][0]) < 0.03  # the tolerance alone would have been content with 0.5
 
 
+def test_an_encoder_that_flickers_is_still_in_a_fast_loop_and_a_drift_is_not(puppet: Any) -> None:
+    """One step of 4096 from period to period is 0.37 rad/s at 240 Hz; the arm does not move for that."""
+    tick = 2 * np.pi / 4096
+
+    def reset(moved: Callable[[int], float]) -> None:
+        robot = puppet(replace(puppet().spec, rate_hz=240.0))
+        exact, count = robot._reading, [0]
+
+        def reading() -> Any:
+            count[0] += 1
+            return exact()._replace(sensors={"angle": np.array([moved(count[0]), 0.0], np.float32)})
+
+        robot._reading = reading
+        Homing(robot, Automatic(), HomingSettings(tolerance=10.0, deadline_s=0.3)).reset({})
+
+    reset(lambda n: tick * (n % 2))
+    with pytest.raises(ResetFailed, match="not reached within"):
+        reset(lambda n: n * 0.2 / 240)
+
+
 def test_a_blocked_arm_fails_and_says_how_far_it_is(puppet: Any) -> None:
     homing = Homing(puppet(at=(0.9, 0.0), follows=0.0), Automatic(), HomingSettings(deadline_s=0.05))
     with pytest.raises(ResetFailed, match=r"not reached within 0.05 s: still 0.900 away, allowed are 0.15"):

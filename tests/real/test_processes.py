@@ -106,6 +106,30 @@ def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, targ
         remote.close()
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_dead_network_thread_leaves_the_robot_held_and_is_noticed(robot, target, until, monkeypatch):
+    with Server(robot, watchdog_s=0.2) as server:
+        remote = RemoteRobot(server.address, step_timeout_s=0.3)
+        remote.reset({})
+        remote.step(target(0.5, 0))
+        assert not server.deaf
+
+        def end(desk):
+            raise SystemExit
+
+        monkeypatch.setattr(Desk, "receive", end)
+        with pytest.raises(ConnectionLost):
+            remote.step(target(0.6, 0))
+        until(lambda: server.broken, 1.2)
+        assert server.deaf
+        at = len(robot.commands)
+        until(lambda: len(robot.commands) > at + 3)
+        assert set(robot.commands[at:]) == {(0.5, 0.0)}
+        remote.close()
+    assert not server.deaf, "closed is not deaf"
+    assert robot.closed == 1
+
+
 def test_a_killed_server_is_a_lost_connection_with_advice(start_server, target):
     process, address = start_server()
     remote = RemoteRobot(address, step_timeout_s=0.5)
