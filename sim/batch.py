@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import mujoco
 import numpy as np
@@ -15,7 +15,7 @@ from hal.errors import EpisodeError, RobotError
 from hal.robot import Reading, RobotSpec
 from sim.draws import Draws
 from sim.legal import Writer, checked, rows_of
-from sim.model import SimModel, as_slice
+from sim.model import SimModel
 from sim.randomise import Randomise, Randomised
 from sim.readers import Readers
 from sim.snapshot import BatchSnapshot, fitting
@@ -370,19 +370,7 @@ class SimBatch:
 
     def writers(self, row: int | None = None) -> list[Writer]:
         """Per command: name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
-        result = []
-        for field in self._sim_model.spec.commands:
-            columns = as_slice(self._sim_model.commands[field.name])
-            ctrl = self._ctrl if row is None else self._ctrl[row]
-            shape = field.shape if row is not None else (self._num, *field.shape)
-            index: Any = ...
-            if isinstance(columns, slice):
-                target = ctrl[..., columns].reshape(shape)
-                assert np.shares_memory(target, ctrl)
-            else:
-                target, index = ctrl, (..., np.asarray(columns).reshape(field.shape))
-            result.append((field.name, target, index, shape, field.numpy_dtype))
-        return result
+        return self._starts.writers(row)
 
     # -- ends --------------------------------------------------------------------------------------------
 

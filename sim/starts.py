@@ -11,7 +11,8 @@ import numpy as np
 from mujoco.batch import Batch
 
 from sim.lag import Lag
-from sim.model import Indices, SimModel
+from sim.legal import Writer
+from sim.model import Indices, SimModel, as_slice
 from sim.timing import Timing
 
 __all__ = ["Starts"]
@@ -76,6 +77,22 @@ class Starts:
         for name, columns in self._columns.items():
             rows[:, columns] = np.reshape(commands[name], (len(rows), -1))
         return rows
+
+    def writers(self, row: int | None = None) -> list[Writer]:
+        """Per command: name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
+        result = []
+        for field in self._model.spec.commands:
+            columns = as_slice(self._model.commands[field.name])
+            ctrl = self._ctrl if row is None else self._ctrl[row]
+            shape = field.shape if row is not None else (len(self._ctrl), *field.shape)
+            index: Any = ...
+            if isinstance(columns, slice):
+                target = ctrl[..., columns].reshape(shape)
+                assert np.shares_memory(target, ctrl)
+            else:
+                target, index = ctrl, (..., np.asarray(columns).reshape(field.shape))
+            result.append((field.name, target, index, shape, field.numpy_dtype))
+        return result
 
     def lag(self, timing: Timing) -> Lag:
         """What keeps their commands and readings on their way.
