@@ -1,6 +1,8 @@
 """What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
 
 from hal.cadence import Cadence
+from hal.camera import Camera, Look
+from hal.camera_settings import CameraSettings
 from hal.clock import Rate
 from hal.errors import (
     CommandTooOld,
@@ -41,12 +43,13 @@ from hal.signals import (
 from hal.spec import Spec
 from hal.stream import SampleSink, Streaming, StreamSpec
 from hal.watchdog import Watchdog
+from hal.with_cameras import WithCameras
 
 __all__ = [
-    "VERDICTS", "Answer", "Automatic", "Cadence", "CameraSpec", "ClockOffset", "Command", "CommandTooOld",
-    "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing", "HomingSettings",
-    "IllegalAction", "Image", "Limits", "LogError", "OffsetEstimator", "ProfileError", "Rate", "Reading", "ResetFailed",
-    "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec", "RobotStopped", "SampleSink",
-    "Signal", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Terminal",
-    "VerdictRequest", "Violation", "Watchdog", "WireError",
+    "VERDICTS", "Answer", "Automatic", "Cadence", "Camera", "CameraSettings", "CameraSpec", "ClockOffset", "Command",
+    "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing",
+    "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "Look", "OffsetEstimator", "ProfileError", "Rate",
+    "Reading", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",
+    "RobotStopped", "SampleSink", "Signal", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading",
+    "StreamSpec", "Streaming", "Terminal", "VerdictRequest", "Violation", "Watchdog", "WireError", "WithCameras",
 ]  # fmt: skip

@@ -2,9 +2,22 @@
 
 from real.link import Link
 from real.loop import ControlLoop
+from real.pictures import PictureListener
 from real.remote import RemoteRobot
+from real.remote_cameras import RemoteCameras
 from real.server import Server
 from real.telemetry import Snapshot, Watcher
 from real.wire import Kind, Message
 
-__all__ = ["ControlLoop", "Kind", "Link", "Message", "RemoteRobot", "Server", "Snapshot", "Watcher"]
+__all__ = [
+    "ControlLoop",
+    "Kind",
+    "Link",
+    "Message",
+    "PictureListener",
+    "RemoteCameras",
+    "RemoteRobot",
+    "Server",
+    "Snapshot",
+    "Watcher",
+]

@@ -85,8 +85,11 @@ class PicturePublisher:
         if image is None or image.stamp_ns == self._sent[name]:
             return
         self._sent[name] = image.stamp_ns
-        body: bytes = msgpack.packb([wire.VERSION, image.encoding, image.stamp_ns, image.data])
-        self._socket.send(name.encode() + b"\0" + body)  # PUB never waits: it drops
+        try:
+            body: bytes = msgpack.packb([wire.VERSION, image.encoding, image.stamp_ns, image.data])
+            self._socket.send(name.encode() + b"\0" + body, zmq.NOBLOCK)  # PUB never waits: it drops
+        except Exception:  # one picture that can't be sent must not end all others
+            _log.exception("a picture of camera %s could not be sent", name)
 
     def close(self) -> None:
         """End the thread and close the socket. Twice is fine."""

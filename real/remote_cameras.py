@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import logging
+import threading
 from collections.abc import Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -18,8 +18,6 @@ from real.pictures import Announced, PictureListener, announced
 from real.remote import RemoteRobot
 
 __all__ = ["RemoteCameras"]
-
-_log = logging.getLogger(__name__)
 
 FIRST_PICTURE_S = 3.0
 """Longest wait of a reset for the first picture of each camera that the server says is well, seconds."""
@@ -43,6 +41,7 @@ class RemoteCameras:
         self._known: dict[str, Announced] = {}
         self._listener: PictureListener | None = None
         self._asked = False
+        self._lock = threading.Lock()  # a listener's sockets are for one thread at a time
 
     @property
     def spec(self) -> RobotSpec:
@@ -73,21 +72,23 @@ class RemoteCameras:
         Raises:
             ConnectionLost: no pictures come, though the cameras are well; the message says how far they came.
         """
-        if not self._asked:
-            self._ask()
-        with self._listener.fetching() if self._listener is not None else nullcontext():
-            reading = self._robot.reset(options)
-        self._wait(reading)
-        return self._seen(reading)
+        with self._lock:
+            if not self._asked:
+                self._ask()
+            with self._listener.fetching() if self._listener is not None else nullcontext():
+                reading = self._robot.reset(options)
+            self._wait(reading)
+            return self._seen(reading)
 
     def step(self, command: Mapping[str, np.ndarray]) -> Reading:
         """As `RemoteRobot.step`."""
-        try:
-            reading = self._robot.step(command)
-        except (ConnectionLost, WireError):  # another server may answer next time
-            self._forget()
-            raise
-        return self._seen(reading)
+        with self._lock:
+            try:
+                reading = self._robot.step(command)
+            except (ConnectionLost, WireError):  # another server may answer next time
+                self._forget()
+                raise
+            return self._seen(reading)
 
     def _ask(self) -> None:
         plain, self._asked = self._robot.look().get("pictures"), True
@@ -139,9 +140,10 @@ class RemoteCameras:
     def close(self) -> None:
         """Close both. Twice is fine."""
         try:
-            self._robot.close()
+            self._robot.close()  # ends a wait in another thread
         finally:
-            self._forget()
+            with self._lock:
+                self._forget()
 
 
 def _told(reading: Reading, camera: str) -> bool:

@@ -261,3 +261,35 @@ def test_who_asks_how_the_robot_is_hears_how_its_cameras_are(served, client):
     health = robot.about()["server"]["pictures"]["health"]["left"]
     assert health["pictures"] > 0
     assert (health["damaged"], health["attempts"], health["fault"]) == (0, 1, None)
+
+
+def test_closing_ends_a_reset_that_waits_in_another_thread(served, client, robot):
+    waits, outcome = threading.Event(), []
+    robot.on_reset = lambda: (waits.set(), robot.stopping.wait(LONG_S))
+    remote = client(served("left"))
+
+    def reset() -> None:
+        try:
+            remote.reset({})
+        except Exception as error:
+            outcome.append(error)
+
+    thread = threading.Thread(target=reset)
+    thread.start()
+    assert waits.wait(LONG_S)
+    remote.close()
+    thread.join(LONG_S)
+    assert not thread.is_alive()
+    assert "closed while reset was waiting" in str(outcome[0])
+    robot.stopping.set()
+
+
+def test_a_server_that_comes_back_with_other_cameras_is_asked_again(served, client, target, robot):
+    server = served("left")
+    remote = client(server)
+    assert remote.reset({}).images.keys() == {"left"}
+    server.close()
+    with pytest.raises(ConnectionLost):
+        remote.step(target(0, 0))
+    with Server(robot, server.address, watchdog_s=5.0):
+        assert remote.reset({}).images == {}

@@ -1,0 +1,57 @@
+"""A robot with cameras keeps the contract of every robot, here and over the network."""
+
+from __future__ import annotations
+
+import time
+
+import numpy as np
+import pytest
+
+from hal import ConnectionLost, Guard
+from hal.camera import Camera
+from hal.camera_settings import CameraSettings
+from hal.drivers.camera import Frame, Wait
+from hal.with_cameras import WithCameras
+from real import RemoteRobot, Server
+from real.remote_cameras import RemoteCameras
+from rlenv_robot.conformance import check_robot
+from rlenv_robot.kinds import KINDS
+
+pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
+pytestmark = pytest.mark.requirement("R1.1", "R6.6")
+
+
+class Noise:
+    """Sixty pictures a second."""
+
+    def __init__(self, settings: CameraSettings, wait: Wait) -> None:
+        self._wait, self._random = wait, np.random.default_rng(0)
+
+    def open(self) -> None: ...
+
+    def read(self) -> Frame:
+        if self._wait(1 / 60):
+            raise ConnectionLost("closed")
+        return Frame(self._random.integers(0, 255, (24, 32, 3), np.uint8), time.monotonic_ns())
+
+    def cancel(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture
+def cameras() -> list[Camera]:
+    return [Camera(CameraSettings("noise", name, 32, 24, max_age_s=5.0), Noise) for name in ("wrist", "front")]
+
+
+def test_here(cameras):
+    report = check_robot(Guard(WithCameras(KINDS["so101"].served("sim"), cameras)), steps=5, repeatable=False)
+    report.raise_if_failed()
+
+
+def test_over_the_network(cameras):
+    robot = WithCameras(KINDS["so101"].served("sim"), cameras)
+    with Server(robot, paced_by_robot=True, watchdog_s=5.0, cameras=cameras) as server:
+        remote = RemoteCameras(RemoteRobot(server.address))
+        assert [camera.name for camera in remote.spec.cameras] == ["overhead", "wrist", "front"]
+        check_robot(Guard(remote), steps=5, repeatable=False).raise_if_failed()
