@@ -18,6 +18,7 @@ class AgeLimit:
 
     Args:
         max_age_s: oldest that is executed, seconds; None lets every age through.
+        turn_s: what a command may have to wait for its turn besides, seconds: a period of the loop.
         now_ns: monotonic clock, nanoseconds.
 
     Attributes:
@@ -28,10 +29,12 @@ class AgeLimit:
         ValueError: ``max_age_s`` is not above 0.
     """
 
-    def __init__(self, max_age_s: float | None, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, max_age_s: float | None, turn_s: float = 0.0, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
         if max_age_s is not None and not max_age_s > 0:
             raise ValueError(f"max_command_age_s is {max_age_s}, it must be above 0")
-        self.max_age_s = max_age_s
+        self.max_age_s, self._turn_s = max_age_s, turn_s
         self.refused = 0
         self._now_ns = now_ns
 
@@ -40,7 +43,8 @@ class AgeLimit:
         if self.max_age_s is None or sent_ns is None:
             return None
         age_s = (self._now_ns() - sent_ns) / 1e9
-        if abs(age_s) <= self.max_age_s:
+        allowed_s = self.max_age_s + self._turn_s
+        if abs(age_s) <= allowed_s:
             return None
         self.refused += 1
-        return CommandTooOld(age_s, self.max_age_s)
+        return CommandTooOld(age_s, allowed_s)

@@ -46,7 +46,7 @@ class ControlLoop:
         answer: gets every order's outcome.
         control_hz: commands a second, of which the robot's own rate is a whole multiple; by default that rate.
         watchdog_s: longest silence in an episode, seconds; at least two control periods.
-        max_command_age_s: commands that were sent longer ago are refused and counted, seconds; None asks no age.
+        max_command_age_s: commands that were sent longer ago, and a tick, are refused and counted, seconds; or None.
         priority: of the thread, for the real-time scheduler (`hal.realtime`); 0 does not ask for it.
         lockstep: for simulations: time stands still between commands, so there is neither a rate nor a watchdog.
         paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to come in.
@@ -96,7 +96,7 @@ class ControlLoop:
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.life = Life(own.name)
         self.cadence = Cadence(own.period_s)
-        self.ages = AgeLimit(None if lockstep else max_command_age_s)
+        self.ages = AgeLimit(None if lockstep else max_command_age_s, own.period_s)
         self._priority = priority
         self.real_time = RealTime(False, "not asked for")
         self.latest: Reading | None = None

@@ -12,7 +12,7 @@ from real.link import Link
 
 
 def test_older_and_from_the_future_are_refused_and_counted():
-    limit = AgeLimit(0.1, lambda: 1_000_000_000)
+    limit = AgeLimit(0.1, now_ns=lambda: 1_000_000_000)
     for sent_ns in (1_000_000_000, 900_000_000, 1_100_000_000, None):
         assert limit.refusal(sent_ns) is None
     for sent_ns, told in ((899_999_999, "100.0 ms old"), (0, "1000.0 ms old"), (1_100_000_001, "-100.0 ms old")):
@@ -21,6 +21,25 @@ def test_older_and_from_the_future_are_refused_and_counted():
         assert told in str(refusal)
         assert "raise serve.max_command_age_s" in str(refusal)
     assert limit.refused == 3
+
+
+def test_the_wait_for_the_loops_own_period_is_no_lateness():
+    """A robot of 5 Hz lets a command wait for 200 ms, however fast the network was."""
+    limit = AgeLimit(0.1, 0.2, lambda: 1_000_000_000)
+    assert limit.refusal(700_000_000) is None
+    assert "allowed are 300 ms" in str(limit.refusal(699_999_999))
+
+
+def test_a_slow_robot_takes_the_commands_of_a_fast_network(make_robot, robot, target):
+    from dataclasses import replace
+
+    slow = make_robot(replace(robot.spec, rate_hz=4.0))
+    with Server(slow, watchdog_s=5, max_command_age_s=0.1) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        for n in range(4):
+            np.testing.assert_allclose(remote.step(target(n / 10, 0)).applied["target"], [n / 10, 0], rtol=1e-6)
+        remote.close()
 
 
 def test_no_limit_lets_all_through_and_nought_is_no_limit():
