@@ -1,0 +1,73 @@
+"""A local Ray cluster of two workers: RLlib runs our environments, Ray Data reads what was recorded."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from rlenv_robot.cli import main
+from rlenv_robot.policy import load_policy
+
+pytest.importorskip("ray", reason="ray is not installed")
+pytest.importorskip("onnxscript", reason="onnxscript is not installed")
+pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
+
+ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[Any]:
+    import ray
+
+    with warnings.catch_warnings(), pytest.MonkeyPatch.context() as patch:
+        warnings.simplefilter("ignore")
+        patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+        ray.init(num_cpus=3, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1")
+        yield ray
+        ray.shutdown()
+
+
+def test_ray_data_reads_exported_logs_on_its_workers(cluster: Any, tmp_path: Path) -> None:
+    import ray.data
+
+    with rlenv_robot.make("so101-reach", record=tmp_path / "runs", steps=10) as env:
+        for episode in range(4):
+            table = env.reset({"seed": 3} if episode == 0 else {})
+            while not table["truncated"]:
+                goal = {"joint_target": table["observation"]["joint_goal"]}
+                table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": goal})
+    assert main(["data", "export", str(tmp_path / "runs"), str(tmp_path / "out"), "--to", "parquet"]) == 0
+    source = rlenv_robot.open_source(tmp_path / "runs")
+    data = ray.data.read_parquet(str(tmp_path / "out" / "frames.parquet"))
+    assert data.count() == len(source.table.rows) == 44
+    assert data.sum("reward") == pytest.approx(float(source.table.rows["reward"].sum()))
+    stacked = data.map_batches(lambda batch: {"high": np.stack(batch["observation_gripper_position"])[:, 2]})
+    assert stacked.max("high") == pytest.approx(float(source.table.rows["observation_gripper_position"][:, 2].max()))
+
+
+def test_rllib_trains_on_two_workers_from_a_profile(cluster: Any, tmp_path: Path) -> None:
+    from importlib.util import module_from_spec, spec_from_file_location
+
+    spec = spec_from_file_location("train_ray", ROOT / "launch" / "train_ray.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = module_from_spec(spec)
+    spec.loader.exec_module(module)
+    (tmp_path / "short.toml").write_text('[task]\nname = "so101-reach"\noptions = {steps = 20}\n')
+    profile = rlenv_robot.load_profile(tmp_path / "short.toml")
+    policy, curve = module.train(profile, steps=600, workers=2, num_envs=4, quiet=True)
+    assert curve.points[-1].steps >= 480
+    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "RLlib PPO"})
+    with rlenv_robot.make("so101-reach") as env:
+        loaded = load_policy(tmp_path / "policy.onnx")
+        loaded.check(env.observation, env.action)
+        table = env.reset({"seed": 1})
+        action = loaded.act(table["observation"])
+        assert "error" not in env.step({"env_id": env.env_id, "frame_no": 0, "action": action})[0]["extra_info"]
