@@ -116,10 +116,15 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
     """The server's process: makes a new server for each word ``serve``, and does what the others say."""
     logging.disable(logging.CRITICAL)
     original = Desk.receive
-    server, arm = None, Arm()
+    server, arm, read = None, Arm(), [0]
+
+    def counted(desk: Desk, flags: int = 0) -> None:
+        original(desk, flags)
+        read[0] += 1
+
     for order, *arguments in iter(pipe.recv, ("end",)):
         if order == "serve":
-            Desk.receive = original
+            Desk.receive = counted
             arm = Arm()
             eyes = [Camera(CameraSettings("noise", name=f"camera_{n}"), Noise) for n in range(cameras)]
             robot = WithCameras(arm, eyes) if eyes else arm
@@ -129,7 +134,14 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
             settle_process()
             pipe.send(server.address)
         elif order == "about":
-            pipe.send({**server._about(), "stopped_ns": arm.stopped_ns, "history": list(server.life.history)})
+            pipe.send(
+                {
+                    **server._about(),
+                    "stopped_ns": arm.stopped_ns,
+                    "messages": read[0],
+                    "history": list(server.life.history),
+                }
+            )
         elif order == "network":
             Desk.receive = dead if arguments[0] == "killed" else frozen
             pipe.send(None)
@@ -165,14 +177,31 @@ def walk_and_tell(address: str, keys: str | None, pipe: Any) -> None:
 
 
 def flood(address: str) -> None:
-    """As many commands as the socket takes, of nobody who may move; the answers are read and thrown away."""
+    """As many messages as the socket takes, of nobody who may move: commands, mutated messages of all kinds, noise."""
     dealer = zmq.Context.instance().socket(zmq.DEALER)
     dealer.connect(address)
-    row = Arm.spec.commands.pack(COMMAND)
-    for n in range(1, 10**12):
-        dealer.send(wire.encode(Kind.STEP, 7, n, None, (row,), time.monotonic_ns())[0])
+    messages = strange_messages(np.random.default_rng(0))
+    for n in range(10**12):
+        dealer.send(messages[n % len(messages)])
         while dealer.poll(0):
-            dealer.recv()
+            dealer.recv_multipart()
+
+
+def strange_messages(rng: np.random.Generator, count: int = 20_000) -> list[bytes]:
+    row = Arm.spec.commands.pack(COMMAND)
+    hello = {"digest": "", "name": "flood", "move": True, "replaces": 0, "take": "no", "resume": False}
+    details = {Kind.HELLO: hello, Kind.RESET: {"options": {}, "deadline_s": 1.0}, Kind.STEP: None, Kind.LOOK: None}
+    sound = [wire.encode(kind, 7, 1, detail, (row,), 1)[0] for kind, detail in details.items()]
+    made = []
+    for n in range(count):
+        message = bytearray(sound[n % len(sound)])
+        if n % 3 == 1:  # up to three bytes are others
+            for at in rng.integers(0, len(message), 3):
+                message[at] = rng.integers(256)
+        elif n % 3 == 2:
+            message = bytearray(rng.bytes(int(rng.integers(1, 300))))
+        made.append(bytes(message))
+    return made
 
 
 def started(target: Callable[..., None], *arguments: Any) -> Any:
@@ -226,6 +255,7 @@ def regular(seconds: float, priority: int) -> None:
             time.sleep(seconds)
             after = order("about")
             told_regular(name, before, after)
+            print(f"  messages read: {after['messages'] - before['messages']}", flush=True)
             order("close")
 
 
