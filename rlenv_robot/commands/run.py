@@ -92,10 +92,23 @@ def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard 
 
 def _line(episode: int, outcome: Outcome) -> str:
     word = "reached" if outcome.success else "missed "
-    return f"episode {episode:3d}  {word}  {outcome.distance_mm:7.1f} mm  return {outcome.total:6.2f}  {outcome.end}"
+    figures = "".join(f"{_figure(name, value)}  " for name, value in outcome.metrics.items())
+    return f"episode {episode:3d}  {word}  {figures}return {outcome.total:6.2f}  {outcome.end}"
+
+
+def _figure(name: str, value: float) -> str:
+    return f"{value:7.1f} mm" if name == "distance_mm" else f"{name} {value:.3g}"
 
 
 def _summarise(outcomes: list[Outcome]) -> None:
     hits = sum(outcome.success for outcome in outcomes)
-    middle = statistics.median(outcome.distance_mm for outcome in outcomes)
-    print(f"{hits} of {len(outcomes)} reached, median final distance {middle:.1f} mm")
+    names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
+    middles = {
+        name: statistics.median(outcome.metrics[name] for outcome in outcomes if name in outcome.metrics)
+        for name in names
+    }
+    told = "".join(
+        f", median final distance {value:.1f} mm" if name == "distance_mm" else f", median {_figure(name, value)}"
+        for name, value in middles.items()
+    )
+    print(f"{hits} of {len(outcomes)} reached{told}")

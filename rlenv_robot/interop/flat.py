@@ -165,6 +165,10 @@ class Flat:
 
 
 _KNOWN: Mapping[str, Mapping[str, Any]] = {
+    "go2-walk": {  # nearly the scales that walking policies are commonly trained with
+        "scales": {"angular_velocity": 4.0, "commanded_velocity": 0.5, "commanded_turning": 1.0, "joint_deviation": 1.0,
+                   "joint_velocity": 20.0, "last_action": 1.0},
+    },
     "so101-reach": {
         "scales": {"joint_position": 1.0, "joint_velocity": 4.0, "joint_goal": 1.0, "gripper_position": 0.2,
                    "target_position": 0.2},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,26 @@ __all__ = ["Outcome", "evaluate", "population_returns", "run_episode"]
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one episode ended: return, distance at its end in millimetres, and whether that was a success."""
+    """How one episode ended.
+
+    Attributes:
+        total: return; of several agents their mean.
+        metrics: the task's figures at its end, by name with the unit in it; empty where the robot was lost.
+        success: whether the task was fulfilled then.
+        frames: how many steps it took.
+        end: why it ended.
+    """
 
     total: float
-    distance_mm: float
+    metrics: Mapping[str, float]
     success: bool
     frames: int
     end: str
+
+    @property
+    def distance_mm(self) -> float:
+        """The distance at the end, millimetres; NaN for a task without one."""
+        return self.metrics.get("distance_mm", math.nan)
 
 
 def population_returns(envs: VectorEnvironment, population: np.ndarray, seed: int) -> np.ndarray:
@@ -57,14 +71,14 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
     for _ in range(envs.task.steps):
         action = policy.act(table["observation"])
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-        total += reward["reward"]
+        total += _shared(reward["reward"])
         final = table["extra_info"].get("final")
         if final is None:
             continue
         for place, env in enumerate(final["index"].tolist()):
             outcomes[env] = Outcome(
                 float(total[env]),
-                float(final["metrics"]["distance_mm"][place]),
+                {name: float(value[place]) for name, value in final["metrics"].items()},
                 bool(final["success"][place]),
                 int(final["frame_no"][place]),
                 "terminated" if table["terminated"][env] else "time",
@@ -80,9 +94,13 @@ def run_episode(env: Environment, policy: Policy, options: Mapping[str, Any]) ->
         action = policy.act(table["observation"])
         request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": action}
         table, reward = env.step(request)
-        total += reward["reward"]
+        total += float(_shared(reward["reward"]))
         yield None
     extra = table["extra_info"]
-    distance = extra.get("metrics", {}).get("distance_mm", float("nan"))
     end = "terminated" if table["terminated"] else str(extra.get("truncated_by", "truncated"))
-    yield Outcome(total, distance, bool(extra.get("success", False)), table["frame_no"], end)
+    yield Outcome(total, extra.get("metrics", {}), bool(extra.get("success", False)), table["frame_no"], end)
+
+
+def _shared(reward: Any) -> Any:
+    """The reward, or the mean over agents."""
+    return sum(reward.values()) / len(reward) if isinstance(reward, Mapping) else reward

@@ -83,7 +83,7 @@ class Walk:
             Field("projected_gravity", (3,), "float32", -1.01, 1.01, "1", "down, in the trunk's frame", axes),
             _VELOCITY,
             _TURNING,
-            _joints("joint_offset", "rad", "measured joint angles less the stance", -10.0, 10.0),
+            _joints("joint_deviation", "rad", "measured joint angles less the stance", -10.0, 10.0),
             GO2.sensors["joint_velocity"],
             _joints("last_action", "1", "the action that the motors hold", -20.0, 20.0),
         ))  # fmt: skip
@@ -128,7 +128,7 @@ class Walk:
             "projected_gravity": _down(sensors["orientation"]),
             "commanded_velocity": np.broadcast_to(goal["commanded_velocity"], (*rows, 2)),
             "commanded_turning": np.broadcast_to(goal["commanded_turning"], (*rows, 1)),
-            "joint_offset": sensors["joint_position"] - _STANCE,
+            "joint_deviation": sensors["joint_position"] - _STANCE,
             "joint_velocity": sensors["joint_velocity"],
             "last_action": self._held(sensors),
         }

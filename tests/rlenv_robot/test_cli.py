@@ -73,7 +73,7 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...], capsys: Captured) -> None:
     ("arguments", "told"),
     [
         (("protocol", "so101-reech"), "environment 'so101-reech' is unknown, did you mean 'so101-reach'? Known are"),
-        (("protocol", "chess"), "environment 'chess' is unknown. Known are go, so101-reach"),
+        (("protocol", "chess"), "environment 'chess' is unknown. Known are go, go2-walk, so101"),
         (("protocol", "go", "--out", "/no/such/folder/page.md"), "No such file or directory"),
         (("check", "go", "--steps", "1"), "--steps is 1, it must be at least 2"),
         (("check", "so101-reach", "--robot", "reel"), "robot 'reel' is unknown, allowed are 'sim', 'twin'"),

@@ -56,7 +56,7 @@ def check_against_the_record(row: dict[str, object], run: Path) -> None:
         recorded = by_id[number]
         last = recorded["steps_set"]["next_observation"]
         gap = np.linalg.norm(last["gripper_position"][-1] - last["target_position"][-1]) * 1e3
-        assert gap == pytest.approx(outcome["distance_mm"], abs=1e-2)
+        assert gap == pytest.approx(outcome["metrics"]["distance_mm"], abs=1e-2)
         assert recorded["extra_info"]["return"] == pytest.approx(outcome["total"], rel=1e-5)
         assert recorded["extra_info"]["success"] == outcome["success"]
 
@@ -71,8 +71,14 @@ def test_a_second_demonstration_does_not_overwrite_the_first(tmp_path: Path) -> 
 
 
 def test_the_table_says_a_worse_second_run_as_it_is() -> None:
-    good = [Outcome(40.0, 3.0, True, 60, "time"), Outcome(38.0, 5.0, True, 60, "time")]
-    bad = [Outcome(9.0, 90.0, False, 60, "time"), Outcome(8.0, 110.0, False, 60, "time")]
+    good = [
+        Outcome(40.0, {"distance_mm": 3.0}, True, 60, "time"),
+        Outcome(38.0, {"distance_mm": 5.0}, True, 60, "time"),
+    ]
+    bad = [
+        Outcome(9.0, {"distance_mm": 90.0}, False, 60, "time"),
+        Outcome(8.0, {"distance_mm": 110.0}, False, 60, "time"),
+    ]
     rows = [Row("first", "twin", 7, good), Row("second", "twin", 7, bad)]
     _, one, two = summary(rows)
     assert (one[4], two[4]) == ("100%", "0%")

@@ -1,0 +1,80 @@
+"""PPO whose critic sees more than its actor, for a walking quadruped: `python launch/train_walk.py` (extra: train)."""
+
+import argparse
+
+import numpy as np
+import torch
+from torch import nn
+from torch.distributions import Normal, kl_divergence
+
+import rlenv_robot
+from rlenv_robot.interop.flat import flat_for
+from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.flat_policy import FlatPolicy
+
+HORIZON, GAMMA, LAMBDA, CLIP, KL = 24, 0.99, 0.95, 0.2, 0.01
+
+
+def network(inputs, outputs):
+    """Two hidden layers."""
+    return nn.Sequential(nn.Linear(inputs, 256), nn.ELU(), nn.Linear(256, 128), nn.ELU(), nn.Linear(128, outputs))
+
+
+def seen(table, flat):
+    """What the actor sees, and what the critic sees: the task's hidden state too (speed, height, load on the feet)."""
+    own, hidden = flat.observe(table["observation"]), table["extra_info"]["state"]
+    more = (hidden["linear_velocity"] * 2, hidden["height"] * 3, hidden["foot_force"] / 50)
+    return torch.from_numpy(own), torch.from_numpy(np.concatenate([own, *more], axis=1))
+
+
+def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False):
+    """A policy after so many steps, and how it came about."""
+    torch.manual_seed(seed)
+    envs = rlenv_robot.make_vector(name, num_envs, seed=seed)
+    flat, curve, table, rate = flat_for(envs.task), Curve(name, quiet=quiet), envs.reset(), 1e-3
+    actor, critic = network(flat.size, flat.action_size), network(flat.size + 8, 1)
+    actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
+    width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)
+    weights = [*actor.parameters(), width, *critic.parameters()]
+    optimizer, batch = torch.optim.Adam(weights, rate), num_envs * HORIZON
+    for update in range(1, steps // batch + 1):
+        rows, advantages, advantage = [], [], 0.0
+        with torch.no_grad():
+            for _ in range(HORIZON):
+                own, whole = seen(table, flat)
+                action = Normal(actor(own), width.exp()).sample()
+                act = flat.act(action.numpy(), table["observation"])
+                table, paid = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": act})
+                late, over = (torch.from_numpy(table[end]) > 0 for end in ("truncated", "terminated"))
+                value, reward = critic(whole)[:, 0], torch.from_numpy(paid["reward"]).float()
+                reward += GAMMA * late * value  # time's end is not the task's: what was expected goes on
+                rows.append((own, whole, action, value, reward, (late | over).float()))
+            following = critic(seen(table, flat)[1])[:, 0]
+            for *_, value, reward, ended in reversed(rows):
+                advantage = reward + (1 - ended) * (GAMMA * following + GAMMA * LAMBDA * advantage) - value
+                advantages, following = [advantage, *advantages], value
+            own, whole, action, value = (torch.cat(column) for column in list(zip(*rows, strict=True))[:4])
+            gain, before = torch.cat(advantages), Normal(actor(own), width.exp())
+        goal, gain = gain + value, (gain - gain.mean()) / (gain.std() + 1e-8)
+        for some in (some for _ in range(4) for some in torch.randperm(batch).split(batch // 4)):
+            old, now = Normal(before.loc[some], before.scale[some]), Normal(actor(own[some]), width.exp())
+            change = kl_divergence(old, now).sum(-1).mean().item()
+            rate = np.clip(rate * (1.5 if change < KL / 2 else 1 / 1.5 if change > KL * 2 else 1), 1e-5, 1e-2)
+            optimizer.param_groups[0]["lr"] = rate
+            ratio = (now.log_prob(action[some]) - old.log_prob(action[some])).sum(-1).exp()
+            loss = -torch.minimum(ratio * gain[some], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[some]).mean()
+            loss += (critic(whole[some])[:, 0] - goal[some]).square().mean() - 0.002 * now.entropy().sum(-1).mean()
+            optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
+        if update % 20 == 0 or (update + 1) * batch > steps:
+            curve.add(update * batch, policy)
+    curve.close(), envs.close()
+    return policy, curve
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    for name, value in {"task": "go2-walk", "steps": 20_000_000, "seed": 0, "out": "walk.onnx"}.items():
+        parser.add_argument(f"--{name}", default=value, type=type(value))
+    given = parser.parse_args()
+    policy = train(given.task, given.steps, given.seed)[0]
+    policy.save_onnx(given.out, given.task, {"trainer": "PyTorch PPO", "steps": given.steps, "seed": given.seed})
