@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 __all__ = ["SWITCH_INTERVAL_S", "RealTime", "ask_real_time", "settle_process"]
 
-SWITCH_INTERVAL_S = 0.0002
+SWITCH_INTERVAL_S = 0.00003
 """How long another thread may keep Python's lock while the loop waits for it; Python's own 5 ms is two periods of a
 fast loop."""
 
