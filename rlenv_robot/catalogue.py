@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -189,6 +189,8 @@ def make_vector(
     profile: Profile | None = None,
     timing: Timing | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
+    cameras: Sequence[str] = (),
+    picture_size: tuple[int, int] = (320, 240),
     **options: Any,
 ) -> VectorEnvironment:
     """Many simulated environments of one task that step together on native threads.
@@ -200,16 +202,24 @@ def make_vector(
         seed: of all randomness; each environment has its own stream whatever their number.
         profile: whose timing and randomisation they have.
         timing, randomise: instead of the profile's; see `rlenv_robot.catalogue.robot`.
+        cameras: whose pictures each step gives, RGB, uint8, (num_envs, height, width, 3) in ``extra_info["images"]``
+            by the camera's name, and those of ended episodes in ``extra_info["final"]["images"]``.
+        picture_size: their width and height, pixels.
         options: the task's own settings, and those of `VectorEnvironment`.
 
     Raises:
         ValueError: an unknown name or setting.
+        RobotError: no such camera.
     """
-    from rlenv_robot.vector import VectorEnvironment
+    from rlenv_robot.vector import RobotBatch, VectorEnvironment
     from sim.batch import SimBatch
 
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
-    model = named_kind(chosen.robot).simulated(looks=False)
-    batch = SimBatch(model, num_envs, threads, **conditions(timing, randomise, profile))
+    model = named_kind(chosen.robot).simulated(looks=bool(cameras))
+    batch: RobotBatch = (simulated := SimBatch(model, num_envs, threads, **conditions(timing, randomise, profile)))
+    if cameras:
+        from sim.pictures import PicturedBatch  # looks for OpenGL
+
+        batch = PicturedBatch(simulated, cameras, picture_size)
     return VectorEnvironment(batch, chosen, seed=seed, **own)

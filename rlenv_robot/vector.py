@@ -14,6 +14,7 @@ from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.embodied import Mode, check_fit, check_seed, episode_rng
 from rlenv_robot.task import Arrays, Task
 from rlenv_robot.vector_check import check_batch, check_ids
+from rlenv_robot.vector_rows import merged, put
 from rlenv_robot.vector_snapshot import VectorSnapshot, kept
 from rlenv_robot.world import NOTHING
 
@@ -180,11 +181,7 @@ class VectorEnvironment:
         self._frame_no[ids] = 0
         self._over[ids] = False
         self._began = True
-        if everyone or self._reading is None:
-            self._reading = first
-        else:
-            _put(self._reading.sensors, ids, first.sensors)
-            _put(self._reading.applied, ids, first.applied)
+        self._reading = first if everyone or self._reading is None else merged(self._reading, ids, first)
 
     # -- step --------------------------------------------------------------------------------------------
 
@@ -288,6 +285,8 @@ class VectorEnvironment:
             "metrics": self.task.metrics(sensors, goal),
             "broken": broken[ids],
         }
+        if self._reading.images:
+            final["images"] = {name: np.asarray(value)[ids] for name, value in self._reading.images.items()}
         if self._drawn:
             final["randomisation"] = {name: value[ids] for name, value in self._draws().items()}
         self._over[ids] = True
@@ -306,6 +305,8 @@ class VectorEnvironment:
         if self.agents:
             extra["agents"] = self._mapping
         extra["applied"] = {name: np.array(value) for name, value in self._reading.applied.items()}
+        if self._reading.images:
+            extra["images"] = dict(self._reading.images)
         if self._drawn and self._began:
             extra["randomisation"] = self._draws()
         self._began = False
@@ -373,9 +374,9 @@ class VectorEnvironment:
         assert self._reading is not None
         self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
         self._over[rows] = snapshot.over
-        _put(self._goal, rows, snapshot.goal)
-        _put(self._reading.sensors, rows, snapshot.sensors)
-        _put(self._reading.applied, rows, snapshot.applied)
+        put(self._goal, rows, snapshot.goal)
+        kept_reading = reading._replace(sensors=snapshot.sensors, applied=snapshot.applied)
+        self._reading = merged(self._reading, rows, kept_reading)
         none = np.zeros(self.num_envs, np.int32)
         self._began = True
         return self._table(self._observe(), none, none.copy(), {})
@@ -393,8 +394,3 @@ class VectorEnvironment:
 
 def _float64(values: Any) -> np.ndarray:
     return np.asarray(values, np.float64)
-
-
-def _put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
-    for name, value in rows.items():
-        into[name][ids] = value

@@ -301,6 +301,11 @@ class SimBatch:
             drawn |= self._lag.drawn
         return {name: value.copy() for name, value in drawn.items()}
 
+    @property
+    def models(self) -> Mapping[str, np.ndarray]:
+        """The fields of the model that are randomised: name -> each one's own values, (num, size), live."""
+        return {} if self._randomised is None else self._randomised.fields
+
     def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
         """The state of all or some of them; `restore` goes on from it bit by bit.
 

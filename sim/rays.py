@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import RobotError
+from sim.egl import PACKAGES
 from sim.marker import Marker
 from sim.model import SimModel
 from sim.pose import whole_state
@@ -55,14 +56,27 @@ class RayCamera:
         self._rays = _rays(float(self._model.cam_fovy[self._camera]), width, height)
         self._colours, self._checked = _looks(self._model)
 
-    def render(self, state: np.ndarray, markers: Sequence[Marker] = ()) -> np.ndarray:
+    def wear(self, fields: Mapping[str, np.ndarray]) -> None:
+        """As `sim.camera.Camera.wear`, but refused: rays are cast in the nominal model.
+
+        Raises:
+            RobotError: there is anything to wear.
+        """
+        if fields:
+            raise RobotError(
+                f"{', '.join(sorted(fields))} differ from simulation to simulation, which rays don't show: make OpenGL "
+                f"work (apt-get install {PACKAGES}), or leave them out of the randomisation"
+            )
+
+    def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
         """As `sim.camera.Camera.render`."""
         eye, rays = self._cast(state)
         colours = self._shade(eye, rays)
         for marker in markers:
             self._add(marker, eye, rays, colours)
-        picture = np.clip(colours * 255.0 + 0.5, 0, 255).astype(np.uint8)
-        return picture.reshape(self.height, self.width, 3)
+        picture = np.empty((self.height, self.width, 3), np.uint8) if out is None else out
+        picture[:] = np.clip(colours * 255.0 + 0.5, 0, 255).reshape(picture.shape)
+        return picture
 
     def depth(self, state: np.ndarray) -> np.ndarray:
         """Distances along the rays to what is seen, metres, shape (height, width); infinite where there is nothing.

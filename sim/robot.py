@@ -285,7 +285,11 @@ class SimRobot:
 
     def _images(self, stamp_ns: int) -> dict[str, Image]:
         assert self._batch is not None
+        from sim.camera import seen
+
         qpos = self._batch.open_batch.bind("qpos")[0]
+        for camera in self._cameras.values():
+            camera.wear({name: values[0] for name, values in seen(self._batch.models).items()})
         return {name: Image(camera.render(qpos), "rgb8", stamp_ns) for name, camera in self._cameras.items()}
 
     def stop(self, reason: str) -> None:

@@ -1,0 +1,31 @@
+"""Some environments' rows put among those of all."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from hal import Reading
+from rlenv_robot.task import Arrays
+
+__all__ = ["merged", "put"]
+
+
+def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
+    """Overwrite rows ``ids`` of each array, in place."""
+    for name, value in rows.items():
+        into[name][ids] = value
+
+
+def merged(reading: Reading, ids: np.ndarray, rows: Reading) -> Reading:
+    """A batch's reading with new rows ``ids``.
+
+    Sensors and commands are overwritten in place. Pictures are copied before, as tables hand them out as they are: a
+    copy in every step would cost more than one where an episode ends.
+    """
+    put(reading.sensors, ids, rows.sensors)
+    put(reading.applied, ids, rows.applied)
+    if not rows.images:
+        return reading
+    images = {name: np.array(value) for name, value in reading.images.items()}
+    put(images, ids, rows.images)  # type: ignore[arg-type]  # of a batch: arrays (n, height, width, 3)
+    return reading._replace(images=images)  # type: ignore[arg-type]
