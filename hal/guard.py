@@ -58,7 +58,7 @@ class Guard:
 
     A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
     far ahead of the arm is brought to the nearest that is not, which shows in ``Reading.applied``.
-    A reading that is no number, so that nothing can be limited by it, stops the robot.
+    A reading that is not a finite number, so that nothing can be limited by it, stops the robot.
     A stop is latched here: every later command is refused until a reset names why it may be cleared.
 
     Args:
@@ -201,9 +201,10 @@ class Guard:
         for name in self._limits:
             if self._is_within(name, values[name], last):
                 continue
+            sensor = self._spec.measured_by.get(name)
             values[name] = bounded = limited(self._spec, name, values[name], last)
-            if _has_nan(bounded):  # a measurement that is no number passes through every clip
-                self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a number")
+            if not (_finite(bounded) and (sensor is None or _finite(last.sensors[sensor]))):
+                self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a finite number")
                 raise RobotStopped(str(self._stopped))
         return values
 
@@ -225,9 +226,6 @@ class Guard:
         self._robot.close()
 
 
-def _has_nan(values: np.ndarray) -> bool:
-    """Whether a short vector holds a value that is no number: a sum of squares is one only if all of them are."""
-    if values.ndim == 1:
-        square = values.dot(values)
-        return bool(square != square)
-    return bool(np.isnan(values).any())
+def _finite(values: np.ndarray) -> bool:
+    """Whether a short vector holds finite numbers alone."""
+    return bool(np.isfinite(values).all())

@@ -19,7 +19,7 @@ from hal.self_report import report_of
 from hal.signals import Answer, ResetRequest, Signal, VerdictRequest
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
-__all__ = ["Homing", "HomingSettings"]
+__all__ = ["Homing", "HomingSettings", "towards"]
 
 _log = logging.getLogger(__name__)
 
@@ -180,19 +180,22 @@ class Homing:
         settings, period = self._settings, self.spec.period_s
         progress.go(ResetState.HOMING)
         command = {name: np.asarray(value) for name, value in reading.applied.items()}
-        end = time.monotonic() + settings.deadline_s
-        since, still_s = reading, 0.0  # it has been still since then, and for so long
-        while time.monotonic() < end:
-            stride = settings.velocity * period
-            command = {name: _towards(command[name], start[name], stride) for name in start}
-            reading = self._robot.step(command)
+        now = time.monotonic()
+        end = now + settings.deadline_s
+        since, still_s, passed_s = reading, 0.0, period  # it has been still since then, and for so long
+        while now < end:
+            command = {name: towards(command[name], start[name], settings.velocity * passed_s) for name in start}
+            before, began, reading = reading, now, self._robot.step(command)
+            now = time.monotonic()
+            # A driver that does not wait for its period's end is given as much less of the way, not a faster one.
+            passed_s = min(period, max((reading.stamp_ns - before.stamp_ns) / 1e9, now - began))
             there = self._error(reading, start) <= settings.tolerance and all(
                 np.array_equal(command[name], start[name]) for name in start
             )
             if there != (progress.state is ResetState.REACHED):
                 progress.go(ResetState.REACHED if there else ResetState.HOMING)
             if there and self._moved(since, reading) <= settings.still * settings.settle_s:
-                still_s += period
+                still_s += passed_s
             else:
                 since, still_s = reading, 0.0
             if still_s >= settings.settle_s:
@@ -229,7 +232,15 @@ class Homing:
             self._signal.close()
 
 
-def _towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:
-    """``goal``, or as near to it as one stride from ``value`` comes."""
+def towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:
+    """``goal``, or as near to it as one stride from ``value`` comes; what is no float, such as a gear, at once.
+
+    Args:
+        value: a command now, any shape.
+        goal: of the same shape; its type is the answer's.
+        stride: at least 0, in the command's unit.
+    """
+    if goal.dtype.kind != "f":
+        return goal
     nearer: np.ndarray = np.clip(goal, value - stride, value + stride).astype(goal.dtype, copy=False)
     return nearer

@@ -53,7 +53,8 @@ class Limits:
     ) -> np.ndarray:
         """The nearest command to ``target`` that keeps the limits.
 
-        The lead is applied last, so it wins where both can't hold (an arm that was pushed away).
+        The speed is applied last, so it wins where both can't hold: a command follows an arm that was pushed away
+        no faster than its speed, and one wrong measurement moves it by no more than one period's worth.
 
         Args:
             name: which command.
@@ -65,11 +66,11 @@ class Limits:
         """
         previous = np.asarray(previous, target.dtype)
         step, reach = self._as_arrays(name, target.dtype, period_s)
-        if step is not None:
-            target = _between(target, previous - step, previous + step)
         if reach is not None and measured is not None:
             near = np.asarray(measured, target.dtype)
             target = _between(target, near - reach, near + reach)
+        if step is not None:
+            target = _between(target, previous - step, previous + step)
         return target
 
     def _as_arrays(

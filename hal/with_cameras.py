@@ -119,6 +119,7 @@ class WithCameras:
             images.pop(settings.name, None)
             fault = seen.fault or ""
             if settings.loss == "stop":
+                self._robot.stop(fault)  # latched, also where no server does it
                 raise _lost(settings.name, seen.age_s, settings.max_age_s, fault)
             if settings.loss == "fault":
                 faults = (*faults, fault)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hal.homing import HomingSettings
+from hal.homing import HomingSettings, towards
 from hal.robot import Reading, RobotSpec
 
 __all__ = ["lower"]
@@ -44,7 +44,6 @@ def lower(
         if all(np.array_equal(command[name], rest[name]) for name in rest):
             return "it rests at its home"
         for name, goal in rest.items():
-            nearer = np.clip(goal, command[name] - stride, command[name] + stride)
-            command[name] = nearer.astype(goal.dtype, copy=False)
+            command[name] = towards(command[name], goal, stride)
         step(command)
     return f"its home was not reached within {deadline_s:g} s"

@@ -32,6 +32,7 @@ class Puppet:
         self.age_ns: dict[str, int] = {}
         self.told: list[np.ndarray] = []
         self.calls: list[str] = []
+        self.stamp_ns = 0
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         self.calls.append("reset")
@@ -41,11 +42,12 @@ class Puppet:
         self.calls.append("step")
         self.applied = np.asarray(command["target"]).copy()
         self.told.append(self.applied)
+        self.stamp_ns += round(1e9 / self.spec.rate_hz)
         self.angle = self.angle + np.float32(self.follows) * (self.applied - self.angle)
         return self._reading()
 
     def _reading(self) -> Reading:
-        return Reading({"angle": self.angle.copy()}, {"target": self.applied.copy()}, 0, self.age_ns)
+        return Reading({"angle": self.angle.copy()}, {"target": self.applied.copy()}, self.stamp_ns, self.age_ns)
 
     def stop(self, reason: str) -> None:
         self.calls.append(f"stop {reason}")

@@ -50,6 +50,15 @@ def test_an_arm_pushed_outside_its_range_is_led_back_inside(puppet: Any) -> None
     assert guard.step(target(0.0, 0.0)).applied["target"][0] == 1.0
 
 
+def test_one_wrong_measurement_moves_a_command_no_faster_than_its_speed(guard: Guard, inner: Any) -> None:
+    """An encoder's glitch of half a turn must not send the arm after it: the lead never overrules the speed."""
+    inner.angle = np.float32([3.14, -3.14])
+    inner.follows = 0.0
+    guard.step(target(0, 0))
+    reading = guard.step(target(0, 0))
+    np.testing.assert_allclose(reading.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
+
+
 @pytest.mark.requirement("R1.2")
 @pytest.mark.parametrize("command", [target(0, 2), target(np.nan, 0), target(0), {}, {"targets": [0, 0]}])
 def test_illegal_commands_move_nothing(guard: Guard, inner: Any, command: dict[str, np.ndarray]) -> None:
@@ -114,12 +123,15 @@ def test_an_old_sample_is_an_error(guard: Guard, inner: Any) -> None:
         guard.step(target(0, 0))
 
 
-def test_a_measurement_that_is_no_number_stops_the_robot(guard: Guard, inner: Any) -> None:
-    inner.follows = np.nan
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_a_measurement_that_is_no_finite_number_stops_the_robot(guard: Guard, inner: Any, value: float) -> None:
+    puppet_step = inner.step
     guard.step(target(0.1, 0.1))
-    with pytest.raises(RobotStopped, match="not a number"):
+    inner.step = lambda command: puppet_step(command)._replace(sensors={"angle": np.float32([value, 0.0])})
+    guard.step(target(0.1, 0.2))  # is measured at its end
+    with pytest.raises(RobotStopped, match="not a finite number"):
         guard.step(target(0.1, 0.1))
-    assert len(inner.told) == 1
+    assert len(inner.told) == 2
     assert guard.stopped
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +19,7 @@ from hal import (
     ResetRequest,
     RobotStopped,
 )
+from hal.homing import towards
 
 
 class Nobody:
@@ -59,6 +61,28 @@ def test_a_given_start_replaces_home(puppet: Any) -> None:
     homing = Homing(puppet(), Automatic(), QUICK)
     reading = homing.reset({"start": {"target": (0.3, -0.3)}})
     np.testing.assert_allclose(reading.applied["target"], [0.3, -0.3], atol=1e-6)
+
+
+def test_a_driver_that_does_not_wait_goes_home_no_faster(puppet: Any) -> None:
+    """`real.Server` paces such a driver's steps, but not those within its reset."""
+
+    class Hasty(puppet):  # type: ignore[misc]
+        def _reading(self) -> Any:
+            return super()._reading()._replace(stamp_ns=time.monotonic_ns())
+
+    robot, began = Hasty(at=(0.6, 0.0)), time.monotonic()
+    Homing(robot, Automatic(), HomingSettings(velocity=2.0, deadline_s=5.0)).reset({})
+    took = time.monotonic() - began
+    assert took >= 0.2 + 0.1 - 0.02  # 0.6 rad at 2 rad/s, less one period's stride of 0.2 rad; then still for 0.1 s
+    strides = np.abs(np.diff([[0.6, 0.0], *robot.told], axis=0)).max(axis=1)
+    assert strides[1:].sum() <= 2.0 * took + 1e-3
+
+
+def test_what_is_no_float_changes_at_once() -> None:
+    gear, off = np.array([4], np.int8), np.array([True])
+    np.testing.assert_array_equal(towards(np.array([0], np.int8), gear, 0.05), gear)
+    np.testing.assert_array_equal(towards(np.array([False]), off, 0.05), off)
+    np.testing.assert_allclose(towards(np.float32([0.0]), np.float32([1.0]), 0.05), [0.05])
 
 
 def test_it_waits_until_the_arm_is_still(puppet: Any) -> None:

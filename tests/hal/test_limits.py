@@ -21,9 +21,9 @@ def test_speed_and_lead_hold_and_the_rest_is_left_alone(
     result = limits.apply("q", target, previous, measured, 0.1)
     lead = np.asarray((0.5, 1.0, 4.0), np.float32)
     assert result.dtype == np.float32
-    assert (np.abs(result - measured) <= lead + 1e-5).all()
-    within_lead = np.abs(np.clip(target, previous - 0.2, previous + 0.2) - measured) <= lead
-    assert (np.abs(result - previous)[within_lead] <= 0.2 + 1e-5).all()
+    assert (np.abs(result - previous) <= 0.2 + 1e-5).all()
+    in_reach = np.abs(np.clip(target, measured - lead, measured + lead) - previous) <= 0.2
+    assert (np.abs(result - measured)[in_reach] <= lead[np.nonzero(in_reach)[1]] + 1e-5).all()
     free = (np.abs(target - previous) < 0.19) & (np.abs(target - measured) < lead - 0.01)
     np.testing.assert_array_equal(result[free], target[free])
 
@@ -53,10 +53,10 @@ def test_limits_are_positive(value: float) -> None:
 
 @given(*[hnp.arrays(np.float32, (3,), elements=st.floats(width=32)) for _ in range(3)])
 def test_it_is_clipping_bit_for_bit(target: np.ndarray, previous: np.ndarray, measured: np.ndarray) -> None:
-    """NaN and infinities too, in the order speed, then lead."""
+    """NaN and infinities too, in the order lead, then speed."""
     result = Limits({"q": 2.0}, {"q": 0.5}).apply("q", target, previous, measured, 0.1)
     step = np.float32(2.0) * np.float32(0.1)
     with np.errstate(over="ignore", invalid="ignore"):
-        wanted = np.clip(target, previous - step, previous + step)
-        wanted = np.clip(wanted, measured - np.float32(0.5), measured + np.float32(0.5))
+        wanted = np.clip(target, measured - np.float32(0.5), measured + np.float32(0.5))
+        wanted = np.clip(wanted, previous - step, previous + step)
     np.testing.assert_array_equal(result, wanted)

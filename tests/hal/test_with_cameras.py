@@ -82,13 +82,14 @@ def test_a_lost_camera_is_a_fault_and_its_picture_is_gone(puppet):
 
 
 def test_or_stops(puppet):
-    eye = Eye("left", "stop")
-    robot = Guard(WithCameras(puppet(), [eye]))
+    eye, inner = Eye("left", "stop"), puppet()
+    robot = Guard(WithCameras(inner, [eye]))
     robot.reset({})
     eye.lose()
     with pytest.raises(StaleReading, match=r"^camera 'left' is gone$") as lost:
         robot.step(HOLD)
     assert lost.value.sensor == "left"
+    assert inner.calls[-1] == "stop camera 'left' is gone", "latched in the robot, also where no server does it"
 
 
 def test_or_is_a_note_once(puppet, caplog):
