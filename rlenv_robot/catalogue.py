@@ -18,7 +18,8 @@ from rlenv_robot.world import World
 if TYPE_CHECKING:
     from rlenv_robot.intervention import Operator
     from rlenv_robot.profile import Profile
-    from rlenv_robot.vector import VectorEnvironment
+    from rlenv_robot.vector import RobotBatch, VectorEnvironment
+    from sim.model import SimModel
     from sim.randomise import Randomise
     from sim.timing import Timing
 
@@ -191,9 +192,10 @@ def make_vector(
     randomise: Randomise | Mapping[str, Any] | None = None,
     cameras: Sequence[str] = (),
     picture_size: tuple[int, int] = (320, 240),
+    device: str = "cpu",
     **options: Any,
 ) -> VectorEnvironment:
-    """Many simulated environments of one task that step together on native threads.
+    """Many simulated environments of one task that step together, on native threads or on a GPU.
 
     Args:
         name: of a task with a simulated robot.
@@ -205,21 +207,38 @@ def make_vector(
         cameras: whose pictures each step gives, RGB, uint8, (num_envs, height, width, 3) in ``extra_info["images"]``
             by the camera's name, and those of ended episodes in ``extra_info["final"]["images"]``.
         picture_size: their width and height, pixels.
+        device: where the physics run: ``cpu``; ``warp``, the first GPU, by MuJoCo Warp in single precision (extra
+            ``gpu``); or ``warp:`` and Warp's name of a device, such as ``warp:cuda:1``.
         options: the task's own settings, and those of `VectorEnvironment`.
 
     Raises:
-        ValueError: an unknown name or setting.
-        RobotError: no such camera.
+        ValueError: an unknown name, setting or device, or what a GPU's batch does not have.
+        RobotError: no such camera, no such GPU, or MuJoCo Warp is not installed.
     """
-    from rlenv_robot.vector import RobotBatch, VectorEnvironment
+    from rlenv_robot.vector import VectorEnvironment
     from sim.batch import SimBatch
 
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
-    model = named_kind(chosen.robot).simulated(looks=bool(cameras))
-    batch: RobotBatch = (simulated := SimBatch(model, num_envs, threads, **conditions(timing, randomise, profile)))
+    model, given = named_kind(chosen.robot).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)
+    batch: RobotBatch
+    if device != "cpu":
+        batch = _on_gpu(model, num_envs, device, [*given, *(["cameras"] if cameras else [])])
+    else:
+        batch = simulated = SimBatch(model, num_envs, threads, **given)
     if cameras:
         from sim.pictures import PicturedBatch  # looks for OpenGL
 
         batch = PicturedBatch(simulated, cameras, picture_size)
     return VectorEnvironment(batch, chosen, seed=seed, **own)
+
+
+def _on_gpu(model: SimModel, num: int, device: str, given: Sequence[str]) -> RobotBatch:
+    kind, _, name = device.partition(":")
+    if kind != "warp":
+        raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
+    if given:
+        raise ValueError(f"{' and '.join(given)} need device='cpu', and this is {device!r}")
+    from sim.warp import WarpBatch  # imports Warp
+
+    return WarpBatch(model, num, name or None)
