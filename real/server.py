@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +35,9 @@ LAST_WORDS_MS = 200
 
 SLOW_LISTENERS_QUEUE = 4
 """Messages of telemetry that wait for a slow listener; the rest is dropped."""
+
+LOOK_S = 0.1
+"""How often a server that serves for ever looks whether it is to end."""
 
 LARGEST_REQUEST = 1024 * 1024
 """Bytes a frame; ZeroMQ drops the connection of whoever sends more, before memory is taken."""
@@ -111,7 +115,8 @@ class Server:
         self._spec = self._loop.spec
         self._gate = None if keys is None else Gate(keys)
         self._address: str | None = None
-        self._closing = threading.Event()
+        self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
+        self._one_closes = threading.RLock()
 
     @property
     def address(self) -> str:
@@ -172,7 +177,7 @@ class Server:
         Raises:
             RobotError: it runs already, was closed, or the address is taken.
         """
-        if self._address is not None or self._closing.is_set():
+        if self._address is not None or self._ending:
             raise RobotError("this server was started before; make a new one")
         if self._gate is not None:
             self._gate.open()
@@ -253,8 +258,8 @@ class Server:
         if self._address is None:
             self.start()
         try:
-            while not self._closing.wait(0.5):
-                pass
+            while not self._ending:
+                time.sleep(LOOK_S)
         finally:
             self.close()
 
@@ -264,14 +269,18 @@ class Server:
         self._exchange.tell(state, detail)
 
     def close(self, lower_s: float = 0.0) -> None:
-        """Stop the robot, end both threads, close socket and robot. Twice is fine.
+        """Stop the robot, end both threads, close socket and robot. Twice is fine; after a Ctrl-C in it, it goes on.
 
         Args:
             lower_s: before that, go home slowly for at most so long, seconds; 0 stops where it is.
         """
-        if self._closing.is_set():
-            return
-        self._closing.set()
+        self._ending = True
+        with self._one_closes:
+            if not self._closed:
+                self._close(lower_s)
+                self._closed = True
+
+    def _close(self, lower_s: float) -> None:
         if lower_s > 0:
             self._loop.lower(lower_s)
         self._loop.close()

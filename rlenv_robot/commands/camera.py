@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import signal
-import threading
 from typing import Any
 
 from hal.camera_settings import CameraSettings
+from rlenv_robot.commands.ending import Ending
 from rlenv_robot.kinds import KINDS, kind
 
 __all__ = ["add", "run"]
@@ -46,12 +45,10 @@ def run(args: argparse.Namespace) -> int:
     camera = VirtualCamera(chosen.simulated(), args.view, settings, follower, args.noise)
     try:
         camera.shoot()  # what can't be drawn is said here, in one line
-        over = threading.Event()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda *_: over.set())
+        ending = Ending()
         with MjpegServer(camera.shoot, args.fps, args.host, args.port) as server:
             print(f"pictures of {args.robot} ({args.view}) at {server.url}", flush=True)
-            while not over.wait(0.5):
+            while not ending.wait(0.5):
                 pass
     finally:
         camera.close()

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-import signal
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from typing import Any
@@ -13,6 +11,7 @@ from typing import Any
 from hal import Guard, Homing, Robot
 from hal.camera import Camera
 from hal.with_cameras import WithCameras
+from rlenv_robot.commands.ending import Ending
 from rlenv_robot.conditions import conditions
 from rlenv_robot.kinds import KINDS
 from rlenv_robot.profile import Profile, ServeSection, load_profile
@@ -87,9 +86,7 @@ def run(args: argparse.Namespace) -> int:
         profile = replace(profile, robot=replace(profile.robot, where="twin"))
     profile = replace(profile, serve=_with_flags(profile.serve, args))
     settings = profile.serve
-    over = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: over.set())
+    ending = Ending()
     cameras = [Camera(each) for each in profile.cameras.values()]
     robot = served_robot(profile, lambda state, detail: server.report(state, detail), cameras)
     server = Server(
@@ -112,7 +109,7 @@ def run(args: argparse.Namespace) -> int:
         print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
         if cameras:
             print(f"pictures of {', '.join(profile.cameras)} at {server.pictures}", flush=True)
-        while not over.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
+        while not ending.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
             pass
         deaf = server.deaf
         if deaf:
