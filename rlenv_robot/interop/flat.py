@@ -39,7 +39,7 @@ class Flat:
         scales: observation field -> the size that becomes 1, in its unit. By default half the field's range, or 1
             where a side is open.
         differences: appended to the vector.
-        around: an observation field of the only action field's shape; empty for the whole range.
+        around: an observation field that begins with what the only action field sets; empty for the whole range.
         stride: how far from it, in its unit.
 
     Raises:
@@ -69,9 +69,13 @@ class Flat:
             if wanted.numpy_dtype.kind != "f" or not np.isfinite([*np.ravel(wanted.low), *np.ravel(wanted.high)]).all():
                 raise ValueError(f"action {wanted.name!r} is no float field with a finite range, which this needs")
         if self.around:
-            shapes = [wanted.shape for wanted in self.action]
-            if shapes != [self.observation[self.around].shape] or not self.stride > 0:
-                raise ValueError(f"around {self.around!r} wants one action field of its shape and a stride above 0")
+            shapes, room = [wanted.shape for wanted in self.action], self.observation[self.around].shape
+            fits = len(shapes) == len(room) == 1 and (shapes[0] == room or (len(shapes[0]) == 1 and shapes[0] < room))
+            if not fits or not self.stride > 0:
+                raise ValueError(
+                    f"around {self.around!r} wants one action field of its shape, or of its first elements, and a "
+                    "stride above 0"
+                )
 
     @property
     def size(self) -> int:
@@ -135,12 +139,15 @@ class Flat:
         low, high = self.action_bounds
         share = np.clip(np.asarray(vector, np.float64), -1.0, 1.0)
         if self.around:
-            centre = self._flattened(observation[self.around], self.observation[self.around])
-            values = centre + self.stride * share
+            values = self._centre(observation) + self.stride * share
         else:
             values = low * (0.5 - share / 2) + high * (0.5 + share / 2)  # so that -1 and 1 hit the ends exactly
         values = np.clip(values.astype(np.float32), low, high)
         return self._named(values)
+
+    def _centre(self, observation: Arrays) -> np.ndarray:
+        """Where an action vector of zeros leads, shape (..., A)."""
+        return self._flattened(observation[self.around], self.observation[self.around])[..., : self.action_size]
 
     def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
         named, place = {}, 0
@@ -155,8 +162,7 @@ class Flat:
         parts = [self._flattened(action[wanted.name], wanted) for wanted in self.action]
         values = np.concatenate(parts, axis=-1, dtype=np.float64)
         if self.around:
-            centre = self._flattened(observation[self.around], self.observation[self.around])
-            share = (values - centre) / self.stride
+            share = (values - self._centre(observation)) / self.stride
         else:
             low, high = (bound.astype(np.float64) for bound in self.action_bounds)
             share = 2 * (values - low) / np.maximum(high - low, 1e-12) - 1
@@ -164,20 +170,50 @@ class Flat:
         return vector
 
 
+_ARM = {"joint_position": 1.0, "joint_velocity": 4.0, "joint_goal": 1.0, "gripper_position": 0.2}
+_BAR = {"handle_position": 0.2, "handle_target": 0.2}
+_SIDES = ("left", "right")
+_SERVO_GAP = (Difference("joint_goal", "joint_position", 0.1),)
+_CUBE_GAPS = (
+    Difference("cube_position", "gripper_position", 0.05),
+    Difference("target_position", "cube_position", 0.05),
+    *_SERVO_GAP,
+)
+
 _KNOWN: Mapping[str, Mapping[str, Any]] = {
     "go2-walk": {  # nearly the scales that walking policies are commonly trained with
         "scales": {"angular_velocity": 4.0, "commanded_velocity": 0.5, "commanded_turning": 1.0, "joint_deviation": 1.0,
                    "joint_velocity": 20.0, "last_action": 1.0},
     },
     "so101-reach": {
-        "scales": {"joint_position": 1.0, "joint_velocity": 4.0, "joint_goal": 1.0, "gripper_position": 0.2,
-                   "target_position": 0.2},
-        "differences": (
-            Difference("target_position", "gripper_position", 0.1),
-            Difference("joint_goal", "joint_position", 0.1),
-        ),
+        "scales": {**_ARM, "target_position": 0.2},
+        "differences": (Difference("target_position", "gripper_position", 0.1), *_SERVO_GAP),
         "around": "joint_goal",
         "stride": 0.13,  # the guard's 4 rad/s at 30 Hz
+    },
+    "so101-push": {
+        "scales": {**_ARM, "cube_position": 0.2, "target_position": 0.2},
+        "differences": _CUBE_GAPS,
+        "around": "joint_goal",
+        "stride": 0.13,
+    },
+    "so101-pick-place": {
+        "scales": {**_ARM, "cube_position": 0.2, "target_position": 0.2},
+        "differences": _CUBE_GAPS,
+        "around": "joint_goal",
+        "stride": 0.13,
+    },
+    "so101-pair-lift": {
+        "scales": {f"{side}_{name}": scale for side in _SIDES for name, scale in (*_ARM.items(), *_BAR.items())},
+        "differences": tuple(
+            Difference(f"{side}_{there}", f"{side}_{here}", 0.1)
+            for side in _SIDES
+            for there, here in (
+                ("handle_position", "gripper_position"),
+                ("handle_target", "handle_position"),
+                ("joint_goal", "joint_position"),
+            )
+        ),
     },
 }  # fmt: skip
 """Task -> settings that were tried with it (benchmarks/train.py); any other task gets the defaults."""

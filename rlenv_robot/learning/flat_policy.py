@@ -107,7 +107,7 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
         vector = torch.cat([part.float() for part in parts], dim=1) / self.scale
         share = self.actor(vector.clamp(-flat.LIMIT, flat.LIMIT)).clamp(-1.0, 1.0)
         if flat.around:
-            values = seen[flat.around].flatten(1) + flat.stride * share
+            values = seen[flat.around].flatten(1)[:, : flat.action_size] + flat.stride * share
         else:
             values = self.low * (0.5 - share / 2) + self.high * (0.5 + share / 2)
         values = torch.minimum(torch.maximum(values, self.low), self.high)

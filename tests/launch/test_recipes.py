@@ -15,7 +15,9 @@ from rlenv_robot.policy import load_policy
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]
-RECIPES = [ROOT / "launch" / f"train_{name}.py" for name in ("offline", "ray", "sb3", "tianshou", "torch")]
+RECIPES = [
+    ROOT / "launch" / f"train_{name}.py" for name in ("clone", "offline", "ray", "sb3", "tianshou", "torch", "walk")
+]
 ONNX = ("torch", "onnx", "onnxscript", "onnxruntime")
 NEEDS = {"sb3": "stable_baselines3", "tianshou": "tianshou", "offline": "tianshou", "torch": "torch"}
 
@@ -68,6 +70,15 @@ def test_the_walking_recipe_trains_and_saves(tmp_path: Path) -> None:
     assert curve.points[-1].steps == 480
     policy.save_onnx(tmp_path / "walk.onnx", "go2-walk")
     _acts(tmp_path / "walk.onnx", "go2-walk")
+
+
+@pytest.mark.parametrize("name", ["so101-push", "so101-pair-lift"])
+def test_a_script_is_cloned(name: str, tmp_path: Path) -> None:
+    _needs("torch")
+    policy, curve = _module("clone").train(name, steps=1, num_envs=2, quiet=True)
+    assert len(curve.points) == 1
+    policy.save_onnx(tmp_path / "clone.onnx", name)
+    _acts(tmp_path / "clone.onnx", name)
 
 
 @pytest.fixture(scope="module")

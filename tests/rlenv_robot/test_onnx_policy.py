@@ -57,6 +57,16 @@ def test_the_file_does_what_the_network_does(plain: bool, saved: Path, tmp_path:
     assert len(REACH.action.validate(loaded.act(REACH.observation.sample(np.random.default_rng(2))))) == 1
 
 
+def test_an_action_around_a_longer_field_sets_its_first_elements(tmp_path: Path) -> None:
+    push = task("so101-push")
+    policy = _policy(flat_for(push))
+    policy.save_onnx(tmp_path / "push.onnx", push.name)
+    observation = push.observation.sample(np.random.default_rng(1), (3,))
+    expected = policy.act(observation)["arm_target"]
+    assert expected.shape == (3, 5)
+    np.testing.assert_allclose(OnnxPolicy(tmp_path / "push.onnx").act(observation)["arm_target"], expected, atol=2e-6)
+
+
 def test_it_runs_on_a_robot(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["run", "so101-reach", "--policy", str(saved), "--episodes", "2"]) == 0
     assert "of 2 reached" in capsys.readouterr().out
