@@ -1,0 +1,183 @@
+"""What the pages show works: every block of Python runs, every command line is one, here or in a page's own test."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import runpy
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal import Camera, CameraSettings, WithCameras
+from real import Server
+from real.keys import Role, allow, new_pair
+from rlenv_robot import cli
+from sim.robot import SimRobot
+from sim.so101 import so101
+
+ROOT = Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md")))
+
+OWN: Mapping[str, str] = {
+    "README.md": "tests/test_house.py",
+    "docs/log.md": "tests/rlenv_robot/test_log_page.py",
+    "docs/protocol": "tests/rlenv_robot/test_protocol_document.py",
+    "docs/simulation.md": "tests/sim/test_simulation_page.py",
+    "docs/source-data.md": "tests/rlenv_robot/test_source_page.py",
+    "docs/tasks": "tests/rlenv_robot/test_tasks_pages.py",
+    "docs/trainers.md": "tests/rlenv_robot/interop/test_trainers_page.py",
+}
+"""Page, or folder of pages -> the test that runs its Python."""
+
+HERE = ("docs/bridge.md", "docs/cameras.md", "docs/data-tools.md", "docs/formats.md", "docs/resets.md")
+"""Pages whose Python is run by this file."""
+
+
+def _shown(path: Path) -> str:
+    return path.relative_to(ROOT).as_posix()
+
+
+def _blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+# -- Python --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_shown)
+def test_all_python_is_run_somewhere(page: Path) -> None:
+    if not _blocks(page, "python"):
+        return
+    name = _shown(page)
+    own = [test for place, test in OWN.items() if name == place or name.startswith(f"{place}/")]
+    assert own or name in HERE, "no test runs the Python of this page: add it to HERE, or to OWN with its test"
+    for test in own:
+        assert (ROOT / test).exists(), test
+
+
+def test_python_that_is_not_run_says_why() -> None:
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for before in re.findall(r"([^\n]*\n[^\n]*)\n\n?```python no-run", text):
+            assert before.strip().endswith(":"), f"{_shown(page)}: nothing says what this block needs"
+
+
+def _robot(pictures: Path) -> WithCameras:
+    eyes = [Camera(CameraSettings(str(pictures), name=name, width=64, height=48)) for name in ("top", "wrist")]
+    return WithCameras(SimRobot(so101(), real_time=True, teleport=False), eyes)
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
+    folder, rng = tmp_path / "pictures", np.random.default_rng(0)
+    folder.mkdir()
+    for number in range(20):
+        cv2.imwrite(str(folder / f"{number:02}.png"), rng.integers(0, 255, (48, 64, 3), np.uint8))
+    return folder
+
+
+@pytest.fixture
+def recorded(tmp_path: Path, pictures: Path) -> Path:
+    """A run of twelve frames with two cameras, in ``runs`` of the folder."""
+    with rr.make("so101-reach", robot=_robot(pictures), record=tmp_path / "runs", steps=12) as env:
+        seen = env.reset({"seed": 0})
+        while not (seen["terminated"] or seen["truncated"]):
+            action = {"joint_target": seen["observation"]["joint_goal"]}
+            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+    assert seen["extra_info"]["truncated_by"] == "time"
+    return tmp_path
+
+
+@pytest.fixture
+def served(tmp_path: Path, pictures: Path) -> Iterator[Server]:
+    """A robot with keys, telemetry and pictures, of which a client's keys are in ``tablet-keys`` of the folder."""
+    server = new_pair(tmp_path / "server")
+    allow(tmp_path / "server", new_pair(tmp_path / "tablet-keys", server.public).public, Role.MOVE, "tablet")
+    robot, free = _robot(pictures), "tcp://127.0.0.1:*"
+    cameras, keys = robot.cameras, tmp_path / "server"
+    with Server(robot, paced_by_robot=True, keys=keys, telemetry=free, cameras=cameras, pictures=free) as serving:
+        for camera in cameras:  # a reset opens them; nobody asks for one here
+            camera.open()
+        yield serving
+
+
+def _run(page: str, folder: Path, monkeypatch: pytest.MonkeyPatch, places: Mapping[str, str] | None = None) -> None:
+    code = "\n".join(_blocks(DOCS / page, "python"))
+    for place, there in (places or {}).items():
+        assert place in code, f"{page} does not speak of {place} any more"
+        code = code.replace(place, there)
+    script = folder / "page.py"
+    script.write_text(code, encoding="utf-8")
+    monkeypatch.chdir(folder)
+    runpy.run_path(str(script))
+
+
+@pytest.mark.requirement("R4.1")
+@pytest.mark.parametrize("page", ["data-tools.md", "formats.md"])
+def test_what_is_shown_of_recorded_data_runs(page: str, recorded: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+    _run(page, recorded, monkeypatch)
+
+
+@pytest.mark.requirement("R4.1")
+def test_what_is_shown_of_verdicts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("resets.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.requirement("R4.1", "R6.6")
+def test_what_is_shown_of_telemetry_runs(tmp_path: Path, served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    places = {"tcp://10.0.0.7:5555": served.address, "tcp://10.0.0.7:5556": served.telemetry}
+    _run("bridge.md", tmp_path, monkeypatch, places)
+
+
+@pytest.mark.requirement("R4.1", "R6.6")
+def test_what_is_shown_of_pictures_runs(tmp_path: Path, served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("cameras.md", tmp_path, monkeypatch, {"tcp://10.0.0.7:5557": served.pictures})
+
+
+# -- commands ------------------------------------------------------------------------------------------------
+
+
+def _command_lines(page: Path) -> list[str]:
+    """What a reader would type: in blocks of a shell, and after a prompt in any other."""
+    lines = [line for block in _blocks(page, "sh") for line in block.splitlines()]
+    lines += re.findall(r"^\$ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return [line for line in lines if line.startswith("rlenv-robot ")]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if _command_lines(page)], ids=_shown)
+def test_command_lines_are_understood(page: Path) -> None:
+    parser = cli._parser()
+    for line in _command_lines(page):
+        words = [word for word in shlex.split(line, comments=True) if word != "&"]
+        try:
+            parser.parse_args(words[1:])
+        except SystemExit:
+            pytest.fail(f"{_shown(page)}: {line}")
+
+
+def _below(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            return dict(action._name_parser_map)
+    return {}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_shown)
+def test_verbs_and_options_in_the_text_exist(page: Path) -> None:
+    text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+    for named in re.findall(r"`rlenv-robot ([^`|]+)`", text):
+        parser, words = cli._parser(), named.split()
+        while words and words[0] in _below(parser):
+            parser = _below(parser)[words.pop(0)]
+        assert parser.prog != "rlenv-robot" or not words or words[0].isupper(), f"{named}: no such verb"
+        for word in words:
+            if word.startswith("--"):
+                assert word in parser._option_string_actions, f"{named}: {parser.prog} has no {word}"
