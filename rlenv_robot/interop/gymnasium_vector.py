@@ -29,7 +29,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     `SyncVectorEnv` give the same numbers. With it they are its vectors.
 
     ``metadata["autoreset_mode"]`` is the batch's own. What was seen last is in ``info["final_obs"]`` (one a
-    finished environment), its success and figures in ``info["final_info"]``, both with Gymnasium's masks.
+    finished environment), its success, figures and pictures in ``info["final_info"]``, both with Gymnasium's masks.
 
     Args:
         envs: what is adapted; owned from now on.
@@ -134,6 +134,9 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         facts = {"success": final["success"], "is_success": final["success"], "broken": final["broken"]}
         figures = {name: self._spread(index, value) for name, value in final["metrics"].items()}
         info["final_info"] = {name: self._spread(index, value) for name, value in facts.items()} | {"metrics": figures}
+        if "images" in final:
+            pictures = {name: self._spread(index, value) for name, value in final["images"].items()}
+            info["final_info"]["images"] = pictures
         info["_final_obs"], info["_final_info"] = mask, mask.copy()
         return info
 
@@ -151,5 +154,11 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 def to_gymnasium_vector(
     envs: VectorEnvironment, *, flat: Flat | None = None, normalise: bool = True
 ) -> GymnasiumVectorEnv:
-    """See `GymnasiumVectorEnv`."""
+    """See `GymnasiumVectorEnv`.
+
+    Raises:
+        TypeError: it is something else, such as a single environment.
+    """
+    if not isinstance(envs, VectorEnvironment):
+        raise TypeError(f"to_gymnasium_vector takes what make_vector gives, not a {type(envs).__name__}")
     return GymnasiumVectorEnv(envs, flat, normalise)

@@ -109,6 +109,22 @@ def drive(envs: rr.VectorEnvironment, steps: int) -> Mapping[str, np.ndarray]:
 
 
 @drawing
+def test_gymnasiums_vector_carries_them() -> None:
+    pytest.importorskip("gymnasium")
+    from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
+
+    made = rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], picture_size=(64, 48), steps=1)
+    envs = to_gymnasium_vector(made)
+    _, info = envs.reset()
+    assert info["images"]["overhead"].shape == (2, 48, 64, 3)
+    *_, info = envs.step(envs.action_space.sample() * 0)
+    last = info["final_info"]["images"]["overhead"]
+    assert last.shape == (2, 48, 64, 3)
+    assert (last != info["images"]["overhead"]).any()
+    envs.close()
+
+
+@drawing
 def test_pictures_that_were_handed_out_stay_as_they_were() -> None:
     with rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], picture_size=(64, 48)) as envs:
         first = envs.reset()["extra_info"]["images"]["overhead"]
