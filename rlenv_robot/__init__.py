@@ -13,6 +13,7 @@ from rlenv_robot.neighbours import check_neighbours
 check_neighbours()  # before the first import of one of them
 
 from hal import (  # noqa: E402
+    CommandTooOld,
     ConnectionLost,
     DeadlineExceeded,
     EpisodeError,
@@ -58,8 +59,8 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Agent", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field", "Guard",
-    "IllegalAction", "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
+    "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field",
+    "Guard", "IllegalAction", "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
     "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
     "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "Violation", "WireError", "World",
     "__version__", "check_environment", "check_robot", "environment_names", "load_policy", "load_profile", "make",
