@@ -29,7 +29,7 @@ def seen(table, flat):
 
 def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False):
     """A policy after so many steps, and how it came about."""
-    torch.manual_seed(seed)
+    torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed)
     flat, curve, table, rate = flat_for(envs.task), Curve(name, quiet=quiet), envs.reset(), 1e-3
     actor, critic = network(flat.size, flat.action_size), network(flat.size + 8, 1)
@@ -56,14 +56,14 @@ def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False)
             own, whole, action, value = (torch.cat(column) for column in list(zip(*rows, strict=True))[:4])
             gain, before = torch.cat(advantages), Normal(actor(own), width.exp())
         goal, gain = gain + value, (gain - gain.mean()) / (gain.std() + 1e-8)
-        for some in (some for _ in range(4) for some in torch.randperm(batch).split(batch // 4)):
-            old, now = Normal(before.loc[some], before.scale[some]), Normal(actor(own[some]), width.exp())
+        for at in (at for _ in range(4) for at in torch.randperm(batch).split(batch // 4)):
+            old, now = Normal(before.loc[at], before.scale[at]), Normal(actor(own[at]), width.exp())
             change = kl_divergence(old, now).sum(-1).mean().item()
             rate = np.clip(rate * (1.5 if change < KL / 2 else 1 / 1.5 if change > KL * 2 else 1), 1e-5, 1e-2)
             optimizer.param_groups[0]["lr"] = rate
-            ratio = (now.log_prob(action[some]) - old.log_prob(action[some])).sum(-1).exp()
-            loss = -torch.minimum(ratio * gain[some], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[some]).mean()
-            loss += (critic(whole[some])[:, 0] - goal[some]).square().mean() - 0.002 * now.entropy().sum(-1).mean()
+            ratio = (now.log_prob(action[at]) - old.log_prob(action[at])).sum(-1).exp()
+            loss = -torch.minimum(ratio * gain[at], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[at]).mean()
+            loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.002 * now.entropy().sum(-1).mean()
             optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
         if update % 20 == 0 or (update + 1) * batch > steps:
             curve.add(update * batch, policy)
