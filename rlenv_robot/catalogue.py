@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -60,10 +61,15 @@ def task(name: str, **options: Any) -> Task:
 
 
 def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+    known = inspect.signature(factory).parameters
+    for option in options:
+        if option not in known:
+            raise unknown(option, f"{name}'s setting", known)
     try:
         return factory(**options)
     except TypeError as error:
-        raise ValueError(f"{name}: {error}") from error
+        given = ", ".join(f"{option} = {value!r:.80}" for option, value in options.items())
+        raise ValueError(f"{name}: a setting has a wrong type, {given}: {error}") from error
 
 
 def robot(
@@ -218,6 +224,8 @@ def make_vector(
     from rlenv_robot.vector import VectorEnvironment
     from sim.batch import SimBatch
 
+    if name in _WORLDS:
+        raise ValueError(f"{name!r} has no simulated robot, and batches are of these; use make, once for each")
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
     model, given = named_kind(chosen.robot).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)

@@ -100,6 +100,7 @@ class Environment:
         """
         if self._phase == "closed":
             raise EpisodeError("reset after close: make a new environment")
+        _check_mapping(options, "reset", '{"seed": 7}')
         self._finish("abandoned")
         self._phase = "new"
         turn = self.world.reset(options)
@@ -173,6 +174,7 @@ class Environment:
         """
         from rlenv_robot.render import show
 
+        _check_mapping(options, "render", '{"mode": "file", "path": "state.png"}')
         show(self.env_id, self._frame_no, self.world, options)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -243,3 +245,8 @@ class Environment:
 
 def _reason(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error or type(error).__name__}"
+
+
+def _check_mapping(options: Any, call: str, example: str) -> None:
+    if not isinstance(options, Mapping):
+        raise ValueError(f"{call} got {options!r:.80}, wanted is a mapping of options such as {call}({example})")

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Protocol
+from zipfile import BadZipFile
 
 import numpy as np
 
@@ -76,14 +77,14 @@ def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, np.ndarray], dic
         RobotError: the file is missing, or no policy of this kind.
     """
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
         found = header["kind"]
     except FileNotFoundError:
         raise RobotError(f"{path}: there is no such policy file") from None
-    except (OSError, ValueError, KeyError, EOFError) as error:
-        raise RobotError(f"{path}: not a policy file: {error}") from error
+    except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
+        raise RobotError(f"{path}: not a policy file as `rlenv-robot train` writes it, or a damaged one") from error
     if found != kind:
         raise RobotError(f"{path}: holds a policy of kind {found!r}, wanted is {kind!r}")
     return arrays, header["about"]

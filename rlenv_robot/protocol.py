@@ -125,7 +125,8 @@ def check_action_table(table: Any, env_id: str, frame_no: int) -> Any:
 
 def _table_violation(table: Any, env_id: str, frame_no: int) -> Violation | None:
     if not isinstance(table, Mapping):
-        return Violation("dtype", "", (), f"the action table is a {type(table).__name__}, wanted a mapping (Table 2)")
+        wanted = f"wanted a mapping with {', '.join(ActionTable.__annotations__)} (Table 2)"
+        return Violation("dtype", "", (), f"the action table is a {type(table).__name__}, {wanted}")
     if table.keys() != _ACTION_KEYS:
         return _key_violation(table)
     got = table["env_id"]

@@ -58,7 +58,7 @@ class SimBatch:
         timing: Timing | None = None,
         randomise: Randomise | None = None,
     ) -> None:
-        if num < 1 or threads < 0:
+        if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
         self._sim_model, self._num, self._stage = sim_model, num, sim_model.stage
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=True)

@@ -165,5 +165,11 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 def to_gymnasium(
     env: Environment, *, normalise: bool = True, render_mode: str | None = None, flat: Flat | None = None
 ) -> GymnasiumEnv:
-    """See `GymnasiumEnv`."""
+    """See `GymnasiumEnv`.
+
+    Raises:
+        TypeError: it is something else, such as a batch.
+    """
+    if not isinstance(env, Environment):
+        raise TypeError(f"to_gymnasium takes what make gives, not a {type(env).__name__}; to_gymnasium_vector a batch")
     return GymnasiumEnv(env, normalise, render_mode, flat)

@@ -1,0 +1,66 @@
+"""What somebody gets wrong in the first hour is told what to write instead."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+
+
+def _stepped_after_close() -> Any:
+    envs = rr.make_vector("so101-reach", 2, seed=0)
+    seen = envs.reset()
+    envs.close()
+    action = {"joint_target": seen["observation"]["joint_goal"]}
+    return envs.step({"env_id": seen["env_id"], "frame_no": seen["frame_no"], "action": action})
+
+
+MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
+    "another project's name": (lambda: rr.make("SO101-Reach-v0"), "did you mean 'so101-reach'"),
+    "a place that is none": (lambda: rr.make("so101-reach", robot="real"), "allowed are 'sim', 'twin', an address"),
+    "a setting's name": (lambda: rr.make("so101-reach", tolerance=0.1), "did you mean 'tolerance_m'"),
+    "a setting's type": (lambda: rr.make("so101-reach", tolerance_m="1cm"), "wrong type, tolerance_m = '1cm'"),
+    "a seed alone": (lambda: rr.make("so101-reach").reset(7), r'such as reset\(\{"seed": 7\}\)'),
+    "a mode alone": (lambda: rr.make("so101-reach").render("human"), r'such as render\(\{"mode": '),
+    "a batch of half an arm": (lambda: rr.make_vector("so101-reach", 2.5), "wanted are 1 or more"),
+    "a batch of boards": (lambda: rr.make_vector("go", 2), "no simulated robot"),
+    "a batch that is closed": (_stepped_after_close, "close"),
+    "data that are nowhere": (lambda: rr.open_source("nowhere"), "nowhere does not exist; wanted is"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_the_error_says_what_to_write(mistake: str) -> None:
+    call, message = MISTAKES[mistake]
+    with pytest.raises((ValueError, rr.RobotError), match=message):
+        call()
+
+
+def test_one_and_many_are_not_mixed_up() -> None:
+    pytest.importorskip("gymnasium", reason="the extra 'gym' is not installed")
+    with pytest.raises(TypeError, match="to_gymnasium_vector a batch"):
+        rr.to_gymnasium(rr.make_vector("so101-reach", 2))  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="what make_vector gives"):
+        rr.to_gymnasium_vector(rr.make("so101-reach"))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("data", [b"", b"abc", b"PK\x03\x04 a torn archive"])
+def test_a_damaged_policy_is_never_offered_to_be_loaded_unsafely(data: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "policy.npz"
+    file.write_bytes(data)
+    with pytest.raises(rr.RobotError, match="not a policy file") as refused:
+        rr.load_policy(file)
+    assert "pickle" not in str(refused.value)
+
+
+def test_an_action_alone_is_refused_with_what_was_expected() -> None:
+    with rr.make("so101-reach") as env:
+        env.reset({"seed": 0})
+        seen, reward = env.step(np.zeros(6, np.float32))  # type: ignore[arg-type]
+        assert seen["frame_no"] == reward["reward"] == 0
+        assert "env_id" in seen["extra_info"]["error"]["message"]
