@@ -1,6 +1,7 @@
-"""How far each task's baselines come: standing still, random actions, and the script that ships.
+"""How far each task's baselines come: standing still, random actions, the script that ships, a trained policy.
 
     python benchmarks/tasks.py --episodes 200
+    python benchmarks/tasks.py --task so101-reach --policy reach.onnx
 
 Episodes are those of seed 1000; random actions are drawn anew every step from the whole range of the action.
 """
@@ -17,6 +18,7 @@ import rlenv_robot
 from rlenv_robot.experts.pair_lift import PairLiftExpert
 from rlenv_robot.experts.pick_place import PickPlaceExpert
 from rlenv_robot.experts.push import PushExpert
+from rlenv_robot.policy import load_policy
 from rlenv_robot.vector import VectorEnvironment
 
 SEED = 1000
@@ -29,29 +31,31 @@ EXPERTS: dict[str, Any] = {
 
 
 def episodes(envs: VectorEnvironment, act: Act) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Success, final distance (mm) and return of one episode in each environment."""
+    """Success, the task's first figure at the end, and return of one episode in each environment."""
     table, count = envs.reset({"seed": SEED}), envs.num_envs
-    success, distance, total = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count)
+    success, figure, total = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count)
     for _ in range(envs.task.steps):
-        live = np.isnan(distance)
+        live = np.isnan(figure)
         action = act(table["observation"])
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
         paid = reward["reward"]
         total += np.where(live, np.mean(list(paid.values()), axis=0) if isinstance(paid, dict) else paid, 0.0)
         final = table["extra_info"].get("final")
         if final is not None:
-            success[final["index"]], distance[final["index"]] = final["success"], final["metrics"]["distance_mm"]
-    return success, distance, total
+            success[final["index"]] = final["success"]
+            figure[final["index"]] = next(iter(final["metrics"].values()))
+    return success, figure, total
 
 
 def still(envs: VectorEnvironment) -> Act:
-    """Keeps the servos' goals where they are."""
+    """Keeps the servos' goals where they are; for a walking robot, its stance."""
 
     def act(seen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         action = {}
         for field in envs.action:
             name = field.name.replace("joint_target", "joint_goal").replace("arm_target", "joint_goal")
-            action[field.name] = seen[name][..., : field.shape[0]]
+            zeros = np.zeros((envs.num_envs, *field.shape), field.numpy_dtype)
+            action[field.name] = seen[name][..., : field.shape[0]] if name in seen else zeros
         return action
 
     return act
@@ -67,17 +71,24 @@ def main() -> None:
     """A line of Markdown for each task and policy."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--episodes", type=int, default=200)
-    parser.add_argument("--task", choices=sorted(EXPERTS))
+    parser.add_argument("--task", choices=sorted({*EXPERTS, "so101-reach", "go2-walk"}))
+    parser.add_argument("--policy", help="a trained policy for --task, .onnx or .npz")
     args = parser.parse_args()
-    print("| task | policy | episodes | success | median distance, mm | mean return |\n|---|---|---|---|---|---|")
-    for name, expert in EXPERTS.items():
-        if args.task not in (None, name):
-            continue
+    if args.policy and not args.task:
+        parser.error("--policy wants --task")
+    print(
+        "| task | policy | episodes | success | median figure | mean return |\n|---|---|---|---|---|---|"
+    )
+    for name in [args.task] if args.task else EXPERTS:
         with rlenv_robot.make_vector(name, args.episodes, autoreset="disabled") as envs:
-            policies = {"stands still": still(envs), "random": random(envs), "script": expert.act}
+            policies = {"stands still": still(envs), "random": random(envs)}
+            if name in EXPERTS:
+                policies["script"] = EXPERTS[name].act
+            if args.policy:
+                policies["trained"] = load_policy(args.policy).act
             for policy, act in policies.items():
-                success, distance, total = episodes(envs, act)
-                figures = f"{success.mean():.1%} | {np.median(distance):.1f} | {total.mean():.1f}"
+                success, figure, total = episodes(envs, act)
+                figures = f"{success.mean():.1%} | {np.median(figure):.2f} | {total.mean():.1f}"
                 print(f"| {name} | {policy} | {args.episodes} | {figures} |", flush=True)
 
 

@@ -3,10 +3,13 @@
     pip install 'rlenv-robot[train,sb3,onnx]' matplotlib
     python benchmarks/train.py run tianshou --seeds 5     # writes benchmarks/curves/tianshou-so101-reach-0.json ...
     python benchmarks/train.py run async --seeds 5        # the same algorithm over Gymnasium's AsyncVectorEnv
+    python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
+    python benchmarks/train.py run clone --task so101-push --steps 1000000 --seeds 1
     python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
     python benchmarks/train.py plot                       # docs/curves/*.svg
 
-Success is that of 100 episodes of a seed that training never sees; trying the policy is not counted as time. A run of
+Each policy is left as an ONNX file in the system's folder for temporary files, for `rlenv-robot run` and
+`benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never sees; trying the policy is not counted as time. A run of
 ``async`` steps one environment a process, as many as the native batch has, through the same Tianshou recipe.
 """
 
@@ -16,6 +19,7 @@ import argparse
 import functools
 import importlib.util
 import json
+import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -87,8 +91,11 @@ def run(what: str, task: str, seeds: int, steps: int) -> None:
     module.train(task, 960, 0, quiet=True)  # what is compiled and loaded once is no one's learning
     for seed in range(seeds):
         options = {"envs": over_async(task)} if what == "async" else {}
-        _, curve = module.train(task, steps, seed, quiet=True, **options)
+        policy, curve = module.train(task, steps, seed, **options)
         first = curve.first(GOAL)
+        policy.save_onnx(
+            Path(tempfile.gettempdir()) / f"{what}-{task}-{seed}.onnx", task, {"recipe": what, "seed": seed}
+        )
         curve.save(RESULTS / f"{what}-{task}-{seed}.json", {"recipe": what, "seed": seed})
         reached = f"{first.steps:,} steps, {first.seconds:.1f} s" if first else "never"
         print(
@@ -150,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     running = verbs.add_parser("run")
-    running.add_argument("recipe", choices=("tianshou", "async", "sb3", "torch"))
+    running.add_argument("recipe", choices=("tianshou", "async", "sb3", "torch", "walk", "clone"))
     running.add_argument("--task", default="so101-reach")
     running.add_argument("--seeds", type=int, default=5)
     running.add_argument("--steps", type=int, default=60_000)
