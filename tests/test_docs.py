@@ -35,7 +35,9 @@ OWN: Mapping[str, str] = {
 }
 """Page, or folder of pages -> the test that runs its Python."""
 
-HERE = ("docs/bridge.md", "docs/cameras.md", "docs/data-tools.md", "docs/formats.md", "docs/resets.md")
+HERE = (
+    "docs/bridge.md", "docs/cameras.md", "docs/data-tools.md", "docs/drivers.md", "docs/formats.md", "docs/resets.md",
+)  # fmt: skip
 """Pages whose Python is run by this file."""
 
 
@@ -129,6 +131,11 @@ def test_what_is_shown_of_recorded_data_runs(page: str, recorded: Path, monkeypa
 @pytest.mark.requirement("R4.1")
 def test_what_is_shown_of_verdicts_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _run("resets.md", tmp_path, monkeypatch)
+
+
+@pytest.mark.requirement("R4.1", "R6.6")
+def test_the_robot_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("drivers.md", tmp_path, monkeypatch)
 
 
 @pytest.mark.requirement("R4.1", "R6.6")
