@@ -206,7 +206,7 @@ def make_vector(
     Args:
         name: of a task with a simulated robot.
         num_envs: how many, at least 1.
-        threads: native threads; 0 for one a processor.
+        threads: native threads, of the physics and of the cameras; 0 for one a processor.
         seed: of all randomness; each environment has its own stream whatever their number.
         profile: whose timing and randomisation they have.
         timing, randomise: instead of the profile's; see `rlenv_robot.catalogue.robot`.
@@ -237,7 +237,7 @@ def make_vector(
     if cameras:
         from sim.pictures import PicturedBatch  # looks for OpenGL
 
-        batch = PicturedBatch(simulated, cameras, picture_size)
+        batch = PicturedBatch(simulated, cameras, picture_size, threads)
     return VectorEnvironment(batch, chosen, seed=seed, **own)
 
 

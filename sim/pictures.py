@@ -34,7 +34,7 @@ class Pictures:
         sim_model: what to draw.
         cameras: which of its cameras.
         width, height: of the pictures, pixels.
-        threads: how many draw at once; 0 is one a logical CPU, at most 8. Without OpenGL it is one, as rays are
+        threads: how many draw at once, at most 8; 0 is one a logical CPU. Without OpenGL it is one, as rays are
             already shared between all CPUs.
 
     Raises:
@@ -171,4 +171,4 @@ class PicturedBatch:
 
 
 def _as_many(threads: int) -> int:
-    return threads or min(os.cpu_count() or 1, _MAX_DRAWERS)
+    return min(threads or os.cpu_count() or 1, _MAX_DRAWERS)
