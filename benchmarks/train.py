@@ -9,8 +9,9 @@
     python benchmarks/train.py plot                       # docs/curves/*.svg
 
 Each policy is left as an ONNX file in the system's folder for temporary files, for `rlenv-robot run` and
-`benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never sees; trying the policy is not counted as time. A run of
-``async`` steps one environment a process, as many as the native batch has, through the same Tianshou recipe.
+`benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never sees; trying the policy is
+not counted as time. A run of ``async`` steps one environment a process, as many as the native batch has, through the
+same Tianshou recipe.
 """
 
 from __future__ import annotations
