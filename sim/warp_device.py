@@ -59,6 +59,7 @@ class WarpDevice:
         self._model.opt.warn_overflow = 0  # it would print; `overflow` tells
         self._host = mujoco.MjData(model)
         self._mirrors: dict[str, np.ndarray] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}  # as Warp has them: matrices where MuJoCo has rows of nine
         self._graph: Any = None
         self._warm = False
         for name in STATE:
@@ -76,6 +77,7 @@ class WarpDevice:
             if here is None or not hasattr(there, "assign"):
                 raise ValueError(f"MuJoCo Warp has no field {name!r}")
             self._mirrors[name] = np.zeros((self.nsim, *np.shape(here)))
+            self._shapes[name] = there.numpy().shape
         return self._mirrors[name]
 
     @property
@@ -93,9 +95,9 @@ class WarpDevice:
     def push(self, names: Iterable[str]) -> None:
         """Send these fields to the device."""
         for name in names:
-            mirror, there = self._mirrors[name], getattr(self._data, name)
+            mirror = self._mirrors[name]
             if mirror.size:
-                there.assign(mirror.astype(np.float32).reshape(there.numpy().shape))
+                getattr(self._data, name).assign(mirror.astype(np.float32).reshape(self._shapes[name]))
 
     def advance(self) -> None:
         """One control period of all. On a GPU the second one is recorded, and from then on launched as one."""
