@@ -74,7 +74,7 @@ class WarpDevice:
         """
         if name not in self._mirrors:
             here, there = getattr(self._host, name, None), getattr(self._data, name, None)
-            if here is None or not hasattr(there, "assign"):
+            if here is None or there is None or not hasattr(there, "assign"):
                 raise ValueError(f"MuJoCo Warp has no field {name!r}")
             self._mirrors[name] = np.zeros((self.nsim, *np.shape(here)))
             self._shapes[name] = there.numpy().shape
