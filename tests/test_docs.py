@@ -149,6 +149,35 @@ def test_what_is_shown_of_pictures_runs(tmp_path: Path, served: Server, monkeypa
     _run("cameras.md", tmp_path, monkeypatch, {"tcp://10.0.0.7:5557": served.pictures})
 
 
+# -- names ---------------------------------------------------------------------------------------------------
+
+
+def test_the_nouns_are_where_the_page_says() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8").split("## Nouns")[1].split("\n## ")[0]
+    for names, owns in re.findall(r"^\| (`.*?) \| (.*) \|$", text, re.MULTILINE):
+        places = [ROOT / place for place in re.findall(r"`([a-z_0-9/]+(?:\.py|/))`", owns)]
+        assert places, names
+        files = [file for place in places for file in (place.rglob("*.py") if place.is_dir() else [place])]
+        code = "\n".join(file.read_text(encoding="utf-8") for file in files)
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"^class {name}\b", code, re.MULTILINE), f"{name} is not in {owns}"
+
+
+def test_every_folder_of_code_is_on_the_page() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8").split("## Folders")[1].split("\n## ")[0]
+    for package in ("hal", "sim", "real", "recorder", "rlenv_robot"):
+        assert f"`{package}/`" in text
+        for folder in (ROOT / package).iterdir():
+            if (folder / "__init__.py").exists():
+                assert f"{folder.name}/`" in text, folder
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = (DOCS / "README.md").read_text(encoding="utf-8")
+    for page in DOCS.glob("*.md"):
+        assert page.name == "README.md" or f"]({page.name})" in index, page.name
+
+
 # -- commands ------------------------------------------------------------------------------------------------
 
 
