@@ -6,6 +6,7 @@ import functools
 import logging
 import threading
 from collections.abc import Callable, Mapping
+from math import isfinite
 from typing import Any, cast
 
 import numpy as np
@@ -127,6 +128,7 @@ class Guard:
         self._last = None
         reading = self._robot.reset(options)
         check_fresh(self._spec, reading)
+        self._check_finite(reading)
         self._last = self._own(reading)
         return reading
 
@@ -191,9 +193,18 @@ class Guard:
         reading = step(values)
         if reading.age_ns:
             check_fresh(self._spec, reading)
+        if self._simulated_step is None:
+            self._check_finite(reading)
         if self._limits:
             self._last = self._own(reading)
         return reading
+
+    def _check_finite(self, reading: Reading) -> None:
+        """Stop a robot that measures what is no number, before anybody computes with it."""
+        for name, values in reading.sensors.items():
+            if values.dtype.kind == "f" and not isfinite(np.vdot(values, values)) and not _finite(values):
+                self.stop(f"sensor {name!r} measured a value that is not a finite number; check its cable and driver")
+                raise RobotStopped(str(self._stopped))
 
     def _within_limits(self, values: dict[str, np.ndarray], last: Reading) -> dict[str, np.ndarray]:
         """A new dictionary: the one given is what was asked for, and stays so in the record."""

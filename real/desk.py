@@ -274,6 +274,7 @@ class Desk:
 
     def tick(self) -> None:
         """Watch over what is under way, a reset or a question to the holder: tell who waits, and end it in time."""
+        self._loop.check_driver()
         if self._handover is not None:
             self._watch_handover(self._handover)
         if self._pending is not None:

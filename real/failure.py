@@ -7,7 +7,7 @@ from typing import Any
 from hal import errors
 from hal.errors import IllegalAction, RobotError, Violation, WireError
 
-__all__ = ["from_plain", "to_plain"]
+__all__ = ["from_plain", "stopped_by", "to_plain"]
 
 _ATTRIBUTES: dict[str, str] = {
     "CommandTooOld": "age_s",
@@ -54,6 +54,13 @@ def from_plain(plain: Any) -> RobotError:
     if attribute:
         setattr(error, attribute, value)
     return error
+
+
+def stopped_by(error: Exception) -> RobotError:
+    """What is told of an error that the robot was stopped for: the same, and what to do."""
+    plain = to_plain(error)
+    hint = 'the robot was stopped; look at it and at its server\'s log, then reset({"clear_stop": "<what you found>"})'
+    return from_plain({**plain, "message": f"{plain['message']}; {hint}"})
 
 
 def _violation(plain: Any) -> Violation:

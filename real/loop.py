@@ -19,11 +19,13 @@ from hal.realtime import RealTime, ask_real_time
 from hal.robot import Reading, Robot, RobotSpec
 from hal.watchdog import Watchdog
 from real.age import AgeLimit
+from real.driver_watch import DriverWatch
+from real.failure import stopped_by
 from real.inbox import Inbox
 from real.life import Life, State
 from real.lowering import lower
 from real.orders import Finish, Lower, Order, Quit, Reset, Step
-from real.pursuit import Pursuit, ticks_of
+from real.pursuit import Pursuit, check_watchdog, ticks_of
 
 __all__ = ["Answerer", "ControlLoop"]
 
@@ -83,7 +85,7 @@ class ControlLoop:
         ticks = ticks_of(own, control_hz)
         self.spec: RobotSpec = own if ticks == 1 else replace(own, rate_hz=own.rate_hz / ticks)
         if not lockstep:
-            _check_watchdog(watchdog_s, self.spec)
+            check_watchdog(watchdog_s, self.spec)
         self._answer = answer
         self._lockstep = lockstep
         self._paced = not (lockstep or paced_by_robot)
@@ -93,6 +95,7 @@ class ControlLoop:
         self._orders = Inbox()
         self._device_armed = False
         self._pursuit = Pursuit(own.commands, ticks)
+        self._driver = DriverWatch()
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.life = Life(own.name)
         self.cadence = Cadence(own.period_s)
@@ -141,6 +144,11 @@ class ControlLoop:
         self._stops += 1
         self._guard.stop(reason)  # first of all
         self.life.stop(reason)
+
+    def check_driver(self) -> None:
+        """Stop a robot whose driver hangs: the state says so, and nothing goes on if it comes back."""
+        if (hangs := self._driver.hangs) and not (self._lockstep or self._guard.stopped):
+            self.stop(hangs)
 
     def report(self, state: str) -> None:
         """A reset has come to the point where the scene is asked for, or further."""
@@ -275,7 +283,8 @@ class ControlLoop:
     def _move(self, fresh: bool = False) -> None:
         order = self._pursuit.order
         try:
-            reading = self._guard.step(self._pursuit.next())
+            with self._driver:
+                reading = self._guard.step(self._pursuit.next())
         except Exception as error:
             self._failed_tick(order, error)
             return
@@ -388,12 +397,4 @@ class ControlLoop:
         except Exception:
             _log.exception("and its stop failed too")
         self.life.stop(reason)
-        return error
-
-
-def _check_watchdog(watchdog_s: float, spec: RobotSpec) -> None:
-    if watchdog_s < 2 * spec.period_s:
-        raise ValueError(
-            f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
-            f"it must be at least two periods, {2 * spec.period_s:.3g} s"
-        )
+        return stopped_by(error)

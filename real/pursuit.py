@@ -10,7 +10,7 @@ from hal.robot import Reading, RobotSpec
 from hal.spec import Spec
 from real.orders import Step
 
-__all__ = ["Pursuit", "ticks_of"]
+__all__ = ["Pursuit", "check_watchdog", "ticks_of"]
 
 Values = Mapping[str, np.ndarray]
 
@@ -135,3 +135,16 @@ def ticks_of(own: RobotSpec, control_hz: float | None) -> int:
             f"near are {own.rate_hz / max(1, round(ticks)):g} and {own.rate_hz / (round(ticks) + 1):g}"
         )
     return round(ticks)
+
+
+def check_watchdog(watchdog_s: float, spec: RobotSpec) -> None:
+    """Refuse a watchdog that would bark between two commands.
+
+    Raises:
+        ValueError: it is shorter than two control periods.
+    """
+    if watchdog_s < 2 * spec.period_s:
+        raise ValueError(
+            f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
+            f"it must be at least two periods, {2 * spec.period_s:.3g} s"
+        )

@@ -12,6 +12,7 @@ from hal import Guard, Homing, Robot
 from hal.camera import Camera
 from hal.with_cameras import WithCameras
 from rlenv_robot.commands.ending import Ending
+from rlenv_robot.commands.saying import give_up_what_is_full, say
 from rlenv_robot.conditions import conditions
 from rlenv_robot.kinds import KINDS
 from rlenv_robot.profile import Profile, ServeSection, load_profile
@@ -106,9 +107,9 @@ def run(args: argparse.Namespace) -> int:
     )
     _log.info(settle_process())
     with server:
-        print(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}", flush=True)
+        say(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}")
         if cameras:
-            print(f"pictures of {', '.join(profile.cameras)} at {server.pictures}", flush=True)
+            say(f"pictures of {', '.join(profile.cameras)} at {server.pictures}")
         while not ending.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
             pass
         deaf = server.deaf
@@ -116,8 +117,9 @@ def run(args: argparse.Namespace) -> int:
             _log.critical(
                 "the network's thread has ended, so nobody can reach the robot; the server ends for a new one"
             )
-        print("closing: the robot goes home, if it was ever reset, and is held", flush=True)
+        say("closing: the robot goes home, if it was ever reset, and is held")
         server.close(lower_s=settings.lower_s)
+    give_up_what_is_full()
     return int(deaf)  # whoever supervises starts it anew
 
 

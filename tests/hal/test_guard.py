@@ -128,7 +128,8 @@ def test_a_measurement_that_is_no_finite_number_stops_the_robot(guard: Guard, in
     puppet_step = inner.step
     guard.step(target(0.1, 0.1))
     inner.step = lambda command: puppet_step(command)._replace(sensors={"angle": np.float32([value, 0.0])})
-    guard.step(target(0.1, 0.2))  # is measured at its end
+    with pytest.raises(RobotStopped, match="'angle' measured a value that is not a finite number; check its cable"):
+        guard.step(target(0.1, 0.2))  # is measured at its end, and nobody is given it
     with pytest.raises(RobotStopped, match="not a finite number"):
         guard.step(target(0.1, 0.1))
     assert len(inner.told) == 2
