@@ -67,6 +67,8 @@ class SourceData:
             raise SourceError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
         if not 0 <= discount <= 1:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
+        if task is None and (goal != "recorded" or ends != "recorded" or sensors is not None):
+            raise SourceError("goal, ends and sensors are for a task that rewards anew: give task= too")
         seen = table if task is None else relabelled(table, task, goal, sensors, ends)
         self.table = seen if mode == "training" else _public(seen)
         self.transitions = Transitions.of(self.table)

@@ -9,12 +9,12 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from hal import Field, IllegalAction, Spec
+from hal import Field, IllegalAction, Spec, SpecMismatch
 from rlenv_robot.agents import agents_of
 from rlenv_robot.environment import Environment
 from rlenv_robot.interop.flat import Flat
 
-__all__ = ["GymnasiumEnv", "action_space_of", "flat_spaces", "scaled_action", "space_of", "to_gymnasium"]
+__all__ = ["GymnasiumEnv", "action_space_of", "check_flat", "flat_spaces", "scaled_action", "space_of", "to_gymnasium"]
 
 
 def space_of(spec: Spec) -> spaces.Dict:
@@ -68,6 +68,21 @@ def flat_spaces(flat: Flat) -> tuple[spaces.Box, spaces.Box]:
     return seen, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
 
 
+def check_flat(flat: Flat, observation: Spec, action: Spec) -> None:
+    """Refuse vectors that were made for another environment.
+
+    Raises:
+        SpecMismatch: with every difference.
+        TypeError: it is no `Flat`.
+    """
+    if not isinstance(flat, Flat):
+        raise TypeError(f"flat is a {type(flat).__name__}, wanted is a Flat, such as flat_for(task) makes")
+    lines = [f"observation.{line}" for line in flat.observation.difference(observation)]
+    lines += [f"action.{line}" for line in flat.action.difference(action)]
+    if lines:
+        raise SpecMismatch("these vectors (flat, here) are not of this environment (there)", lines)
+
+
 class GymnasiumEnv(gymnasium.Env[Any, Any]):
     """Gymnasium's interface. What the tables carry beyond it is in ``info``.
 
@@ -99,6 +114,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             self.observation_space = space_of(env.observation)
             self.action_space, self._scaled = action_space_of(env.action, normalise)
         else:
+            check_flat(flat, env.observation, env.action)
             self.observation_space, self.action_space = flat_spaces(flat)
             self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0

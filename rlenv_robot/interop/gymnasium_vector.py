@@ -10,7 +10,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
 from rlenv_robot.interop.flat import Flat
-from rlenv_robot.interop.gymnasium import action_space_of, flat_spaces, scaled_action, space_of
+from rlenv_robot.interop.gymnasium import action_space_of, check_flat, flat_spaces, scaled_action, space_of
 from rlenv_robot.vector import VectorEnvironment
 
 __all__ = ["GymnasiumVectorEnv", "to_gymnasium_vector"]
@@ -45,6 +45,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             self.single_observation_space: spaces.Space[Any] = space_of(envs.observation)
             self.single_action_space, self._scaled = action_space_of(envs.action, normalise)
         else:
+            check_flat(flat, envs.observation, envs.action)
             self.single_observation_space, self.single_action_space = flat_spaces(flat)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)

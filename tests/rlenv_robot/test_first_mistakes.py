@@ -49,6 +49,30 @@ def test_one_and_many_are_not_mixed_up() -> None:
         rr.to_gymnasium_vector(rr.make("so101-reach"))  # type: ignore[arg-type]
 
 
+def test_vectors_of_another_task_are_refused_with_the_difference() -> None:
+    pytest.importorskip("gymnasium", reason="the extra 'gym' is not installed")
+    from rlenv_robot.interop.flat import flat_for
+
+    flat = flat_for(rr.make("so101-push").world.task)  # type: ignore[attr-defined]
+    with pytest.raises(rr.SpecMismatch, match="cube_position"):
+        rr.to_gymnasium(rr.make("so101-reach"), flat=flat)
+    with pytest.raises(rr.SpecMismatch, match="cube_position"):
+        rr.to_gymnasium_vector(rr.make_vector("so101-reach", 2), flat=flat)
+    with pytest.raises(TypeError, match="wanted is a Flat"):
+        rr.to_gymnasium(rr.make("so101-reach"), flat="so101-reach")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("option", [{"goal": "hindsight"}, {"ends": "task"}])
+def test_what_only_a_task_can_do_is_not_ignored_without_one(option: dict[str, str], tmp_path: Path) -> None:
+    with rr.make("so101-reach", record=tmp_path / "runs", steps=2) as env:
+        seen = env.reset({"seed": 0})
+        while not seen["truncated"]:
+            action = {"joint_target": seen["observation"]["joint_goal"]}
+            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+    with pytest.raises(rr.SourceError, match="give task="):
+        rr.open_source(tmp_path / "runs", **option)
+
+
 @pytest.mark.parametrize("data", [b"", b"abc", b"PK\x03\x04 a torn archive"])
 def test_a_damaged_policy_is_never_offered_to_be_loaded_unsafely(data: bytes, tmp_path: Path) -> None:
     file = tmp_path / "policy.npz"
