@@ -155,14 +155,13 @@ class ControlLoop:
         if self.life.state is State.ARMING:
             self.life.go(State.RESETTING, f"the robot was opened and read; {state}")
 
-    def lower(self, deadline_s: float) -> None:
-        """Bring the robot to its home slowly and wait for that, at most the deadline; then nothing moves any more.
-
-        Does nothing to a robot that was never reset, or is stopped, or whose driver hangs.
+    def lower(self, deadline_s: float, velocity: float | None = None) -> None:
+        """Bring the robot to its home, as `lower` does, and wait for that; then nothing moves any more. Not one that
+        was never reset, or is stopped, or whose driver hangs.
         """
         if self._thread.is_alive():
             done = threading.Event()
-            self._orders.put(Lower(deadline_s, done))
+            self._orders.put(Lower(deadline_s, done, velocity))
             done.wait(deadline_s + 1.0)
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -373,7 +372,8 @@ class ControlLoop:
         try:
             if held is not None and self._guard.stopped is None:
                 self.life.go_unless_stopped(State.RESETTING, "the server ends: the robot is lowered")
-                _log.info("lowering: %s", lower(self._guard.spec, self._paced_step, held, order.deadline_s))
+                end = lower(self._guard.spec, self._paced_step, held, order.deadline_s, order.velocity)
+                _log.info("lowering: %s", end)
         except Exception as error:
             self._fault("lowering", error)
         finally:

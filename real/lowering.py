@@ -18,7 +18,7 @@ def lower(
     step: Callable[[Mapping[str, np.ndarray]], Reading],
     applied: Mapping[str, np.ndarray],
     deadline_s: float,
-    velocity: float = HomingSettings().velocity,
+    velocity: float | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> str:
     """Go from what was applied last to ``spec.home``, by guarded steps of one control period each.
@@ -28,7 +28,7 @@ def lower(
         step: carries out one period.
         applied: what the robot holds now.
         deadline_s: longest way, seconds.
-        velocity: fastest change of a command, units a second.
+        velocity: fastest change of a command, units a second; None is that of a reset, where nothing else was said.
         now: monotonic clock, seconds.
 
     Returns:
@@ -39,7 +39,8 @@ def lower(
     """
     rest = {name: np.asarray(value, spec.commands[name].numpy_dtype) for name, value in spec.home.items()}
     command = {name: np.array(value) for name, value in applied.items()}
-    stride, end = velocity * spec.period_s, now() + deadline_s
+    stride = (HomingSettings().velocity if velocity is None else velocity) * spec.period_s
+    end = now() + deadline_s
     while now() < end:
         if all(np.array_equal(command[name], rest[name]) for name in rest):
             return "it rests at its home"

@@ -36,6 +36,7 @@ class Lower(NamedTuple):
 
     deadline_s: float
     done: threading.Event
+    velocity: float | None = None  # fastest change of a command, units a second; None is `HomingSettings`' own
 
 
 class Quit:

@@ -268,21 +268,22 @@ class Server:
         self._loop.report(state)
         self._exchange.tell(state, detail)
 
-    def close(self, lower_s: float = 0.0) -> None:
+    def close(self, lower_s: float = 0.0, velocity: float | None = None) -> None:
         """Stop the robot, end both threads, close socket and robot. Twice is fine; after a Ctrl-C in it, it goes on.
 
         Args:
             lower_s: before that, go home slowly for at most so long, seconds; 0 stops where it is.
+            velocity: fastest change of a command on that way, units a second; by default as a reset's by default.
         """
         self._ending = True
         with self._one_closes:
             if not self._closed:
-                self._close(lower_s)
+                self._close(lower_s, velocity)
                 self._closed = True
 
-    def _close(self, lower_s: float) -> None:
+    def _close(self, lower_s: float, velocity: float | None) -> None:
         if lower_s > 0:
-            self._loop.lower(lower_s)
+            self._loop.lower(lower_s, velocity)
         self._loop.close()
         self._exchange.close()
         if self._publisher is not None:

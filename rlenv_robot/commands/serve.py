@@ -118,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
                 "the network's thread has ended, so nobody can reach the robot; the server ends for a new one"
             )
         say("closing: the robot goes home, if it was ever reset, and is held")
-        server.close(lower_s=settings.lower_s)
+        server.close(lower_s=settings.lower_s, velocity=profile.reset.velocity)
     give_up_what_is_full()
     return int(deaf)  # whoever supervises starts it anew
 

@@ -191,6 +191,19 @@ def test_what_must_not_move_is_not_lowered(robot, target, why):
         remote.close()
 
 
+def test_a_server_is_lowered_no_faster_than_told(robot, target):
+    with Server(robot) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        remote.step(target(0.2, 0.2))
+        at = len(robot.commands)
+        server.close(lower_s=5, velocity=0.5)
+        way = np.diff([[0.2, 0.2], *robot.commands[at:]], axis=0)
+        assert np.abs(way).max() <= 0.5 / 50 + 1e-6, "a period of 1/50 s"
+        assert robot.commands[-1] == (0.0, 0.0)
+        remote.close()
+
+
 def test_lowering_has_a_deadline(robot):
     clock = itertools.count()
     outcome = lower(
