@@ -172,6 +172,12 @@ def test_every_folder_of_code_is_on_the_page() -> None:
                 assert f"{folder.name}/`" in text, folder
 
 
+def test_every_recipe_is_on_the_page_on_trainers() -> None:
+    text = (DOCS / "trainers.md").read_text(encoding="utf-8")
+    for recipe in (ROOT / "launch").glob("train_*.py"):
+        assert f"| `{recipe.name}` |" in text, recipe.name
+
+
 def test_every_page_is_in_the_index() -> None:
     index = (DOCS / "README.md").read_text(encoding="utf-8")
     for page in DOCS.glob("*.md"):
