@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -17,6 +18,7 @@ from hal.errors import RobotError
 from hal.robot import Reading, Robot
 from real.address import check_address
 from real.desk import Desk
+from real.diary import Diary, TellingLoop
 from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, TELEMETRY, Gate
 from real.judging import Judging
@@ -65,6 +67,7 @@ class Server:
             times a second (`real.telemetry`); None tells nobody.
         cameras: of the robot, where it is a `hal.WithCameras`. Their pictures go out on an endpoint of their own,
             ``pictures``, which clients are told (`real.remote_cameras`), and not with the readings.
+        diary: told every order and what came of it, for a log of its own.
 
     Raises:
         WireError: an address is not loopback and there are no keys.
@@ -89,6 +92,7 @@ class Server:
         telemetry_hz: float = 20.0,
         cameras: Sequence[Camera] = (),
         pictures: str = "tcp://127.0.0.1:*",
+        diary: Diary | None = None,
     ) -> None:
         self._wanted = check_address(address, keys=keys is not None)
         self._telemetry = None if telemetry is None else check_address(telemetry, keys=keys is not None)
@@ -101,7 +105,8 @@ class Server:
         self._lease = Lease(lease_s)
         self._exchange: Exchange = Lockstep() if lockstep else Independent()
         self._judging = Judging(robot, self._exchange.answer)
-        self._loop = ControlLoop(
+        self._diary = diary
+        self._loop = (ControlLoop if diary is None else partial(TellingLoop, diary=diary))(
             robot,
             _without_images(self._exchange.answer) if cameras else self._exchange.answer,
             control_hz=control_hz,
@@ -199,7 +204,7 @@ class Server:
             if self._publisher is not None:
                 self._publisher.close()
             raise
-        desk = Desk(router, self._spec, self._loop, self._lease, self._judging, self._gate, self._about)
+        desk = Desk(router, self._spec, self._loop, self._lease, self._judging, self._gate, self.about)
         self._exchange.start(router, desk)
         self._loop.start()
         self._address = address
@@ -219,10 +224,14 @@ class Server:
 
     def _look(self) -> tuple[dict[str, Any], Reading | None]:
         """What telemetry tells; on its thread."""
-        return self._about(), self._loop.latest
+        return self.about(), self._loop.latest
 
-    def _about(self) -> dict[str, Any]:
-        """How the robot is; from any thread."""
+    def about(self) -> dict[str, Any]:
+        """How the robot is, as plain data; from any thread.
+
+        Keys: ``state`` and ``why``, ``holder`` of the lease, ``cadence`` of the loop, ``real_time``, ``late_commands``,
+        ``pictures``, and ``recording``: what the diary says of itself, None where there is none.
+        """
         loop, pictures = self._loop, self._picture_publisher
         return {
             "pictures": None if pictures is None else {"address": self._pictures, **pictures.to_plain()},
@@ -232,6 +241,7 @@ class Server:
             "cadence": loop.cadence.to_plain(),
             "real_time": loop.real_time.told,
             "late_commands": loop.ages.refused,
+            "recording": None if self._diary is None else dict(self._diary.to_plain()),
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:

@@ -33,12 +33,13 @@ class StreamWriter:
         self._stamp, self._wall, self._sequence = (self._row[name] for name in ("stamp_ns", "wall_ns", "sequence"))
         self._next = 0
 
-    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
+    def write(self, values: Mapping[str, Any], stamp_ns: int, wall_ns: int | None = None) -> int:
         """Queue one sample. If there is no room it is dropped and counted, and its number is missing in the log.
 
         Args:
             values: one value a field, of its shape, in a type that converts without changing its kind.
             stamp_ns: robot's clock at capture.
+            wall_ns: this machine's clock at receipt, where that was not just now.
 
         Returns:
             The sample's sequence number, for ``used_<stream>`` of the frame that used it.
@@ -58,7 +59,7 @@ class StreamWriter:
                 raise self._wrong(f"{name} is missing") from None
             except TypeError as error:
                 raise self._wrong(f"{name}: {error}") from error
-        now, number = time.time_ns(), self._next
+        now, number = time.time_ns() if wall_ns is None else wall_ns, self._next
         self._stamp[...], self._wall[...], self._sequence[...] = stamp_ns, now, number
         name, data = self.stream.name, self._row.tobytes()
         self._background.put(self._size, lambda sink: sink.sample(name, data, now))

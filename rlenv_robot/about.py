@@ -13,7 +13,7 @@ import numpy as np
 from hal import Robot
 from rlenv_robot.world import World
 
-__all__ = ["about"]
+__all__ = ["about", "about_machine"]
 
 
 def about(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -27,14 +27,7 @@ def about(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, A
         world: what is recorded.
         profile: what the run was made of (`rlenv_robot.profile.Profile.to_plain`).
     """
-    from rlenv_robot import __version__
-
-    known: dict[str, Any] = {
-        "world": world.name,
-        "rlenv_robot": __version__,
-        "machine": {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()},
-        "clock": _clocks(),
-    }
+    known: dict[str, Any] = {"world": world.name, **about_machine()}
     task, robot, seed = (getattr(world, name, None) for name in ("task", "robot", "seed"))
     if task is not None:
         known["task"] = {"name": task.name, "settings": _settings(task)}
@@ -45,6 +38,14 @@ def about(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, A
     if profile is not None:
         known["profile"] = dict(profile)
     return known
+
+
+def about_machine() -> dict[str, Any]:
+    """What of it does not depend on what is recorded: ``rlenv_robot``, ``machine`` and ``clock``, see `about`."""
+    from rlenv_robot import __version__
+
+    machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()}
+    return {"rlenv_robot": __version__, "machine": machine, "clock": _clocks()}
 
 
 def _clocks() -> dict[str, Any]:

@@ -195,9 +195,12 @@ class RobotWorld:
         observation = self.task.observe(reading.sensors, self._episode.goal)
         over = bool(self.task.terminated(reading.sensors, self._episode.goal))
         turn = self._turn(reading, observation, self._nothing(), over, False)
-        drawn = report_of(self.robot).get("randomisation") if self.mode == "training" else None
-        if drawn:
-            turn.extra_info["randomisation"] = drawn
+        told = report_of(self.robot)
+        if self.mode == "training" and told.get("randomisation"):
+            turn.extra_info["randomisation"] = told["randomisation"]
+        recording = told.get("server", {}).get("recording")
+        if isinstance(recording, Mapping) and recording.get("why") is not None:
+            turn.extra_info["recording_error"] = f"the robot's controller: {recording['why']}"
         return turn
 
     def _reset(self, wanted: Mapping[str, Any]) -> Reading:

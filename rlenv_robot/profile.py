@@ -80,6 +80,9 @@ class ServeSection:
         lease_s: after how much silence another client may take the robot.
         lower_s: at the end, go home slowly for at most so long.
         priority: of the loop for the real-time scheduler, 1 to 99; 0 does not ask for it.
+        record: folder of the controller's own runs; empty keeps none.
+        record_mib: most that one of these runs may have, MiB; 0 leaves it to the disk.
+        record_required: refuse resets while the controller can't record.
     """
 
     address: str = "tcp://127.0.0.1:5555"
@@ -93,6 +96,9 @@ class ServeSection:
     lease_s: float = 5.0
     lower_s: float = 5.0
     priority: int = 40
+    record: str = ""
+    record_mib: int = 0
+    record_required: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,18 +5,22 @@ from __future__ import annotations
 import argparse
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import fields, replace
 from typing import Any
 
 from hal import Guard, Homing, Robot
 from hal.camera import Camera
 from hal.with_cameras import WithCameras
+from recorder.rotation import Limits
 from rlenv_robot.commands.ending import Ending
 from rlenv_robot.commands.saying import give_up_what_is_full, say
 from rlenv_robot.conditions import conditions
+from rlenv_robot.controller_log import ControllerLog
 from rlenv_robot.kinds import KINDS
 from rlenv_robot.profile import Profile, ServeSection, load_profile
 from rlenv_robot.reset_signals import homing_settings, reset_signal
+from rlenv_robot.server_watch import ServerWatch
 
 __all__ = ["add", "run", "served_robot"]
 
@@ -41,11 +45,18 @@ def add(subparsers: Any) -> None:
         help="at the end, go home slowly for at most so long; 0 stops where it is",
     )
     parser.add_argument("--priority", type=int, help="for the real-time scheduler, 1 to 99; 0 does not ask for it")
+    parser.add_argument("--record", metavar="FOLDER", help="keep a log of every tick there, on this machine")
+    parser.add_argument("--record-mib", type=int, metavar="MIB", help="most that one run of that log may have")
+    parser.add_argument("--record-required", action="store_true", default=None,
+                        help="refuse resets while that log can't be written")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def served_robot(
-    profile: Profile, on_event: Callable[[str, str], None] | None = None, cameras: Sequence[Camera] = ()
+    profile: Profile,
+    on_event: Callable[[str, str], None] | None = None,
+    cameras: Sequence[Camera] = (),
+    around: Callable[[Robot], Robot] | None = None,
 ) -> Robot:
     """The robot of a profile as its controller runs it: guarded, reset by a signal and by slow motion.
 
@@ -53,6 +64,7 @@ def served_robot(
         profile: which robot, and how it is reset.
         on_event: told how a reset goes as (state, detail).
         cameras: of the robot.
+        around: puts something around it inside of its guard, such as `ControllerLog.around`.
 
     Raises:
         ValueError: the profile names a robot that can't be served.
@@ -62,7 +74,9 @@ def served_robot(
         robot = WithCameras(robot, cameras)
     section = profile.reset
     asked, settings = reset_signal(section), homing_settings(section)
-    return Homing(Guard(robot), asked, settings, on_event, verdicts=section.verdicts)
+    return Homing(
+        Guard(robot if around is None else around(robot)), asked, settings, on_event, verdicts=section.verdicts
+    )
 
 
 def _hardware(profile: Profile) -> Robot:
@@ -89,7 +103,14 @@ def run(args: argparse.Namespace) -> int:
     settings = profile.serve
     ending = Ending()
     cameras = [Camera(each) for each in profile.cameras.values()]
-    robot = served_robot(profile, lambda state, detail: server.report(state, detail), cameras)
+    log = _own_log(profile)
+
+    def told(state: str, detail: str) -> None:
+        server.report(state, detail)
+        if log is not None:
+            log.report(state, detail)
+
+    robot = served_robot(profile, told, cameras, None if log is None else log.around)
     server = Server(
         robot,
         settings.address,
@@ -104,9 +125,14 @@ def run(args: argparse.Namespace) -> int:
         telemetry_hz=settings.telemetry_hz,
         cameras=cameras,
         pictures=settings.pictures or _beside(settings.address),
+        diary=log,
     )
     _log.info(settle_process())
-    with server:
+    with ExitStack() as ends:
+        if log is not None:
+            ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
+            print(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}", flush=True)
+        ends.enter_context(server)
         say(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}")
         if cameras:
             say(f"pictures of {', '.join(profile.cameras)} at {server.pictures}")
@@ -123,6 +149,16 @@ def run(args: argparse.Namespace) -> int:
     return int(deaf)  # whoever supervises starts it anew
 
 
+def _own_log(profile: Profile) -> ControllerLog | None:
+    """The controller's, if it is to keep one."""
+    section = profile.serve
+    if not section.record:
+        return None
+    limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
+    info = {"profile": profile.to_plain()}
+    return ControllerLog(section.record, info, required=section.record_required, limits=limits)
+
+
 def _beside(address: str) -> str:
     """Any free port at the same interface, or a socket's path of its own."""
     return f"{address.rpartition(':')[0]}:*" if address.startswith("tcp://") else f"{address}-pictures"
@@ -132,6 +168,8 @@ def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection
     """The profile's settings, but for those that a flag gives."""
     given = {item.name: getattr(args, item.name, None) for item in fields(section)}
     changed = replace(section, **{name: value for name, value in given.items() if value is not None})
+    if changed.record_mib < 0:
+        raise ValueError(f"--record-mib is {changed.record_mib}, it must be 0 or above")
     if changed.lower_s < 0:
         raise ValueError(f"--lower-s is {changed.lower_s:g}, it must be 0 or above")
     return changed

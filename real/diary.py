@@ -1,0 +1,63 @@
+"""What a server tells whoever keeps its log: every order, and what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+import numpy as np
+
+from hal.robot import Reading, Robot
+from real.handover import Token
+from real.loop import Answerer, ControlLoop
+
+__all__ = ["Diary", "TellingLoop"]
+
+
+class Diary(Protocol):
+    """Keeps what a server does. Its methods are called between two movements of the robot: they never wait or raise."""
+
+    def ordered(self, token: Token, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
+        """A command or a reset came; on the network's thread.
+
+        Args:
+            token: of the order; its number, and when it came.
+            command: one value a field, of the spec that clients see; None: a reset.
+            sent_ns: when its client says that it was sent, on this machine's monotonic clock; None: it does not say.
+        """
+        ...
+
+    def answered(self, token: Token, outcome: Reading | Exception) -> None:
+        """What came of a reset or a command; on the loop's thread."""
+        ...
+
+    def to_plain(self) -> Mapping[str, Any]:
+        """Whether it is kept, and if not, why; for whoever asks the server how it is. From any thread."""
+        ...
+
+
+class TellingLoop(ControlLoop):
+    """A `ControlLoop` that tells a diary of every order and every answer.
+
+    Args:
+        robot, answer, settings: as of `ControlLoop`.
+        diary: is told.
+    """
+
+    def __init__(self, robot: Robot, answer: Answerer, diary: Diary, **settings: Any) -> None:
+        def told(token: Any, outcome: Reading | Exception) -> None:
+            answer(token, outcome)  # first: somebody waits for it
+            diary.answered(token, outcome)
+
+        super().__init__(robot, told, **settings)
+        self._diary = diary
+
+    def reset(self, token: Any, options: Mapping[str, Any]) -> None:
+        """As `ControlLoop.reset`."""
+        self._diary.ordered(token, None, None)
+        super().reset(token, options)
+
+    def step(self, token: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
+        """As `ControlLoop.step`."""
+        self._diary.ordered(token, command, sent_ns)
+        super().step(token, command, sent_ns)

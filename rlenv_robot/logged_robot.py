@@ -1,0 +1,78 @@
+"""A robot whose every tick is written down on the machine that moves it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import Reading, Robot, RobotSpec
+from hal.device_watchdog import arm_device, disarm_device
+from hal.self_report import report_of
+
+__all__ = ["LoggedRobot", "Ticks"]
+
+Ticks = Callable[[int, Reading], None]
+"""Given when a tick began (monotonic, nanoseconds) and its reading; never waits, never raises."""
+
+
+class LoggedRobot:
+    """A robot around a robot: each step and what was measured at its end is handed on.
+
+    It belongs inside of the guard, ``Guard(LoggedRobot(robot, ...))``: then ``applied`` is what the robot itself says,
+    and no motion passes it by, be it commanded, held, on the way home or lowered at the end. The robot's own streams
+    end here: their samples go to the same log.
+
+    Args:
+        robot: any.
+        ticks: takes each tick.
+        before_reset: called before each reset; may refuse it by raising.
+        stopped: told every stop's reason, from whatever thread.
+    """
+
+    def __init__(
+        self, robot: Robot, ticks: Ticks, before_reset: Callable[[], None], stopped: Callable[[str], None]
+    ) -> None:
+        self._robot, self._ticks, self._before_reset, self._stopped = robot, ticks, before_reset, stopped
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The inner robot's."""
+        return self._robot.spec
+
+    def about(self) -> Mapping[str, Any]:
+        """As `hal.self_report.SelfReport.about`, of the inner robot."""
+        return report_of(self._robot)
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the inner robot."""
+        return arm_device(self._robot, timeout_s)
+
+    def disarm_watchdog(self) -> None:
+        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
+        disarm_device(self._robot)
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        """The inner robot's reset, unless it is refused before."""
+        self._before_reset()
+        return self._robot.reset(options)
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        """The inner robot's step, written down."""
+        began_ns = time.monotonic_ns()
+        reading = self._robot.step(command)
+        self._ticks(began_ns, reading)
+        return reading
+
+    def stop(self, reason: str) -> None:
+        """The inner robot's stop; the record comes second."""
+        try:
+            self._robot.stop(reason)
+        finally:
+            self._stopped(reason)
+
+    def close(self) -> None:
+        """Close the inner robot."""
+        self._robot.close()

@@ -1,0 +1,247 @@
+"""The controller keeps a log of its own: every tick, order, state and stop, while its client sees a part of it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal import Field, Guard, Reading, ResetFailed, RobotSpec, RobotStopped, Spec, StreamSpec
+from hal.robots.so101 import SO101
+from real import RemoteRobot, Server
+from recorder.reader import LogReader
+from recorder.rotation import Limits
+from rlenv_robot.controller_log import ControllerLog
+from rlenv_robot.kinds import KINDS
+from rlenv_robot.server_watch import ServerWatch
+
+NOISE = 2000
+SPEC = RobotSpec(
+    "fader",
+    Spec(
+        "fader_sensors",
+        (
+            Field("position", (2,), "float32", -10, 10, "rad", "where it is", ("a", "b")),
+            Field("noise", (NOISE,), "float64", meaning="fills disks"),
+        ),
+    ),
+    Spec("fader_commands", (Field("target", (2,), "float32", -1, 1, "rad", "goal", ("a", "b")),)),
+    200.0,
+    home={"target": (0.0, 0.0)},
+    measured_by={"target": "position"},
+)
+
+
+class Fader:
+    """Goes where it is told at once, keeps a diary of that, and has a stream of its own."""
+
+    spec = SPEC
+    streams = (StreamSpec("taps", Spec("taps", (Field("count", (), "int64"),)), 200.0),)
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, ...]] = []
+        self._dice = np.random.default_rng(1)
+        self._sinks: Mapping[str, Any] = {}
+
+    def stream_to(self, sinks: Mapping[str, Any]) -> None:
+        self._sinks = sinks
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        return self._read(np.zeros(2, np.float32))
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        self.told.append(tuple(command["target"].tolist()))
+        return self._read(command["target"].copy())
+
+    def _read(self, at: np.ndarray) -> Reading:
+        now = time.monotonic_ns()
+        if self._sinks:
+            self._sinks["taps"].write({"count": len(self.told)}, now)
+        return Reading({"position": at, "noise": self._dice.random(NOISE)}, {"target": at.copy()}, now)
+
+    def stop(self, reason: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+def target(*values: float) -> dict[str, np.ndarray]:
+    return {"target": np.array(values, np.float32)}
+
+
+Serve = Callable[..., tuple[Server, RemoteRobot, ControllerLog]]
+
+
+@pytest.fixture
+def serve() -> Iterator[Serve]:
+    with ExitStack() as ends:
+
+        def start(robot: Any, folder: Path, **settings: Any) -> tuple[Server, RemoteRobot, ControllerLog]:
+            log = ControllerLog(folder, **settings)
+            server = Server(Guard(log.around(robot)), control_hz=50, watchdog_s=0.2, diary=log)
+            ends.callback(ServerWatch(server, log).start().close)
+            ends.enter_context(server)
+            remote = RemoteRobot(server.address)
+            ends.callback(remote.close)
+            return server, remote, log
+
+        yield start
+
+
+def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"not within {seconds} s"
+        time.sleep(0.01)
+
+
+def only_run(folder: Path) -> LogReader:
+    (run,) = folder.iterdir()
+    return LogReader(run)
+
+
+def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) -> None:
+    robot = Fader()
+    with ExitStack() as ends:
+        log = ControllerLog(tmp_path)
+        server = Server(Guard(log.around(robot)), control_hz=50, watchdog_s=0.2, diary=log)
+        watch = ServerWatch(server, log).start()
+        ends.callback(watch.close)
+        ends.enter_context(server)
+        remote = RemoteRobot(server.address)
+        ends.callback(remote.close)
+        remote.reset({})
+        readings = [remote.step(target(0.5, at / 10)) for at in range(5)]
+        until(lambda: server.broken)
+        remote.reset({})
+        remote.step(target(-0.5, 0))
+        remote.stop("a test")
+        with pytest.raises(RobotStopped):
+            remote.step(target(0, 0))
+    reader = only_run(tmp_path)
+    assert reader.complete
+    assert reader.notes == ()
+    assert reader.metadata["controller"] is True
+    ticks = reader.samples("tick")
+    assert [tuple(row) for row in ticks["applied_target"].tolist()] == robot.told, "every one, and in order"
+    assert (ticks["stamp_ns"] >= ticks["began_ns"]).all()
+    assert np.array_equal(ticks["sequence"], np.arange(len(ticks)))
+    orders = reader.samples("order")
+    assert (np.diff(orders["came_ns"]) > 0).all()
+    done = orders[orders["reading_ns"] > 0]
+    assert len(done) == 8
+    assert len(orders) == 9, "the refused one too"
+    assert orders["reading_ns"][1:6].tolist() == [reading.stamp_ns for reading in readings]
+    sent = orders["sent_ns"] > 0
+    assert sent[1:6].all()
+    frames = reader.frames()
+    assert frames["frame_no"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
+    assert frames["acted"].tolist() == [0, 1, 1, 1, 1, 1, 0, 1]
+    assert np.allclose(frames["action_target"][1:6, 1], np.arange(5) / 10)
+    assert np.array_equal(frames["sensor_noise"][1:6], [reading.sensors["noise"] for reading in readings])
+    first, second = reader.episodes()
+    assert first.end is not None
+    assert first.end["end"] == "held: no valid command for 0.2 s"
+    assert first.end["cadence"]["periods"] > 20
+    assert second.end is not None
+    assert second.end["end"] == "a test"
+    kinds = [event.kind for event in reader.events()]
+    assert kinds.count("holder") == 2, "taken, and given back"
+    (refused,) = (event.detail for event in reader.events() if event.kind == "refused")
+    assert refused["type"] == "RobotStopped"
+    stops = [event.detail["reason"] for event in reader.events() if event.kind == "stop"]
+    assert stops == ["a test", "the server was closed"]
+    states = [event.detail["after"] for event in reader.events() if event.kind == "life"]
+    assert states == ["arming", "ready", "running", "holding", "resetting", "ready", "running", "stopped"]
+    assert len(reader.samples("taps")) == len(ticks) + 2, "the robot's own stream, of its two resets too"
+    assert reader.samples("cadence")["periods"][-1] > 20
+
+
+def test_without_room_the_robot_goes_on_and_the_client_is_told(tmp_path: Path, serve: Serve) -> None:
+    """The budget of the run is reached in mid-episode."""
+    server, remote, log = serve(Fader(), tmp_path, limits=Limits(run_bytes=200_000, reserve_bytes=0))
+    remote.reset({})
+    until(lambda: remote.step(target(0.1, 0)) and log.failure)
+    assert remote.step(target(0.2, 0)).applied["target"][0] == np.float32(0.2)
+    recording = server.about()["recording"]
+    assert recording["on"] is False
+    assert "may have 200000; recording stops" in recording["why"]
+    assert remote.about()["server"]["recording"] == recording
+    remote.reset({})
+    reader = only_run(tmp_path)
+    (episode,) = reader.episodes()
+    assert episode.end is not None
+    assert episode.end["end"] == "disk"
+    assert len(reader.samples("tick")) > 5
+
+
+def test_a_disk_that_is_really_full(tmp_path: Path, serve: Serve) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "none", disk], capture_output=True).returncode:
+        pytest.skip("no right to mount a small disk")
+    try:
+        _, remote, log = serve(Fader(), disk, limits=Limits(reserve_bytes=0), required=True)
+        remote.reset({})
+        until(lambda: remote.step(target(0.1, 0)) and log.failure)
+        assert "No space left on device" in str(log.failure)
+        assert remote.step(target(0.2, 0)).applied["target"][0] == np.float32(0.2), "it goes on"
+        with pytest.raises(ResetFailed, match=r"can't record .*No space left.* serve.record_required is true"):
+            remote.reset({})
+        reader = only_run(disk)
+        ticks = reader.samples("tick")
+        assert len(ticks) > 20
+        assert np.array_equal(ticks["sequence"], np.arange(len(ticks))), "what is there is whole"
+        assert reader.notes
+        log.close()
+    finally:
+        subprocess.run(["umount", disk], check=True)
+
+
+def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    log = ControllerLog(tmp_path / "file")
+    robot = KINDS["so101"].served("sim")
+    server = Server(Guard(log.around(robot)), paced_by_robot=True, diary=log)
+    with server, rr.make("so101-reach", robot=server.address) as env:
+        seen = env.reset()
+        assert "no folder for a run can be made" in seen["extra_info"]["recording_error"]
+        action = {"joint_target": seen["extra_info"]["applied"]["joint_target"]}
+        seen, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
+        assert "fault" not in seen["extra_info"]
+
+
+def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None:
+    own = tmp_path / "own"
+    command = [sys.executable, "-m", "rlenv_robot", "serve", "--address", "tcp://127.0.0.1:*", "--priority", "0"]
+    process = subprocess.Popen(
+        [*command, "--record", own], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(f"recording into {own}")
+    remote = RemoteRobot(process.stdout.readline().split()[-1], expect=SO101, connect_timeout_s=10)
+    reading = remote.reset({})
+    for _ in range(60):
+        reading = remote.step({name: value.copy() for name, value in reading.applied.items()})
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    remote.close()
+    reader = only_run(own)
+    assert not reader.complete
+    assert reader.notes
+    ticks = reader.samples("tick")
+    assert np.array_equal(ticks["sequence"], np.arange(len(ticks)))
+    assert 0 <= (reading.stamp_ns - int(ticks["stamp_ns"][-1])) / 1e9 < 1.5, "a chunk, and what had not been packed"
+    (episode,) = reader.episodes()
+    assert episode.end is None
