@@ -136,7 +136,7 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
         elif order == "about":
             pipe.send(
                 {
-                    **(getattr(server, "about", None) or server._about)(),
+                    **server.about(),
                     "stopped_ns": arm.stopped_ns,
                     "messages": read[0],
                     "history": list(server.life.history),

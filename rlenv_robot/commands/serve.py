@@ -131,7 +131,7 @@ def run(args: argparse.Namespace) -> int:
     with ExitStack() as ends:
         if log is not None:
             ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
-            print(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}", flush=True)
+            say(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
         ends.enter_context(server)
         say(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}")
         if cameras:

@@ -203,6 +203,35 @@ def test_a_controller_with_a_full_disk_goes_on_serving_and_ends_in_order(tmp_pat
             assert process.wait(20) == 0
 
 
+LIMITED = """
+import resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
+from rlenv_robot.cli import main
+sys.exit(main(sys.argv[1:]))
+"""
+
+
+def test_a_controllers_own_log_on_a_full_disk_is_told_and_the_robot_goes_on(start, until, tmp_path):
+    address, folder = f"ipc://{tmp_path}/robot.sock", tmp_path / "runs"
+    server = start(LIMITED, "serve", "--address", address, "--lower-s", "0", "--record", str(folder))
+    robot = RemoteRobot(address, expect=SO101, connect_timeout_s=20)
+    try:
+        applied = robot.reset({}).applied
+
+        def told():
+            robot.step(applied)
+            return "File too large" in str(robot.look()["recording"])
+
+        until(told, 30)
+        robot.step(applied)
+        assert robot.look()["state"] == "running"
+    finally:
+        robot.close()
+        server.send(signal.SIGTERM)
+        assert server.process.wait(20) == 0
+    assert len(LogReader(log_of(folder)).frames()) > 10, "what was written before is there"
+
+
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="no faketime (Debian: apt-get install faketime)")
 def test_a_client_whose_clocks_run_an_hour_off_moves_the_robot_all_the_same(server, start_command):
     """Another program's lie about the time of day, and about the monotonic clock too: ages go by differences."""
