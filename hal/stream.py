@@ -23,6 +23,7 @@ class StreamSpec:
         name: lower case with underscores.
         spec: of a sample's values.
         rate_hz: samples a second, as the sensor promises; what was reached is in the stamps.
+        used: whether readings are made from its samples, so that every frame says from which (``Reading.used``).
 
     Raises:
         SpecError: the name or the rate can't be used.
@@ -31,6 +32,7 @@ class StreamSpec:
     name: str
     spec: Spec
     rate_hz: float
+    used: bool = True
 
     def __post_init__(self) -> None:
         try:

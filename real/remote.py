@@ -19,7 +19,9 @@ from hal.offset import ClockOffset, OffsetEstimator
 from hal.reset_record import ResetRecord
 from hal.robot import Reading, RobotSpec
 from hal.signals.signal import Answer
+from hal.stream import SampleSink, StreamSpec
 from real.address import check_address
+from real.clock_stream import CLOCK, ClockStream
 from real.delays import Delays
 from real.handshake import load_keys
 from real.judging import answer_from_plain
@@ -83,7 +85,7 @@ class RemoteRobot:
         self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
         self._reset_timeout_s = reset_timeout_s
         self._on_event, self._on_wanted, self._take = on_event, on_wanted, take
-        self._offset, self._delays = OffsetEstimator(), Delays()
+        self._offset, self._delays, self._clocks = OffsetEstimator(), Delays(), ClockStream()
         self.last_reset: ResetRecord | None = None
         self._link: Link | None = None
         self._lost: str | None = None
@@ -111,6 +113,15 @@ class RemoteRobot:
         that stamp with their machine's clock (all but simulations that are not in real time).
         """
         return self._offset.at(time.monotonic_ns())
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The two clocks, once a second. The server's robot's own are recorded where they are."""
+        return (CLOCK,)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.stream.Streaming.stream_to`."""
+        self._clocks.stream_to(sinks)
 
     @cached_property
     def _commands(self) -> RowCodec:
@@ -339,7 +350,10 @@ class RemoteRobot:
         if message.kind is not Kind.READING:
             self._drop(f"the server answered with {message.kind.name}")
             raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
-        return self._readings.decode(message.detail, message.frames)
+        reading = self._readings.decode(message.detail, message.frames)
+        if self._link is not None:
+            self._clocks.tell(self._link.exchange, self._offset, reading.stamp_ns)
+        return reading
 
     def _not_connected(self) -> RobotError:
         if self._closed:

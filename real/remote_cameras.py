@@ -14,6 +14,7 @@ from hal.errors import ConnectionLost, DeadlineExceeded, WireError
 from hal.reset_record import ResetRecord, last_reset
 from hal.robot import Image, Reading, RobotSpec
 from hal.signals.signal import Answer
+from hal.stream import SampleSink, StreamSpec
 from real.pictures import Announced, PictureListener, announced
 from real.remote import RemoteRobot
 
@@ -56,6 +57,15 @@ class RemoteCameras:
     def about(self) -> dict[str, Any]:
         """The remote robot's."""
         return self._robot.about()
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The remote robot's."""
+        return self._robot.streams
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `RemoteRobot.stream_to`."""
+        self._robot.stream_to(sinks)
 
     @property
     def last_reset(self) -> ResetRecord | None:

@@ -160,7 +160,7 @@ class RobotWorld:
     def layout(self) -> FrameLayout:
         """The task's observation and action, the robot's commands and sensors."""
         spec = self.robot.spec
-        streams = tuple(stream.name for stream in self.streams)
+        streams = tuple(stream.name for stream in self.streams if stream.used)
         return FrameLayout(
             self.task.observation, self.task.action, tuple(self._mapping), spec.commands, spec.sensors, streams
         )

@@ -10,7 +10,7 @@ from typing import Any
 
 __all__ = ["VERBS", "add"]
 
-VERBS = ("ls", "show", "plot", "check", "cut", "merge", "label", "export", "recover")
+VERBS = ("ls", "show", "plot", "check", "cut", "merge", "label", "export", "recover", "timeline")
 """In the order of the help; each is a module ``rlenv_robot.commands.data_<verb>``."""
 
 
