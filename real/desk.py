@@ -168,6 +168,7 @@ class Desk:
         self._welcome(token._replace(session=session), {"sequence": done})
 
     def _lend(self, token: Token, name: str, replaces: int, take: str) -> None:
+        before = {"before": self._lease.fate(replaces)} if replaces else None
         try:
             session = self._lease.take(name, replaces, by_force=take == "force")
         except ConnectionLost:
@@ -176,7 +177,7 @@ class Desk:
             self._ask_holder(token, name)
         else:
             self._loop.finish()  # whatever the client before left behind
-            self._welcome(token._replace(session=session))
+            self._welcome(token._replace(session=session), before)
 
     def _ask_holder(self, token: Token, name: str) -> None:
         if self._handover is not None:

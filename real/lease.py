@@ -68,10 +68,11 @@ class Lease:
             ConnectionLost: somebody else holds the robot; the message names them.
         """
         if not self.free and replaces != self._session and not by_force:
-            silent = self._now() - self._heard
+            silent, fate = self._now() - self._heard, self._ended.get(replaces)
             raise ConnectionLost(
                 f"the robot is held by {self._name!r}, last heard {silent:.1f} s ago; only one client may move it. "
                 f"It comes free when that client closes, or is silent for {self.silence_s:g} s"
+                + (f". Your session before ended: {fate}" if fate else "")
             )
         if self._session:
             how = "followed by consent" if replaces == self._session else "took it"
@@ -81,6 +82,12 @@ class Lease:
         self._heard, self._waiting = self._now(), False
         _log.info("%s holds the robot", name)
         return self._session
+
+    def fate(self, session: int) -> str:
+        """What became of a session, for the client that had it and asks for another."""
+        if session == self._session:
+            return "kept"
+        return self._ended.get(session, "unknown here: the server was started anew, or it ended long ago")
 
     def resume(self, session: int) -> int:
         """The client that holds the session is back after a cut.

@@ -89,6 +89,7 @@ class RemoteRobot:
         self.last_reset: ResetRecord | None = None
         self._link: Link | None = None
         self._lost: str | None = None
+        self._returned: dict[str, str] | None = None
         self._sequence = 0  # of the last order before the connection was lost
         self._session = 0  # outlives its connection, to take the robot back from oneself
         self._closed = False
@@ -143,6 +144,7 @@ class RemoteRobot:
             RobotError: what the server's robot raised.
         """
         with self._lock:
+            self._returned = None
             link = self._connected()
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
             self.last_reset = None
@@ -211,9 +213,11 @@ class RemoteRobot:
 
         Keys: ``clock`` (as `hal.offset.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns``
         of its time of day), ``delays`` (of commands and readings, as `real.delays.Delays.to_plain`), ``server`` (state,
-        why, holder, cadence, real_time, late_commands). What is not known is left out.
+        why, holder, cadence, real_time, late_commands, recording), ``returned`` (where the last reset came after a
+        lost connection: why it was ``lost``, and what had become of the ``session``, ``kept`` or how it had ended).
+        What is not known is left out.
         """
-        told: dict[str, Any] = {}
+        told: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._link is not None:
                 told["server"] = self._ask(self._link, Kind.LOOK, None, (), self._step_timeout_s).detail
@@ -319,7 +323,10 @@ class RemoteRobot:
         theirs = server_spec(message)
         if message.kind is Kind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
+        if self._lost is not None and self._session and isinstance(message.detail, dict):
+            self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
         link.session = self._session = message.session
+        self._lost = None
         self.__dict__.setdefault("spec", theirs)  # nothing was expected, and nobody asked before
 
     def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:

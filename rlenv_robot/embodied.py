@@ -34,7 +34,8 @@ _EXTRA_INFO = {
     "state": "the task's hidden state, name -> value; in training only, never where opened for inference",
     "images": "camera name -> picture, where the robot takes any",
     "used": "stream name -> number of the sample that a sensor's value is, where the robot's streams are recorded",
-    "recording_error": "why nothing is recorded any more, where a record was asked for",
+    "recording_error": "why nothing is recorded any more, where a record was asked for, here or on its controller",
+    "returned": "{lost, session} after a lost connection: why it was lost; the session was kept, or how it ended",
     "faults": "what the robot says is wrong with it; ends the episode as truncated",
     "fault": "{kind, message} of the error that lost the robot; the observation repeats the last one",
     "truncated_by": "why the episode was truncated: time, or a fault",
@@ -201,6 +202,8 @@ class RobotWorld:
         recording = told.get("server", {}).get("recording")
         if isinstance(recording, Mapping) and recording.get("why") is not None:
             turn.extra_info["recording_error"] = f"the robot's controller: {recording['why']}"
+        if "returned" in told:
+            turn.extra_info["returned"] = told["returned"]
         return turn
 
     def _reset(self, wanted: Mapping[str, Any]) -> Reading:
