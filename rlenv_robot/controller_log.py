@@ -62,6 +62,7 @@ class ControllerLog:
     Args:
         folder: of the runs; a new one is made in it.
         info: what else the run's description says, such as the profile; plain data.
+        control_hz: commands a second that clients give; by default one a period of the robot's own.
         required: refuse resets while nothing is recorded.
         limits: of the sizes of files, run and disk.
         now_ns: the monotonic clock of this machine, nanoseconds.
@@ -75,12 +76,14 @@ class ControllerLog:
         folder: Path | str,
         info: Mapping[str, Any] | None = None,
         *,
+        control_hz: float | None = None,
         required: bool = False,
         limits: Limits = _LIMITS,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._folder, self._info = Path(folder), dict(info or {})
-        self._required, self._limits, self._now_ns = required, limits, now_ns
+        self._control_hz, self._required = control_hz, required
+        self._limits, self._now_ns = limits, now_ns
         self._writer: LogWriter | None = None
         self._frames: ControllerFrames | None = None
         self._streams: dict[str, StreamWriter] = {}
@@ -113,7 +116,7 @@ class ControllerLog:
         writer = LogWriter(new_run(self._folder), controller_layout(spec), described, limits=self._limits).open()
         self._streams = {
             "tick": writer.stream(tick.name, tick.spec, tick.rate_hz),
-            "order": writer.stream("order", ORDER, spec.rate_hz),
+            "order": writer.stream("order", ORDER, self._control_hz or spec.rate_hz),
             "cadence": writer.stream("cadence", CADENCE, 1.0),
         }
         sinks = {each.name: _Careful(writer.stream(each.name, each.spec, each.rate_hz), self) for each in own}

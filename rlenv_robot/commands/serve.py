@@ -156,7 +156,9 @@ def _own_log(profile: Profile) -> ControllerLog | None:
         return None
     limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
     info = {"profile": profile.to_plain()}
-    return ControllerLog(section.record, info, required=section.record_required, limits=limits)
+    kind = KINDS.get(profile.robot.kind)  # an unknown one is refused where the robot is made
+    control_hz = None if kind is None else kind.robot_spec().rate_hz
+    return ControllerLog(section.record, info, control_hz=control_hz, required=section.record_required, limits=limits)
 
 
 def _beside(address: str) -> str:

@@ -114,7 +114,7 @@ def only_run(folder: Path) -> LogReader:
 def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) -> None:
     robot = Fader()
     with ExitStack() as ends:
-        log = ControllerLog(tmp_path)
+        log = ControllerLog(tmp_path, control_hz=50)
         server = Server(Guard(log.around(robot)), control_hz=50, watchdog_s=0.2, diary=log)
         watch = ServerWatch(server, log).start()
         ends.callback(watch.close)
@@ -133,6 +133,9 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
     assert reader.complete
     assert reader.notes == ()
     assert reader.metadata["controller"] is True
+    assert {name: stream.rate_hz for name, stream in reader.streams.items()} == {
+        "tick": 200, "order": 50, "cadence": 1, "taps": 200,
+    }  # fmt: skip
     ticks = reader.samples("tick")
     assert [tuple(row) for row in ticks["applied_target"].tolist()] == robot.told, "every one, and in order"
     assert (ticks["stamp_ns"] >= ticks["began_ns"]).all()

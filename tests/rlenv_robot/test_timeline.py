@@ -77,6 +77,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     both = np.isin(samples["came_ns"], orders["came_ns"])
     assert both.all(), "each exchange that the client has a sample of is an order in the controller's log"
     assert (truth <= samples["came_ns"]).all(), "and it left before it came"
+    assert "used_clock" not in LogReader(client).layout.spec, "its frames are as those of any other place"
     found = met(client, controller)
     assert found.frames == 76
     assert len(found.rows) == 75, "all but the reset"
