@@ -7,18 +7,14 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
+from hal.around import Around
 from hal.clearance import plainly_within
-from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import EpisodeError, RobotStopped, StaleReading
-from hal.reset_record import ResetRecord, last_reset
 from hal.robot import Reading, Robot, RobotSpec
-from hal.self_report import report_of
-from hal.signals.signal import Answer
-from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["Guard", "check_fresh", "limited"]
 
@@ -57,7 +53,7 @@ def limited(spec: RobotSpec, name: str, target: np.ndarray, last: Reading) -> np
     return bounded
 
 
-class Guard:
+class Guard(Around):
     """A robot around a robot that lets only legal commands through.
 
     A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
@@ -70,7 +66,7 @@ class Guard:
     """
 
     def __init__(self, robot: Robot) -> None:
-        self._robot = robot
+        super().__init__(robot)
         self._spec = robot.spec
         self._limits = self._spec.limits.names
         self._measured = tuple(
@@ -81,8 +77,9 @@ class Guard:
         numbers = [field for field in self._spec.sensors if field.numpy_dtype.kind == "f"]
         self._short = tuple(each.name for each in numbers if len(each.shape) == 1 and each.shape[0] <= _SHORT)
         self._long = tuple(each.name for each in numbers if each.name not in self._short)
-        simulated = getattr(robot, "simulated", False)
-        self._simulated_step: Callable[[Any], Reading] | None = getattr(robot, "step_checked") if simulated else None  # noqa: B009
+        self._simulated_step: Callable[[Any], Reading] | None = (
+            getattr(robot, "step_checked", None) if self.simulated else None
+        )
         self._last: Reading | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
@@ -91,37 +88,6 @@ class Guard:
     def spec(self) -> RobotSpec:
         """The guarded robot's."""
         return self._spec
-
-    @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The guarded robot's."""
-        return streams_of(self._robot)
-
-    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`, of the guarded robot."""
-        pass_on(self._robot, sinks)
-
-    def about(self) -> Mapping[str, Any]:
-        """As `hal.self_report.SelfReport.about`, of the guarded robot."""
-        return report_of(self._robot)
-
-    def arm_watchdog(self, timeout_s: float) -> bool:
-        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the guarded robot."""
-        return arm_device(self._robot, timeout_s)
-
-    def disarm_watchdog(self) -> None:
-        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the guarded robot."""
-        disarm_device(self._robot)
-
-    @property
-    def last_reset(self) -> ResetRecord | None:
-        """What the guarded robot's last reset was like, where it says so."""
-        return last_reset(self._robot)
-
-    def judge(self, message: str, deadline_s: float) -> Answer | None:
-        """As `hal.Homing.judge` of the guarded robot; None where it has nobody to ask."""
-        judge = getattr(self._robot, "judge", None)
-        return None if judge is None else cast("Answer | None", judge(message, deadline_s))
 
     @property
     def stopped(self) -> str | None:
@@ -156,11 +122,6 @@ class Guard:
         """As `Robot.step`, with the command limited as the class says."""
         return self._carry_out(self._validate(command, "command"), self._robot.step)
 
-    @property
-    def simulated(self) -> bool:
-        """Whether nothing real moves, so that `step_checked` may be called."""
-        return self._simulated_step is not None
-
     def step_checked(self, values: dict[str, np.ndarray]) -> Reading:
         """As `step`, for what ``spec.commands.validate`` has just returned; in simulation only.
 
@@ -171,7 +132,11 @@ class Guard:
         """
         step = self._simulated_step
         if step is None:
-            raise EpisodeError("step_checked is for simulations; a real robot's guard checks every command: call step")
+            if not self.simulated:
+                raise EpisodeError(
+                    "step_checked is for simulations; a real robot's guard checks every command: call step"
+                )
+            step = self._robot.step  # what is around a simulated robot checks once more
         return self._carry_out(values, step)
 
     def stepper(self) -> Callable[[Any], Reading]:
@@ -182,7 +147,7 @@ class Guard:
         """
         stepper = getattr(self._robot, "stepper", None)
         step: Callable[[Any], Reading] | None = None if stepper is None else stepper()
-        if step is None or not self.simulated:
+        if step is None or self._simulated_step is None:
             return self.step_checked
         if not self._limits:
             return step
@@ -244,10 +209,6 @@ class Guard:
                 self._stopped = reason
                 _log.error("stopped: %s", reason)
         self._robot.stop(reason)
-
-    def close(self) -> None:
-        """Close the guarded robot."""
-        self._robot.close()
 
 
 def _finite(values: np.ndarray) -> bool:

@@ -11,13 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from hal.device_watchdog import arm_device, disarm_device
+from hal.around import Around
 from hal.errors import ResetFailed
 from hal.reset_record import ResetProgress, ResetRecord, ResetState
-from hal.robot import Reading, Robot, RobotSpec
-from hal.self_report import report_of
+from hal.robot import Reading, Robot
 from hal.signals import Answer, ResetRequest, Signal, VerdictRequest
-from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["Homing", "HomingSettings", "towards"]
 
@@ -55,7 +53,7 @@ class HomingSettings:
                 raise ValueError(f"reset.{setting.name} is {value}, it must be above 0")
 
 
-class Homing:
+class Homing(Around):
     """A robot around a robot: its reset is asked -> ready -> homing -> reached -> settled -> first reading.
 
     Args:
@@ -64,9 +62,6 @@ class Homing:
         settings: speeds, tolerances, deadlines.
         on_event: told every transition as (state, detail), for logs; and at last ``("reset", <the record as JSON>)``.
         verdicts: whether each reset also asks how the episode before went, unless `judge` has heard that.
-
-    Attributes:
-        last_reset: what the last reset was like; None before the first is over.
     """
 
     def __init__(
@@ -78,40 +73,20 @@ class Homing:
         *,
         verdicts: bool = False,
     ) -> None:
-        self._robot, self._signal, self._verdicts = robot, signal, verdicts
+        super().__init__(robot)
+        self._signal, self._verdicts = signal, verdicts
         self._settings = settings or HomingSettings()
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
         self._episode = 0
         self._begun: int | None = None  # the number of the episode that was begun last
         self._unjudged = False  # an episode was begun, and nobody has said how it went
         self._asking = threading.Lock()  # a signal is asked one thing at a time
-        self.last_reset: ResetRecord | None = None
+        self._last_reset: ResetRecord | None = None
 
     @property
-    def spec(self) -> RobotSpec:
-        """The inner robot's."""
-        return self._robot.spec
-
-    @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The inner robot's."""
-        return streams_of(self._robot)
-
-    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`, of the inner robot."""
-        pass_on(self._robot, sinks)
-
-    def about(self) -> Mapping[str, Any]:
-        """As `hal.self_report.SelfReport.about`, of the inner robot."""
-        return report_of(self._robot)
-
-    def arm_watchdog(self, timeout_s: float) -> bool:
-        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the inner robot."""
-        return arm_device(self._robot, timeout_s)
-
-    def disarm_watchdog(self) -> None:
-        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
-        disarm_device(self._robot)
+    def last_reset(self) -> ResetRecord | None:
+        """What the last reset was like; None before the first is over."""
+        return self._last_reset
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there.
@@ -133,7 +108,7 @@ class Homing:
         return reading
 
     def _over(self, record: ResetRecord, asked: bool) -> None:
-        self.last_reset = record
+        self._last_reset = record
         if asked:
             self._on_event("reset", record.to_json())
 
@@ -215,14 +190,6 @@ class Homing:
     def _moved(self, before: Reading, after: Reading) -> float:
         gaps = [np.abs(after.sensors[sensor] - before.sensors[sensor]).max() for sensor in self._pairs().values()]
         return float(max(gaps, default=0.0))
-
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
-        """The inner robot's step."""
-        return self._robot.step(command)
-
-    def stop(self, reason: str) -> None:
-        """The inner robot's stop; a reset under way ends with it."""
-        self._robot.stop(reason)
 
     def close(self) -> None:
         """Close robot and signal."""

@@ -11,12 +11,10 @@ from typing import Any
 
 import numpy as np
 
+from hal.around import Around
 from hal.camera import Camera
-from hal.device_watchdog import arm_device, disarm_device
 from hal.errors import ResetFailed, StaleReading
 from hal.robot import Image, Reading, Robot, RobotSpec
-from hal.self_report import report_of
-from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
 __all__ = ["WithCameras"]
 
@@ -26,13 +24,13 @@ FIRST_PICTURE_S = 5.0
 """Longest wait of a reset for the first picture of the cameras, seconds."""
 
 
-class WithCameras:
+class WithCameras(Around):
     """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
 
     A step never waits for a picture: the same one comes again until there is a newer, and its age is
     ``reading.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is too
     old does not come at all; what follows is the camera's ``loss`` (`hal.CameraSettings`). It belongs inside of the
-    guard: ``Guard(WithCameras(robot, cameras))``.
+    guard: ``Guard(WithCameras(robot, cameras))``. After a stop the cameras go on, to see what happened.
 
     Args:
         robot: stamps its readings with this machine's monotonic clock.
@@ -47,7 +45,8 @@ class WithCameras:
         names = [camera.settings.name for camera in cameras]
         if len(set(names)) < len(names):
             raise ValueError(f"two cameras have one name: {', '.join(names)}")
-        self._robot, self._cameras = robot, tuple(cameras)
+        super().__init__(robot)
+        self._cameras = tuple(cameras)
         own = tuple(camera for camera in robot.spec.cameras if camera.name not in names)
         self._spec = replace(robot.spec, cameras=(*own, *(camera.spec for camera in cameras)))
         self._noted: set[str] = set()
@@ -62,26 +61,9 @@ class WithCameras:
         """The cameras."""
         return self._cameras
 
-    @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The inner robot's."""
-        return streams_of(self._robot)
-
-    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`, of the inner robot."""
-        pass_on(self._robot, sinks)
-
     def about(self) -> Mapping[str, Any]:
         """As `hal.self_report.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
-        return {**report_of(self._robot), "cameras": {c.settings.name: c.to_plain() for c in self._cameras}}
-
-    def arm_watchdog(self, timeout_s: float) -> bool:
-        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the inner robot."""
-        return arm_device(self._robot, timeout_s)
-
-    def disarm_watchdog(self) -> None:
-        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
-        disarm_device(self._robot)
+        return {**super().about(), "cameras": {c.settings.name: c.to_plain() for c in self._cameras}}
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `Robot.reset`; opens the cameras first, and waits for each one's first picture, at most 5 s for all.
@@ -127,10 +109,6 @@ class WithCameras:
                 self._noted.add(settings.name)
                 _log.warning("%s; its loss is only a note", fault)
         return reading._replace(images=images, faults=faults)
-
-    def stop(self, reason: str) -> None:
-        """The inner robot's stop; the cameras go on, to see what happened."""
-        self._robot.stop(reason)
 
     def close(self) -> None:
         """Close the robot, then the cameras. Twice is fine."""

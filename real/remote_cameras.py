@@ -10,11 +10,9 @@ from typing import Any
 
 import numpy as np
 
+from hal.around import Around
 from hal.errors import ConnectionLost, DeadlineExceeded, WireError
-from hal.reset_record import ResetRecord, last_reset
-from hal.robot import Image, Reading, RobotSpec
-from hal.signals.signal import Answer
-from hal.stream import SampleSink, StreamSpec
+from hal.robot import Image, Reading
 from real.pictures import Announced, PictureListener, announced
 from real.remote import RemoteRobot
 
@@ -24,7 +22,7 @@ FIRST_PICTURE_S = 3.0
 """Longest wait of a reset for the first picture of each camera that the server says is well, seconds."""
 
 
-class RemoteCameras:
+class RemoteCameras(Around):
     """A `RemoteRobot`, and whatever cameras its server has: the newest pictures ride with each reading.
 
     They come on a connection of their own; a step neither waits for one nor behind one. An image's age is
@@ -38,43 +36,17 @@ class RemoteCameras:
     """
 
     def __init__(self, robot: RemoteRobot, keys: str | Path | None = None) -> None:
-        self._robot, self._keys = robot, keys
+        super().__init__(robot)
+        self._remote, self._keys = robot, keys
         self._known: dict[str, Announced] = {}
         self._listener: PictureListener | None = None
         self._asked = False
         self._lock = threading.Lock()  # a listener's sockets are for one thread at a time
 
     @property
-    def spec(self) -> RobotSpec:
-        """The remote robot's."""
-        return self._robot.spec
-
-    @property
     def robot(self) -> RemoteRobot:
         """The remote robot itself."""
-        return self._robot
-
-    def about(self) -> dict[str, Any]:
-        """The remote robot's."""
-        return self._robot.about()
-
-    @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The remote robot's."""
-        return self._robot.streams
-
-    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `RemoteRobot.stream_to`."""
-        self._robot.stream_to(sinks)
-
-    @property
-    def last_reset(self) -> ResetRecord | None:
-        """The remote robot's."""
-        return last_reset(self._robot)
-
-    def judge(self, message: str, deadline_s: float) -> Answer | None:
-        """As `RemoteRobot.judge`."""
-        return self._robot.judge(message, deadline_s)
+        return self._remote
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """As `RemoteRobot.reset`; asks which cameras there are, and waits for a picture of each that is well.
@@ -101,13 +73,13 @@ class RemoteCameras:
             return self._seen(reading)
 
     def _ask(self) -> None:
-        plain, self._asked = self._robot.look().get("pictures"), True
+        plain, self._asked = self._remote.look().get("pictures"), True
         if plain is None:
             return
         if not isinstance(plain, Mapping):
             raise WireError("the server's word on its pictures is damaged")
         self._known = announced(plain.get("cameras"))
-        address = _address(self._robot.address, str(plain.get("address")))
+        address = _address(self._remote.address, str(plain.get("address")))
         self._listener = PictureListener(address, tuple(self._known), self._keys)
 
     def _wait(self, reading: Reading) -> None:
@@ -142,10 +114,6 @@ class RemoteCameras:
         if self._listener is not None:
             self._listener.close()
         self._listener, self._known, self._asked = None, {}, False
-
-    def stop(self, reason: str) -> None:
-        """As `RemoteRobot.stop`."""
-        self._robot.stop(reason)
 
     def close(self) -> None:
         """Close both. Twice is fine."""

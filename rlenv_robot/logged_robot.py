@@ -8,9 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from hal import Reading, Robot, RobotSpec
-from hal.device_watchdog import arm_device, disarm_device
-from hal.self_report import report_of
+from hal import Reading, Robot, SampleSink, StreamSpec
+from hal.around import Around
 
 __all__ = ["LoggedRobot", "Ticks"]
 
@@ -18,7 +17,7 @@ Ticks = Callable[[int, Reading], None]
 """Given when a tick began (monotonic, nanoseconds) and its reading; never waits, never raises."""
 
 
-class LoggedRobot:
+class LoggedRobot(Around):
     """A robot around a robot: each step and what was measured at its end is handed on.
 
     It belongs inside of the guard, ``Guard(LoggedRobot(robot, ...))``: then ``applied`` is what the robot itself says,
@@ -35,24 +34,16 @@ class LoggedRobot:
     def __init__(
         self, robot: Robot, ticks: Ticks, before_reset: Callable[[], None], stopped: Callable[[str], None]
     ) -> None:
-        self._robot, self._ticks, self._before_reset, self._stopped = robot, ticks, before_reset, stopped
+        super().__init__(robot)
+        self._ticks, self._before_reset, self._stopped = ticks, before_reset, stopped
 
     @property
-    def spec(self) -> RobotSpec:
-        """The inner robot's."""
-        return self._robot.spec
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """None: the inner robot's samples go to this log."""
+        return ()
 
-    def about(self) -> Mapping[str, Any]:
-        """As `hal.self_report.SelfReport.about`, of the inner robot."""
-        return report_of(self._robot)
-
-    def arm_watchdog(self, timeout_s: float) -> bool:
-        """As `hal.device_watchdog.DeviceWatchdog.arm_watchdog`, of the inner robot."""
-        return arm_device(self._robot, timeout_s)
-
-    def disarm_watchdog(self) -> None:
-        """As `hal.device_watchdog.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
-        disarm_device(self._robot)
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """Nothing is handed over."""
 
     def reset(self, options: Mapping[str, Any]) -> Reading:
         """The inner robot's reset, unless it is refused before."""
@@ -72,7 +63,3 @@ class LoggedRobot:
             self._robot.stop(reason)
         finally:
             self._stopped(reason)
-
-    def close(self) -> None:
-        """Close the inner robot."""
-        self._robot.close()

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, Reading, Robot, RobotError, RobotSpec, RobotStopped
+from hal.simulated import is_simulated
 from rlenv_robot.conformance.illegal import illegal_values
 from rlenv_robot.conformance.report import Failed, Report, run_check
 from rlenv_robot.conformance.robot_probe import RobotProbe, copied
@@ -149,7 +150,7 @@ def _equal_seeds(probe: RobotProbe) -> None:
 
 def _fast_path(probe: RobotProbe) -> None:
     robot: Any = probe.robot
-    if not getattr(robot, "simulated", False):
+    if not (is_simulated(robot) and hasattr(robot, "step_checked")):
         return
 
     def step(command: Any) -> Reading:

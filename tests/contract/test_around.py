@@ -1,0 +1,201 @@
+"""What is around a robot is whatever that robot is: no wrapper may forget a part of it."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Answer, Automatic, Field, Guard, Homing, Reading, ResetRecord, RobotSpec, Spec, StreamSpec, WithCameras
+from hal.around import Around, inside
+from real.remote_cameras import RemoteCameras
+from rlenv_robot.logged_robot import LoggedRobot
+
+ROOT = Path(__file__).resolve().parents[2]
+PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
+STREAM = StreamSpec("current", Spec("current", (Field("amps", (), "float32", unit="A"),)), 500.0)
+RECORD = ResetRecord("done", "there", "a fixture")
+
+
+class Everything:
+    """A robot that is all that a robot can be, and writes down what is asked of it."""
+
+    spec = RobotSpec("everything", Spec("sensors", (Field("at", (1,)),)), Spec("commands", (Field("to", (1,)),)), 10.0)
+    streams, simulated, last_reset = (STREAM,), True, RECORD
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def reset(self, options: Mapping[str, Any]) -> Reading:
+        return self._reading("reset", dict(options))
+
+    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+        return self._reading("step", float(command["to"][0]))
+
+    def _reading(self, *call: Any) -> Reading:
+        self.calls.append(call)
+        return Reading({"at": np.ones(1, np.float32)}, {"to": np.ones(1, np.float32)}, 7)
+
+    def stop(self, reason: str) -> None:
+        self.calls.append(("stop", reason))
+
+    def close(self) -> None:
+        self.calls.append(("close",))
+
+    def stream_to(self, sinks: Mapping[str, Any]) -> None:
+        self.calls.append(("stream_to", dict(sinks)))
+
+    def about(self) -> dict[str, Any]:
+        return {"temperature": 31}
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        self.calls.append(("arm_watchdog", timeout_s))
+        return True
+
+    def disarm_watchdog(self) -> None:
+        self.calls.append(("disarm_watchdog",))
+
+    def judge(self, message: str, deadline_s: float) -> Answer:
+        self.calls.append(("judge", message, deadline_s))
+        return Answer("a person", verdict="success")
+
+    def look(self) -> dict[str, Any]:
+        """As a `RemoteRobot` without cameras; not written down."""
+        return {}
+
+
+class Bare:
+    """A robot and nothing else."""
+
+    spec, reset, step = Everything.spec, Everything.reset, Everything.step
+    stop, close, _reading, __init__ = Everything.stop, Everything.close, Everything._reading, Everything.__init__
+
+
+WRAPPERS: dict[type[Around], Callable[[Any], Around]] = {
+    Around: Around,
+    Guard: Guard,
+    Homing: lambda robot: Homing(robot, Automatic()),
+    WithCameras: lambda robot: WithCameras(robot, ()),
+    LoggedRobot: lambda robot: LoggedRobot(robot, lambda *_: None, lambda: None, lambda _: None),
+    RemoteCameras: RemoteCameras,
+}
+OWN = {
+    *((Homing, name) for name in ("reset", "step", "last_reset", "judge")),  # its step comes after its reset
+    *((LoggedRobot, name) for name in ("streams", "stream_to")),
+}
+"""What these do in their own way: one resets and asks, the other writes down."""
+
+ASKED: dict[str, Callable[[Any], Any]] = {
+    "spec": lambda robot: robot.spec.name,
+    "step": lambda robot: (robot.reset({}), robot.step({"to": np.ones(1, np.float32)}))[1].stamp_ns,
+    "reset": lambda robot: robot.reset({"seed": 3}).stamp_ns,
+    "stop": lambda robot: robot.stop("smoke"),
+    "close": lambda robot: robot.close(),
+    "streams": lambda robot: robot.streams,
+    "stream_to": lambda robot: robot.stream_to({"current": None}),
+    "about": lambda robot: robot.about()["temperature"],
+    "arm_watchdog": lambda robot: robot.arm_watchdog(0.2),
+    "disarm_watchdog": lambda robot: robot.disarm_watchdog(),
+    "simulated": lambda robot: robot.simulated,
+    "last_reset": lambda robot: robot.last_reset,
+    "judge": lambda robot: robot.judge("is it in the box?", 5.0),
+}
+NOTHING = {
+    "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
+    "last_reset": None, "judge": None,
+}  # fmt: skip
+"""What they say of a robot that is nothing besides."""
+
+
+def _pairs(members: Mapping[str, Any]) -> list[Any]:
+    pairs = [(kind, member) for kind in WRAPPERS for member in members if (kind, member) not in OWN]
+    return [pytest.param(kind, member, id=f"{kind.__name__} {member}") for kind, member in pairs]
+
+
+@pytest.mark.parametrize(("kind", "member"), _pairs(ASKED))
+def test_all_that_a_robot_is_besides_is_passed_on(kind: type[Around], member: str) -> None:
+    plain, inner = Everything(), Everything()
+    assert ASKED[member](WRAPPERS[kind](inner)) == ASKED[member](plain)
+    assert inner.calls == plain.calls
+
+
+@pytest.mark.parametrize(("kind", "member"), _pairs(NOTHING))
+def test_a_robot_that_is_nothing_besides_stays_so(kind: type[Around], member: str) -> None:
+    inner = Bare()
+    assert ASKED[member](WRAPPERS[kind](inner)) == NOTHING[member]
+    assert inner.calls == []
+
+
+def test_nothing_that_is_passed_on_is_left_out_here() -> None:
+    assert {name for name in vars(Around) if not name.startswith("_")} == ASKED.keys()
+
+
+def test_each_thing_that_a_robot_may_be_besides_is_passed_on() -> None:
+    may_be = [each for each in _classes("hal") if (each.__doc__ or "").startswith("What a `hal.Robot` is besides")]
+    assert len(may_be) >= 4
+    for protocol in may_be:
+        assert isinstance(Everything(), protocol), f"this test's robot lacks {protocol.__name__}"
+        assert isinstance(Around(Bare()), protocol), f"hal.around.Around does not pass {protocol.__name__} on"
+
+
+def test_every_wrapper_is_in_this_test() -> None:
+    wrappers = {each for package in PACKAGES for each in _classes(package) if issubclass(each, Around)}
+    assert wrappers == WRAPPERS.keys()
+
+
+def test_what_takes_a_robot_and_is_one_is_made_from_around() -> None:
+    """Found by what it looks like: made of a robot, and stepped by a command as one."""
+    found = []
+    for package in PACKAGES:
+        for path in (ROOT / package).rglob("*.py"):
+            for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+                if isinstance(node, ast.ClassDef) and _takes_a_robot(node) and _steps_as_one(node):
+                    found.append((node.name, [getattr(base, "id", "") for base in node.bases]))
+    assert ("WithCameras", ["Around"]) in found, "the search finds less than there is"
+    assert {name for name, bases in found if bases != ["Around"]} == {"Around"}
+
+
+def _takes_a_robot(node: ast.ClassDef) -> bool:
+    made = _method(node, "__init__")
+    words = [] if made is None else [ast.unparse(each.annotation) for each in made.args.args if each.annotation]
+    return any(word.endswith("Robot") for word in words)
+
+
+def _steps_as_one(node: ast.ClassDef) -> bool:
+    step = _method(node, "step")
+    return step is not None and [each.arg for each in step.args.args] == ["self", "command"]
+
+
+def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
+    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+
+
+def test_what_is_inside_is_found() -> None:
+    robot = Everything()
+    guard = Guard(robot)
+    assert list(inside(Homing(guard, Automatic()))) == [guard, robot]
+    assert list(inside(robot)) == []
+
+
+def _classes(package: str) -> Iterator[type]:
+    """All classes of the modules that need no extra."""
+    paths = importlib.import_module(package).__path__
+    names = [
+        package,
+        *(each.name for each in pkgutil.walk_packages(paths, f"{package}.") if "__main__" not in each.name),
+    ]
+    for name in names:
+        try:
+            module = importlib.import_module(name)
+        except ImportError:
+            continue
+        for _, each in inspect.getmembers(module, inspect.isclass):
+            if each.__module__ == name:
+                yield each
