@@ -2,51 +2,123 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from hal import Field
+from hal import Field, Spec
 from hal.robots.so101 import HOME
-from hal.robots.so101_cube import CUBE_AREA
-from rlenv_robot.task import Arrays
+from hal.robots.so101_cube import CUBE_AREA, SO101_CUBE
+from rlenv_robot.task import Arrays, Episode
 
-__all__ = [
-    "TARGET",
-    "Rewards",
-    "check_settings",
-    "distance",
-    "gap",
-    "lost",
-    "observed",
-    "place_on_table",
-    "shaped_reward",
-    "start_near_home",
-]
+__all__ = ["CubeTask", "Rewards", "distance", "place_on_table", "start_near_home"]
 
 Rewards = Literal["dense", "sparse"]
 """``dense`` leads to the target; ``sparse`` is 1 where the task is fulfilled and else 0."""
 
-TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the cube's middle shall be", ("x", "y", "z"))
+_TARGET = Field("target_position", (3,), "float32", -1.0, 1.0, "m", "where the cube's middle shall be", ("x", "y", "z"))
 
 _START_NOISE = 0.15
 _LOST_M = -0.05
 
 
-def check_settings(tolerance_m: float, steps: int, rewards: str, area: float) -> None:
-    """Refuse what no episode can be made of.
+class CubeTask:
+    """A task that is fulfilled where the cube lies at the target. What it is made of are fields of each task's own.
+
+    Attributes:
+        name: what `rlenv_robot.make` calls it.
+        tolerance_m: the distance that counts as success, metres.
+        rewards: ``dense`` or ``sparse``.
+        area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1.
+        steps: length of an episode in control periods.
 
     Raises:
-        ValueError: naming the setting.
+        ValueError: no episode can be made of a setting; the message names it.
     """
-    if not tolerance_m > 0:
-        raise ValueError(f"tolerance_m is {tolerance_m}, it must be above 0")
-    if steps < 1:
-        raise ValueError(f"steps is {steps}, it must be at least 1")
-    if rewards not in get_args(Rewards):
-        raise ValueError(f"rewards is {rewards!r}, allowed are 'dense' and 'sparse'")
-    if not 0 < area <= 1:
-        raise ValueError(f"area is {area}, it must be above 0 and at most 1")
+
+    robot = "so101-cube"
+
+    name: str
+    tolerance_m: float
+    rewards: Rewards
+    area: float
+    steps: int
+
+    def __post_init__(self) -> None:
+        if not self.tolerance_m > 0:
+            raise ValueError(f"tolerance_m is {self.tolerance_m}, it must be above 0")
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        if self.rewards not in get_args(Rewards):
+            raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
+        if not 0 < self.area <= 1:
+            raise ValueError(f"area is {self.area}, it must be above 0 and at most 1")
+
+    @cached_property
+    def observation(self) -> Spec:
+        """What the arm measures, the cube's pose and the target."""
+        return Spec(self._called("observation"), (*SO101_CUBE.sensors.fields, _TARGET))
+
+    @cached_property
+    def goal(self) -> Spec:
+        """The target."""
+        return Spec(self._called("goal"), (_TARGET,))
+
+    @cached_property
+    def state(self) -> Spec:
+        """Nothing is hidden here."""
+        return Spec(self._called("state"))
+
+    def _called(self, part: str) -> str:
+        return f"{self.name.replace('-', '_')}_{part}"
+
+    def _episode(self, target: tuple[float, float, float], start: np.ndarray, options: Mapping[str, Any]) -> Episode:
+        """An episode to the target, unless the options give another.
+
+        Args:
+            target: where the cube's middle shall be, metres.
+            start: joint goals, rad, shape (6,).
+            options: as for `rlenv_robot.task.Task.begin`.
+        """
+        goal: Arrays = {"target_position": np.array(target, np.float32)}
+        if options.get("goal"):
+            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        return Episode(goal, {"joint_target": start})
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """The sensors, and the target spread over their leading axes."""
+        shape, target = sensors["cube_position"].shape, goal["target_position"]
+        return {**sensors, "target_position": target if target.shape == shape else np.broadcast_to(target, shape)}
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Nothing."""
+        return {}
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """As the task's class says; shape = leading axes."""
+        if self.rewards == "sparse":
+            return self.success(following, goal).astype(np.float64)
+        return _shaped_reward(sensors, following, goal)
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """The cube fell off the table; bool, shape = leading axes."""
+        below: np.ndarray = sensors["cube_position"][..., 2] < _LOST_M
+        return below
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Within the tolerance; bool, shape = leading axes."""
+        close: np.ndarray = _gap(sensors, goal) <= self.tolerance_m
+        return close
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """The cube's distance from the target in millimetres."""
+        return {"distance_mm": _gap(sensors, goal) * 1e3}
+
+    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
+        """The goal that the last of these readings (along time) reached."""
+        return {"target_position": sensors["cube_position"][-1]}
 
 
 def start_near_home(rng: np.random.Generator) -> np.ndarray:
@@ -62,37 +134,25 @@ def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float
     return float(x), float(y)
 
 
-def observed(sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-    """The sensors, and the target spread over their leading axes."""
-    shape, target = sensors["cube_position"].shape, goal["target_position"]
-    return {**sensors, "target_position": target if target.shape == shape else np.broadcast_to(target, shape)}
-
-
 def distance(one: np.ndarray, other: Any) -> np.ndarray:
     """Metres between points, shape (..., 3) -> (...)."""
     result: np.ndarray = np.sqrt(np.square(one - other).sum(axis=-1))
     return result
 
 
-def gap(sensors: Arrays, goal: Arrays) -> np.ndarray:
+def _gap(sensors: Arrays, goal: Arrays) -> np.ndarray:
     """From the cube's middle to the target, metres; shape = leading axes."""
     return distance(sensors["cube_position"], goal["target_position"])
 
 
-def shaped_reward(sensors: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+def _shaped_reward(sensors: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
     """Leads the fingers to the cube and the cube to the target, at most 1; shape = leading axes.
 
     ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2``: ``g`` from finger
     tips to cube and ``d`` from cube to target after the step, ``q*`` the goals of the five joints before the gripper.
     """
-    near, away = distance(following["gripper_position"], following["cube_position"]), gap(following, goal)
+    near, away = distance(following["gripper_position"], following["cube_position"]), _gap(following, goal)
     change = np.square(following["joint_goal"][..., :5] - sensors["joint_goal"][..., :5]).sum(axis=-1)
     value: np.ndarray = 0.2 * np.exp(-near / 0.05) + 0.4 * np.exp(-away / 0.1) + 0.4 * np.exp(-away / 0.02)
     value -= 0.5 * change
     return value
-
-
-def lost(sensors: Arrays) -> np.ndarray:
-    """The cube fell off the table; bool, shape = leading axes."""
-    below: np.ndarray = sensors["cube_position"][..., 2] < _LOST_M
-    return below

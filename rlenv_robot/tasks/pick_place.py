@@ -12,17 +12,7 @@ import numpy as np
 from hal import Spec
 from hal.robots.so101_cube import CUBE_HALF, SO101_CUBE
 from rlenv_robot.task import Arrays, Episode
-from rlenv_robot.tasks.cube import (
-    TARGET,
-    Rewards,
-    check_settings,
-    gap,
-    lost,
-    observed,
-    place_on_table,
-    shaped_reward,
-    start_near_home,
-)
+from rlenv_robot.tasks.cube import CubeTask, Rewards, place_on_table, start_near_home
 
 __all__ = ["PickPlace"]
 
@@ -32,7 +22,7 @@ _OPEN_RAD = 0.8
 
 
 @dataclass(frozen=True)
-class PickPlace:
+class PickPlace(CubeTask):
     """Take a cube and bring it to a target, on the table or above it.
 
     Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
@@ -57,75 +47,25 @@ class PickPlace:
     steps: int = 180
 
     name = "so101-pick-place"
-    robot = "so101-cube"
 
     def __post_init__(self) -> None:
-        check_settings(self.tolerance_m, self.steps, self.rewards, self.area)
+        super().__post_init__()
         if not 0 <= self.above <= 1:
             raise ValueError(f"above is {self.above}, it must be from 0 to 1")
-
-    @cached_property
-    def observation(self) -> Spec:
-        """What the arm measures, the cube's pose and the target."""
-        return Spec("so101_pick_place_observation", (*SO101_CUBE.sensors.fields, TARGET))
 
     @cached_property
     def action(self) -> Spec:
         """The robot's own command."""
         return replace(SO101_CUBE.commands, name="so101_pick_place_action")
 
-    @cached_property
-    def goal(self) -> Spec:
-        """The target."""
-        return Spec("so101_pick_place_goal", (TARGET,))
-
-    @cached_property
-    def state(self) -> Spec:
-        """Nothing is hidden here."""
-        return Spec("so101_pick_place_state")
-
     def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
         """A target, and a start near home with an open gripper. Where the cube lies is the robot's reset to draw."""
         start = start_near_home(rng)
         start[5] = _OPEN_RAD
         x, y = place_on_table(rng, self.area)
-        height = rng.uniform(_LOWEST_M, _HIGHEST_M) if rng.uniform() < self.above else CUBE_HALF
-        goal: Arrays = {"target_position": np.array([x, y, height], np.float32)}
-        if options.get("goal"):
-            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
-        return Episode(goal, {"joint_target": start})
+        height = float(rng.uniform(_LOWEST_M, _HIGHEST_M)) if rng.uniform() < self.above else CUBE_HALF
+        return self._episode((x, y, height), start, options)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """The action is the command."""
         return action
-
-    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """The sensors and the target."""
-        return observed(sensors, goal)
-
-    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Nothing."""
-        return {}
-
-    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """As the class says; shape = leading axes."""
-        if self.rewards == "sparse":
-            return self.success(following, goal).astype(np.float64)
-        return shaped_reward(sensors, following, goal)
-
-    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """The cube fell off the table."""
-        return lost(sensors)
-
-    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Within the tolerance."""
-        close: np.ndarray = gap(sensors, goal) <= self.tolerance_m
-        return close
-
-    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """The cube's distance from the target in millimetres."""
-        return {"distance_mm": gap(sensors, goal) * 1e3}
-
-    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """The goal that the last of these readings (along time) reached."""
-        return {"target_position": sensors["cube_position"][-1]}

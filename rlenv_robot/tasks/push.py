@@ -11,19 +11,9 @@ import numpy as np
 
 from hal import Spec
 from hal.robots.so101 import LOW, SO101
-from hal.robots.so101_cube import CUBE_HALF, SO101_CUBE
+from hal.robots.so101_cube import CUBE_HALF
 from rlenv_robot.task import Arrays, Episode
-from rlenv_robot.tasks.cube import (
-    TARGET,
-    Rewards,
-    check_settings,
-    gap,
-    lost,
-    observed,
-    place_on_table,
-    shaped_reward,
-    start_near_home,
-)
+from rlenv_robot.tasks.cube import CubeTask, Rewards, place_on_table, start_near_home
 
 __all__ = ["Push"]
 
@@ -31,7 +21,7 @@ _JOINTS = SO101.commands["joint_target"]
 
 
 @dataclass(frozen=True)
-class Push:
+class Push(CubeTask):
     """Push a cube over the table with closed fingers.
 
     The action is the arm's five joints; the gripper is kept closed. Reward of a step, at most 1:
@@ -54,15 +44,6 @@ class Push:
     steps: int = 240
 
     name = "so101-push"
-    robot = "so101-cube"
-
-    def __post_init__(self) -> None:
-        check_settings(self.tolerance_m, self.steps, self.rewards, self.area)
-
-    @cached_property
-    def observation(self) -> Spec:
-        """What the arm measures, the cube's pose and the target."""
-        return Spec("so101_push_observation", (*SO101_CUBE.sensors.fields, TARGET))
 
     @cached_property
     def action(self) -> Spec:
@@ -73,58 +54,14 @@ class Push:
                       elements=_JOINTS.elements[:5])  # fmt: skip
         return Spec("so101_push_action", (arm,))
 
-    @cached_property
-    def goal(self) -> Spec:
-        """The target."""
-        return Spec("so101_push_goal", (TARGET,))
-
-    @cached_property
-    def state(self) -> Spec:
-        """Nothing is hidden here."""
-        return Spec("so101_push_state")
-
     def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
         """A target on the table, and a start near home. Where the cube lies is the robot's reset to draw."""
         start = start_near_home(rng)
         start[5] = LOW[5]
-        goal: Arrays = {"target_position": np.array([*place_on_table(rng, self.area), CUBE_HALF], np.float32)}
-        if options.get("goal"):
-            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
-        return Episode(goal, {"joint_target": start})
+        return self._episode((*place_on_table(rng, self.area), CUBE_HALF), start, options)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
         """The arm's goals, and the gripper's at its closed end."""
         arm = action["arm_target"]
         closed = np.full((*arm.shape[:-1], 1), _JOINTS.bounds[0][5], arm.dtype)
         return {"joint_target": np.concatenate([arm, closed], axis=-1)}
-
-    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """The sensors and the target."""
-        return observed(sensors, goal)
-
-    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Nothing."""
-        return {}
-
-    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """As the class says; shape = leading axes."""
-        if self.rewards == "sparse":
-            return self.success(following, goal).astype(np.float64)
-        return shaped_reward(sensors, following, goal)
-
-    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """The cube fell off the table."""
-        return lost(sensors)
-
-    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Within the tolerance."""
-        close: np.ndarray = gap(sensors, goal) <= self.tolerance_m
-        return close
-
-    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """The cube's distance from the target in millimetres."""
-        return {"distance_mm": gap(sensors, goal) * 1e3}
-
-    def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """The goal that the last of these readings (along time) reached."""
-        return {"target_position": sensors["cube_position"][-1]}
