@@ -1,7 +1,7 @@
 """A step of an environment against bare MuJoCo, Gymnasium's and EnvPool's, in one run.
 
     pip install 'rlenv-robot[gym]' 'gymnasium[mujoco]' envpool
-    python benchmarks/step.py [half-cheetah | ant] [--rounds 15] [--growth]
+    python benchmarks/step.py [half-cheetah | ant] [--rounds 15] [--num 64] [--growth]
 
 Gymnasium's v5 half-cheetah, or its ant without contact forces, 5 substeps a control step; tests/sim compares values
 state by state. Every round times all candidates one after the other, so that a machine whose speed drifts favours none;
@@ -40,8 +40,7 @@ from sim.model import SimModel
 from sim.robot import SimRobot
 
 STEPS = 400  # of a single environment; it is not reset while it is timed
-NUM = 64
-BATCH_STEPS = {"half-cheetah": 1000, "ant": 200}
+BATCH_ROWS = {"half-cheetah": 64_000, "ant": 12_800}  # steps of all together in a round
 SUBSTEPS = 5
 
 
@@ -115,9 +114,9 @@ def one(subject: Subject) -> Callable[[], float]:
     return run
 
 
-def many(subject: Subject, threads: int, num: int = NUM, steps: int | None = None) -> Callable[[], float]:
+def many(subject: Subject, threads: int, num: int, steps: int | None = None) -> Callable[[], float]:
     """With its resets: of ants that fall, and of all at the end of an episode."""
-    steps = steps or BATCH_STEPS[subject.name]
+    steps = steps or BATCH_ROWS[subject.name] // num
     envs = VectorEnvironment(SimBatch(subject.model(), num, threads), subject.task(), seed=0)
     actions = _actions(steps * num, subject.width).reshape(steps, num, subject.width)
 
@@ -132,21 +131,21 @@ def many(subject: Subject, threads: int, num: int = NUM, steps: int | None = Non
     return run
 
 
-def envpool_env(subject: Subject, threads: int) -> Callable[[], float]:
+def envpool_env(subject: Subject, threads: int, num: int) -> Callable[[], float]:
     import envpool
 
     # Its own word for what Gymnasium calls include_cfrc_ext_in_observation.
     options: dict[str, Any] = {"use_contact_force": False, "contact_cost_weight": 0.0} if subject.name == "ant" else {}
-    envs = envpool.make(subject.gymnasium, env_type="gymnasium", num_envs=NUM, num_threads=threads, seed=0, **options)
-    steps = BATCH_STEPS[subject.name]
-    actions = _actions(steps * NUM, subject.width).reshape(steps, NUM, subject.width).astype(np.float64)
+    envs = envpool.make(subject.gymnasium, env_type="gymnasium", num_envs=num, num_threads=threads, seed=0, **options)
+    steps = BATCH_ROWS[subject.name] // num
+    actions = _actions(steps * num, subject.width).reshape(steps, num, subject.width).astype(np.float64)
 
     def run() -> float:
         envs.reset()
         begun = time.perf_counter()
         for action in actions:
             envs.step(action)
-        return steps * NUM / (time.perf_counter() - begun)
+        return steps * num / (time.perf_counter() - begun)
 
     return run
 
@@ -155,15 +154,15 @@ def _actions(count: int, width: int) -> np.ndarray:
     return np.random.default_rng(0).uniform(-1, 1, (count, width)).astype(np.float32)
 
 
-def compare(subject: Subject, rounds: int, threads: int) -> None:
+def compare(subject: Subject, rounds: int, threads: int, num: int) -> None:
     candidates = {
         "raw mj_step, one thread": raw(subject),
         f"Gymnasium {subject.gymnasium}": gymnasium_env(subject),
         "Environment, one": one(subject),
-        f"VectorEnvironment, {NUM} on {threads} threads": many(subject, threads),
+        f"VectorEnvironment, {num} on {threads} threads": many(subject, threads, num),
     }
     if importlib.util.find_spec("envpool"):
-        candidates[f"EnvPool, {NUM} on {threads} threads"] = envpool_env(subject, threads)
+        candidates[f"EnvPool, {num} on {threads} threads"] = envpool_env(subject, threads, num)
     for run in candidates.values():
         run()
     figures = {name: np.zeros(rounds) for name in candidates}
@@ -204,12 +203,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("subject", nargs="?", choices=sorted(SUBJECTS), default="half-cheetah")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--num", type=int, default=64, help="environments of a batch (default: 64)")
     parser.add_argument("--growth", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     threads = os.cpu_count() or 1
     print(f"{platform.machine()}, {threads} cores, Python {platform.python_version()}, MuJoCo {mujoco.__version__}")
-    (growth if args.growth else compare)(SUBJECTS[args.subject], args.rounds, threads)
+    if args.growth:
+        growth(SUBJECTS[args.subject], args.rounds, threads)
+    else:
+        compare(SUBJECTS[args.subject], args.rounds, threads, args.num)
 
 
 if __name__ == "__main__":

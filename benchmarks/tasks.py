@@ -76,9 +76,7 @@ def main() -> None:
     args = parser.parse_args()
     if args.policy and not args.task:
         parser.error("--policy wants --task")
-    print(
-        "| task | policy | episodes | success | median figure | mean return |\n|---|---|---|---|---|---|"
-    )
+    print("| task | policy | episodes | success | median figure | mean return |\n|---|---|---|---|---|---|")
     for name in [args.task] if args.task else EXPERTS:
         with rlenv_robot.make_vector(name, args.episodes, autoreset="disabled") as envs:
             policies = {"stands still": still(envs), "random": random(envs)}

@@ -63,7 +63,7 @@ def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False)
             optimizer.param_groups[0]["lr"] = rate
             ratio = (now.log_prob(action[at]) - old.log_prob(action[at])).sum(-1).exp()
             loss = -torch.minimum(ratio * gain[at], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[at]).mean()
-            loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.002 * now.entropy().sum(-1).mean()
+            loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.01 * now.entropy().sum(-1).mean()
             optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
         if update % 20 == 0 or (update + 1) * batch > steps:
             curve.add(update * batch, policy)
