@@ -11,8 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import Around
+from hal.around import Around, inside
 from hal.clearance import plainly_within
+from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError, RobotStopped, StaleReading
 from hal.robot import Reading, Robot, RobotSpec
 
@@ -59,7 +60,8 @@ class Guard(Around):
     A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
     far ahead of the arm is brought to the nearest that is not, which shows in ``Reading.applied``.
     A reading with a value that is not a finite number stops the robot, and is given to nobody.
-    A stop is latched here: every later command is refused until a reset names why it may be cleared.
+    A stop is latched here: every later command is refused until a reset names why it may be cleared. Of several
+    guards around one robot the innermost logs it, so that it is told once.
 
     Args:
         robot: what to guard; its ``spec`` holds the limits.
@@ -83,6 +85,7 @@ class Guard(Around):
         self._last: Reading | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
+        self._tells = not any(isinstance(each, Guard) for each in (robot, *inside(robot)))
 
     @property
     def spec(self) -> RobotSpec:
@@ -115,7 +118,8 @@ class Guard(Around):
                 return
             if not (isinstance(why, str) and why.strip()):
                 raise RobotStopped(self._stopped)
-            _log.warning("stop cleared: was %r, cleared because %r", self._stopped, why)
+            if self._tells:
+                _log.warning("stop cleared: was %r, cleared because %r", self._stopped, why)
             self._stopped = None
 
     def step(self, command: Mapping[str, np.ndarray]) -> Reading:
@@ -206,8 +210,9 @@ class Guard(Around):
         """Latch a stop and pass it on. The first reason is kept."""
         with self._lock:
             if self._stopped is None:
-                self._stopped = reason
-                _log.error("stopped: %s", reason)
+                self._stopped = str(reason)
+                if self._tells:
+                    _log.log(logging.INFO if isinstance(reason, OrderlyEnd) else logging.ERROR, "stopped: %s", reason)
         self._robot.stop(reason)
 
 

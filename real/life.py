@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
+from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError
 
 __all__ = ["WAYS", "Life", "State", "Transition"]
@@ -125,8 +126,9 @@ class Life:
                 f"{self._name} is {before} ({self._why}) and can't be {state} next ({why}); "
                 f"from {before} it can only be {ways}"
             )
-        self._history.append(Transition(self._now_ns(), before, state, why))
-        self._state, self._why = state, why
+        self._history.append(Transition(self._now_ns(), before, state, str(why)))
+        self._state, self._why = state, str(why)
         self._armed = self._armed or state in (State.READY, State.RESETTING)
-        level = logging.WARNING if state is State.STOPPED else logging.INFO
+        alarming = state is State.STOPPED and not isinstance(why, OrderlyEnd)
+        level = logging.WARNING if alarming else logging.INFO
         _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)

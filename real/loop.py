@@ -13,6 +13,7 @@ import numpy as np
 from hal.cadence import Cadence
 from hal.clock import Rate
 from hal.device_watchdog import arm_device, disarm_device
+from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
@@ -20,7 +21,7 @@ from hal.robot import Reading, Robot, RobotSpec
 from hal.watchdog import Watchdog
 from real.age import AgeLimit
 from real.driver_watch import DriverWatch
-from real.failure import stopped_by
+from real.fault import stop_faulty
 from real.inbox import Inbox
 from real.life import Life, State
 from real.lowering import lower
@@ -168,7 +169,7 @@ class ControlLoop:
         """Stop the robot, end the thread and close the robot. Twice is fine."""
         started = self._thread.is_alive()
         if started:
-            self.stop("the server was closed")
+            self.stop(OrderlyEnd("the server was closed"))
             self._orders.put(Quit())
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -385,16 +386,5 @@ class ControlLoop:
         return self._guard.step(command)
 
     def _fault(self, where: str, error: Exception) -> Exception:
-        """A robot that raises can't be trusted to have moved: stop it, and go on serving."""
-        if self._guard.stopped is not None:
-            self.life.stop(self._guard.stopped)
-        if isinstance(error, RobotStopped | EpisodeError):
-            return error
-        _log.error("the robot failed in %s", where, exc_info=error)
-        reason = f"fault in {where}: {type(error).__name__}: {error}"
-        try:
-            self._guard.stop(reason)
-        except Exception:
-            _log.exception("and its stop failed too")
-        self.life.stop(reason)
-        return stopped_by(error)
+        """A robot that raises is stopped; what its client is told."""
+        return stop_faulty(self._guard, self.life, where, error)

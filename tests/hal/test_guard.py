@@ -6,7 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import EpisodeError, Guard, IllegalAction, RobotStopped, StaleReading
+from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, RobotStopped, StaleReading
+from hal.ending import OrderlyEnd
 
 
 def target(*values: float) -> dict[str, np.ndarray]:
@@ -87,6 +88,23 @@ def test_a_stop_is_latched_until_a_reset_says_why_it_may_go(guard: Guard, inner:
     assert "hand is gone" in caplog.text
     assert guard.stopped is None
     guard.step(target(0, 0))
+
+
+@pytest.mark.parametrize(
+    ("reason", "level"), [("a hand in the way", "ERROR"), (OrderlyEnd("the server was closed"), "INFO")]
+)
+def test_a_stop_is_told_once_however_many_guards_there_are(puppet: Any, caplog: Any, reason: str, level: str) -> None:
+    guard = Guard(Homing(Guard(puppet()), Automatic()))
+    guard.reset({})
+    with caplog.at_level(logging.DEBUG, "hal.guard"):
+        guard.stop(reason)
+        guard.stop("and another")
+        told = [(record.levelname, record.getMessage()) for record in caplog.records]
+        assert told == [(level, f"stopped: {reason}")]
+        assert type(guard.stopped) is str
+        caplog.clear()
+        guard.reset({"clear_stop": "looked"})
+        assert len([record for record in caplog.records if record.name == "hal.guard"]) == 1
 
 
 def test_a_stop_while_resetting_holds(puppet: Any) -> None:

@@ -1,7 +1,9 @@
 """Server and client together, time standing still between commands (lockstep)."""
 
+import logging
 import threading
 import time
+from contextlib import closing
 
 import numpy as np
 import pytest
@@ -10,6 +12,7 @@ from hal import (
     ConnectionLost,
     DeadlineExceeded,
     EpisodeError,
+    Guard,
     Homing,
     IllegalAction,
     Image,
@@ -298,6 +301,31 @@ def test_closing_the_server_stops_and_closes_the_robot(robot, target):
     with pytest.raises(ConnectionLost, match="call reset to connect again"):
         remote.step(target(0, 0))
     remote.close()
+
+
+def test_an_orderly_end_is_no_error_and_a_fault_is_one_once(robot, caplog, target):
+    def told(level):
+        return [
+            record.getMessage() for record in caplog.records if record.levelno >= level and "stopped: " in record.msg
+        ]
+
+    caplog.set_level(logging.INFO)
+    for fault in (False, True):
+        caplog.clear()
+        server = Server(Homing(Guard(robot), Automatic())).start()
+        with closing(RemoteRobot(server.address)) as remote:
+            remote.reset({})
+            if fault:
+                robot.on_step = lambda: 1 // 0
+                with pytest.raises(RobotError, match="ZeroDivisionError"):
+                    remote.step(target(0, 0))
+            server.close()
+        if fault:
+            (line,) = told(logging.INFO)
+            assert (told(logging.ERROR), "ZeroDivisionError" in line) == ([line], True)
+        else:
+            assert told(logging.INFO) == ["stopped: the server was closed"]
+            assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
 def test_a_server_never_started_closes(robot):
