@@ -42,7 +42,7 @@ KEY = "robot/step"
 class NullRobot:
     """Measures the same at every step."""
 
-    spec = SO101
+    spec, simulated = SO101, True
 
     def __init__(self) -> None:
         zeros = {field.name: np.zeros(field.shape, field.dtype) for field in SO101.sensors}

@@ -26,7 +26,7 @@ from real.inbox import Inbox
 from real.life import Life, State
 from real.lowering import lower
 from real.orders import Finish, Lower, Order, Quit, Reset, Step
-from real.pursuit import Pursuit, check_watchdog, ticks_of
+from real.pursuit import Pursuit, check_watched, ticks_of
 
 __all__ = ["Answerer", "ControlLoop"]
 
@@ -64,7 +64,8 @@ class ControlLoop:
         real_time: what the scheduler granted this thread.
 
     Raises:
-        ValueError: the watchdog is shorter than two control periods, or the robot's rate no multiple of ``control_hz``.
+        ValueError: the watchdog is shorter than two control periods, a robot that is not simulated would have none, or
+            its rate is no multiple of ``control_hz``.
     """
 
     def __init__(
@@ -85,8 +86,7 @@ class ControlLoop:
         own = self._guard.spec
         ticks = ticks_of(own, control_hz)
         self.spec: RobotSpec = own if ticks == 1 else replace(own, rate_hz=own.rate_hz / ticks)
-        if not lockstep:
-            check_watchdog(watchdog_s, self.spec)
+        check_watched(self._guard, self.spec, None if lockstep else watchdog_s)
         self._answer = answer
         self._lockstep = lockstep
         self._paced = not (lockstep or paced_by_robot)

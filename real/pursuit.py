@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hal.robot import Reading, RobotSpec
+from hal.robot import Reading, Robot, RobotSpec
+from hal.simulated import is_simulated
 from hal.spec import Spec
 from real.orders import Step
 
-__all__ = ["Pursuit", "check_watchdog", "ticks_of"]
+__all__ = ["Pursuit", "check_watched", "ticks_of"]
 
 Values = Mapping[str, np.ndarray]
 
@@ -137,13 +138,24 @@ def ticks_of(own: RobotSpec, control_hz: float | None) -> int:
     return round(ticks)
 
 
-def check_watchdog(watchdog_s: float, spec: RobotSpec) -> None:
-    """Refuse a watchdog that would bark between two commands.
+def check_watched(robot: Robot, spec: RobotSpec, watchdog_s: float | None) -> None:
+    """Refuse a watchdog that would bark between two commands, and none at all where something real moves.
+
+    Args:
+        robot: what is watched.
+        spec: of the robot as clients see it.
+        watchdog_s: longest silence, seconds; None in lockstep, which has no watchdog.
 
     Raises:
-        ValueError: it is shorter than two control periods.
+        ValueError: it is shorter than two control periods; or is None, and the robot does not say that it is simulated.
     """
-    if watchdog_s < 2 * spec.period_s:
+    if watchdog_s is None:
+        if not is_simulated(robot):
+            raise ValueError(
+                f"lockstep is for simulations, as it has no watchdog, and {spec.name!r} does not say that it is one: "
+                "serve it without lockstep, or if nothing real moves give its class `simulated = True`"
+            )
+    elif watchdog_s < 2 * spec.period_s:
         raise ValueError(
             f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
             f"it must be at least two periods, {2 * spec.period_s:.3g} s"

@@ -58,7 +58,7 @@ class Server:
         watchdog_s: longest silence in an episode, seconds, after which the robot is held.
         max_command_age_s: commands that were sent longer ago are refused and counted, seconds; None asks no age.
         priority: of the thread that moves the robot, for the real-time scheduler; 0 does not ask for it.
-        lockstep: for simulations: time stands still between commands (see `ControlLoop`).
+        lockstep: for simulations alone: time stands still between commands (see `ControlLoop`).
         paced_by_robot: ``robot.step`` itself waits for the period's end (see `ControlLoop`).
         lease_s: after how much silence another client may take the robot, seconds.
         keys: folder of the server's keys and its list of clients (`real.keys`). Every connection is then encrypted,
@@ -72,7 +72,7 @@ class Server:
     Raises:
         WireError: an address is not loopback and there are no keys.
         ValueError: the telemetry's rate is not above 0; a key is missing, damaged or readable by others; the watchdog
-            is shorter than two control periods.
+            is shorter than two control periods; a robot that is not simulated would be served in lockstep.
     """
 
     def __init__(

@@ -37,6 +37,8 @@ SPEC = RobotSpec(
 class Integrator:
     """Goes exactly where it is told; keeps a diary of commands, and obeys the hooks that a test sets."""
 
+    simulated = True
+
     def __init__(self, spec: RobotSpec = SPEC) -> None:
         self.spec = spec
         self.commands: list[tuple[float, ...]] = []

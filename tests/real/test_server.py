@@ -328,6 +328,15 @@ def test_an_orderly_end_is_no_error_and_a_fault_is_one_once(robot, caplog, targe
             assert not [record for record in caplog.records if record.levelno > logging.INFO]
 
 
+def test_only_a_simulation_is_served_without_a_watchdog(make_robot):
+    class Arm(make_robot):
+        simulated = False
+
+    with pytest.raises(ValueError, match="'integrator' does not say that it is one: serve it without lockstep"):
+        Server(Homing(Guard(Arm()), Automatic()), lockstep=True)
+    Server(Homing(Guard(make_robot()), Automatic()), lockstep=True).close()
+
+
 def test_a_server_never_started_closes(robot):
     server = Server(robot)
     with pytest.raises(RobotError, match=r"before start\(\)"):
