@@ -6,7 +6,7 @@
     python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
     python benchmarks/train.py run clone --task so101-push --steps 1000000 --seeds 1
     python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
-    python benchmarks/train.py plot                       # docs/curves/*.svg
+    python benchmarks/train.py plot                       # docs/curves/*.png
 
 Each policy is left as an ONNX file in the system's folder for temporary files, for `rlenv-robot run` and
 `benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never sees; trying the policy is
@@ -130,7 +130,7 @@ def table() -> None:
 def plot() -> None:
     import matplotlib
 
-    matplotlib.use("svg")
+    matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
     PICTURES.mkdir(exist_ok=True)
@@ -150,7 +150,6 @@ def plot() -> None:
             axis.grid(alpha=0.3)
         axes[0].set(ylabel="success, % of 100 episodes", title=task)
         axes[1].legend(fontsize=8, loc="lower right")
-        figure.savefig(PICTURES / f"{task}.svg", metadata={"Date": None})
         figure.savefig(PICTURES / f"{task}.png", dpi=110)
 
 

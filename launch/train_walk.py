@@ -1,6 +1,7 @@
 """PPO whose critic sees more than its actor, for a walking quadruped: `python launch/train_walk.py` (extra: train)."""
 
 import argparse
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -16,15 +17,16 @@ HORIZON, GAMMA, LAMBDA, CLIP, KL = 24, 0.99, 0.95, 0.2, 0.01
 
 
 def network(inputs, outputs):
-    """Two hidden layers."""
-    return nn.Sequential(nn.Linear(inputs, 256), nn.ELU(), nn.Linear(256, 128), nn.ELU(), nn.Linear(128, outputs))
+    """Three hidden layers."""
+    pairs = pairwise((inputs, 256, 128, 64))
+    return nn.Sequential(*(part for pair in pairs for part in (nn.Linear(*pair), nn.ELU())), nn.Linear(64, outputs))
 
 
 def seen(table, flat):
     """What the actor sees, and what the critic sees: the task's hidden state too (speed, height, load on the feet)."""
     own, hidden = flat.observe(table["observation"]), table["extra_info"]["state"]
-    more = (hidden["linear_velocity"] * 2, hidden["height"] * 3, hidden["foot_force"] / 50)
-    return torch.from_numpy(own), torch.from_numpy(np.concatenate([own, *more], axis=1))
+    whole = [own, hidden["linear_velocity"] * 2, hidden["height"] * 3, hidden["foot_force"] / 50]
+    return torch.from_numpy(own), torch.from_numpy(np.concatenate(whole, axis=1))
 
 
 def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False):
@@ -35,9 +37,8 @@ def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False)
     actor, critic = network(flat.size, flat.action_size), network(flat.size + 8, 1)
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
     width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)
-    weights = [*actor.parameters(), width, *critic.parameters()]
-    optimizer, batch = torch.optim.Adam(weights, rate), num_envs * HORIZON
-    for update in range(1, steps // batch + 1):
+    optimizer = torch.optim.Adam(weights := [*actor.parameters(), width, *critic.parameters()], rate)
+    for update in range(1, steps // (batch := num_envs * HORIZON) + 1):
         rows, advantages, advantage = [], [], 0.0
         with torch.no_grad():
             for _ in range(HORIZON):
@@ -63,7 +64,7 @@ def train(name="go2-walk", steps=20_000_000, seed=0, num_envs=1024, quiet=False)
             optimizer.param_groups[0]["lr"] = rate
             ratio = (now.log_prob(action[at]) - old.log_prob(action[at])).sum(-1).exp()
             loss = -torch.minimum(ratio * gain[at], ratio.clamp(1 - CLIP, 1 + CLIP) * gain[at]).mean()
-            loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.01 * now.entropy().sum(-1).mean()
+            loss += (critic(whole[at])[:, 0] - goal[at]).square().mean() / 2 - 0.002 * now.entropy().sum(-1).mean()
             optimizer.zero_grad(), loss.backward(), nn.utils.clip_grad_norm_(weights, 1.0), optimizer.step()
         if update % 20 == 0 or (update + 1) * batch > steps:
             curve.add(update * batch, policy)
@@ -76,5 +77,4 @@ if __name__ == "__main__":
     for name, value in {"task": "go2-walk", "steps": 20_000_000, "seed": 0, "out": "walk.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
-    policy = train(given.task, given.steps, given.seed)[0]
-    policy.save_onnx(given.out, given.task, {"trainer": "PyTorch PPO", "steps": given.steps, "seed": given.seed})
+    train(given.task, given.steps, given.seed)[0].save_onnx(given.out, given.task, {"trainer": "PPO"})
