@@ -18,6 +18,8 @@ from sim.batch import SimBatch
 from sim.robot import SimRobot
 
 gymnasium = pytest.importorskip("gymnasium", reason="gymnasium is not installed")
+for needed in ("glfw", "imageio"):  # Gymnasium's MuJoCo environments import them, though they draw nothing here
+    pytest.importorskip(needed, reason="gymnasium[mujoco] is not installed")
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 
 
