@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ import rlenv_robot
 from rlenv_robot.experts.pair_lift import PairLiftExpert
 from rlenv_robot.experts.pick_place import PickPlaceExpert
 from rlenv_robot.experts.push import PushExpert
+from rlenv_robot.learning.rollout import evaluate
 from rlenv_robot.policy import load_policy
 from rlenv_robot.vector import VectorEnvironment
 
@@ -30,21 +32,11 @@ EXPERTS: dict[str, Any] = {
 }
 
 
-def episodes(envs: VectorEnvironment, act: Act) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Success, the task's first figure at the end, and return of one episode in each environment."""
-    table, count = envs.reset({"seed": SEED}), envs.num_envs
-    success, figure, total = np.zeros(count, bool), np.full(count, np.nan), np.zeros(count)
-    for _ in range(envs.task.steps):
-        live = np.isnan(figure)
-        action = act(table["observation"])
-        table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-        paid = reward["reward"]
-        total += np.where(live, np.mean(list(paid.values()), axis=0) if isinstance(paid, dict) else paid, 0.0)
-        final = table["extra_info"].get("final")
-        if final is not None:
-            success[final["index"]] = final["success"]
-            figure[final["index"]] = next(iter(final["metrics"].values()))
-    return success, figure, total
+@dataclass(frozen=True)
+class Acting:
+    """A function as a `rlenv_robot.policy.Policy`."""
+
+    act: Act
 
 
 def still(envs: VectorEnvironment) -> Act:
@@ -85,8 +77,10 @@ def main() -> None:
             if args.policy:
                 policies["trained"] = load_policy(args.policy).act
             for policy, act in policies.items():
-                success, figure, total = episodes(envs, act)
-                figures = f"{success.mean():.1%} | {np.median(figure):.2f} | {total.mean():.1f}"
+                outcomes = evaluate(envs, Acting(act), SEED)
+                success, total = (np.mean([getattr(each, key) for each in outcomes]) for key in ("success", "total"))
+                figure = np.median([next(iter(each.metrics.values())) for each in outcomes])
+                figures = f"{success:.1%} | {figure:.2f} | {total:.1f}"
                 print(f"| {name} | {policy} | {args.episodes} | {figures} |", flush=True)
 
 

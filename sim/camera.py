@@ -48,9 +48,7 @@ class Camera:
     """
 
     def __init__(self, sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> None:
-        names = [sim_model.model.camera(index).name for index in range(sim_model.model.ncam)]
-        if name not in names:
-            raise RobotError(f"{sim_model.spec.name} has no camera {name!r}, it has {', '.join(names) or 'none'}")
+        camera = sim_model.camera_id(name)
         self._sim_model, self.width, self.height = sim_model, width, height
         self._model = copy.copy(sim_model.model)  # the sizes below are the camera's, not the robot's
         self._model.vis.global_.offwidth, self._model.vis.global_.offheight = width, height
@@ -60,7 +58,7 @@ class Camera:
             quality.shadowsize, quality.numslices, quality.numstacks = 0, _SIDES, _RINGS
         self._data = mujoco.MjData(self._model)
         self._view = mujoco.MjvCamera()
-        self._view.type, self._view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, names.index(name)
+        self._view.type, self._view.fixedcamid = mujoco.mjtCamera.mjCAMERA_FIXED, camera
         self._option = mujoco.MjvOption()
         self._scene = mujoco.MjvScene(self._model, _MAX_GEOMS)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):

@@ -10,7 +10,7 @@ from typing import Literal
 import mujoco
 import numpy as np
 
-from hal.errors import SpecError
+from hal.errors import RobotError, SpecError
 from hal.robot import RobotSpec
 
 __all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice"]
@@ -103,6 +103,17 @@ class SimModel:
         inputs = [r.inputs if isinstance(r, Computed) else (r,) for r in self.sensors.values()]
         fresh = self.derived == "fresh" and any(columns.field not in _STATE for part in inputs for columns in part)
         return int((mujoco.mjtStage.mjSTAGE_VEL if fresh else mujoco.mjtStage.mjSTAGE_NONE).value)
+
+    def camera_id(self, name: str) -> int:
+        """A camera of the MJCF by name.
+
+        Raises:
+            RobotError: there is none of that name; the message lists those that are.
+        """
+        names = [self.model.camera(index).name for index in range(self.model.ncam)]
+        if name not in names:
+            raise RobotError(f"{self.spec.name} has no camera {name!r}, it has {', '.join(names) or 'none'}")
+        return names.index(name)
 
     def _wrong(self, problem: str) -> SpecError:
         return SpecError(f"simulation model of {self.spec.name!r}: {problem}")

@@ -42,9 +42,7 @@ class RayCamera:
     """
 
     def __init__(self, sim_model: SimModel, name: str, width: int, height: int) -> None:
-        names = [sim_model.model.camera(index).name for index in range(sim_model.model.ncam)]
-        if name not in names:
-            raise RobotError(f"{sim_model.spec.name} has no camera {name!r}, it has {', '.join(names) or 'none'}")
+        camera = sim_model.camera_id(name)
         self._sim_model, self.width, self.height = sim_model, width, height
         self._model = copy.copy(sim_model.model)
         self._data: mujoco.MjData | None = mujoco.MjData(self._model)
@@ -52,7 +50,7 @@ class RayCamera:
         # does, and its simulations, all in one state, share the rows of the picture between threads.
         self._parts = _divisor(height, os.cpu_count() or 1)
         self._batch = Batch(self._model, self._parts, self._parts)
-        self._camera = names.index(name)
+        self._camera = camera
         self._rays = _rays(float(self._model.cam_fovy[self._camera]), width, height)
         self._colours, self._checked = _looks(self._model)
 
