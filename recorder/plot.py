@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +20,9 @@ MEASURED, GOAL, REWARD, PERSON, FAULT = "#1b6ca8", "#e07b1a", "#3c7a4b", "#f3d9a
 INK, QUIET = "#222222", "#8a8a8a"
 MOST_LINES = 12
 """Elements that are drawn; more make a sheet that nobody reads."""
+
+_END = 90
+"""Characters of why an episode ended that fit into a line; `rlenv-robot data show` tells all of it."""
 
 _PAIRS = (
     ("sensor_joint_position", "applied_joint_target"),
@@ -171,7 +175,7 @@ def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, l
     title = f"{str(info.get('task', Path(table.origin).name)).rstrip('.')}, episode {episode}"
     total = sum(float(rows[reward_field(agent)].sum()) for agent in (table.layout.agents or ("",)))
     state = "terminated" if rows["terminated"][-1] else "truncated" if rows["truncated"][-1] else "open"
-    end = str(info.get("end", state))
+    end = textwrap.shorten(str(info.get("end", state)), _END, placeholder=" ...")
     facts = [f"{len(rows) - 1} steps", f"return {total:.4g}", state if end == state else f"{state} ({end})"]
     unit = "" if lines.field.unit == "1" else f" in {lines.field.unit}"
     if lines.field.size > len(lines.names):
