@@ -108,7 +108,7 @@ def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     if period is None or len(rows) < 2:
         return
     steps = np.diff(rows["stamp_ns"]) / 1e9
-    acted = rows["acted"][1:] != 0  # a refused action takes no time
+    acted = rows["acted"][1:] != 0  # a refused action takes no time, nor does one of which nobody heard again
     for index in np.flatnonzero(steps > GAP * period)[:5]:
         yield Finding("gap", number, "", int(index), int(index) + 1,
                       f"{steps[index] * 1e3:.0f} ms between two frames, {period * 1e3:.1f} ms are usual")  # fmt: skip

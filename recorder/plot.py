@@ -54,7 +54,8 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     """Draw one episode of a table as a picture.
 
     One strip an element with its goal and its measurement, then the reward, over one time axis in seconds. Shaded
-    where a person chose the action; a red tick where an action was refused; a line at the episode's end.
+    where a person chose the action; red where an action was refused (a tick), and where nobody knows whether it was
+    carried out because the robot was lost (a cross); a line at the episode's end.
 
     Args:
         table: with the episode.
@@ -157,14 +158,21 @@ def _tidy(axis: Any) -> None:
 
 
 def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
-    """Shade a person's actions, tick the refused ones, draw the end."""
+    """Shade a person's actions, mark those that were not carried out, draw the end."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], rows["intervention"], [0]])))
     for start, stop in edges.reshape(-1, 2):
         axis.axvspan(seconds[max(start - 1, 0)], seconds[stop - 1], color=PERSON, alpha=0.6, linewidth=0, zorder=0)
-    refused = np.flatnonzero(rows["acted"][1:] == 0) + 1
-    axis.plot(seconds[refused], np.full(len(refused), 0.04), "|", color=FAULT, transform=axis.get_xaxis_transform())
+    for marker, _, found in _not_acted(rows):
+        axis.plot(seconds[found], np.full(len(found), 0.06), marker, color=FAULT, transform=axis.get_xaxis_transform())
     if rows["terminated"][-1] or rows["truncated"][-1]:
         axis.axvline(seconds[-1], color=INK if rows["terminated"][-1] else QUIET, linewidth=1.2, linestyle=(0, (2, 2)))
+
+
+def _not_acted(rows: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
+    """Marker, label and rows of the actions that made no transition: a refused one begins no frame of its own."""
+    idle, follows = rows["acted"][1:] == 0, np.diff(rows["frame_no"].astype(np.int64)) > 0
+    refused, lost = (np.flatnonzero(idle & each) + 1 for each in (~follows, follows))
+    return [("|", "action refused", refused), ("x", "robot lost, action perhaps not carried out", lost)]
 
 
 def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, lines: Lines) -> None:
@@ -187,7 +195,8 @@ def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, l
         handles.append(Line2D([], [], color=GOAL, label=f"goal{unit}"))
     if rows["intervention"].any():
         handles.append(Patch(color=PERSON, label="a person acts"))
-    if (rows["acted"][1:] == 0).any():
-        handles.append(Line2D([], [], color=FAULT, marker="|", linestyle="", label="action refused"))
+    for marker, label, found in _not_acted(rows):
+        if len(found):
+            handles.append(Line2D([], [], color=FAULT, marker=marker, linestyle="", label=label))
     top.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.06), ncols=len(handles), frameon=False,
                fontsize=8.5, borderaxespad=0, borderpad=0, handlelength=1.6, columnspacing=1.6)  # fmt: skip

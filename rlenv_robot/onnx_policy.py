@@ -10,12 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from hal import RobotError, Spec, SpecMismatch
+from hal import Field, RobotError, Spec, SpecMismatch
 
 __all__ = ["METADATA", "OnnxPolicy", "metadata"]
 
 METADATA = "rlenv_robot"
 """The key of our entry (JSON) in the file's ``metadata_props``."""
+
+_TYPES = {"float32": "float", "float64": "double"}
+"""NumPy's name -> ONNX's, where they differ."""
 
 
 def metadata(task: str, observation: Spec, action: Spec, about: Mapping[str, Any]) -> str:
@@ -37,31 +40,21 @@ class OnnxPolicy:
         path: the file, whole in one piece (weights in a second file are not loaded).
 
     Raises:
-        RobotError: onnxruntime is missing, the file is missing or no policy of ours, or its graph does not fit what it
-            says of itself.
+        RobotError: the file is missing or no policy of ours, its graph does not fit what it says of itself, or
+            onnxruntime is missing.
     """
 
     def __init__(self, path: str | Path) -> None:
-        try:
-            import onnxruntime
-        except ImportError as error:
-            raise RobotError("a policy in ONNX needs onnxruntime: pip install 'rlenv-robot[onnx]'") from error
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        try:
-            content = Path(path).read_bytes()  # from memory, so that a file can't name others to be read
-            session = onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
-        except FileNotFoundError:
-            raise RobotError(f"{path}: there is no such policy file") from None
-        except Exception as error:  # onnxruntime has a class for every kind of damage, under no common one
-            raise RobotError(f"{path}: not a readable ONNX file: {error}") from error
-        self.path, self._session = str(path), session
-        self._read_metadata(session.get_modelmeta().custom_metadata_map)
+        self.path, self._session = str(path), _session(Path(path))
+        self._read_metadata(self._session.get_modelmeta().custom_metadata_map)
         self._check_graph()
 
     def _read_metadata(self, entries: Mapping[str, str]) -> None:
         if METADATA not in entries:
-            raise RobotError(f"{self.path}: says nothing of its specs; save it with FlatPolicy.save_onnx")
+            raise RobotError(
+                f"{self.path}: is ONNX, but says nothing of the observations and actions that it is for; save the "
+                "policy with rlenv_robot.learning.flat_policy.FlatPolicy.save_onnx (docs/trainers.md)"
+            )
         try:
             plain = json.loads(entries[METADATA])
             self.observation = Spec.from_plain(plain["observation"])
@@ -78,6 +71,9 @@ class OnnxPolicy:
             raise RobotError(f"{self.path}: its graph takes {found[0]} and gives {found[1]}, its specs say {wanted}")
         self._inputs = [self.observation[name] for name in found[0]]
         self._outputs = [self.action[name] for name in found[1]]
+        parts = (*self._session.get_inputs(), *self._session.get_outputs())
+        for part, field in zip(parts, (*self._inputs, *self._outputs), strict=True):
+            _check_part(self.path, part, field)
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse to run where an observation or an action means something else.
@@ -103,3 +99,36 @@ class OnnxPolicy:
             part.name: np.asarray(value, part.numpy_dtype).reshape((*leading, *part.shape))
             for part, value in zip(self._outputs, found, strict=True)
         }
+
+
+def _session(path: Path) -> Any:
+    """The graph, ready to run; a missing file is said before a missing package."""
+    try:
+        content = path.read_bytes()  # from memory, so that a file can't name others to be read
+    except FileNotFoundError:
+        raise RobotError(f"{path}: there is no such policy file") from None
+    except OSError as error:
+        raise RobotError(f"{path}: can't be read: {error.strerror}") from error
+    try:
+        import onnxruntime
+    except ImportError as error:
+        raise RobotError("a policy in ONNX needs onnxruntime: pip install 'rlenv-robot[onnx]'") from error
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # onnxruntime has a class for every kind of damage, under no common one
+        raise RobotError(f"{path}: not a readable ONNX file: {error}") from error
+
+
+def _check_part(path: str, part: Any, field: Field) -> None:
+    """An input or output of the graph is (batch, ...) of the field; sizes without a number are whatever comes."""
+    shape, wanted = list(part.shape or ()), ("batch", *field.shape)
+    sizes = zip(shape[1:], field.shape, strict=False)
+    fits = len(shape) == len(wanted) and not (isinstance(shape[0], int) and shape[0] != 1)
+    fits = fits and all(not isinstance(size, int) or size == right for size, right in sizes)
+    if not fits or part.type != f"tensor({_TYPES.get(field.dtype, field.dtype)})":
+        raise RobotError(
+            f"{path}: its graph has {part.name!r} as {part.type} of shape {shape}, its specs say {field.dtype} "
+            f"of shape ({', '.join(map(str, wanted))})"
+        )

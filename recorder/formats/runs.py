@@ -66,9 +66,9 @@ def runs_of(table: Table) -> tuple[list[Run], list[str]]:
     if len(runs) > usable:
         notes.append(f"{usable} episodes became {len(runs)}: they are cut where frames are missing")
     spans = zip(table.starts.tolist(), table.stops.tolist(), strict=True)
-    refused = int(sum(np.count_nonzero(table.rows[a + 1 : b]["acted"] == 0) for a, b in spans))
-    if refused:
-        notes.append(f"{refused} frames at which no action was carried out (refused ones) are left out")
+    idle = int(sum(np.count_nonzero(table.rows[a + 1 : b]["acted"] == 0) for a, b in spans))
+    if idle:
+        notes.append(f"{idle} frames whose action was refused, or perhaps not carried out (robot lost), are left out")
     return runs, notes
 
 

@@ -19,17 +19,20 @@ def add(subparsers: Any) -> None:
     parser = subparsers.add_parser(
         "timeline", help="put a client's run and its controller's on one clock", description=__doc__
     )
-    parser.add_argument("client", type=Path, help="a run that a client of a served robot recorded")
-    parser.add_argument("controller", type=Path, help="a run of that controller's own (rlenv-robot serve --record)")
+    parser.add_argument("client", type=Path, help="a client's run on a served robot, or a folder with one")
+    words = "a run of that controller's own (rlenv-robot serve --record), or a folder with one"
+    parser.add_argument("controller", type=Path, help=words)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print how the clocks lie, what of one log is in the other, and what happened, in order."""
     from recorder.reader import LogReader
+    from rlenv_robot.data_tools.runs import one_run
     from rlenv_robot.data_tools.timeline import clocks_of, met
 
-    clocks, found = clocks_of(args.client), met(args.client, args.controller)
+    client, controller = one_run(args.client), one_run(args.controller)
+    clocks, found = clocks_of(client), met(client, controller)
     ends = np.array([clocks.first_ns, clocks.last_ns])
     offset, error = clocks.offset(ends)
     print(f"the controller's clock minus the client's: {offset[0] / 1e9:.6f} s, within {error[0] / 1e3:.0f} us")
@@ -48,7 +51,7 @@ def run(args: argparse.Namespace) -> int:
             ("came", "reading that answered", *_times(found.reading_s)),
         )
         print_table("How long it took", head, rows)
-    theirs = LogReader(args.controller)
+    theirs = LogReader(controller)
     begin = min((event.detail["stamp_ns"] for event in theirs.events() if "stamp_ns" in event.detail), default=0)
     print_table("The controller's events", ("second", "what", "detail"), _events(theirs.events(), begin))
     return 0

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from hal import IllegalAction, Violation
 from rlenv_robot.environment import Environment
 from rlenv_robot.learning.reach_policy import ReachPolicy
 from rlenv_robot.policy import Policy
@@ -87,18 +88,29 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
 
 
 def run_episode(env: Environment, policy: Policy, options: Mapping[str, Any]) -> Iterator[Outcome | None]:
-    """One episode through the standard's interface; yields None after every step and at last the outcome."""
+    """One episode through the standard's interface; yields None after every step and at last the outcome.
+
+    Raises:
+        IllegalAction: the policy chose one. It was not executed, and asked again the policy would choose the same.
+    """
     table = env.reset(options)
     total = 0.0
     while not (table["terminated"] or table["truncated"]):
         action = policy.act(table["observation"])
         request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": action}
         table, reward = env.step(request)
+        if "error" in table["extra_info"]:
+            raise _refused(table["extra_info"]["error"], table["frame_no"])
         total += float(_shared(reward["reward"]))
         yield None
     extra = table["extra_info"]
     end = "terminated" if table["terminated"] else str(extra.get("truncated_by", "truncated"))
     yield Outcome(total, extra.get("metrics", {}), bool(extra.get("success", False)), table["frame_no"], end)
+
+
+def _refused(error: Mapping[str, Any], frame_no: int) -> IllegalAction:
+    message = f"in frame {frame_no} the policy chose an illegal action, which was not executed: {error['message']}"
+    return IllegalAction(Violation(error["code"], error["field"], tuple(error["index"]), message))
 
 
 def _shared(reward: Any) -> Any:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,7 @@ def test_a_sheet_shows_what_happened(tmp_path: Path, make_log: Any) -> None:
     assert amount(plain, FAULT) < 20
     rows["intervention"][10:20] = 1
     rows["acted"][5] = 0
+    rows["frame_no"][5:] -= 1  # the refused action's frame number did not rise
     marked = plot_episode(Table(table.layout, rows, table.starts, table.stops, table.episodes), 0, tmp_path / "b.png")
     assert amount(marked, FAULT) > amount(plain, FAULT) + 20
     assert amount(marked, PERSON) > amount(plain, PERSON) + 5_000
@@ -73,3 +75,20 @@ def test_what_cannot_be_drawn_is_said(tmp_path: Path, make_log: Any, monkeypatch
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(LogError, match=r"rlenv-robot\[demo\]"):
         plot_episode(table, 0, tmp_path / "a.png")
+
+
+def test_a_lost_robot_is_not_called_a_refused_action(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path / "run", [10])
+    table = build(tmp_path / "run")
+    rows = np.array(table.rows)
+    rows["acted"][-1], rows["truncated"][-1] = 0, 1
+    ends = ({**table.episodes[0], "end": "fault: the server does not answer within 2 s"},)
+    path = plot_episode(Table(table.layout, rows, table.starts, table.stops, ends), 0, tmp_path / "lost.svg")
+    words = _words(path)
+    assert "robot lost, action perhaps not carried out" in words
+    assert "action refused" not in words
+
+
+def _words(path: Path) -> str:
+    """The texts of a picture, which matplotlib says in a comment before it draws them as outlines."""
+    return "\n".join(re.findall(r"<!-- (.*?) -->", path.read_text()))

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def _other(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (None, "says nothing of its specs"),
+        (None, "says nothing of the observations and actions"),
         ("{", "is damaged"),
         ("[]", "is damaged"),
         (_other(action=3), "is damaged"),
@@ -119,3 +120,48 @@ def test_what_is_no_file_is_refused(tmp_path: Path, saved: Path) -> None:
         load_policy(tmp_path / "torn.onnx")
     with pytest.raises(RobotError, match=r"an \.onnx or an \.npz file, not \.pt"):
         load_policy(tmp_path / "policy.pt")
+
+
+def test_a_missing_file_is_said_before_a_missing_package(
+    tmp_path: Path, saved: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "onnxruntime", None)
+    assert main(["run", "so101-reach", "--policy", str(tmp_path / "missing.onnx")]) == 2
+    assert "there is no such policy file" in capsys.readouterr().err
+    assert main(["run", "so101-reach", "--policy", str(saved)]) == 2
+    assert "pip install 'rlenv-robot[onnx]'" in capsys.readouterr().err
+
+
+def test_a_folder_is_no_policy(tmp_path: Path) -> None:
+    (tmp_path / "folder.onnx").mkdir()
+    with pytest.raises(RobotError, match=r"folder\.onnx: can't be read"):
+        load_policy(tmp_path / "folder.onnx")
+
+
+def _graph(path: Path, size: int | str, kind: int, value: float = 0.0) -> Path:
+    """A graph that gives one target whatever it sees, under the specs of so101-reach."""
+    seen = onnx.helper.make_tensor_value_info("joint_position", onnx.TensorProto.FLOAT, ["batch", 6])
+    target = onnx.helper.make_tensor_value_info("joint_target", kind, [1, size])
+    dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
+    told = onnx.numpy_helper.from_array(np.full((1, size if isinstance(size, int) else 6), value, dtype), "told")
+    node = onnx.helper.make_node("Identity", ["told"], ["joint_target"])
+    graph = onnx.helper.make_graph([node], "still", [seen], [target], [told])
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
+    model.metadata_props.add(key=METADATA, value=metadata("so101-reach", REACH.observation, REACH.action, {}))
+    path.write_bytes(model.SerializeToString())
+    return path
+
+
+@pytest.mark.parametrize(("size", "kind"), [(5, 1), (6, 11)], ids=["shape", "type"])
+def test_a_graph_of_another_shape_or_type_is_refused_when_it_is_loaded(size: int, kind: int, tmp_path: Path) -> None:
+    message = r"its graph has 'joint_target' as .* its specs say float32 of shape \(batch, 6\)"
+    with pytest.raises(RobotError, match=message):
+        load_policy(_graph(tmp_path / "other.onnx", size, kind))
+
+
+def test_an_illegal_action_ends_the_run_and_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    still, wild = _graph(tmp_path / "still.onnx", 6, 1), _graph(tmp_path / "wild.onnx", 6, 1, 100.0)
+    assert main(["run", "so101-reach", "--policy", str(still), "--episodes", "1"]) == 0
+    assert main(["run", "so101-reach", "--policy", str(wild), "--episodes", "1"]) == 2
+    said = capsys.readouterr().err
+    assert "in frame 0 the policy chose an illegal action, which was not executed: action.joint_target[0]" in said

@@ -83,7 +83,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     assert len(found.rows) == 75, "all but the reset"
     assert found.command_s.max() < 1
     assert found.reading_s.min() > 0
-    assert main(["data", "timeline", str(client), str(controller)]) == 0
+    assert main(["data", "timeline", str(tmp_path / "client"), str(controller)]) == 0, "a folder with one run will do"
     shown = capsys.readouterr().out
     assert "the controller's clock minus the client's: -5000.00" in shown or "-4999.99" in shown
     assert "75 of the client's 76 frames" in shown
@@ -139,3 +139,16 @@ def test_a_run_without_a_controller_is_refused(tmp_path: Path) -> None:
         env.reset()
     with pytest.raises(LogError, match="says nothing of a controller's clock"):
         clocks_of(next(tmp_path.iterdir()))
+
+
+def test_a_folder_of_several_runs_is_answered_with_their_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for _ in range(2):
+        with rr.make("so101-reach", record=tmp_path / "runs", steps=2) as env:
+            env.reset()
+    first, second = sorted(each.name for each in (tmp_path / "runs").iterdir())
+    for wanted in ([tmp_path / "runs", tmp_path / "runs" / first], [tmp_path / "runs" / first, tmp_path / "runs"]):
+        assert main(["data", "timeline", *map(str, wanted)]) == 2
+        said = capsys.readouterr().err
+        assert f"{tmp_path / 'runs'} holds 2 runs, name one: {first}, {second}" in said

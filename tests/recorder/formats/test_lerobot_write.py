@@ -94,7 +94,7 @@ def test_what_a_pair_can_not_say_is_said(tmp_path: Path, make_table: Make) -> No
     rows["reward"] = np.nan
     infos = ({"task": "a"}, {"task": "b", "success": True}, {"task": "a"})
     notes = write_lerobot(replace(table, rows=rows, episodes=infos), tmp_path / "out")
-    assert "2 frames at which no action was carried out (refused ones) are left out" in notes
+    assert "2 frames whose action was refused, or perhaps not carried out (robot lost), are left out" in notes
     assert "the stamps don't rise from frame to frame; timestamp counts frames, at fps 1" in notes
     assert "next.success is left out: 2 of 3 episodes have no verdict" in notes
     back = load_lerobot(tmp_path / "out")

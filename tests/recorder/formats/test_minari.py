@@ -168,7 +168,7 @@ def test_any_table_comes_back(
 
 def test_refused_actions_are_left_out(tmp_path: Path, make_table: Make) -> None:
     notes = write_minari(make_table(refused=True), tmp_path / "x-v0")
-    assert notes == ["2 frames at which no action was carried out (refused ones) are left out"]
+    assert notes == ["2 frames whose action was refused, or perhaps not carried out (robot lost), are left out"]
     check_same(load_minari(tmp_path / "x-v0"), make_table())
 
 
