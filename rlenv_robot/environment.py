@@ -206,11 +206,14 @@ class Environment:
     # -- inside ------------------------------------------------------------------------------------------
 
     def _table(self, turn: Turn, extra_info: dict[str, Any]) -> ObservationTable:
+        # A copy: what an agent does to its observation must reach neither the reward nor the guard.
+        observation = {}
+        for name, value in turn.observation.items():  # a comprehension is a call more
+            observation[name] = value.copy()
         return {
             "env_id": self.env_id,
             "frame_no": self._frame_no,
-            # A copy: what an agent does to its observation must reach neither the reward nor the guard.
-            "observation": {name: value.copy() for name, value in turn.observation.items()},
+            "observation": observation,
             "extra_info": extra_info,
             "terminated": 1 if turn.terminated else 0,
             "truncated": 1 if turn.truncated else 0,

@@ -112,11 +112,12 @@ def check_action_table(table: Any, env_id: str, frame_no: int) -> Any:
         IllegalAction: with code dtype, missing, unknown, env_id or frame_no.
     """
     if table.__class__ is dict and len(table) == 3:  # as a right table mostly is; the rest is looked at at leisure
-        name, number = table.get("env_id"), table.get("frame_no")
+        try:
+            name, number, action = table["env_id"], table["frame_no"], table["action"]
+        except KeyError:
+            name = number = action = None
         if number.__class__ is int and number == frame_no and name.__class__ is str and name == env_id:
-            action = table.get("action")
-            if action is not None:
-                return action
+            return action
     violation = _table_violation(table, env_id, frame_no)
     if violation is not None:
         raise IllegalAction(violation)

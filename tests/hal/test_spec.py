@@ -110,6 +110,22 @@ def test_illegal_structures_are_refused(values: object, code: str, field: str) -
     assert (refused.value.violation.code, refused.value.violation.field) == (code, field)
 
 
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize("high", [1.0, (1.0, 2.0, 3.0)], ids=["one range", "a range an element"])
+@pytest.mark.parametrize("index", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("wrong", "code"), [(-1.5, "range"), (3.5, "range"), (np.nan, "not_finite"), (np.inf, "not_finite")]
+)
+def test_every_element_of_a_vector_is_held_to_its_range(high: float, index: int, wrong: float, code: str) -> None:
+    spec = Spec("arm", (Field("angle", (3,), "float32", -1.0, high),))
+    right = np.array(np.broadcast_to(high, 3), np.float32)
+    assert spec.validate({"angle": right})["angle"] is right
+    right[index] = wrong
+    with pytest.raises(IllegalAction) as refused:
+        spec.validate({"angle": right})
+    assert (refused.value.violation.code, refused.value.violation.index) == (code, (index,))
+
+
 CHANGES = {
     "name": "angles", "shape": (1,), "dtype": "float64", "low": -2.0, "high": 2.0, "unit": "1",
     "elements": ("hip", "ankle"),

@@ -100,3 +100,25 @@ def test_a_batch_gives_gymnasiums_numbers(robot, size, monkeypatch):
             assert ended[index, env] == end
             if end:
                 break
+
+
+@pytest.mark.parametrize(("robot", "size"), [(cheetah, 6), (ant, 8)])
+def test_one_reward_is_a_row_of_the_batchs_to_the_bit(robot, size, monkeypatch):
+    model, task, _ = robot(monkeypatch)
+    envs = VectorEnvironment(SimBatch(model, 3, 2), task, seed=5, autoreset="disabled")
+    env = Environment(RobotWorld(Guard(SimRobot(model)), task), env_id="one")
+    table, tables = env.reset({"seed": 5}), envs.reset()
+    for action in np.random.default_rng(2).uniform(-1, 1, (20, size)).astype(np.float32):
+        table, one = env.step({"env_id": "one", "frame_no": table["frame_no"], "action": {"torque": action}})
+        request = {
+            "env_id": tables["env_id"],
+            "frame_no": tables["frame_no"],
+            "action": {"torque": np.tile(action, (3, 1))},
+        }
+        tables, many = envs.step(request)
+        assert one["reward"] == many["reward"][0]
+        assert all(
+            np.array_equal(value, tables["observation"][name][0]) for name, value in table["observation"].items()
+        )
+        if table["terminated"]:
+            break
