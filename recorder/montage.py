@@ -149,7 +149,7 @@ def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.nda
                                hspace=0.28, wspace=0.25)  # fmt: skip
     axes = []
     for index in range(count):
-        axis = figure.add_subplot(grid[index % strips, index // strips])
+        axis = figure.add_subplot(grid[index % strips, index // strips if count > 1 else slice(None)])
         if lines.goal is not None:
             axis.step(seconds[1:], lines.goal[1:, index], where="post", color=GOAL, linewidth=1.3)
         axis.plot(seconds, lines.measured[:, index], color=MEASURED, linewidth=1.6)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -11,8 +12,8 @@ from hal import Automatic, Guard, Homing, Robot, Signal
 from rlenv_robot.conditions import conditions
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
+from rlenv_robot.kinds import MODEL_FILE, Kind, is_model_file, kind_for, loaded, unknown
 from rlenv_robot.kinds import kind as named_kind
-from rlenv_robot.kinds import loaded, unknown
 from rlenv_robot.task import Task
 from rlenv_robot.world import World
 
@@ -38,9 +39,11 @@ _WORLDS: Mapping[str, str] = {
 }
 """Name -> the class, as ``module:name``; the robots are in `rlenv_robot.kinds`."""
 
+_ANY_MODEL = f"the path of a MuJoCo model ({MODEL_FILE})"
+
 
 def environment_names() -> list[str]:
-    """What `make` knows."""
+    """What `make` knows by name; beside these, the path of any MuJoCo model."""
     return sorted((*_TASKS, *_WORLDS))
 
 
@@ -48,14 +51,20 @@ def task(name: str, **options: Any) -> Task:
     """A task by name.
 
     Args:
-        name: such as ``so101-reach``.
+        name: such as ``so101-reach``; or the path of a MuJoCo model, ending in ``.xml``, whose robot is moved without a
+            goal (`rlenv_robot.tasks.free.Free`).
         options: the task's own settings, such as ``tolerance_m``.
 
     Raises:
         ValueError: unknown name, unknown setting, or a wrong value.
+        SpecError: the model's file is missing, or no model of a robot.
     """
+    if is_model_file(name):
+        from rlenv_robot.tasks.free import Free
+
+        return _built(partial(Free, name), name, options)  # type: ignore[no-any-return]
     if name not in _TASKS:
-        raise unknown(name, "task", _TASKS)
+        raise unknown(name, "task", [*_TASKS, _ANY_MODEL])
     chosen: Task = _built(loaded(_TASKS[name]), name, options)
     return chosen
 
@@ -73,7 +82,7 @@ def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -
 
 
 def robot(
-    kind: str,
+    kind: str | Kind,
     where: str | Robot = "sim",
     *,
     keys: str | Path | None = None,
@@ -84,7 +93,7 @@ def robot(
     """A robot of a kind, in one of its worlds.
 
     Args:
-        kind: ``RobotSpec.name``, such as ``so101``.
+        kind: ``RobotSpec.name``, such as ``so101``; the path of a MuJoCo model; or the kind itself.
         where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server,
             such as ``tcp://127.0.0.1:5555``; or a robot of your own, which is guarded here.
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
@@ -107,7 +116,7 @@ def robot(
         raise ValueError(f"{' and '.join(given)} can be chosen for robot 'sim' alone, and this is {where!r}")
     if not isinstance(where, str):
         return where if isinstance(where, Guard) else Guard(where)
-    chosen = named_kind(kind)
+    chosen = named_kind(kind) if isinstance(kind, str) else kind
     if where == "sim":
         from sim.robot import SimRobot
 
@@ -142,7 +151,7 @@ def make(
     """An environment by name, in simulation or on a robot.
 
     Args:
-        name: one of `environment_names`.
+        name: one of `environment_names`, or the path of a MuJoCo model, see `task`.
         robot: see `rlenv_robot.catalogue.robot`; the one word that moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
         mode: ``training``, or ``inference``, where privileged state can't be reached.
@@ -162,12 +171,13 @@ def make(
         if judge is not None or operator is not None:
             raise ValueError(f"{name!r} has no robot: nobody judges it or takes over; leave out judge and operator")
         world: World = _built(loaded(_WORLDS[name]), name, options)
-    elif name in _TASKS:
+    elif name in _TASKS or is_model_file(name):
         chosen = task(name, **options)
         given = conditions(timing, randomise, profile if robot == "sim" else None)
-        world = _with_person(RobotWorld(_robot(chosen.robot, robot, keys=keys, **given), chosen, mode, judge), operator)
+        there = _robot(kind_for(chosen), robot, keys=keys, **given)
+        world = _with_person(RobotWorld(there, chosen, mode, judge), operator)
     else:
-        raise unknown(name, "environment", environment_names())
+        raise unknown(name, "environment", [*environment_names(), _ANY_MODEL])
     observer = None
     if record is not None:
         from rlenv_robot.recording import record_to
@@ -228,7 +238,7 @@ def make_vector(
         raise ValueError(f"{name!r} has no simulated robot, and batches are of these; use make, once for each")
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
-    model, given = named_kind(chosen.robot).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)
+    model, given = kind_for(chosen).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)
     batch: RobotBatch
     if device != "cpu":
         batch = _on_gpu(model, num_envs, device, [*given, *(["cameras"] if cameras else [])])

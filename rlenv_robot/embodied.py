@@ -340,11 +340,16 @@ class RobotWorld:
 
     def picture(self, options: Mapping[str, Any]) -> np.ndarray:
         """The robot's model posed as last measured, with the goal marked."""
+        from rlenv_robot.kinds import kind_for
         from rlenv_robot.render import draw
 
         if self._reading is None:
             raise RobotError("nothing to show yet: reset first")
-        frames = draw(self.robot.spec.name, self._reading.sensors, self._episode.goal, options)
+        try:
+            kind = kind_for(self.task)
+        except ValueError as error:
+            raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
+        frames = draw(kind, self._reading.sensors, self._episode.goal, options)
         return next(iter(frames))
 
     def stop(self, reason: str) -> None:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from hal import RobotError, SourceError
+from hal import RobotError, SourceError, SpecError
+from rlenv_robot.kinds import KINDS, Kind, is_model_file, kind
 from rlenv_robot.render import draw, window, write_picture
 
 if TYPE_CHECKING:
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
     from recorder.table import Table
 
 __all__ = ["chosen", "episode_frames", "rate_of", "render_history", "twin"]
+
+_POSES = ("_position", "_orientation")
+"""How sensors are called that may tell a pose."""
 
 
 def episode_frames(path: str | Path, episode: int, options: Mapping[str, Any] | None = None) -> tuple[Any, float]:
@@ -38,14 +42,30 @@ def twin(table: Table, episode: int, options: Mapping[str, Any]) -> Iterator[np.
     """Pictures of the simulated twin in the poses that an episode measured, one a frame; options as for `draw`.
 
     Raises:
-        SourceError: the episode has no joint positions.
+        SourceError: the episode has no joint positions, or its robot's model file is gone.
     """
     rows, info = table.rows[table.starts[episode] : table.stops[episode]], table.episodes[episode]
     sensors = {name.removeprefix("sensor_"): rows[name] for name in rows.dtype.names or () if name[:7] == "sensor_"}
-    if not any(name.endswith("joint_position") for name in sensors):
+    if not any(name.endswith(_POSES) for name in sensors):
         raise SourceError(f"{table.origin} records no joint_position, so no robot can be drawn from it")
-    robot = str(info.get("robot") or "so101").split("_")[0]  # LeRobot calls the arm so101_follower
-    return draw(robot, sensors, info.get("goal") or {}, options)
+    return draw(_kind_of(table, info), sensors, info.get("goal") or {}, options)
+
+
+def _kind_of(table: Table, info: Mapping[str, Any]) -> Kind:
+    """The kind of robot that recorded an episode; a MuJoCo model's own run names its file as the task."""
+    robot, task = str(info.get("robot") or "so101"), str(info.get("task"))
+    if robot in KINDS or not is_model_file(task):
+        robot = robot.split("_")[0]  # LeRobot calls the arm so101_follower
+        if robot not in KINDS:
+            raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(KINDS))}")
+        return KINDS[robot]
+    try:
+        return kind(task)
+    except SpecError as error:
+        raise SourceError(
+            f"{table.origin} was recorded with the model {task}, without which its robot can't be drawn; go to the "
+            f"folder from which it is found: {error}"
+        ) from error
 
 
 def rate_of(table: Table, episode: int) -> float:

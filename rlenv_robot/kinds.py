@@ -1,25 +1,31 @@
-"""Kinds of robots by name: what each is, and how it is simulated. A line of the table below adds one."""
+"""Kinds of robots by name: what each is, and how it is simulated. A line of the table adds one; so does a file."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from importlib import import_module
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from hal import Robot, RobotSpec
 
 if TYPE_CHECKING:
+    from rlenv_robot.task import Task
     from sim.model import SimModel
 
-__all__ = ["KINDS", "Kind", "kind", "loaded", "unknown"]
+__all__ = ["KINDS", "MODEL_FILE", "Kind", "is_model_file", "kind", "kind_for", "kind_of_file", "loaded", "unknown"]
+
+MODEL_FILE = ".xml"
+"""How the name of a kind ends that is the file of a MuJoCo model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """A kind of robot. Each attribute is ``module:name``, imported when it is first needed.
+    """A kind of robot. Each attribute is the thing itself or ``module:name``, imported when it is first needed.
 
     Attributes:
         spec: a `hal.RobotSpec` of the kind's name.
@@ -28,8 +34,8 @@ class Kind:
         twin: a function of a seed that makes a `sim.model.SimModel` with a real robot's faults, or None.
     """
 
-    spec: str
-    model: str
+    spec: str | RobotSpec
+    model: str | Callable[..., SimModel]
     twin: str | None = None
 
     def robot_spec(self) -> RobotSpec:
@@ -85,18 +91,61 @@ KINDS: Mapping[str, Kind] = {
 
 
 def kind(name: str) -> Kind:
-    """A kind by name.
+    """A kind by name, or of a MuJoCo model: the path of its file, which ends in ``.xml``.
 
     Raises:
         ValueError: unknown; the message lists the known ones.
+        SpecError: the file is missing, or no model of a robot.
     """
+    if is_model_file(name):
+        return kind_of_file(name)
     if name not in KINDS:
-        raise unknown(name, "robot", KINDS)
+        raise unknown(name, "robot", [*KINDS, f"the path of a MuJoCo model ({MODEL_FILE})"])
     return KINDS[name]
 
 
-def loaded(path: str) -> Any:
-    """What ``module:name`` names."""
+def kind_for(task: Task) -> Kind:
+    """The kind of robot that a task is for: its own ``kind``, if it brings one along, or else that of its ``robot``.
+
+    Raises:
+        ValueError, SpecError: as for `kind`.
+    """
+    own: Kind | None = getattr(task, "kind", None)
+    return kind(task.robot) if own is None else own
+
+
+def is_model_file(name: str) -> bool:
+    """Whether this is the name of a file rather than of a kind."""
+    return name.endswith(MODEL_FILE)
+
+
+def kind_of_file(path: str, start_noise: float = 0.0) -> Kind:
+    """The robot of a MuJoCo model.
+
+    Args:
+        path: of the file. A file that has changed is read anew.
+        start_noise: as for `sim.mjcf_file.mjcf_file`.
+
+    Raises:
+        SpecError: the file is missing, or no model of a robot.
+    """
+    file = Path(path)
+    stamp = file.stat().st_mtime_ns if file.is_file() else 0
+    return _of_file(str(file.absolute()), stamp, start_noise)
+
+
+@cache
+def _of_file(path: str, stamp: int, start_noise: float) -> Kind:
+    from sim.mjcf_file import mjcf_file
+
+    model = mjcf_file(path, start_noise)
+    return Kind(model.spec, lambda looks=True: model)
+
+
+def loaded(path: Any) -> Any:
+    """What ``module:name`` names; anything but a text is there already."""
+    if not isinstance(path, str):
+        return path
     module, _, name = path.partition(":")
     return getattr(import_module(module), name)
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError
-from rlenv_robot.kinds import KINDS
+from rlenv_robot.kinds import Kind
 from rlenv_robot.protocol import VisualisationTable
 from rlenv_robot.world import World
 
@@ -98,11 +98,11 @@ def window(title: str, picture: np.ndarray) -> None:
         ) from error
 
 
-def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
+def draw(kind: Kind, sensors: Mapping[str, Any], goal: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
     """Pictures of a robot's model in measured poses, the goal's position marked by a ball.
 
     Args:
-        robot: the kind of robot.
+        kind: of the robot.
         sensors: name -> values, shape (...) for one picture or (T, ...) for T.
         goal: of the episode; ``target_position`` is drawn.
         options: ``camera`` (default ``view``), ``width``, ``height`` (pixels), ``fine``: shadows and smooth edges
@@ -112,13 +112,10 @@ def draw(robot: str, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
         uint8 pictures of shape (height, width, 3), RGB.
 
     Raises:
-        RobotError: this kind of robot can't be drawn, or nothing here can draw.
+        RobotError: the sensors tell no pose of this kind of robot, or nothing here can draw.
     """
-    if robot not in KINDS:
-        raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(KINDS))}")
     from sim.camera import Marker, film
 
-    kind = KINDS[robot]
     shapes = {field.name: field.shape for field in kind.robot_spec().sensors}
     rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}
     markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []

@@ -42,6 +42,8 @@ class Task(Protocol):
     rewards old episodes for what they reached asks for it (``open_source(..., goal="hindsight")``, the option
     ``goals`` of `SourceData.sample_steps`); a task whose goals can't be read from sensors has none, and is refused
     there with that reason.
+
+    A task may bring a kind of robot along that has no name of its own: ``kind``, a `rlenv_robot.kinds.Kind`.
     """
 
     @property

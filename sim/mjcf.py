@@ -22,6 +22,7 @@ from sim.model import Columns, Indices, Reader, Scatter, SimModel
 __all__ = ["from_mjcf"]
 
 _USUAL_HZ = 50.0
+_RATE = "rate_hz"
 _JOINTS = {
     mujoco.mjtJoint.mjJNT_HINGE.value: ("joint_position", "rad", "joint_velocity", "rad/s"),
     mujoco.mjtJoint.mjJNT_SLIDE.value: ("slide_position", "m", "slide_velocity", "m/s"),
@@ -53,7 +54,8 @@ def from_mjcf(
     Args:
         source: path of a file; MJCF text; an `mujoco.MjSpec`, or a compiled model.
         name: of the kind of robot; by default the model's own.
-        rate_hz: control periods a second, a whole number of physics steps each; by default the nearest to 50.
+        rate_hz: control periods a second, a whole number of physics steps each; by default what the model says in a
+            ``<custom><numeric name="rate_hz" data="100"/></custom>``, or else the nearest to 50.
         dtype: of commands and sensors, ``float32`` or ``float64``.
         keyframe: where a reset begins; by default the first, or the model's default pose.
         scatter: what a reset's seed changes, see `SimModel`.
@@ -67,6 +69,7 @@ def from_mjcf(
     parts = actuators(model)
     if not parts:
         raise SpecError(f"{name}: there is no actuator with a control in it, so nothing could be commanded")
+    rate_hz = rate_hz or _own_rate(model)
     substeps = max(1, round(1.0 / ((rate_hz or _USUAL_HZ) * model.opt.timestep)))
     rate_hz = rate_hz or 1.0 / (substeps * model.opt.timestep)
     keyframe = (0 if model.nkey else -1) if keyframe is None else keyframe
@@ -97,6 +100,11 @@ def _compiled(source: Any) -> tuple[mujoco.MjModel, str]:
         return mjcf.compile(), mjcf.modelname
     except (ValueError, OSError, mujoco.FatalError) as error:
         raise SpecError(f"the MJCF can't be used: {error}") from error
+
+
+def _own_rate(model: mujoco.MjModel) -> float | None:
+    number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, _RATE)
+    return None if number < 0 else float(model.numeric_data[model.numeric_adr[number]])
 
 
 def _field_name(text: str, taken: Mapping[str, Any] | None = None) -> str:

@@ -27,6 +27,7 @@ PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md")))
 OWN: Mapping[str, str] = {
     "README.md": "tests/test_house.py",
     "docs/log.md": "tests/rlenv_robot/test_log_page.py",
+    "docs/models.md": "tests/rlenv_robot/test_models_page.py",
     "docs/protocol": "tests/rlenv_robot/test_protocol_document.py",
     "docs/simulation.md": "tests/sim/test_simulation_page.py",
     "docs/source-data.md": "tests/rlenv_robot/test_source_page.py",

@@ -15,7 +15,7 @@ __all__ = ["add", "run"]
 def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("camera", help="serve pictures of a simulated robot", description=__doc__)
-    parser.add_argument("robot", choices=sorted(KINDS), help="the kind of robot in the picture")
+    parser.add_argument("robot", help=f"what is in the picture: {', '.join(sorted(KINDS))}, or a MuJoCo model (.xml)")
     parser.add_argument("--view", default="overhead", help="which of the model's cameras (default: overhead)")
     parser.add_argument("--watch", metavar="ADDRESS", help="telemetry of a served robot: the picture moves as it does")
     parser.add_argument("--keys", metavar="FOLDER", help="for --watch beyond this machine")

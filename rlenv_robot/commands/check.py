@@ -20,7 +20,7 @@ def add(subparsers: Any) -> None:
         epilog="It moves: legal and illegal actions are tried over their whole range. "
         "Stand clear of a real robot, with a hand on its stop.",
     )  # fmt: skip
-    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}")
+    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}, or a MuJoCo model (.xml)")
     parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")

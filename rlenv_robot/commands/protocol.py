@@ -16,7 +16,7 @@ __all__ = ["add", "run"]
 def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("protocol", help="describe an environment", description=__doc__)
-    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}")
+    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}, or a MuJoCo model (.xml)")
     parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its timing, what it draws")
     parser.add_argument("--out", metavar="FILE", help="write the page there instead of printing it")
     parser.set_defaults(run=run)

@@ -11,9 +11,12 @@ from hal import Robot, Terminal
 from rlenv_robot.catalogue import make, robot, task
 from rlenv_robot.environment import Environment
 from rlenv_robot.keyboard import Keyboard
+from rlenv_robot.kinds import kind_for
 from rlenv_robot.learning.rollout import Outcome, run_episode
-from rlenv_robot.policy import load_policy
+from rlenv_robot.plain_policies import PLAIN
+from rlenv_robot.policy import SavedPolicy, load_policy
 from rlenv_robot.profile import load_profile
+from rlenv_robot.tasks.free import Free
 
 __all__ = ["add", "run"]
 
@@ -21,8 +24,8 @@ __all__ = ["add", "run"]
 def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("run", help="run a trained policy", description=__doc__)
-    parser.add_argument("name", help="the environment, such as so101-reach")
-    words = "a policy file: .onnx from any trainer, or .npz from rlenv-robot train"
+    parser.add_argument("name", help="the environment, such as so101-reach, or a MuJoCo model (.xml)")
+    words = "a policy file: .onnx from any trainer, or .npz from rlenv-robot train; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)
     parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another one")
@@ -43,7 +46,7 @@ def run(args: argparse.Namespace) -> int:
     """Run the episodes and print a line for each."""
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
-    policy = load_policy(args.policy)
+    policy = _policy(args)
     with _environment(args) as env:
         policy.check(env.observation, env.action)
         outcomes = []
@@ -54,9 +57,19 @@ def run(args: argparse.Namespace) -> int:
             *_, outcome = run_episode(env, policy, options)
             assert outcome is not None
             outcomes.append(outcome)
-            print(_line(episode, outcome), flush=True)
-    _summarise(outcomes)
+            print(_line(episode, outcome, _asks(env)), flush=True)
+    _summarise(outcomes, _asks(env))
     return 0
+
+
+def _policy(args: argparse.Namespace) -> SavedPolicy:
+    if args.policy not in PLAIN:
+        return load_policy(args.policy)
+    if args.robot not in ("sim", "twin"):
+        raise ValueError(
+            f"--policy {args.policy} looks at nothing: it is for --robot sim and twin, and this is {args.robot!r}"
+        )
+    return PLAIN[args.policy](args.seed)
 
 
 def _environment(args: argparse.Namespace) -> Environment:
@@ -83,15 +96,20 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
         raise ValueError(
             f"--take is for a robot on the network, such as tcp://10.0.0.7:5555, and this is {args.robot!r}"
         )
-    return robot(task(args.name, **options).robot, args.robot, keys=args.keys, take=args.take), None
+    return robot(kind_for(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:
     return Keyboard(task(args.name, **options).action) if args.intervene else None
 
 
-def _line(episode: int, outcome: Outcome) -> str:
-    word = "reached" if outcome.success else "missed "
+def _asks(env: Environment) -> bool:
+    """Whether there is anything to reach."""
+    return not isinstance(getattr(env.world, "task", None), Free)
+
+
+def _line(episode: int, outcome: Outcome, asks: bool) -> str:
+    word = "" if not asks else "reached" if outcome.success else "missed "
     figures = "".join(f"{_figure(name, value)}  " for name, value in outcome.metrics.items())
     return f"episode {episode:3d}  {word}  {figures}return {outcome.total:6.2f}  {outcome.end}"
 
@@ -100,7 +118,10 @@ def _figure(name: str, value: float) -> str:
     return f"{value:7.1f} mm" if name == "distance_mm" else f"{name} {value:.3g}"
 
 
-def _summarise(outcomes: list[Outcome]) -> None:
+def _summarise(outcomes: list[Outcome], asks: bool) -> None:
+    if not asks:
+        print(f"{len(outcomes)} episodes, median return {statistics.median(each.total for each in outcomes):.2f}")
+        return
     hits = sum(outcome.success for outcome in outcomes)
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
     middles = {

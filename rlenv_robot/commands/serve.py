@@ -9,7 +9,7 @@ from contextlib import ExitStack
 from dataclasses import fields, replace
 from typing import Any
 
-from hal import Guard, Homing, Robot
+from hal import Guard, Homing, ProfileError, Robot
 from hal.camera import Camera
 from hal.with_cameras import WithCameras
 from recorder.rotation import Limits
@@ -17,7 +17,7 @@ from rlenv_robot.commands.ending import Ending
 from rlenv_robot.commands.saying import give_up_what_is_full, say
 from rlenv_robot.conditions import conditions
 from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.kinds import KINDS
+from rlenv_robot.kinds import Kind, kind
 from rlenv_robot.profile import Profile, ServeSection, load_profile
 from rlenv_robot.reset_signals import homing_settings, reset_signal
 from rlenv_robot.server_watch import ServerWatch
@@ -81,13 +81,17 @@ def served_robot(
 
 def _hardware(profile: Profile) -> Robot:
     section = profile.robot
-    if section.kind not in KINDS:
-        raise ValueError(f"{profile.file}: robot.kind is {section.kind!r}, allowed are {', '.join(sorted(KINDS))}")
+    chosen = _kind(profile)
     if section.where not in ("twin", "sim"):
         raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
-    return KINDS[section.kind].served(
-        section.where, section.seed, profile.serve.loop_hz or None, conditions(None, None, profile)
-    )
+    return chosen.served(section.where, section.seed, profile.serve.loop_hz or None, conditions(None, None, profile))
+
+
+def _kind(profile: Profile) -> Kind:
+    try:
+        return kind(profile.robot.kind)
+    except ValueError as error:
+        raise ProfileError(profile.file, "robot.kind", str(error)) from error
 
 
 def run(args: argparse.Namespace) -> int:
@@ -114,7 +118,7 @@ def run(args: argparse.Namespace) -> int:
     server = Server(
         robot,
         settings.address,
-        control_hz=KINDS[profile.robot.kind].robot_spec().rate_hz,
+        control_hz=_kind(profile).robot_spec().rate_hz,
         watchdog_s=settings.watchdog_s,
         max_command_age_s=settings.max_command_age_s,
         priority=settings.priority,
@@ -156,8 +160,7 @@ def _own_log(profile: Profile) -> ControllerLog | None:
         return None
     limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
     info = {"profile": profile.to_plain()}
-    kind = KINDS.get(profile.robot.kind)  # an unknown one is refused where the robot is made
-    control_hz = None if kind is None else kind.robot_spec().rate_hz
+    control_hz = _kind(profile).robot_spec().rate_hz
     return ControllerLog(section.record, info, control_hz=control_hz, required=section.record_required, limits=limits)
 
 

@@ -1,0 +1,149 @@
+"""Any MuJoCo model as it is: its actuators are the action, its sensors the observation, and nothing is asked of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+from rlenv_robot.kinds import Kind, kind_of_file
+from rlenv_robot.task import Arrays, Episode
+
+__all__ = ["Free"]
+
+_ELEMENT = re.compile(r"([a-z0-9_]+)(?:\[(\d+)\])?")
+
+
+@dataclass(frozen=True)
+class Free:
+    """Move the robot of a MuJoCo model (MJCF) without a goal.
+
+    The action commands the model's actuators, the observation is what its joints and sensors measure, as
+    `sim.mjcf.from_mjcf` describes them. The reward of a step is one number that was measured after it,
+    ``reward_from``, or else 0. An episode ends with its time alone.
+
+    Attributes:
+        path: of the model's file, ending in ``.xml``.
+        reward_from: which measured number is the reward, such as ``tip[2]``; empty for none.
+        start_noise: each hinge (rad) and slide (m) starts up to so far from the model's own start.
+        steps: length of an episode in control periods.
+
+    Raises:
+        ValueError: a setting is out of range, or names no measured number.
+        SpecError: the file is missing, or no model of a robot.
+    """
+
+    path: str
+    reward_from: str = ""
+    start_noise: float = 0.0
+    steps: int = 500
+
+    def __post_init__(self) -> None:
+        if self.steps < 1:
+            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        if not 0 <= self.start_noise < np.inf:
+            raise ValueError(f"start_noise is {self.start_noise}, it must be 0 or above")
+        self._rewarded  # noqa: B018  # what can't be measured is said now, and not in the first step
+
+    @property
+    def name(self) -> str:
+        """The file, as it was named."""
+        return self.path
+
+    @property
+    def robot(self) -> str:
+        """What the model calls itself."""
+        return self.kind.robot_spec().name
+
+    @cached_property
+    def kind(self) -> Kind:
+        """The robot of the file."""
+        return kind_of_file(self.path, self.start_noise)
+
+    @cached_property
+    def observation(self) -> Spec:
+        """All that the robot measures."""
+        return replace(self._sensors, name=self._sensors.name.removesuffix("_sensors") + "_observation")
+
+    @cached_property
+    def action(self) -> Spec:
+        """The robot's own command."""
+        commands = self.kind.robot_spec().commands
+        return replace(commands, name=commands.name.removesuffix("_commands") + "_action")
+
+    @cached_property
+    def goal(self) -> Spec:
+        """There is none."""
+        return Spec("free_goal")
+
+    @cached_property
+    def state(self) -> Spec:
+        """Nothing is hidden."""
+        return Spec("free_state")
+
+    @property
+    def _sensors(self) -> Spec:
+        return self.kind.robot_spec().sensors
+
+    @cached_property
+    def _rewarded(self) -> tuple[Field, int] | None:
+        """The sensor, and which of its elements, counted over its flattened axes."""
+        if not self.reward_from:
+            return None
+        found = _ELEMENT.fullmatch(self.reward_from)
+        if found is None or found[1] not in self._sensors:
+            known = ", ".join(self._sensors.names)
+            raise ValueError(f"reward_from is {self.reward_from!r}; wanted is a sensor, such as tip[2], of: {known}")
+        field = self._sensors[found[1]]
+        if (found[2] is None and field.shape) or int(found[2] or 0) >= field.size:
+            wanted = f"{field.name}[0] to {field.name}[{field.size - 1}]" if field.shape else field.name
+            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; wanted is {wanted}")
+        return field, int(found[2] or 0)
+
+    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+        """Nothing is drawn but the start, which the robot's own reset draws."""
+        if options.get("goal"):
+            self.goal.validate(options["goal"], "goal")  # refuses any
+        return Episode({})
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """The action is the command."""
+        return action
+
+    def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """The sensors."""
+        return dict(sensors)
+
+    def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
+        """Nothing."""
+        return {}
+
+    def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
+        """As the class says; shape = leading axes."""
+        if self._rewarded is None:
+            return np.zeros(self._leading(following))
+        field, element = self._rewarded
+        flat = following[field.name].reshape(*self._leading(following), field.size)
+        return np.asarray(flat[..., element], np.float64)
+
+    def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Never."""
+        return np.zeros(self._leading(sensors), bool)
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Never: nothing is asked."""
+        return np.zeros(self._leading(sensors), bool)
+
+    def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
+        """None."""
+        return {}
+
+    def _leading(self, sensors: Arrays) -> tuple[int, ...]:
+        first = self._sensors.fields[0]
+        shape = np.shape(sensors[first.name])
+        return shape[: len(shape) - len(first.shape)]
