@@ -19,6 +19,7 @@ from sim.marker import Marker
 from sim.model import SimModel
 from sim.pose import posed, posing, whole_state
 from sim.rays import RayCamera
+from sim.sky import grounds, sky_is_hidden
 
 __all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera", "seen"]
 
@@ -63,6 +64,7 @@ class Camera:
         self._scene = mujoco.MjvScene(self._model, _MAX_GEOMS)
         for flag in (mujoco.mjtRndFlag.mjRND_SHADOW, mujoco.mjtRndFlag.mjRND_REFLECTION):
             self._scene.flags[flag] = fine
+        self._grounds, self._aspect = grounds(self._model, self._option), width / height
         self._gl: Any = _open_gl(width, height)
         try:
             self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
@@ -100,8 +102,12 @@ class Camera:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_comPos(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
+        # The headlight shines from the scene's last camera: without this a picture would depend on the one before.
+        mujoco.mjv_updateCamera(self._model, self._data, self._view, self._scene)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(self._model, self._data, self._option, None, self._view, everything, self._scene)
+        hidden = sky_is_hidden(self._model, self._data, self._scene.camera[0], self._aspect, self._grounds)
+        self._scene.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = not hidden
         for marker in markers:
             self._add(marker)
         return self._draw(out)
