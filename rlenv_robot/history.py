@@ -38,13 +38,19 @@ def episode_frames(path: str | Path, episode: int, options: Mapping[str, Any] | 
     return twin(table, number, options or {}), rate_of(table, number)
 
 
-def twin(table: Table, episode: int, options: Mapping[str, Any]) -> Iterator[np.ndarray]:
+def twin(table: Table, episode: int, options: Mapping[str, Any], frames: slice = slice(None)) -> Iterator[np.ndarray]:
     """Pictures of the simulated twin in the poses that an episode measured, one a frame; options as for `draw`.
+
+    Args:
+        table: with the episode.
+        episode: its index in the table.
+        options: see `draw`.
+        frames: which of the episode.
 
     Raises:
         SourceError: the episode has no joint positions, or its robot's model file is gone.
     """
-    rows, info = table.rows[table.starts[episode] : table.stops[episode]], table.episodes[episode]
+    rows, info = table.rows[table.starts[episode] : table.stops[episode]][frames], table.episodes[episode]
     sensors = {name.removeprefix("sensor_"): rows[name] for name in rows.dtype.names or () if name[:7] == "sensor_"}
     if not any(name.endswith(_POSES) for name in sensors):
         raise SourceError(f"{table.origin} records no joint_position, so no robot can be drawn from it")
@@ -130,12 +136,15 @@ def render_history(
     if plot is not None and video is None and frames is None:
         return ()
     look = {"fine": step is not None if fine is None else fine}
-    pictures = _montage(table, number, notes, look) if montage else twin(table, number, look)
     length = int(table.stops[number] - table.starts[number])
-    if step is not None:
-        if not -length <= step < length:
-            raise SourceError(f"episode {number} has no frame {step}, it has 0 to {length - 1}, or -1 for the last")
-        pictures = itertools.islice(pictures, step % length, step % length + 1)
+    if step is not None and not -length <= step < length:
+        raise SourceError(f"episode {number} has no frame {step}, it has 0 to {length - 1}, or -1 for the last")
+    wanted = slice(None) if step is None else slice(step % length, step % length + 1)
+    pictures: Iterator[np.ndarray]
+    if montage:
+        pictures = itertools.islice(_montage(table, number, notes, look), wanted.start, wanted.stop)
+    else:
+        pictures = twin(table, number, look, wanted)
     pictures = itertools.chain([next(pictures)], pictures)  # what can't be drawn is said before a file is begun
     if frames is not None:
         pictures = _kept(pictures, Path(frames), (step or 0) % length)
