@@ -30,15 +30,15 @@ class PairLiftExpert:
                        if name.startswith(side)} for side in SIDES}  # fmt: skip
         held = [holds(own["joint_goal"], own["joint_velocity"], own["gripper_position"], own["handle_position"])
                 for own in seen.values()]  # fmt: skip
-        alone = ~np.logical_and(*held)
-        action = {f"{side}_joint_target": _goals(own, alone) for side, own in seen.items()}
+        both = np.multiply(*held)
+        action = {f"{side}_joint_target": _goals(own, both) for side, own in seen.items()}
         if self._message_size:
-            silence = np.zeros((*alone.shape, self._message_size), np.float32)
+            silence = np.zeros((*both.shape, self._message_size), np.float32)
             action |= {f"{side}_message": silence for side in SIDES}
         return action
 
 
-def _goals(own: Mapping[str, np.ndarray], alone: np.ndarray) -> np.ndarray:
+def _goals(own: Mapping[str, np.ndarray], ready: np.ndarray) -> np.ndarray:
     ahead = own["handle_direction"]
     return grasp_and_carry(
         own["joint_goal"],
@@ -48,5 +48,5 @@ def _goals(own: Mapping[str, np.ndarray], alone: np.ndarray) -> np.ndarray:
         np.arctan2(ahead[..., 1], ahead[..., 0]) + np.pi / 2,
         own["handle_target"],
         2 * BAR_HALF[1],
-        rest=alone,
+        ready=ready,
     )

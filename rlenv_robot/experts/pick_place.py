@@ -8,28 +8,27 @@ import numpy as np
 
 from hal.robots.so101_cube import CUBE_HALF
 from rlenv_robot.experts.grasp import grasp_and_carry
-from rlenv_robot.experts.motion import pan_to, yaw_of
+from rlenv_robot.experts.motion import yaw_of
 
 __all__ = ["PickPlaceExpert"]
 
 
 class PickPlaceExpert:
-    """A `rlenv_robot.policy.Policy` without memory: takes the cube from above and holds it at the target."""
+    """A `rlenv_robot.policy.Policy` without memory: takes the cube from above and holds it at the target.
+
+    Of the cube's four sides the fingers take the pair that they meet with the least turn of the wrist.
+    """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """For observations with any leading axes."""
-        cube = observation["cube_position"]
-        # Any of the cube's four sides will do: the one that the fingers meet with the least turn of the wrist.
-        straight = pan_to(cube) + np.pi / 2
-        turned = yaw_of(observation["cube_orientation"]) - straight
-        side = straight + (turned + np.pi / 4) % (np.pi / 2) - np.pi / 4
         goals = grasp_and_carry(
             observation["joint_goal"],
             observation["joint_velocity"],
             observation["gripper_position"],
-            cube,
-            side,
+            observation["cube_position"],
+            yaw_of(observation["cube_orientation"]),
             observation["target_position"],
             2 * CUBE_HALF,
+            period=np.pi / 2,
         )
         return {"joint_target": goals}

@@ -31,15 +31,16 @@ class Flat:
     The vector is, in this order: every field of the observation, in the order of its spec and in C order within,
     divided by its scale; then the differences. Every element is clipped to `LIMIT` times its scale.
 
-    An action vector is every field of the action in the same way. It spans the range of each element; with ``around``
-    it moves at most ``stride`` away from an observed field instead, such as the goals that servos hold.
+    An action vector is every field of the action in the same way. It spans the range of each element; a field with
+    ``around`` moves at most ``stride`` away from an observed field instead, such as the goals that servos hold.
 
     Attributes:
         observation, action: the specs on our side.
         scales: observation field -> the size that becomes 1, in its unit. By default half the field's range, or 1
             where a side is open.
         differences: appended to the vector.
-        around: an observation field that begins with what the only action field sets; empty for the whole range.
+        around: action field -> the observation field that begins with what it sets; of an only action field, that
+            name alone. What is not named here has its whole range.
         stride: how far from it, in its unit.
 
     Raises:
@@ -50,14 +51,14 @@ class Flat:
     action: Spec
     scales: Mapping[str, float] = field(default_factory=dict)
     differences: tuple[Difference, ...] = ()
-    around: str = ""
+    around: Mapping[str, str] | str = ""
     stride: float = 0.0
 
     LIMIT = 20.0
 
     def __post_init__(self) -> None:
         pairs = [name for gap in self.differences for name in (gap.minuend, gap.subtrahend)]
-        for name in (*self.scales, *pairs, *([self.around] if self.around else [])):
+        for name in (*self.scales, *pairs, *self.held.values()):
             if name not in self.observation:
                 raise ValueError(f"{name!r} is no observation field, there are {', '.join(self.observation.names)}")
         for gap in self.differences:
@@ -68,14 +69,21 @@ class Flat:
         for wanted in self.action:
             if wanted.numpy_dtype.kind != "f" or not np.isfinite([*np.ravel(wanted.low), *np.ravel(wanted.high)]).all():
                 raise ValueError(f"action {wanted.name!r} is no float field with a finite range, which this needs")
-        if self.around:
-            shapes, room = [wanted.shape for wanted in self.action], self.observation[self.around].shape
-            fits = len(shapes) == len(room) == 1 and (shapes[0] == room or (len(shapes[0]) == 1 and shapes[0] < room))
-            if not fits or not self.stride > 0:
+        for name, middle in self.held.items():
+            shape, room = (self.action[name].shape if name in self.action else None), self.observation[middle].shape
+            fits = shape is not None and (shape == room or (len(shape) == len(room) == 1 and shape < room))
+            if not fits or not self.stride > 0 or (isinstance(self.around, str) and len(self.action) > 1):
                 raise ValueError(
-                    f"around {self.around!r} wants one action field of its shape, or of its first elements, and a "
-                    "stride above 0"
+                    f"around {middle!r} wants one action field of its shape, or of its first elements, and a "
+                    "stride above 0; with several action fields, say of each what it is around"
                 )
+
+    @property
+    def held(self) -> Mapping[str, str]:
+        """Action field -> what it moves around."""
+        if isinstance(self.around, str):
+            return dict.fromkeys(self.action.names[:1], self.around) if self.around else {}
+        return self.around
 
     @property
     def size(self) -> int:
@@ -138,16 +146,29 @@ class Flat:
         """
         low, high = self.action_bounds
         share = np.clip(np.asarray(vector, np.float64), -1.0, 1.0)
-        if self.around:
-            values = self._centre(observation) + self.stride * share
-        else:
-            values = low * (0.5 - share / 2) + high * (0.5 + share / 2)  # so that -1 and 1 hit the ends exactly
+        values = low * (0.5 - share / 2) + high * (0.5 + share / 2)  # so that -1 and 1 hit the ends exactly
+        if self.held:
+            values = np.where(self.strides > 0, self._centre(observation) + self.strides * share, values)
         values = np.clip(values.astype(np.float32), low, high)
         return self._named(values)
 
+    @cached_property
+    def strides(self) -> np.ndarray:
+        """How far each element of an action vector moves from what it is around; 0 where it spans its range."""
+        parts = [np.full(wanted.size, self.stride if wanted.name in self.held else 0.0) for wanted in self.action]
+        return np.concatenate(parts)
+
     def _centre(self, observation: Arrays) -> np.ndarray:
-        """Where an action vector of zeros leads, shape (..., A)."""
-        return self._flattened(observation[self.around], self.observation[self.around])[..., : self.action_size]
+        """Where an action vector of zeros leads, shape (..., A); 0 for what spans its range."""
+        middles = {
+            name: self._flattened(observation[middle], self.observation[middle]) for name, middle in self.held.items()
+        }
+        leading = next(iter(middles.values())).shape[:-1]
+        parts = [
+            middles[wanted.name][..., : wanted.size] if wanted.name in middles else np.zeros((*leading, wanted.size))
+            for wanted in self.action
+        ]
+        return np.concatenate(parts, axis=-1)
 
     def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
         named, place = {}, 0
@@ -161,11 +182,11 @@ class Flat:
         """The vector of a recorded action, float32 of shape (..., A), cut off at -1 and 1."""
         parts = [self._flattened(action[wanted.name], wanted) for wanted in self.action]
         values = np.concatenate(parts, axis=-1, dtype=np.float64)
-        if self.around:
-            share = (values - self._centre(observation)) / self.stride
-        else:
-            low, high = (bound.astype(np.float64) for bound in self.action_bounds)
-            share = 2 * (values - low) / np.maximum(high - low, 1e-12) - 1
+        low, high = (bound.astype(np.float64) for bound in self.action_bounds)
+        share = 2 * (values - low) / np.maximum(high - low, 1e-12) - 1
+        if self.held:
+            away = (values - self._centre(observation)) / np.where(self.strides > 0, self.strides, 1.0)
+            share = np.where(self.strides > 0, away, share)
         vector: np.ndarray = np.clip(share, -1.0, 1.0).astype(np.float32)
         return vector
 
@@ -214,6 +235,8 @@ _KNOWN: Mapping[str, Mapping[str, Any]] = {
                 ("joint_goal", "joint_position"),
             )
         ),
+        "around": {f"{side}_joint_target": f"{side}_joint_goal" for side in _SIDES},
+        "stride": 0.13,
     },
 }  # fmt: skip
 """Task -> settings that were tried with it (benchmarks/train.py); any other task gets the defaults."""

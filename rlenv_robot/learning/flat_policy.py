@@ -94,6 +94,7 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
         super().__init__()
         self.actor, self.flat = actor, flat
         self.register_buffer("scale", torch.from_numpy(flat.scale))
+        self.register_buffer("strides", torch.from_numpy(flat.strides).float())
         for name, bound in zip(("low", "high"), flat.action_bounds, strict=True):
             self.register_buffer(name, torch.from_numpy(bound))
 
@@ -106,10 +107,9 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
             parts.append(value.flatten(1) if value.ndim > 1 else value[:, None])
         vector = torch.cat([part.float() for part in parts], dim=1) / self.scale
         share = self.actor(vector.clamp(-flat.LIMIT, flat.LIMIT)).clamp(-1.0, 1.0)
-        if flat.around:
-            values = seen[flat.around].flatten(1)[:, : flat.action_size] + flat.stride * share
-        else:
-            values = self.low * (0.5 - share / 2) + self.high * (0.5 + share / 2)
+        values = self.low * (0.5 - share / 2) + self.high * (0.5 + share / 2)
+        if flat.held:
+            values = torch.where(self.strides > 0, self._centre(seen, share) + self.strides * share, values)
         values = torch.minimum(torch.maximum(values, self.low), self.high)
         named, place = [], 0
         for wanted in flat.action:
@@ -117,3 +117,13 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
             named.append(part.unflatten(1, wanted.shape) if wanted.shape else part[:, 0])
             place += wanted.size
         return tuple(named)
+
+    def _centre(self, seen: Mapping[str, Any], share: Any) -> Any:
+        middles = {name: seen[middle].flatten(1) for name, middle in self.flat.held.items()}
+        parts = [
+            middles[wanted.name][:, : wanted.size]
+            if wanted.name in middles
+            else torch.zeros_like(share[:, : wanted.size])
+            for wanted in self.flat.action
+        ]
+        return torch.cat(parts, dim=1)

@@ -13,6 +13,9 @@ from rlenv_robot.catalogue import task
 from rlenv_robot.cli import main
 from rlenv_robot.interop.flat import Flat, flat_for
 from rlenv_robot.policy import load_policy
+from rlenv_robot.task import Task
+from rlenv_robot.tasks.pair_lift import PairLift
+from rlenv_robot.tasks.push import Push
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
@@ -58,14 +61,20 @@ def test_the_file_does_what_the_network_does(plain: bool, saved: Path, tmp_path:
     assert len(REACH.action.validate(loaded.act(REACH.observation.sample(np.random.default_rng(2))))) == 1
 
 
-def test_an_action_around_a_longer_field_sets_its_first_elements(tmp_path: Path) -> None:
-    push = task("so101-push")
-    policy = _policy(flat_for(push))
-    policy.save_onnx(tmp_path / "push.onnx", push.name)
-    observation = push.observation.sample(np.random.default_rng(1), (3,))
-    expected = policy.act(observation)["arm_target"]
-    assert expected.shape == (3, 5)
-    np.testing.assert_allclose(OnnxPolicy(tmp_path / "push.onnx").act(observation)["arm_target"], expected, atol=2e-6)
+@pytest.mark.parametrize(
+    "chosen",
+    [Push(), PairLift(message_size=2)],
+    ids=["the first elements of a longer field", "two fields, and messages around nothing"],
+)
+def test_an_action_may_be_around_parts_of_what_is_seen(chosen: Task, tmp_path: Path) -> None:
+    policy = _policy(flat_for(chosen))
+    policy.save_onnx(tmp_path / "policy.onnx", chosen.name)
+    observation = chosen.observation.sample(np.random.default_rng(1), (3,))
+    expected, found = policy.act(observation), OnnxPolicy(tmp_path / "policy.onnx").act(observation)
+    assert found.keys() == expected.keys() == set(chosen.action.names)
+    for name, value in expected.items():
+        assert value.shape == (3, *chosen.action[name].shape)
+        np.testing.assert_allclose(found[name], value, atol=2e-6, err_msg=name)
 
 
 def test_it_runs_on_a_robot(saved: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -49,6 +49,14 @@ def test_an_action_spans_the_range_exactly() -> None:
         assert (action["grip"], action["grip"].dtype) == (grip, np.float64)
 
 
+def test_what_moves_around_nothing_keeps_its_range() -> None:
+    flat = Flat(SEEN, DONE, around={"push": "goal"}, stride=0.5)
+    observation = {"goal": np.array([[0.2, 3.0], [0.9, 0.0]])}
+    action = flat.act(np.array([[1.0, -1.0, -1.0], [1.0, -1.0, 0.0]]), observation)
+    np.testing.assert_allclose(action["push"], [[0.7, 2.5], [1.0, -0.5]], rtol=1e-6)
+    np.testing.assert_allclose(action["grip"], [0.0, 0.5])
+
+
 @pytest.mark.parametrize("name", ["go2-walk", "so101-pair-lift", "so101-pick-place", "so101-push", "so101-reach"])
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> None:
@@ -56,9 +64,9 @@ def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> N
     flat = Flat(chosen.observation, chosen.action) if plain else flat_for(chosen)
     rng = np.random.default_rng(0)
     observation = chosen.observation.sample(rng, (50,))
-    if flat.around:
-        middle = np.mean(flat.action_bounds, axis=0)  # far from the ends, which cut off
-        observation[flat.around][..., : len(middle)] = middle
+    for name, held in flat.held.items():
+        middle = np.mean(chosen.action[name].bounds, axis=0)  # far from the ends, which cut off
+        observation[held][..., : len(middle)] = middle
     vector = rng.uniform(-1, 1, (50, flat.action_size))
     chosen.action.validate({name: value[0] for name, value in flat.act(vector, observation).items()})
     np.testing.assert_allclose(flat.vector_of(flat.act(vector, observation), observation), vector, atol=2e-5)
@@ -71,6 +79,10 @@ def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> N
         ({"scales": {"place": 0.0}}, "a scale is not above 0"),
         ({"differences": (Difference("goal", "count", 1.0),)}, "'goal' and 'count' differ in shape"),
         ({"around": "goal", "stride": 1.0}, "one action field of its shape"),
+        ({"around": {"push": "goal"}}, "a stride above 0"),
+        ({"around": {"pull": "goal"}, "stride": 1.0}, "one action field of its shape"),
+        ({"around": {"grip": "goal"}, "stride": 1.0}, "one action field of its shape"),
+        ({"around": {"push": "gaol"}, "stride": 1.0}, "'gaol' is no observation field"),
         ({"action": Spec("a", (Field("far"),))}, "'far' is no float field with a finite range"),
         ({"action": Spec("a", (Field("gear", (), "int8", 0, 3),))}, "'gear' is no float field"),
     ],
