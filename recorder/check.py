@@ -103,12 +103,18 @@ def _is_loss(note: str) -> bool:
 # -- time ----------------------------------------------------------------------------------------------------
 
 
+def _carried_out(known: Known, rows: np.ndarray) -> np.ndarray:
+    """Whether something was done between each frame and the one before; by turns, once all agents have chosen."""
+    acted: np.ndarray = rows["acted"][1:] != 0
+    return acted & (rows["agent"][1:] == 0) if known.table.layout.turns else acted
+
+
 def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     period = known.period_s
     if period is None or len(rows) < 2:
         return
     steps = np.diff(rows["stamp_ns"]) / 1e9
-    acted = rows["acted"][1:] != 0  # a refused action takes no time, nor does one of which nobody heard again
+    acted = _carried_out(known, rows)  # a refused action takes no time, nor does one of which nobody heard again
     for index in np.flatnonzero(steps > GAP * period)[:5]:
         yield Finding("gap", number, "", int(index), int(index) + 1,
                       f"{steps[index] * 1e3:.0f} ms between two frames, {period * 1e3:.1f} ms are usual")  # fmt: skip
@@ -171,7 +177,7 @@ def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding
     """Frames that measure nothing new at all, to the last bit, while the command goes on."""
     if known.command is None or not known.measured or len(rows) < 3:
         return
-    same = rows["acted"][1:] != 0
+    same = _carried_out(known, rows)
     for field in known.measured:
         flat = values_of(rows, field)
         same = same & (flat[1:] == flat[:-1]).all(1)

@@ -31,6 +31,7 @@ _TAIL = (
     Field("log_probability", (), "float64", meaning="of the action under the behaviour policy; NaN if unknown"),
     Field("intervention", (), "uint8", 0, 1, meaning="a person chose the action"),
 )
+_TURN = Field("agent", (), "uint8", meaning="whose turn it is in this frame: its number in the list of agents")
 
 
 def used_field(stream: str) -> str:
@@ -54,6 +55,8 @@ class FrameLayout:
         streams: names of the native-rate streams of which a frame says which sample it used.
         policy: of the actions that a policy chose, recorded as ``policy_action_<name>`` beside the executed ones;
             empty where nobody can take over.
+        turns: whether the agents act one at a time: then ``agent`` says who sees a frame and acts in it, and the
+            next frame's action is that one's.
     """
 
     observation: Spec
@@ -63,6 +66,7 @@ class FrameLayout:
     sensors: Spec = field(default_factory=lambda: Spec("sensors"))
     streams: Sequence[str] = ()
     policy: Spec = field(default_factory=lambda: Spec("policy"))
+    turns: bool = False
 
     @cached_property
     def spec(self) -> Spec:
@@ -78,7 +82,8 @@ class FrameLayout:
         groups = (self.observation, self.action, self.applied, self.sensors)
         parts = [spec.prefixed(prefix) for prefix, spec in zip(PREFIXES, groups, strict=True)]
         parts.append(self.policy.prefixed(POLICY_PREFIX))
-        return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + used)))
+        turn = (_TURN,) if self.turns else ()
+        return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + used)))
 
     def to_plain(self) -> dict[str, Any]:
         """As plain data, for a log's metadata."""
@@ -90,6 +95,7 @@ class FrameLayout:
             "sensors": self.sensors.to_plain(),
             **({"streams": list(self.streams)} if self.streams else {}),
             **({"policy": self.policy.to_plain()} if len(self.policy) else {}),
+            **({"turns": True} if self.turns else {}),
         }
 
     @staticmethod
@@ -108,4 +114,5 @@ class FrameLayout:
             Spec.from_plain(plain["sensors"]),
             tuple(plain.get("streams", ())),
             Spec.from_plain(plain["policy"]) if "policy" in plain else Spec("policy"),
+            bool(plain.get("turns", False)),
         )

@@ -33,6 +33,9 @@ _PAIRS = (
 """What was measured, and the goal that belongs to it, by preference."""
 
 
+_MEASURED = ("observation_", "sensor_")
+
+
 @dataclass(frozen=True)
 class Lines:
     """What was measured in an episode, and the goals that belong to it.
@@ -107,9 +110,11 @@ def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
     """
     spec = layout.spec
     for measured, goal in _PAIRS:
+        if layout.turns and measured.startswith("observation_"):
+            continue  # of another agent in every frame
         if measured in spec and goal in spec and spec[measured].shape == spec[goal].shape:
             return _pick(spec[measured], rows[measured], rows[goal])
-    drawn = [field for field in spec if field.name.startswith(("observation_", "sensor_"))]
+    drawn = [field for field in spec if field.name.startswith(("sensor_",) if layout.turns else _MEASURED)]
     if not drawn:
         raise SourceError("these rows have neither sensors nor observations, there is nothing to draw")
     return _pick(drawn[0], rows[drawn[0].name], None)

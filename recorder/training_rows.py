@@ -89,7 +89,8 @@ def _training_dtype(transitions: Transitions) -> np.dtype[Any]:
     fields = [(f"{prefix}_{one.name}", one.numpy_dtype, one.shape) for prefix, spec in groups for one in spec]
     fields += [(reward_field(agent), np.dtype("<f8"), ()) for agent in (tuple(layout.agents) or ("",))]
     fields += [("log_probability", np.dtype("<f8"), ())]
-    fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention")]
+    turn = ("agent",) if layout.turns else ()
+    fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention", *turn)]
     fields.sort(key=lambda field: -field[1].itemsize)
     fill = -np.dtype(fields).itemsize % _WORD
     return np.dtype([*fields, ("fill", "V1", (fill,))] if fill else fields)

@@ -86,6 +86,7 @@ class FrameObserver:
         }  # fmt: skip
         self._policy = [(f"{POLICY_PREFIX}_{name}", name) for name in layout.policy.names]
         self._used = [(used_field(name), name) for name in layout.streams]
+        self._players = {agent: number for number, agent in enumerate(layout.agents)} if layout.turns else {}
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
@@ -150,6 +151,8 @@ class FrameObserver:
         for prefix, values in (("observation", turn.observation), ("applied", turn.applied), ("sensor", turn.sensors)):
             for field, name in self._names[prefix]:
                 row[field] = values[name]
+        if self._players:
+            row["agent"] = self._players[turn.extra_info["agent"]]
         used = turn.extra_info.get("used", {}) if self._used else {}
         for field, name in self._used:
             row[field] = used.get(name, -1)

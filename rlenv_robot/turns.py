@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from hal import Spec, SpecMismatch
+from hal import SampleSink, Spec, SpecMismatch, StreamSpec
+from hal.stream import pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.agents import Agent, agents_of, joint_action, own
 from rlenv_robot.environment import Environment
@@ -67,9 +69,33 @@ class OneAtATime:
 
     @property
     def layout(self) -> FrameLayout:
-        """One agent's observation and action, rewards by agent, and the robot's commands and sensors."""
+        """One agent's observation and action, whose turn it is, rewards by agent, the robot's commands and sensors."""
         whole = self.world.layout
-        return FrameLayout(self.observation, self.action, self.players, whole.applied, whole.sensors)
+        return replace(whole, observation=self.observation, action=self.action, agents=self.players, turns=True)
+
+    @property
+    def robot(self) -> Any:
+        """The whole world's; None where it has none."""
+        return getattr(self.world, "robot", None)
+
+    @property
+    def task(self) -> Any:
+        """The whole world's; None where it has none."""
+        return getattr(self.world, "task", None)
+
+    @property
+    def seed(self) -> int | None:
+        """The whole world's; None where it draws nothing."""
+        return getattr(self.world, "seed", None)
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The whole world's."""
+        return streams_of(self.world)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As the whole world's."""
+        pass_on(self.world, sinks)
 
     def reset(self, options: Mapping[str, Any]) -> Turn:
         """As the whole world's; the first agent's turn."""
@@ -129,10 +155,28 @@ class OneAtATime:
         self.world.close()
 
 
-def one_at_a_time(env: Environment) -> Environment:
+def one_at_a_time(
+    env: Environment, record: str | Path | None = None, info: Mapping[str, Any] | None = None
+) -> Environment:
     """An environment of several agents as one of sequential decisions; see `OneAtATime`.
 
     Args:
         env: owned from now on; it must not record, as its frames are not the ones that are then seen.
+        record: a folder; every episode is recorded into a new run inside it, a frame for each agent's turn.
+        info: what every recorded episode shall say of itself, such as ``{"policy": "v3"}``.
+
+    Raises:
+        ValueError: there are no agents, or the environment records by itself.
+        SpecMismatch: the agents are of different kinds.
     """
-    return Environment(OneAtATime(env.world), env.env_id)
+    if env._observer is not None:
+        raise ValueError(
+            "this environment records joint actions: leave record out of make, and give it to "
+            'one_at_a_time(env, record="runs")'
+        )
+    world, observer = OneAtATime(env.world), None
+    if record is not None:
+        from rlenv_robot.recording import record_to
+
+        observer = record_to(Path(record), world, info)
+    return Environment(world, env.env_id, observer)

@@ -36,6 +36,7 @@ class Batches:
         layout = transitions.table.layout
         self._observation = [(name, f"observation_{name}") for name in layout.observation.names]
         self._action = [(name, f"action_{name}") for name in layout.action.names]
+        self._turns = layout.turns
         self._agents = [(agent, reward_field(agent)) for agent in layout.agents]
         # What the next value counts after a transition that is not terminated, and after one that is.
         self._factors = np.array([discount, 0.0])
@@ -79,6 +80,8 @@ class Batches:
                 "intervention": pairs.intervention,
             },
         }
+        if self._turns:
+            table["extra_info"]["agent"] = here["agent"].astype(np.int32)
         if n > 1:
             self._look_further(table, index, n)
         if privileged:

@@ -52,6 +52,11 @@ def relabelled(
     """
     if ends not in ("recorded", "task"):
         raise SourceError(f"ends is {ends!r}, allowed are 'recorded' and 'task'")
+    if table.layout.turns:
+        raise SourceError(
+            f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; leave task out, or "
+            "record the environment itself, without one_at_a_time"
+        )
     rows, layout = _kept(table, task)
     stops, episodes, early = table.stops.copy(), [dict(record) for record in table.episodes], 0
     for number, (start, stop) in enumerate(zip(table.starts, table.stops, strict=True)):

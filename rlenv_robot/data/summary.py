@@ -159,15 +159,17 @@ def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
 
 
 def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
-    """The periods between the stamps of neighbouring frames.
+    """The periods between the stamps of neighbouring frames; of agents by turns, between their joint actions.
 
     Returns:
         ``nominal_s``, their median; ``largest_s``; ``share_late``, of those above 1.5 nominal periods;
         ``lost``, steps that begin at a missing frame; mean, deviation and quantiles. None where the data have no
         clock: no two stamps differ.
     """
-    stamps = transitions.table.rows["stamp_ns"]
-    row = transitions.facts["row"][part]
+    rows, row = transitions.table.rows, transitions.facts["row"][part]
+    if transitions.table.layout.turns:
+        row = row[rows["agent"][row + 1] == 0]  # all have chosen
+    stamps = rows["stamp_ns"]
     periods = (stamps[row + 1] - stamps[row]) * 1e-9
     if not periods.any():
         return None
