@@ -1,11 +1,15 @@
 """Learning from a mixed log of 100,000 steps against the best policy in it.
 
-    pip install 'rlenv-robot[train]'
+    pip install 'rlenv-robot[train]' matplotlib
     python benchmarks/offline.py record runs/   # trains PPO; records a third each: random, half-trained, expert
-    python benchmarks/offline.py learn runs/    # TD3+BC, BCQ, CQL, cloning of the best tenth: benchmarks/offline.json
+    python benchmarks/offline.py learn runs/    # each method with each seed: benchmarks/offline.json
+    python benchmarks/offline.py learn runs/ --methods td3bc bc --seeds 5
+    python benchmarks/offline.py table
+    python benchmarks/offline.py plot           # docs/curves/offline.png
 
-The share that is told is the learned policy's mean return over the best recorded policy's, each without exploration
-noise in the same 100 episodes that no training saw.
+What ``learn`` finds takes the place of what the file said of the same method and seed. The share that is told is the
+learned policy's mean return over the best recorded policy's, each without exploration noise in the same 100 episodes
+that no training saw.
 """
 
 from __future__ import annotations
@@ -13,17 +17,19 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from train import recipe
+from train import PICTURES, recipe
 
 import rlenv_robot
 from rlenv_robot.catalogue import task as task_of
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.offline_agents import METHODS
 from rlenv_robot.policy import Policy
 
 TASK = "so101-reach"
@@ -78,20 +84,81 @@ def _record_one(folder: Path, name: str, policy: Policy, seed: int) -> int:
     return count
 
 
-def learn(folder: Path, seeds: int, updates: int) -> None:
+def learn(folder: Path, methods: Sequence[str], seeds: int, updates: int) -> None:
     offline, best = recipe("offline"), max(json.loads((folder / "best.json").read_text()).values())
-    source, found = rlenv_robot.open_source(folder), []
-    for method in offline.METHODS:
-        for seed in range(seeds):
+    source = rlenv_robot.open_source(folder)
+    for seed in range(seeds):
+        for method in methods:
             _, curve = offline.train(source, TASK, method, updates, seed, quiet=True)
             last = curve.points[-1]
-            found.append({"method": method, "seed": seed, "best": best, "points": [vars_of(p) for p in curve.points]})
+            _keep(
+                {
+                    "method": method,
+                    "seed": seed,
+                    "updates": updates,
+                    "steps": len(source),
+                    "best": best,
+                    "points": [vars_of(p) for p in curve.points],
+                }
+            )
             print(
                 f"{method} seed {seed}: return {last.returns:.2f}, {last.returns / best:.1%} of the best policy's "
                 f"{best:.2f}; success {last.success:.0%}; {last.seconds:.0f} s",
                 flush=True,
             )
-            RESULTS.write_text(json.dumps({"steps": len(source), "updates": updates, "runs": found}, indent=1) + "\n")
+
+
+def _keep(run: dict[str, Any]) -> None:
+    def key(one: dict[str, Any]) -> tuple[str, int]:
+        return one["method"], one["seed"]
+
+    others = [one for one in _kept() if key(one) != key(run)]
+    RESULTS.write_text(json.dumps(sorted([*others, run], key=key), indent=1) + "\n")
+
+
+def _kept() -> list[dict[str, Any]]:
+    return json.loads(RESULTS.read_text()) if RESULTS.exists() else []
+
+
+def of_methods() -> dict[str, list[dict[str, Any]]]:
+    """Method -> what was kept of each seed."""
+    runs = _kept()
+    return {method: [run for run in runs if run["method"] == method] for method in sorted({r["method"] for r in runs})}
+
+
+def table() -> None:
+    print("method   seeds  updates   return, of the best policy's: median (all)   success: median (all)")
+    for method, runs in of_methods().items():
+        shares = sorted(run["points"][-1]["returns"] / run["best"] for run in runs)
+        rates = sorted(run["points"][-1]["success"] for run in runs)
+        print(
+            f"{method:<8} {len(runs):>5} {runs[0]['updates']:>8,}   {_spread(shares, '.1%')}   {_spread(rates, '.0%')}"
+        )
+
+
+def _spread(values: list[float], form: str) -> str:
+    return f"{np.median(values):{form}} ({', '.join(format(value, form) for value in values)})"
+
+
+def plot() -> None:
+    import matplotlib
+
+    matplotlib.use("agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
+    for colour, (method, runs) in enumerate(of_methods().items()):
+        for place, run in enumerate(runs):
+            for axis, key, whole in zip(axes, ("success", "returns"), (1.0, run["best"]), strict=True):
+                x, y = ([point[name] for point in run["points"]] for name in ("steps", key))
+                label = f"{method} ({len(runs)} seeds)" if place == 0 else None
+                axis.plot(x, [100 * value / whole for value in y], color=f"C{colour}", alpha=0.6, lw=1.2, label=label)
+    for axis, words in zip(axes, ("success, % of 100 episodes", "return, % of the best policy's"), strict=True):
+        axis.set(xlabel="updates", ylabel=words, ylim=(-2, 106))
+        axis.grid(alpha=0.3)
+    axes[1].axhline(95, color="grey", lw=0.8, ls=":")
+    axes[0].legend(fontsize=8, loc="lower right")
+    figure.savefig(PICTURES / "offline.png", dpi=110)
 
 
 def vars_of(point: Any) -> dict[str, float]:
@@ -100,15 +167,22 @@ def vars_of(point: Any) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("verb", choices=("record", "learn"))
-    parser.add_argument("folder", type=Path)
-    parser.add_argument("--seeds", type=int, default=3)
-    parser.add_argument("--updates", type=int, default=20_000)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    verbs.add_parser("record").add_argument("folder", type=Path)
+    learning = verbs.add_parser("learn")
+    learning.add_argument("folder", type=Path)
+    learning.add_argument("--methods", nargs="+", choices=METHODS, default=METHODS)
+    learning.add_argument("--seeds", type=int, default=3)
+    learning.add_argument("--updates", type=int, default=6_000)
+    for verb in ("table", "plot"):
+        verbs.add_parser(verb)
     given = parser.parse_args()
     if given.verb == "record":
         record(given.folder)
+    elif given.verb == "learn":
+        learn(given.folder, given.methods, given.seeds, given.updates)
     else:
-        learn(given.folder, given.seeds, given.updates)
+        {"table": table, "plot": plot}[given.verb]()
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from tianshou.algorithm.imitation.cql import CQL
 from tianshou.algorithm.imitation.imitation_base import ImitationPolicy, OfflineImitationLearning
 from tianshou.algorithm.imitation.td3_bc import TD3BC
 from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
-from tianshou.algorithm.modelfree.sac import SACPolicy
+from tianshou.algorithm.modelfree.sac import AutoAlpha, SACPolicy
 from tianshou.algorithm.optim import AdamOptimizerFactory
 from tianshou.utils.net.common import MLP, Net
 from tianshou.utils.net.continuous import (
@@ -28,10 +28,12 @@ from rlenv_robot.interop.gymnasium import flat_spaces
 __all__ = ["METHODS", "LikeliestBest", "MLPWithState", "offline_agent"]
 
 METHODS = ("bc", "td3bc", "bcq", "cql")
-_WIDE = (256, 256)
+_WIDE = (128, 128)
+_NARROW = (64, 64)
+"""For cloning: a network of 256 learned the noise of some ten thousand recorded actions by heart (docs/trainers.md)."""
 
 
-def offline_agent(method: str, flat: Flat, gamma: float = 0.9, lr: float = 3e-4) -> tuple[Any, nn.Module]:
+def offline_agent(method: str, flat: Flat, gamma: float = 0.95, lr: float | None = None) -> tuple[Any, nn.Module]:
     """An algorithm with an ``update(buffer, sample_size)``, and a network from observation to action vectors.
 
     Args:
@@ -39,29 +41,39 @@ def offline_agent(method: str, flat: Flat, gamma: float = 0.9, lr: float = 3e-4)
             al. 2018, arXiv:1812.02900) or ``cql`` (Kumar et al. 2020, arXiv:2006.04779).
         flat: what its vectors are.
         gamma: the discount of a step.
-        lr: the step size of all its optimisers.
+        lr: the step size of all its optimisers; by default 3e-4 for ``bc``, 1e-3 for the others.
 
     Raises:
         ValueError: an unknown method.
     """
     if method not in METHODS:
         raise ValueError(f"method is {method!r}, allowed are {', '.join(METHODS)}")
-    body = Net(state_shape=(flat.size,), hidden_sizes=_WIDE)
+    cloning = method == "bc"
+    body = Net(state_shape=(flat.size,), hidden_sizes=_NARROW if cloning else _WIDE)
     both = Net(state_shape=(flat.size,), action_shape=(flat.action_size,), hidden_sizes=_WIDE, concat=True)
-    optim = AdamOptimizerFactory(lr=lr)
+    optim = AdamOptimizerFactory(lr=lr or (3e-4 if cloning else 1e-3))
     values = {"critic": ContinuousCritic(preprocess_net=both), "critic_optim": optim, "gamma": gamma}
     space = {"action_space": flat_spaces(flat)[1], "action_scaling": False}
     if method == "bcq":
         return _bcq(flat, values, optim, space)
     if method == "cql":
-        wide = ContinuousActorProbabilistic(preprocess_net=body, action_shape=(flat.action_size,), unbounded=True)
-        cql = CQL(policy=SACPolicy(actor=wide, **space), policy_optim=optim, **values)
-        return cql, nn.Sequential(body.model, wide.mu, nn.Tanh())
+        return _cql(flat, values, optim, space, body)
     actor = ContinuousActorDeterministic(preprocess_net=body, action_shape=(flat.action_size,))
     network = nn.Sequential(body.model, actor.last, nn.Tanh())
-    if method == "bc":
+    if cloning:
         return OfflineImitationLearning(policy=ImitationPolicy(actor=actor, **space), optim=optim), network
     return TD3BC(policy=ContinuousDeterministicPolicy(actor=actor, **space), policy_optim=optim, **values), network
+
+
+def _cql(flat: Flat, values: dict[str, Any], optim: Any, space: dict[str, Any], body: Any) -> tuple[Any, nn.Module]:
+    size = flat.action_size
+    wide = ContinuousActorProbabilistic(
+        preprocess_net=body, action_shape=(size,), unbounded=True, conditioned_sigma=True
+    )
+    entropy = AutoAlpha(target_entropy=-size, log_alpha=-3.0, optim=optim)
+    policy = SACPolicy(actor=wide, **space)
+    cql = CQL(policy=policy, policy_optim=optim, alpha=entropy, num_repeat_actions=4, **values)
+    return cql, nn.Sequential(body.model, wide.mu, nn.Tanh())
 
 
 def _bcq(flat: Flat, values: dict[str, Any], optim: Any, space: dict[str, Any]) -> tuple[Any, nn.Module]:
