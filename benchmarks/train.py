@@ -1,17 +1,18 @@
 """The recipes of launch/ run to the end, for several seeds, with their learning curves.
 
     pip install 'rlenv-robot[train,sb3,onnx]' matplotlib
-    python benchmarks/train.py run tianshou --seeds 5     # writes benchmarks/curves/tianshou-so101-reach-0.json ...
-    python benchmarks/train.py run async --seeds 5        # the same algorithm over Gymnasium's AsyncVectorEnv
+    python benchmarks/train.py run tianshou async sb3 torch --steps 38400   # the four side by side, five seeds
+    python benchmarks/train.py run sac --steps 20000      # writes benchmarks/curves/sac-so101-reach-0.json ...
+    python benchmarks/train.py run ray --steps 60000 --seeds 1
     python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
-    python benchmarks/train.py run clone --task so101-push --steps 1000000 --seeds 1
+    python benchmarks/train.py run clone --task so101-push --steps 128000 --seeds 3
     python benchmarks/train.py table                      # steps and seconds until 95 % of 100 episodes succeed
     python benchmarks/train.py plot                       # docs/curves/*.png
 
 Each policy is left as an ONNX file in the system's folder for temporary files, for `rlenv-robot run` and
 `benchmarks/tasks.py --policy`. Success is that of 100 episodes of a seed that training never sees; trying the policy is
-not counted as time. A run of ``async`` steps one environment a process, as many as the native batch has, through the
-same Tianshou recipe.
+not counted as time. Several recipes take turns, seed by seed, so that what else the machine does falls on all of them.
+A run of ``async`` steps one environment a process, as many as the native batch has, through the same Tianshou recipe.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import functools
 import importlib.util
 import json
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -31,6 +33,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESULTS, PICTURES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
+RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone")
 
 
 def recipe(name: str) -> ModuleType:
@@ -86,22 +89,32 @@ def over_async(task: str) -> Any:
     return Processes()
 
 
-def run(what: str, task: str, seeds: int, steps: int) -> None:
+def run(recipes: Sequence[str], task: str, seeds: int, steps: int) -> None:
     RESULTS.mkdir(exist_ok=True)
-    module = recipe("tianshou" if what == "async" else what)
-    module.train(task, 960, 0, quiet=True)  # what is compiled and loaded once is no one's learning
-    for seed in range(seeds):
-        options = {"envs": over_async(task)} if what == "async" else {}
-        policy, curve = module.train(task, steps, seed, **options)
-        first = curve.first(GOAL)
-        policy.save_onnx(
-            Path(tempfile.gettempdir()) / f"{what}-{task}-{seed}.onnx", task, {"recipe": what, "seed": seed}
-        )
-        curve.save(RESULTS / f"{what}-{task}-{seed}.json", {"recipe": what, "seed": seed})
-        reached = f"{first.steps:,} steps, {first.seconds:.1f} s" if first else "never"
-        print(
-            f"{what} {task} seed {seed}: {GOAL:.0%} at {reached}; at the end {curve.points[-1].success:.0%}", flush=True
-        )
+    modules = {what: recipe("tianshou" if what == "async" else what) for what in recipes}
+    for what, module in modules.items():
+        if what != "ray":
+            module.train(task, 960, 0, quiet=True)  # what is compiled and loaded once is no one's learning
+    for seed in seeds:
+        for what, module in modules.items():
+            run_one(what, module, task, seed, steps)
+
+
+def run_one(what: str, module: ModuleType, task: str, seed: int, steps: int) -> None:
+    options = {"envs": over_async(task)} if what == "async" else {}
+    policy, curve = module.train(profile_of(task) if what == "ray" else task, steps, seed, **options)
+    first = curve.first(GOAL)
+    policy.save_onnx(Path(tempfile.gettempdir()) / f"{what}-{task}-{seed}.onnx", task, {"recipe": what, "seed": seed})
+    curve.save(RESULTS / f"{what}-{task}-{seed}.json", {"recipe": what, "seed": seed})
+    reached = f"{first.steps:,} steps, {first.seconds:.1f} s" if first else "never"
+    print(f"{what} {task} seed {seed}: {GOAL:.0%} at {reached}; at the end {curve.points[-1].success:.0%}", flush=True)
+
+
+def profile_of(task: str) -> Any:
+    """What the recipe for Ray takes."""
+    from rlenv_robot.profile import Profile, TaskSection
+
+    return Profile(task=TaskSection(name=task))
 
 
 def curves() -> dict[tuple[str, str], list[list[dict[str, Any]]]]:
@@ -157,15 +170,16 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     verbs = parser.add_subparsers(dest="verb", required=True)
     running = verbs.add_parser("run")
-    running.add_argument("recipe", choices=("tianshou", "async", "sb3", "torch", "walk", "clone"))
+    running.add_argument("recipes", nargs="+", choices=RECIPES)
     running.add_argument("--task", default="so101-reach")
     running.add_argument("--seeds", type=int, default=5)
+    running.add_argument("--first", type=int, default=0, help="the first of these seeds")
     running.add_argument("--steps", type=int, default=60_000)
     for verb in ("table", "plot"):
         verbs.add_parser(verb)
     given = parser.parse_args()
     if given.verb == "run":
-        run(given.recipe, given.task, given.seeds, given.steps)
+        run(given.recipes, given.task, given.seeds, given.steps)
     else:
         {"table": table, "plot": plot}[given.verb]()
 
