@@ -23,8 +23,9 @@ from typing import Any
 
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import Source, Wait, make_source
+from hal.drivers.camera import make_source
 from hal.drivers.camera_opencv import Stream
+from hal.drivers.camera_source import Source, Wait
 from rlenv_robot.kinds import KINDS
 from rlenv_robot.virtual_camera import VirtualCamera
 from sim.mjpeg import MjpegServer

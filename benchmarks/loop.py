@@ -39,7 +39,7 @@ from hal import Reading, RobotError
 from hal.cadence import EDGES_MS
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import Frame
+from hal.drivers.camera_source import Frame
 from hal.realtime import settle_process
 from hal.robots.so101 import SO101
 from hal.with_cameras import WithCameras

@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
-from hal.drivers.camera import EndOfPictures, Frame, Source, Wait, make_source, opencv
+from hal.drivers.camera import make_source
+from hal.drivers.camera_source import EndOfPictures, Frame, Source, Wait, opencv
 from hal.errors import RobotError
 from hal.jpeg import jpeg_size
 from hal.robot import CameraSpec, Image

@@ -13,7 +13,7 @@ import numpy as np
 
 from hal import DeadlineExceeded, RobotError
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import opencv
+from hal.drivers.camera_source import opencv
 from sim.camera import Eye, open_camera
 from sim.model import SimModel
 from sim.pose import posed, resting

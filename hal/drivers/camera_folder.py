@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
-from hal.drivers.camera import EndOfPictures, Frame, Wait, opencv
+from hal.drivers.camera_source import EndOfPictures, Frame, Wait, opencv
 from hal.errors import RobotError
 
 __all__ = ["Folder"]

@@ -10,7 +10,7 @@ import time
 from urllib.parse import SplitResult, unquote, urlsplit
 
 from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
-from hal.drivers.camera import Frame
+from hal.drivers.camera_source import Frame
 from hal.errors import ConnectionLost, DeadlineExceeded, RobotError
 
 __all__ = ["MjpegStream"]

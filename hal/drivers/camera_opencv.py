@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import EndOfPictures, Frame, Wait, opencv
+from hal.drivers.camera_source import EndOfPictures, Frame, Wait, opencv
 from hal.errors import ConnectionLost, RobotError
 
 __all__ = ["Device", "Stream", "VideoFile"]

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Spec, SpecMismatch
 from hal.robots.so101 import CHAIN, SO101
-from rlenv_robot.policy import load_arrays, save_arrays
+from rlenv_robot.learning.policy_arrays import load_arrays, save_arrays
 from rlenv_robot.tasks.reach import Reach
 
 __all__ = ["INPUTS", "PARAMETERS", "ReachPolicy", "features"]

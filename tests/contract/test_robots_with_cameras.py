@@ -10,7 +10,7 @@ import pytest
 from hal import ConnectionLost, Guard
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import Frame, Wait
+from hal.drivers.camera_source import Frame, Wait
 from hal.with_cameras import WithCameras
 from real import RemoteRobot, Server
 from real.remote_cameras import RemoteCameras

@@ -11,7 +11,7 @@ import pytest
 
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import EndOfPictures, Frame
+from hal.drivers.camera_source import EndOfPictures, Frame
 from hal.errors import ConnectionLost
 from hal.jpeg import jpeg_size
 

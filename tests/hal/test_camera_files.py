@@ -13,8 +13,9 @@ from hal import RobotError
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
 from hal.drivers import camera as sources
-from hal.drivers.camera import EndOfPictures, make_source
+from hal.drivers.camera import make_source
 from hal.drivers.camera_opencv import Device
+from hal.drivers.camera_source import EndOfPictures
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

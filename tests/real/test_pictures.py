@@ -14,7 +14,7 @@ import zmq
 from hal import ConnectionLost, DeadlineExceeded, ResetFailed, WireError
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera import Frame
+from hal.drivers.camera_source import Frame
 from hal.with_cameras import WithCameras
 from real import RemoteRobot, Server, wire
 from real import remote_cameras as module
