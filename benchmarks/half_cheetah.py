@@ -17,6 +17,7 @@ from rlenv_robot.task import Arrays, Episode
 from sim.model import Columns, SimModel
 
 SUBSTEPS = 5
+_NEVER = np.False_
 PERIOD_S = 0.05
 
 
@@ -81,8 +82,8 @@ class HalfCheetah:
         return (after[..., 0] - before[..., 0]) / PERIOD_S - 0.1 * squares
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        leading = sensors["qpos"].shape[:-1]
-        return np.zeros(leading, bool) if leading else np.False_
+        qpos = sensors["qpos"]
+        return _NEVER if qpos.ndim == 1 else np.zeros(qpos.shape[:-1], bool)
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
         return np.zeros(sensors["qpos"].shape[:-1], bool)

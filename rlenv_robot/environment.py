@@ -143,14 +143,13 @@ class Environment:
         except BaseException as error:
             self._finish(_reason(error))
             raise
-        self._frame_no += 1
+        self._frame_no = frame_no = self._frame_no + 1
         self._turn = turn
         if self._observer is not None:
-            self._observer.frame(self._frame_no, values, turn, extra_info)
+            self._observer.frame(frame_no, values, turn, extra_info)
         if turn.terminated or turn.truncated:
             self._end(turn)
-        reward: RewardTable = {"env_id": self.env_id, "frame_no": self._frame_no, "reward": turn.reward}
-        return self._table(turn, turn.extra_info), reward
+        return self._table(turn, turn.extra_info), {"env_id": self.env_id, "frame_no": frame_no, "reward": turn.reward}
 
     def refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         """Answer an action that an adapter found illegal before it could be put into Table 2, as `step` does.

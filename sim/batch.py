@@ -269,11 +269,11 @@ class SimBatch:
     def advancer(self) -> Callable[[], int]:
         """`advance` of all as one function with everything decided beforehand, for who steps one simulation."""
         step, steps, stage = self.open_batch.step, self._sim_model.substeps, self._stage
-        warning, period_ns = self._warning, self._period_ns
+        warned, period_ns = self._warning.tobytes, self._period_ns
 
         def advance() -> int:
             step(None, steps, stage)
-            if warning.tobytes() != self._warned:
+            if warned() != self._warned:
                 return self._period_over()
             self._steps = count = self._steps + 1
             return int(count * period_ns + 0.5)
