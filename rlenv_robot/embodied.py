@@ -340,8 +340,8 @@ class RobotWorld:
 
     def picture(self, options: Mapping[str, Any]) -> np.ndarray:
         """The robot's model posed as last measured, with the goal marked."""
+        from rlenv_robot.drawing import draw
         from rlenv_robot.kinds import kind_for
-        from rlenv_robot.render import draw
 
         if self._reading is None:
             raise RobotError("nothing to show yet: reset first")

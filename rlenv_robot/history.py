@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hal import RobotError, SourceError, SpecError
+from rlenv_robot.drawing import draw, window, write_picture
 from rlenv_robot.kinds import KINDS, Kind, is_model_file, kind
-from rlenv_robot.render import draw, window, write_picture
 
 if TYPE_CHECKING:
     from recorder.images import Images
