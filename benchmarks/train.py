@@ -89,7 +89,7 @@ def over_async(task: str) -> Any:
     return Processes()
 
 
-def run(recipes: Sequence[str], task: str, seeds: int, steps: int) -> None:
+def run(recipes: Sequence[str], task: str, seeds: range, steps: int) -> None:
     RESULTS.mkdir(exist_ok=True)
     modules = {what: recipe("tianshou" if what == "async" else what) for what in recipes}
     for what, module in modules.items():
@@ -179,7 +179,7 @@ def main() -> None:
         verbs.add_parser(verb)
     given = parser.parse_args()
     if given.verb == "run":
-        run(given.recipes, given.task, given.seeds, given.steps)
+        run(given.recipes, given.task, range(given.first, given.first + given.seeds), given.steps)
     else:
         {"table": table, "plot": plot}[given.verb]()
 

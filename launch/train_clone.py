@@ -1,73 +1,78 @@
 """A network that learns from a script while acting itself: `python launch/train_clone.py --task so101-push`.
 
-DAgger (Ross, Gordon, Bagnell 2011): in the first round the script acts, with noise; then the network does, and the
-script says what it would have done instead. All rounds are learned from.
+DAgger (Ross, Gordon, Bagnell 2011), without rounds: script and network drive by turns, the network more and more, and
+wherever they come the script says what it would do. Extras: train, onnx.
 """
 
 import argparse
-from importlib import import_module
 
 import numpy as np
 import torch
 from torch import nn
 
 import rlenv_robot
+from rlenv_robot.experts.pair_lift import PairLiftExpert
+from rlenv_robot.experts.pick_place import PickPlaceExpert
+from rlenv_robot.experts.push import PushExpert
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.finer import Finer
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
-SCRIPTS = {"so101-push": "PushExpert", "so101-pick-place": "PickPlaceExpert", "so101-pair-lift": "PairLiftExpert"}
-NOISE, BATCH, EPOCHS = 0.1, 512, 6
+SCRIPTS = {"so101-push": PushExpert(), "so101-pick-place": PickPlaceExpert(), "so101-pair-lift": PairLiftExpert()}
+EPISODE = 100  # shorter than the tasks': what comes when all is done teaches little
+TURN, UPDATES, BATCH, RATE, TRY = 10, 50, 256, 1e-3, 40  # steps of each robot, then updates; a trial each 40 turns
 
 
-def script_for(name):
-    """The script that ships for a task."""
-    module = import_module(f"rlenv_robot.experts.{name.removeprefix('so101-').replace('-', '_')}")
-    return getattr(module, SCRIPTS[name])()
+class Drivers:
+    """Who drives each robot: the script, the script pushed off its way, or the network; for a second on average."""
+
+    def __init__(self, num, size, rng):
+        self.network, self.aside, self.rng = np.zeros((num, 1), bool), np.zeros((num, size)), rng
+
+    def choose(self, told, own, share):
+        """The action vectors, from the script's and the network's, and the network's share of the time."""
+        new = (self.rng.random(len(told)) < 1 / 30).nonzero()[0]
+        self.network[new] = self.rng.random((len(new), 1)) < share
+        width = self.rng.uniform(0, 0.35, (len(new), 1)) * (self.rng.random((len(new), 1)) < 0.5)
+        self.aside[new] = width * self.rng.normal(size=(len(new), told.shape[1]))
+        return np.where(self.network, own, told + self.aside * self.rng.normal(1, 0.5, told.shape))
 
 
-def collect(envs, flat, script, policy, rng):
-    """One episode of each environment: vectors seen, and what the script would do there."""
-    table, seen, wanted = envs.reset(), [], []
-    for _ in range(envs.task.steps):
-        told = flat.vector_of(script.act(table["observation"]), table["observation"])
-        seen.append(flat.observe(table["observation"])), wanted.append(told)
-        if policy is None:
-            action = flat.act(told + rng.normal(0, NOISE, told.shape), table["observation"])
-        else:
-            action = policy.act(table["observation"])
-        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-    return torch.from_numpy(np.concatenate(seen)), torch.from_numpy(np.concatenate(wanted))
-
-
-def train(name="so101-push", steps=400_000, seed=0, num_envs=128, quiet=False):
-    """A policy after so many steps, and how it came about."""
+def train(name="so101-push", steps=128_000, seed=0, num_envs=64, tries=100, quiet=False):
+    """A policy after so many steps, and how it came about; a trial is of so many tries."""
     torch.manual_seed(seed), torch.set_num_threads(1)
-    envs, rng, script = (
-        rlenv_robot.make_vector(name, num_envs, seed=seed),
-        np.random.default_rng(seed),
-        script_for(name),
-    )
-    flat, curve = flat_for(envs.task), Curve(name, quiet=quiet)
-    hidden = [nn.Linear(flat.size, 256), nn.ReLU(), nn.Linear(256, 256), nn.ReLU()]
-    policy = FlatPolicy(nn.Sequential(*hidden, nn.Linear(256, flat.action_size)), flat)
-    optimizer = torch.optim.Adam(policy.actor.parameters(), 1e-3)
-    rounds, data = max(1, steps // (num_envs * envs.task.steps)), []
-    for turn in range(rounds):
-        optimizer.param_groups[0]["lr"] = 1e-3 * (1 - turn / (rounds + 1))
-        data.append(collect(envs, flat, script, policy if data else None, rng))
-        seen, wanted = (torch.cat(column) for column in zip(*data, strict=True))
-        for rows in (rows for _ in range(EPOCHS) for rows in torch.randperm(len(seen)).split(BATCH)):
-            loss = (policy.actor(seen[rows]) - wanted[rows]).abs().mean()
+    envs = rlenv_robot.make_vector(name, num_envs, seed=seed, steps=EPISODE)
+    flat, curve, script = flat_for(envs.task), Curve(name, episodes=tries, quiet=quiet), SCRIPTS[name]
+    finer, hidden = Finer(flat), [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
+    policy = FlatPolicy(nn.Sequential(finer, nn.Linear(finer.size, 256), *hidden), flat)
+    optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
+    drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
+    seen, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
+    table, done = envs.reset(), 0
+    for turn in range(1, turns + 1):
+        for _ in range(TURN):
+            observation = table["observation"]
+            seen[done] = torch.from_numpy(flat.observe(observation))
+            told[done] = torch.from_numpy(flat.vector_of(script.act(observation), observation))
+            own = policy.actor(seen[done]).detach().numpy()
+            action = flat.act(drivers.choose(told[done].numpy(), own, min(0.7, 2.5 * turn / turns)), observation)
+            table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
+            done += 1
+        optimizer.param_groups[0]["lr"] = RATE * min(1.0, 1.5 * (1 - turn / turns) + 0.02)
+        for rows in torch.randint(done * num_envs, (UPDATES, BATCH)):
+            answer, wanted = policy.actor(seen.flatten(0, 1)[rows]), told.flatten(0, 1)[rows]
+            loss = nn.functional.smooth_l1_loss(answer, wanted, beta=0.05)
             optimizer.zero_grad(), loss.backward(), optimizer.step()
-        curve.add((turn + 1) * num_envs * envs.task.steps, policy)
+        if turn % TRY == 0 or turn == turns:
+            curve.add(done * num_envs, policy)
     curve.close(), envs.close()
     return policy, curve
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    for name, value in {"task": "so101-push", "steps": 400_000, "seed": 0, "out": "policy.onnx"}.items():
+    for name, value in {"task": "so101-push", "steps": 128_000, "seed": 0, "out": "policy.onnx"}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value))
     given = parser.parse_args()
     policy, _ = train(given.task, given.steps, given.seed)
