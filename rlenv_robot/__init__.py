@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from rlenv_robot.policy import load_policy
     from rlenv_robot.source import SourceData, open_source
     from rlenv_robot.turns import one_at_a_time
+    from rlenv_robot.vector_snapshot import VectorSnapshot
 
     __version__: str
 
@@ -62,15 +63,16 @@ __all__ = [
     "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field",
     "Guard", "IllegalAction", "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
     "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
-    "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "Violation", "WireError", "World",
-    "__version__", "check_environment", "check_robot", "environment_names", "load_policy", "load_profile", "make",
-    "make_vector", "one_at_a_time", "open_source", "to_gymnasium", "to_gymnasium_vector", "to_pettingzoo",
-    "to_pettingzoo_aec",
+    "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "Turn", "VectorSnapshot", "Violation",
+    "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names", "load_policy",
+    "load_profile", "make", "make_vector", "one_at_a_time", "open_source", "to_gymnasium", "to_gymnasium_vector",
+    "to_pettingzoo", "to_pettingzoo_aec",
 ]  # fmt: skip
 
 _LATER = {
     "PreferencePair": "rlenv_robot.data.pairs",
     "SourceData": "rlenv_robot.source",
+    "VectorSnapshot": "rlenv_robot.vector_snapshot",
     "Agent": "rlenv_robot.agents",
     "check_environment": "rlenv_robot.conformance",
     "check_robot": "rlenv_robot.conformance",

@@ -348,6 +348,7 @@ class VectorEnvironment:
             {name: value[rows] for name, value in self._goal.items()},
             {name: value[rows] for name, value in self._reading.sensors.items()},
             {name: value[rows] for name, value in self._reading.applied.items()},
+            self.task.name,
         )
 
     def restore(self, snapshot: VectorSnapshot, ids: Any = None) -> dict[str, Any]:
@@ -366,6 +367,7 @@ class VectorEnvironment:
         """
         if self._reading is None and ids is not None:
             raise EpisodeError("restore of some before a reset of all: call reset first")
+        snapshot.check(self.task.name)
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
         reading = kept(self.batch).restore(snapshot.batch, rows)
         if ids is None:

@@ -321,7 +321,7 @@ class SimBatch:
     def _snapshot(self, batch: Batch, rows: np.ndarray) -> BatchSnapshot:
         randomised, lag = self._randomised, self._lag
         return BatchSnapshot(
-            self.spec.digest,
+            self._sim_model.digest,
             batch.state[rows],
             self._warning[rows],
             self.broken[rows],

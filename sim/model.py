@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as default
+from functools import cached_property
 from typing import Literal
 
 import mujoco
@@ -12,6 +14,7 @@ import numpy as np
 
 from hal.errors import RobotError, SpecError
 from hal.robot import RobotSpec
+from sim.identity import physics_digest
 
 __all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice"]
 
@@ -96,6 +99,14 @@ class SimModel:
         self._check_widths("start", self.start, self.model.nq, "qpos")
         if not -1 <= self.keyframe < self.model.nkey:
             raise self._wrong(f"keyframe {self.keyframe} is not in the model, it has {self.model.nkey} (-1: none)")
+
+    @cached_property
+    def digest(self) -> str:
+        """Which simulation this is: of the robot's spec, a colon, and of all else that changes what it computes."""
+        columns = sorted(self.commands.items()), sorted(self.start.items())
+        settings = self.substeps, self.keyframe, self.derived, columns
+        physics = hashlib.sha256(f"{settings} {physics_digest(self.model)}".encode()).hexdigest()
+        return f"{self.spec.digest}:{physics}"
 
     @property
     def stage(self) -> int:

@@ -5,21 +5,27 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from sim.snapshot_file import Groups, pack, read_file, unpack, write_file
+
 __all__ = ["BatchSnapshot", "fitting"]
+
+_KIND = "simulations"
 
 
 @dataclass(frozen=True)
 class BatchSnapshot:
     """What n simulations of one model were in the middle of. Its arrays are copies, the first axis is n.
 
-    It fits any batch of the same model, of whatever size. The clock is not part of it: stamps never go back.
+    It fits any batch of the same model, of whatever size, in this process or, as a file, in another. The clock is not
+    part of it: stamps never go back.
 
     Attributes:
-        digest: of the robot's spec.
+        digest: of the model (`sim.model.SimModel.digest`).
         state: MuJoCo's integration state, (n, nstate): positions, velocities, commands, warm start, histories.
         warning: MuJoCo's counts of warnings since the reset, (n, kinds, 2).
         broken: whose physics had failed, (n,).
@@ -53,6 +59,50 @@ class BatchSnapshot:
             raise IndexError(f"snapshot {index} of {len(self)}")
         return self.take(np.array([index % len(self)]))
 
+    def to_bytes(self) -> bytes:
+        """All of it; `from_bytes` is the inverse."""
+        return pack(_KIND, *self.parts())
+
+    @staticmethod
+    def from_bytes(data: bytes) -> BatchSnapshot:
+        """What `to_bytes` gave, perhaps in another process.
+
+        Raises:
+            RobotError: it is no such snapshot, or of another format or release of MuJoCo.
+        """
+        return unpack(data, _KIND, BatchSnapshot.of_parts)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file; returns the path.
+
+        Raises:
+            RobotError: it can't be written.
+        """
+        return write_file(path, self.to_bytes())
+
+    @staticmethod
+    def load(path: str | Path) -> BatchSnapshot:
+        """What `save` wrote.
+
+        Raises:
+            RobotError: there is no such file, or as for `from_bytes`.
+        """
+        return BatchSnapshot.from_bytes(read_file(path))
+
+    def parts(self) -> tuple[dict[str, Any], Groups]:
+        """As plain data and arrays, for a file."""
+        own = {"state": self.state, "warning": self.warning, "broken": self.broken}
+        own |= {} if self.draws is None else {"draws": self.draws}
+        plain = {"digest": self.digest, "generators": list(self.generators)}
+        return plain, {"own": own, "model": self.model, "drawn": self.drawn, "lag": self.lag}
+
+    @staticmethod
+    def of_parts(plain: Mapping[str, Any], groups: Groups) -> BatchSnapshot:
+        """The inverse of `parts`."""
+        own, generators = groups["own"], tuple(plain["generators"])
+        fields = (own["state"], own["warning"], own["broken"], generators, own.get("draws"))
+        return BatchSnapshot(plain["digest"], *fields, groups["model"], groups["drawn"], groups["lag"])
+
     def take(self, rows: np.ndarray) -> BatchSnapshot:
         """Some of them, in this order; a number may come twice."""
         return BatchSnapshot(
@@ -79,8 +129,11 @@ def fitting(snapshot: BatchSnapshot, rows: int, like: BatchSnapshot) -> BatchSna
     Raises:
         ValueError: it is of another robot or model, of another timing or randomisation, or of another number.
     """
-    if snapshot.digest != like.digest or snapshot.state.shape[1:] != like.state.shape[1:]:
-        raise ValueError("the snapshot is of another robot or model; restore it into a batch of the same SimModel")
+    if snapshot.digest != like.digest:
+        robots = [each.digest.partition(":")[0] for each in (snapshot, like)]
+        others = "another robot or model", "a model whose physics differ (masses, gains, options, ...)"
+        what = others[robots[0] == robots[1]]
+        raise ValueError(f"the snapshot is of {what}; restore it into a batch of the same SimModel")
     if _shapes(snapshot) != _shapes(like):
         raise ValueError("the snapshot was taken with another timing or randomisation than this batch has")
     if len(snapshot) not in (1, rows):

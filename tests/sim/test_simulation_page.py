@@ -7,13 +7,16 @@ import re
 import runpy
 from pathlib import Path
 
+import pytest
+
 from sim.timing import LONGEST_S, Timing
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
-def test_every_example_runs(tmp_path: Path) -> None:
+def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)  # it writes a file
     script = tmp_path / "page.py"
     script.write_text("\n".join(BLOCKS))
     named = runpy.run_path(str(script))
