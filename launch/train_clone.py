@@ -39,11 +39,11 @@ class Drivers:
         return np.where(self.network, own, told + self.aside * self.rng.normal(1, 0.5, told.shape))
 
 
-def train(name="so101-push", steps=128_000, seed=0, num_envs=64, tries=100, quiet=False):
-    """A policy after so many steps, and how it came about; a trial is of so many tries."""
+def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
+    """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed, steps=EPISODE)
-    flat, curve, script = flat_for(envs.task), Curve(name, episodes=tries, quiet=quiet), SCRIPTS[name]
+    flat, curve, script = flat_for(envs.task), Curve(name, quiet=quiet), SCRIPTS[name]
     finer, hidden = Finer(flat), [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
     policy = FlatPolicy(nn.Sequential(finer, nn.Linear(finer.size, 256), *hidden), flat)
     optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
