@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hal import Guard, Homing, ProfileError, Robot
 from hal.camera import Camera
@@ -18,9 +18,12 @@ from rlenv_robot.commands.saying import give_up_what_is_full, say
 from rlenv_robot.conditions import conditions
 from rlenv_robot.controller_log import ControllerLog
 from rlenv_robot.kinds import Kind, kind
-from rlenv_robot.profile import Profile, ServeSection, load_profile
+from rlenv_robot.profile import Profile, RobotSection, ServeSection, load_profile
 from rlenv_robot.reset_signals import homing_settings, reset_signal
 from rlenv_robot.server_watch import ServerWatch
+
+if TYPE_CHECKING:
+    from real.server import Server
 
 __all__ = ["add", "run", "served_robot"]
 
@@ -97,26 +100,51 @@ def _kind(profile: Profile) -> Kind:
 def run(args: argparse.Namespace) -> int:
     """Serve until Ctrl-C or SIGTERM; then hold, and let go. Ends with 1 where nobody could reach the robot any more."""
     from hal.realtime import settle_process
-    from real.server import Server
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    profile = load_profile(args.profile) if args.profile else Profile()
-    if not args.profile:
-        profile = replace(profile, robot=replace(profile.robot, where="twin"))
-    profile = replace(profile, serve=_with_flags(profile.serve, args))
-    settings = profile.serve
-    ending = Ending()
-    cameras = [Camera(each) for each in profile.cameras.values()]
+    profile, ending = _profile(args), Ending()
     log = _own_log(profile)
+    server = _server(profile, log)
+    _log.info(settle_process())
+    with ExitStack() as ends:
+        if log is not None:
+            ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
+            say(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
+        ends.enter_context(server)
+        _announce(profile, server)
+        while not ending.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
+            pass
+        deaf = server.deaf
+        if deaf:
+            _log.critical(
+                "the network's thread has ended, so nobody can reach the robot; the server ends for a new one"
+            )
+        say("closing: the robot goes home, if it was ever reset, and is held")
+        server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
+    give_up_what_is_full()
+    return int(deaf)  # whoever supervises starts it anew
+
+
+def _profile(args: argparse.Namespace) -> Profile:
+    """The one that is named, or a twin's; with the settings that flags give."""
+    profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
+    return replace(profile, serve=_with_flags(profile.serve, args))
+
+
+def _server(profile: Profile, log: ControllerLog | None) -> Server:
+    """Of the profile's robot and cameras; not yet started."""
+    from real.server import Server
+
+    cameras = [Camera(each) for each in profile.cameras.values()]
 
     def told(state: str, detail: str) -> None:
         server.report(state, detail)
         if log is not None:
             log.report(state, detail)
 
-    robot = served_robot(profile, told, cameras, None if log is None else log.around)
+    settings = profile.serve
     server = Server(
-        robot,
+        served_robot(profile, told, cameras, None if log is None else log.around),
         settings.address,
         control_hz=_kind(profile).robot_spec().rate_hz,
         watchdog_s=settings.watchdog_s,
@@ -131,26 +159,14 @@ def run(args: argparse.Namespace) -> int:
         pictures=settings.pictures or _beside(settings.address),
         diary=log,
     )
-    _log.info(settle_process())
-    with ExitStack() as ends:
-        if log is not None:
-            ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
-            say(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
-        ends.enter_context(server)
-        say(f"serving {robot.spec.name} ({profile.robot.where}) at {server.address}")
-        if cameras:
-            say(f"pictures of {', '.join(profile.cameras)} at {server.pictures}")
-        while not ending.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
-            pass
-        deaf = server.deaf
-        if deaf:
-            _log.critical(
-                "the network's thread has ended, so nobody can reach the robot; the server ends for a new one"
-            )
-        say("closing: the robot goes home, if it was ever reset, and is held")
-        server.close(lower_s=settings.lower_s, velocity=profile.reset.velocity)
-    give_up_what_is_full()
-    return int(deaf)  # whoever supervises starts it anew
+    return server
+
+
+def _announce(profile: Profile, server: Server) -> None:
+    name = _kind(profile).robot_spec().name
+    say(f"serving {name} ({profile.robot.where}) at {server.address}")
+    if profile.cameras:
+        say(f"pictures of {', '.join(profile.cameras)} at {server.pictures}")
 
 
 def _own_log(profile: Profile) -> ControllerLog | None:
