@@ -61,7 +61,7 @@ class SimBatch:
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
         self._sim_model, self._num, self._stage = sim_model, num, sim_model.stage
-        self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=True)
+        self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.apart)
         self._starts = Starts(self._batch, sim_model, teleport)
         self._ctrl = self._batch.bind("ctrl")
         self._warning = self._batch.warning
@@ -250,7 +250,7 @@ class SimBatch:
         return self._period_over()
 
     def _physics(self, ids: np.ndarray | None, steps: int, each: Callable[[], None] | None) -> None:
-        # A persistent batch begins its next step where stage VEL ended, so that but for RK4 it costs nothing.
+        # Stage VEL makes the batch persistent: its next step begins there, so that but for RK4 it costs nothing.
         if each is None:
             self._batch.step(ids, steps, self._stage)  # type: ignore[union-attr]
             return

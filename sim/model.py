@@ -21,6 +21,12 @@ __all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "a
 _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
 """Fields that are as new as the state itself."""
 
+_POSES = frozenset({"xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat"})
+"""Fields that every step and every reset of a simulation compute."""
+
+_REMEMBERS = mujoco.mjtEnableBit.mjENBL_SLEEP.value | mujoco.mjtEnableBit.mjENBL_IPC.value
+"""What goes on from more than the state."""
+
 Indices = slice | tuple[int, ...]
 """Columns of a field whose axes after the first are flattened."""
 
@@ -111,9 +117,26 @@ class SimModel:
     @property
     def stage(self) -> int:
         """How far MuJoCo computes after a control period, as ``mjtStage``."""
-        inputs = [r.inputs if isinstance(r, Computed) else (r,) for r in self.sensors.values()]
-        fresh = self.derived == "fresh" and any(columns.field not in _STATE for part in inputs for columns in part)
+        fresh = self.derived == "fresh" and not self._reads <= _STATE
         return int((mujoco.mjtStage.mjSTAGE_VEL if fresh else mujoco.mjtStage.mjSTAGE_NONE).value)
+
+    @property
+    def apart(self) -> bool:
+        """Whether each simulation of a batch needs an ``mjData`` of its own, rather than one for each thread.
+
+        It does where a step begins with what the one before derived (`stage`), with plugins, sleep or IPC, and where a
+        sensor reads what not every call computes. Elsewhere a thread's one stays in the processor's cache, and a
+        simulation takes no more memory than its state.
+        """
+        model = self.model
+        remembers = model.nplugin > 0 or bool(model.opt.enableflags & _REMEMBERS)
+        return remembers or self.stage != mujoco.mjtStage.mjSTAGE_NONE.value or not self._reads <= _STATE | _POSES
+
+    @property
+    def _reads(self) -> set[str]:
+        """The fields of ``mjData`` that sensors are made from."""
+        inputs = [r.inputs if isinstance(r, Computed) else (r,) for r in self.sensors.values()]
+        return {columns.field for part in inputs for columns in part}
 
     def camera_id(self, name: str) -> int:
         """A camera of the MJCF by name.

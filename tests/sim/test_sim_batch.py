@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ def assert_same(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray], when
         np.testing.assert_array_equal(value, theirs[name], err_msg=f"{name} {when}", strict=True)
 
 
+@pytest.fixture(scope="session", params=["an mjData each", "one a thread"])
+def either(request: pytest.FixtureRequest, pendulum: SimModel) -> SimModel:
+    """The pendulum in both of the ways in which a batch may hold it."""
+    model = pendulum if request.param == "an mjData each" else replace(pendulum, derived="as_stepped")
+    assert model.apart == (model is pendulum)
+    return model
+
+
 def test_readings_have_the_shapes_and_types_of_the_spec(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 4, 1)
     for reading in (batch.reset(), batch.step(commands(4, 0))):
@@ -63,15 +72,13 @@ def test_sensors_read_the_columns_they_name(pendulum: SimModel) -> None:
 @pytest.mark.requirement("R1.3")
 @settings(max_examples=15, deadline=None)
 @given(data=st.data())
-def test_a_trajectory_depends_on_nothing_but_its_own_resets_and_commands(
-    pendulum: SimModel, data: st.DataObject
-) -> None:
+def test_a_trajectory_depends_on_nothing_but_its_own_resets_and_commands(either: SimModel, data: st.DataObject) -> None:
     """One robot alone, and the same one anywhere in a batch, on any threads, with staggered resets."""
     num = data.draw(st.integers(1, 7), "num")
     place = data.draw(st.integers(0, num - 1), "place")
     threads = data.draw(st.sampled_from([1, 2]), "threads")
     script = data.draw(st.lists(st.booleans(), min_size=4, max_size=12), "who else is reset when")
-    alone, batch = SimRobot(pendulum), SimBatch(pendulum, num, threads)
+    alone, batch = SimRobot(either), SimBatch(either, num, threads)
     first = alone.reset({"seed": 5})
     seeds = np.arange(100, 100 + num)
     seeds[place] = 5
@@ -89,19 +96,19 @@ def test_a_trajectory_depends_on_nothing_but_its_own_resets_and_commands(
         assert_same({**one.sensors, **one.applied}, row(many, place), f"at step {time}")
 
 
-def test_a_batch_is_a_loop_over_mj_step(pendulum: SimModel) -> None:
-    batch, data = SimBatch(pendulum, 2, 2), mujoco.MjData(pendulum.model)
+def test_a_batch_is_a_loop_over_mj_step(either: SimModel) -> None:
+    batch, data = SimBatch(either, 2, 2), mujoco.MjData(either.model)
     batch.reset(seeds=[3, 4])
-    mujoco.mj_resetDataKeyframe(pendulum.model, data, 0)
+    mujoco.mj_resetDataKeyframe(either.model, data, 0)
     data.qpos[:], data.qvel[:] = (batch.open_batch.bind(name)[1] for name in ("qpos", "qvel"))
-    mujoco.mj_forward(pendulum.model, data)
+    mujoco.mj_forward(either.model, data)
     for time in range(10):
         command = commands(2, time)
         reading = batch.step(command)
         data.ctrl[:] = (*command["torque"][1], 0)
         data.ctrl[[0, 2, 1]] = (*command["torque"][1], command["bend"][1])
         for _ in range(5):
-            mujoco.mj_step(pendulum.model, data)
+            mujoco.mj_step(either.model, data)
         np.testing.assert_array_equal(reading.sensors["angles"][1], data.qpos)
 
 
@@ -128,8 +135,8 @@ def test_returned_arrays_stay_as_they_were(pendulum: SimModel) -> None:
     assert_same(row(last, 1), kept, "after a reset and a step")
 
 
-def test_resetting_some_leaves_the_others_alone(pendulum: SimModel) -> None:
-    batch, same = SimBatch(pendulum, 4, 1), SimBatch(pendulum, 4, 1)
+def test_resetting_some_leaves_the_others_alone(either: SimModel) -> None:
+    batch, same = SimBatch(either, 4, 1), SimBatch(either, 4, 1)
     for each in (batch, same):
         each.reset(seeds=[1, 2, 3, 4])
         each.step(commands(4, 0))
@@ -141,8 +148,8 @@ def test_resetting_some_leaves_the_others_alone(pendulum: SimModel) -> None:
     assert not np.array_equal(ours.sensors["angles"][1], theirs.sensors["angles"][1])
 
 
-def test_stepping_some_leaves_the_others_where_they_are(pendulum: SimModel) -> None:
-    batch, same = SimBatch(pendulum, 3, 1), SimBatch(pendulum, 3, 1)
+def test_stepping_some_leaves_the_others_where_they_are(either: SimModel) -> None:
+    batch, same = SimBatch(either, 3, 1), SimBatch(either, 3, 1)
     for each in (batch, same):
         each.reset(seeds=[1, 2, 3])
     before, theirs = batch.step(commands(3, 0)), same.step(commands(3, 0))
@@ -183,10 +190,10 @@ def test_time_goes_on_through_resets(pendulum: SimModel) -> None:
 
 
 def test_failed_physics_show_until_the_next_reset(
-    pendulum: SimModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    either: SimModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes MUJOCO_LOG.TXT where it is
-    batch = SimBatch(pendulum, 3, 1)
+    batch = SimBatch(either, 3, 1)
     batch.reset()
     batch.step(commands(3, 0))
     assert not batch.broken.any()

@@ -1,8 +1,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
+import mujoco
 import pytest
 
 from hal import SpecError
@@ -57,3 +58,26 @@ def test_a_sensor_that_is_not_there_is_named(pendulum: SimModel, reader: Columns
     broken = replace(pendulum, sensors={**pendulum.sensors, "angles": reader})
     with pytest.raises(SpecError, match=message):
         SimBatch(broken, 2, 1)
+
+
+@pytest.mark.parametrize(
+    ("derived", "sensors", "apart"),
+    [
+        ("fresh", {}, True),  # a step begins where the one before computed site_xmat
+        ("as_stepped", {}, False),
+        ("as_stepped", {"angles": Columns("qacc")}, True),
+        ("fresh", {"frame": Columns("qpos", (0,) * 9)}, False),
+    ],
+)
+def test_simulations_are_kept_apart_where_they_must(
+    pendulum: SimModel, derived: Literal["fresh", "as_stepped"], sensors: dict[str, Columns], apart: bool
+) -> None:
+    assert replace(pendulum, derived=derived, sensors={**pendulum.sensors, **sensors}).apart == apart
+
+
+def test_a_model_that_sleeps_is_kept_apart(pendulum: SimModel, pendulum_xml: str) -> None:
+    option = '<option timestep="0.01" integrator="implicitfast"'
+    asleep = pendulum_xml.replace(f"{option}/>", f'{option}><flag sleep="enable"/></option>')
+    sleeping = replace(pendulum, model=mujoco.MjModel.from_xml_string(asleep), derived="as_stepped")
+    assert sleeping.apart
+    SimBatch(sleeping, 2, 1).reset()
