@@ -1,6 +1,6 @@
 """From recorded runs alone: `python launch/train_offline.py runs/ --method td3bc` (extras: train, onnx).
 
-Methods: `td3bc`, `bcq` and `cql` from all steps; `bc`, behaviour cloning, from the best tenth of the episodes.
+Methods: `td3bc`, `bcq` and `cql` from all steps; `bc`, behaviour cloning, from the best fifth of the episodes.
 """
 
 import argparse
@@ -23,7 +23,7 @@ def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tr
     """A policy after so many updates from recorded data, and how it came about; only trials touch the simulation."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
     flat = flat_for(task(name))
-    buffer = to_replay_buffer(source, flat=flat, best=0.1 if method == "bc" else 1.0)
+    buffer = to_replay_buffer(source, flat=flat, best=0.2 if method == "bc" else 1.0)
     algorithm, network = offline_agent(method, flat)
     buffer = algorithm.process_buffer(buffer)
     if method in ("bcq", "cql"):
