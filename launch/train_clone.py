@@ -21,7 +21,7 @@ from rlenv_robot.learning.flat_policy import FlatPolicy
 
 SCRIPTS = {"so101-push": PushExpert(), "so101-pick-place": PickPlaceExpert(), "so101-pair-lift": PairLiftExpert()}
 EPISODE = 100  # shorter than the tasks': what comes when all is done teaches little
-TURN, UPDATES, BATCH, RATE, TRY = 10, 50, 256, 1e-3, 40  # steps of each robot, then updates; a trial each 40 turns
+TURN, UPDATES, BATCH, RATE, TRIALS = 10, 50, 256, 1e-3, 5  # steps of each robot, then updates of the network
 
 
 class Drivers:
@@ -64,7 +64,7 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
             answer, wanted = policy.actor(seen.flatten(0, 1)[rows]), told.flatten(0, 1)[rows]
             loss = nn.functional.smooth_l1_loss(answer, wanted, beta=0.05)
             optimizer.zero_grad(), loss.backward(), optimizer.step()
-        if turn % TRY == 0 or turn == turns:
+        if turn % -(-turns // TRIALS) == 0 or turn == turns:
             curve.add(done * num_envs, policy)
     curve.close(), envs.close()
     return policy, curve
