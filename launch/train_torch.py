@@ -38,10 +38,9 @@ def collect(envs, seen, actor, width, critic):
         rows.append((now, action, chosen.log_prob(action).sum(-1), value, error, unbroken))
     advantage, advantages = 0.0, []
     for *_, error, unbroken in reversed(rows):
-        advantage = error + GAMMA * LAMBDA * unbroken * advantage
-        advantages.append(advantage)
+        advantages.insert(0, advantage := error + GAMMA * LAMBDA * unbroken * advantage)
     now, action, chance, value = (torch.stack(column).flatten(0, 1) for column in list(zip(*rows, strict=True))[:4])
-    advantages = torch.stack(advantages[::-1]).flatten()
+    advantages = torch.cat(advantages)
     return seen, (now, action, chance, advantages, advantages + value)
 
 

@@ -39,7 +39,7 @@ class Walk:
 
     Reward of a step, at most 1.5: ``exp(-|v - v*|^2 / s^2) + 0.5 exp(-(w - w*)^2 / s^2)``, the trunk's
     velocities in its own plane against the commanded ones with ``s`` = 0.5, less ``0.5 vz^2 + 0.02 |w_xy|^2 +
-    1.0 |g_xy|^2`` for bouncing, rolling and leaning, ``2e-4 |torque|^2`` for effort, ``0.01 |a - a before|^2``
+    1.0 |g_xy|^2`` for bouncing, rolling and leaning, ``2e-5 |torque|^2`` for effort, ``0.01 |a - a before|^2``
     for unrest and ``0.02 |q - stance|^2`` for odd poses. The task terminates where the robot falls: its trunk
     leans by more than 60 degrees, or is lower than 12 cm.
 
@@ -156,7 +156,7 @@ class Walk:
             - 0.5 * np.square(velocity[..., 2])
             - 0.02 * _square(turning[..., :2])
             - _square(down[..., :2])
-            - 2e-4 * _square(following["joint_torque"])
+            - 2e-5 * _square(following["joint_torque"])
             - 0.01 * _square(self._held(following) - self._held(sensors))
             - 0.02 * _square(following["joint_position"] - _STANCE)
         )
