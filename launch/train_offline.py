@@ -9,6 +9,7 @@ import time
 import numpy as np
 import torch
 from tianshou.utils.torch_utils import policy_within_training_step
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from rlenv_robot.catalogue import task
 from rlenv_robot.interop.flat import flat_for
@@ -23,15 +24,19 @@ def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tr
     """A policy after so many updates from recorded data, and how it came about; only trials touch the simulation."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
     flat = flat_for(task(name))
-    buffer = to_replay_buffer(source, flat=flat, best=0.2 if method == "bc" else 1.0)
+    buffer = to_replay_buffer(source, flat=flat, best=0.2 if method == "bc" else 1.0, seed=seed)
     algorithm, network = offline_agent(method, flat)
     buffer = algorithm.process_buffer(buffer)
     if method in ("bcq", "cql"):
         buffer.done[:] = buffer.terminated  # these two take `done` for the task's end, which time is not
-    policy, curve = FlatPolicy(network, flat), Curve(name, quiet=quiet)
+    mean = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.999)) if method == "bc" else None
+    policy = FlatPolicy(mean.module if mean else network, flat)  # a clone's last batches sway it, so their mean
+    curve = Curve(name, quiet=quiet)
     for update in range(1, updates + 1):
         with policy_within_training_step(algorithm.policy):
             algorithm.update(buffer, 256)
+        if mean:
+            mean.update_parameters(network)
         if update % max(1, updates // tries) == 0:
             curve.add(update, policy)
     curve.close()

@@ -48,13 +48,14 @@ def train(name="so101-reach", steps=30_000, seed=0, num_envs=16, quiet=False):
     flat, curve, batch = flat_for(task(name)), Curve(name, quiet=quiet), num_envs * EACH
     envs = to_tianshou(rlenv_robot.make_vector(name, num_envs, seed=seed, autoreset="disabled"), flat)
     sac, network = agent(flat)
-    policy, collector = FlatPolicy(network, flat), Collector(sac, envs, VectorReplayBuffer(steps + batch, num_envs))
+    policy, buffer = FlatPolicy(network, flat), VectorReplayBuffer(steps + batch, num_envs, random_seed=seed)
+    collector = Collector(sac, envs, buffer)
     collector.reset()
     for round_ in range(1, -(-steps // batch) + 1):
         collector.collect(n_step=batch, random=round_ <= 6)  # the first second of every environment is noise
         with policy_within_training_step(sac.policy):
             for _ in range(UPDATES):
-                sac.update(collector.buffer, 256)
+                sac.update(buffer, 256)
         if round_ % 12 == 0 or round_ * batch >= steps:
             curve.add(collector.collect_step, policy)
     curve.close(), envs.close()

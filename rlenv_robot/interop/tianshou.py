@@ -25,6 +25,7 @@ def to_replay_buffer(
     best: float = 1.0,
     alpha: float | None = None,
     beta: float = 0.4,
+    seed: int = 42,
 ) -> ReplayBuffer:
     """All transitions, episode after episode, with their true next observations.
 
@@ -36,6 +37,7 @@ def to_replay_buffer(
         best: only this share of the episodes, at least one: those of the highest return.
         alpha: makes a `PrioritizedReplayBuffer` with this exponent; all priorities start alike.
         beta: its importance exponent.
+        seed: of what the buffer draws; by default Tianshou's own, the same for every buffer.
 
     Returns:
         A full buffer. ``terminated`` and ``truncated`` are apart, so a truncated end is bootstrapped; the last
@@ -68,7 +70,11 @@ def to_replay_buffer(
         info=Batch(),
         **flags,
     )
-    buffer = ReplayBuffer(size) if alpha is None else PrioritizedReplayBuffer(size, alpha, beta)
+    buffer = (
+        ReplayBuffer(size, random_seed=seed)
+        if alpha is None
+        else PrioritizedReplayBuffer(size, alpha, beta, random_seed=seed)
+    )
     buffer.set_batch(batch)
     buffer._size = size  # as ReplayBuffer.from_data does
     buffer.last_index[0] = size - 1
