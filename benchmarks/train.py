@@ -140,6 +140,12 @@ def table() -> None:
         print(f"{task:<16}{what:<12}{len(runs):>6}{len(reached):>9}   {texts[0]}   {texts[1]}   {end:.0%}")
 
 
+def _aligned(runs: list[list[dict[str, Any]]], keys: tuple[str, ...]) -> list[np.ndarray]:
+    """For each key (runs, points); what some runs have more of is left out."""
+    shortest = min(len(points) for points in runs)
+    return [np.array([[point[key] for point in points[:shortest]] for points in runs]) for key in keys]
+
+
 def plot() -> None:
     import matplotlib
 
@@ -153,16 +159,19 @@ def plot() -> None:
         for colour, what in enumerate(sorted(name for of, name in found if of == task)):
             for axis, key in zip(axes, ("steps", "seconds"), strict=True):
                 runs = found[task, what]
-                for place, points in enumerate(runs):
+                for points in runs:
                     x, y = ([point[name] for point in points] for name in (key, "success"))
-                    label = f"{what} ({len(runs)} seeds)" if place == 0 else None
-                    axis.plot(x, [100 * value for value in y], color=f"C{colour}", alpha=0.6, lw=1.2, label=label)
+                    axis.plot(x, [100 * value for value in y], color=f"C{colour}", alpha=0.3, lw=0.8)
+                x, y = (np.median(rows, axis=0) for rows in _aligned(runs, (key, "success")))
+                label = f"{what} ({len(runs)} seed{'s' * (len(runs) > 1)})"
+                axis.plot(x, 100 * y, color=f"C{colour}", lw=1.8, label=label)
         for axis, key in zip(axes, ("steps", "seconds of learning"), strict=True):
             axis.axhline(100 * GOAL, color="grey", lw=0.8, ls=":")
             axis.set(xlabel=key, ylim=(-2, 102))
             axis.grid(alpha=0.3)
+        axes[1].set_xscale("log")
         axes[0].set(ylabel="success, % of 100 episodes", title=task)
-        axes[1].legend(fontsize=8, loc="lower right")
+        axes[0].legend(fontsize=8, loc="lower right")
         figure.savefig(PICTURES / f"{task}.png", dpi=110)
 
 
