@@ -62,9 +62,16 @@ class Known:
 
     @cached_property
     def measured(self) -> list[Field]:
-        """What a device measured: sensors where there are any, else observations; only what moves in an episode."""
+        """What a device measured: sensors where there are any, else what is observed and moves in some episode.
+
+        An observation that stands still in every episode, and differs from one to the next, is a goal.
+        """
         group = "sensor" if len(self.table.layout.sensors) else "observation"
-        return [field for field in self.spec if field.name in self.spread and group_of(field) == group]
+        fields = [field for field in self.spec if field.name in self.spread and group_of(field) == group]
+        return fields if group == "sensor" else [field for field in fields if self._moves(field)]
+
+    def _moves(self, field: Field) -> bool:
+        return any((rows[field.name][1:] != rows[field.name][:1]).any() for rows in self.episodes())
 
     @cached_property
     def command(self) -> Field | None:

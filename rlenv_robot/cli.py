@@ -76,4 +76,5 @@ class _Version(argparse.Action):
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split()) or type(error).__name__
+    """The error's first paragraph; what follows, such as an example, is for who reads it whole."""
+    return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__

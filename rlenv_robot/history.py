@@ -51,10 +51,18 @@ def twin(table: Table, episode: int, options: Mapping[str, Any], frames: slice =
         SourceError: the episode has no joint positions, or its robot's model file is gone.
     """
     rows, info = table.rows[table.starts[episode] : table.stops[episode]][frames], table.episodes[episode]
-    sensors = {name.removeprefix("sensor_"): rows[name] for name in rows.dtype.names or () if name[:7] == "sensor_"}
+    sensors = _measured(rows) or (_measured(rows, "observation_") if "robot" in info else {})
     if not any(name.endswith(_POSES) for name in sensors):
-        raise SourceError(f"{table.origin} records no joint_position, so no robot can be drawn from it")
+        raise SourceError(
+            f"{table.origin} records no joint_position of a robot that is known here, so none can be drawn from it; "
+            "--plot FILE draws the numbers"
+        )
     return draw(_kind_of(table, info), sensors, info.get("goal") or {}, options)
+
+
+def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray]:
+    """What was measured by name; data sets of others keep it as what was observed."""
+    return {name.removeprefix(prefix): rows[name] for name in rows.dtype.names or () if name.startswith(prefix)}
 
 
 def _kind_of(table: Table, info: Mapping[str, Any]) -> Kind:

@@ -54,7 +54,9 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     file = root / FIELDS if mapping is None else Path(mapping)
     if not file.is_file():
         topics = ", ".join(f"{topic} ({kind})" for topic, kind in topics_of(bags[0]).items())
-        raise SourceError(f"{file} is missing; it says what becomes of {topics}. For example:\n{EXAMPLE}")
+        raise SourceError(
+            f"{file} is missing; it says what becomes of {topics}; docs/formats.md shows such a file\n\n{EXAMPLE}"
+        )
     wanted = read_mapping(file)
     observation, action = wanted.specs
     layout = FrameLayout(observation, action)

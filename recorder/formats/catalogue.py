@@ -8,10 +8,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from hal import SourceError
+from hal import RobotError, SourceError
 from recorder.table import Table
 
-__all__ = ["FILMED", "WRITTEN", "read_any", "writers"]
+__all__ = ["FILMED", "WRITTEN", "read_any", "recognised", "sets_in", "writers"]
 
 WRITTEN = ("parquet", "lerobot", "minari", "robomimic")
 """Names of the formats that can be written; each a module here with ``write_<name>(table, path)``."""
@@ -22,6 +22,12 @@ FILMED = ("lerobot", "minari", "robomimic")
 READ = ("lerobot", "parquet", "minari", "robomimic", "bags")
 """Names of the formats that can be read, in the order in which a path is tried; each a module here with
 ``is_<name>(path)`` and ``load_<name>(path)``."""
+
+_MARKS = ("meta/info.json", "data/metadata.json", "frames.parquet")
+"""A file of every data set of LeRobot, Minari and our Parquet, below its root."""
+
+_MARKS = ("meta/info.json", "data/metadata.json", "frames.parquet")
+"""A file of every data set of LeRobot, Minari and our Parquet, below its root."""
 
 Writer = Callable[..., list[str]]
 
@@ -47,6 +53,35 @@ def read_any(path: Path) -> Table | None:
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    name = next((name for name in READ if _call(name, f"is_{name}", path)), None)
+    name = recognised(path)
     table: Table | None = None if name is None else _call(name, f"load_{name}", path)
     return table
+
+
+def recognised(path: Path) -> str | None:
+    """The name of the format that lies at a path, of `READ`; None if it looks like none of them."""
+    return next((name for name in READ if _call(name, f"is_{name}", path)), None)
+
+
+def sets_in(folder: Path) -> list[Path]:
+    """Data sets of other projects in a folder or below it, in order of their names; none within another one."""
+    from recorder.formats.bags import FIELDS
+    from recorder.formats.robomimic import SUFFIXES
+
+    marked = {found.parents[mark.count("/")] for mark in _MARKS for found in folder.rglob(mark)}
+    for bag in (found.parent for found in folder.rglob("metadata.yaml")):
+        shared = not (bag / FIELDS).exists() and (bag.parent / FIELDS).exists()  # one file for a folder of bags
+        marked.add(bag.parent if shared else bag)
+    marked |= {found for suffix in SUFFIXES for found in folder.rglob(f"*{suffix}")}
+    sets: list[Path] = []
+    for path in sorted(marked):
+        if not any(path.is_relative_to(one) for one in sets) and _looks_like_one(path):
+            sets.append(path)
+    return sets
+
+
+def _looks_like_one(path: Path) -> bool:
+    try:
+        return recognised(path) is not None
+    except RobotError:  # without what reads it one can't tell
+        return True

@@ -22,14 +22,14 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line for each; what can't be read is in the list, with the reason below it."""
-    from recorder.formats.lerobot import is_lerobot
+    from recorder.formats.catalogue import READ, sets_in
     from rlenv_robot.data_tools.progress import progress
     from rlenv_robot.data_tools.runs import runs_in
 
     runs = runs_in(args.path)
-    sets = sorted(info.parent.parent for info in args.path.rglob("meta/info.json") if is_lerobot(info.parent.parent))
+    sets = [] if args.path.is_file() else sets_in(args.path)
     if not runs and not sets:
-        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no LeRobot data sets")
+        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {', '.join(READ)}")
     lines, problems = [], []
     with progress("reading") as report:
         for done, folder in enumerate([*runs, *sets]):
@@ -52,7 +52,7 @@ def _line(folder: Path, name: str) -> tuple[list[str], str]:
     try:
         table = read_folder(folder)
     except (RobotError, ValueError) as error:
-        return [name, "", "", "", "", "", shown, "unreadable"], " ".join(str(error).split())
+        return [name, "", "", "", "", "", shown, "unreadable"], " ".join(str(error).partition("\n\n")[0].split())
     steps = int((table.stops - table.starts - 1).sum())
     spans = [int(table.rows["stamp_ns"][b - 1]) - int(table.rows["stamp_ns"][a])
              for a, b in zip(table.starts, table.stops, strict=True)]  # fmt: skip

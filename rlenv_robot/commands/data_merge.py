@@ -26,12 +26,12 @@ def run(args: argparse.Namespace) -> int:
     """Write the new run and say what is in it."""
     from recorder.cut import Part
     from rlenv_robot.commands.data_cut import copy
-    from rlenv_robot.data_tools.runs import runs_in
+    from rlenv_robot.data_tools.runs import instead, runs_in
 
     folders = [folder for path in args.runs for folder in runs_in(path)]
     twice = sorted({str(folder) for folder in folders if [f.resolve() for f in folders].count(folder.resolve()) > 1})
     if twice:
         raise ValueError(f"named twice: {', '.join(twice)}; each run is taken once")
     if not folders:
-        raise SourceError(f"there is no run in {', '.join(map(str, args.runs))}")
+        raise SourceError(f"there is no run in {', '.join(f'{path}{instead(path)}' for path in args.runs)}")
     return copy([Part(folder) for folder in folders], args.to)

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from hal import SourceError
 from recorder.disk import LOG_NAME
+from recorder.formats.catalogue import recognised
 
-__all__ = ["one_run", "runs_in"]
+__all__ = ["instead", "one_run", "runs_in"]
 
 
 def runs_in(path: Path) -> list[Path]:
@@ -33,8 +34,14 @@ def one_run(path: Path) -> Path:
     """
     runs = runs_in(path)
     if not runs:
-        raise SourceError(f"{path} holds no run, that is a folder with a {LOG_NAME} in it")
+        raise SourceError(f"{path} holds no run, that is a folder with a {LOG_NAME} in it{instead(path)}")
     if len(runs) > 1:
         raise SourceError(f"{path} holds {len(runs)} runs, name one: {', '.join(run.name for run in runs[:8])}"
                           + (", ..." if len(runs) > 8 else ""))  # fmt: skip
     return runs[0]
+
+
+def instead(path: Path) -> str:
+    """What to do with another project's data set where a run of ours is wanted; empty if it is none."""
+    found = recognised(path)
+    return "" if found is None else f"; it is a data set of {found}: ls, show, check, plot, export and replay read it"

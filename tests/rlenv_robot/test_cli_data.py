@@ -91,7 +91,7 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
     [
         (("shwo",), "'shwo' is neither a verb nor a path; verbs are ls, show, plot"),
         (("ls", "{}/nothing"), "does not exist"),
-        (("ls", "{}/empty"), "holds no runs (folders with a log.mcap) and no LeRobot data sets"),
+        (("ls", "{}/empty"), "holds no runs (folders with a log.mcap) and no data set of lerobot"),
         (("check", "{}/empty"), "holds no data that can be read"),
         (("check", "{}/a", "--ignore", "noise"), "there is no kind 'noise', there are gap, clock"),
         (("plot", "{}/a", "--episodes", "7"), "there is no episode 7, there are 0 to 2"),

@@ -1,0 +1,94 @@
+"""Who comes from another project: the same commands on their data sets, and a plain word where one does not fit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal import SourceError
+from recorder.check import check_table
+from rlenv_robot.cli import main
+from rlenv_robot.data.folder import read_folder
+
+pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+
+
+@pytest.fixture
+def reach(tmp_path: Path) -> Path:
+    """A LeRobot data set of an arm that moves far, three episodes of two seconds."""
+    rng = np.random.default_rng(0)
+    with rr.make("so101-reach", record=tmp_path / "runs", steps=60) as env:
+        for seed in range(3):
+            seen = env.reset({"seed": seed})
+            while not (seen["terminated"] or seen["truncated"]):
+                action = env.action.sample(rng)
+                seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+    assert main(["data", "export", str(tmp_path / "runs"), str(tmp_path / "reach"), "--to", "lerobot"]) == 0
+    return tmp_path / "reach"
+
+
+def test_a_goal_among_the_observations_is_not_a_frozen_sensor(reach: Path) -> None:
+    table = read_folder(reach)
+    assert "observation_target_position" in table.layout.spec
+    assert "frozen" not in {finding.kind for finding in check_table(table)}
+    rows = np.array(table.rows)
+    rows["observation_joint_position"][table.starts[1] + 5 : table.stops[1], 1] = 0.123
+    ill = type(table)(table.layout, rows, table.starts, table.stops, table.episodes)
+    assert "observation_joint_position[shoulder_lift]" in {finding.field for finding in check_table(ill)}
+
+
+def test_the_twin_is_drawn_from_what_was_observed(reach: Path, tmp_path: Path) -> None:
+    pytest.importorskip("cv2", reason="neither opencv-python nor opencv-python-headless is installed")
+    assert main(["replay", str(reach), "--episode", "1", "--step", "30", "--frames", str(tmp_path / "frames")]) == 0
+    assert (tmp_path / "frames" / "000030.png").stat().st_size > 1000
+
+
+OURS = (
+    ("cut", "reach", "few", "--episodes", "0"),
+    ("label", "reach", "0", "--verdict", "success"),
+    ("merge", "reach", "--to", "all"),
+    ("recover", "reach"),
+)
+
+
+@pytest.mark.parametrize("words", OURS, ids=lambda words: words[0])
+def test_what_is_for_our_runs_says_what_this_is(
+    words: tuple[str, ...], reach: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(reach.parent)
+    assert main(["data", *words]) == 2
+    assert "it is a data set of lerobot: ls, show, check, plot, export and replay read it" in capsys.readouterr().err
+
+
+def test_ls_lists_each_data_set_once_whatever_it_is(reach: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("h5py", reason="the extra 'hdf5' is not installed")
+    folder = reach.parent
+    for name, path in (("minari", "deep/arm-v0"), ("robomimic", "arm.hdf5"), ("parquet", "rows")):
+        assert main(["data", "export", str(folder / "runs"), str(folder / path), "--to", name]) == 0
+    capsys.readouterr()
+    assert main(["data", "ls", str(folder)]) == 0
+    lines = capsys.readouterr().out.splitlines()[2:]
+    (run,) = (folder / "runs").iterdir()
+    assert [line.split()[0] for line in lines] == [f"runs/{run.name}", "arm.hdf5", "deep/arm-v0", "reach", "rows"]
+    assert all(line.split()[-1] == "whole" for line in lines)
+
+
+def test_a_bag_without_its_file_is_told_in_one_line_and_in_python_with_an_example(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rosbag2 = pytest.importorskip("rosbags.rosbag2", reason="the extra 'bags' is not installed")
+    from rosbags.typesys import Stores, get_typestore
+
+    store, path = get_typestore(Stores.ROS2_HUMBLE), tmp_path / "bag"
+    with rosbag2.Writer(path, version=9) as writer:
+        number = store.types["std_msgs/msg/Float64"]
+        where = writer.add_connection("/score", "std_msgs/msg/Float64", typestore=store)
+        writer.write(where, 1, store.serialize_cdr(number(1.0), "std_msgs/msg/Float64"))
+    assert main(["data", "show", str(path)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("what becomes of /score (std_msgs/msg/Float64); docs/formats.md shows such a file")
+    with pytest.raises(SourceError, match=r'\n\[observation\.joint_position\]\ntopic = "/joint_states"'):
+        rr.open_source(path)
