@@ -17,10 +17,10 @@ _UNNAMED = ("", "MuJoCo Model")
 """What MuJoCo calls a model whose file gives it no name."""
 
 _VIEWS = {"view": ((0.45, -0.8, 0.35), (0.0, 0.0, 1.0)), "overhead": ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))}
-"""Name -> from where it looks at the model's middle, and what is up in the picture."""
+"""Name -> from where it looks at the middle of what moves, and what is up in the picture."""
 
-_AWAY = 2.2
-"""How far, in the model's extent: so that at 45 degrees what swings about the middle stays in the picture."""
+_AWAY = 3.2
+"""How far, in the size of what moves: so that at 45 degrees a pendulum's whole circle is in the picture."""
 
 _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
 """From which colour to which, red, green and blue; as in our own models."""
@@ -30,7 +30,7 @@ def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
     """The robot of a file; see `sim.mjcf.from_mjcf`.
 
     It is called as its model is, or else as the file. For pictures it gets what it lacks: cameras ``view`` and
-    ``overhead``, which look at all of it, a light at the camera, a sky.
+    ``overhead``, which look at all that moves, a light at the camera, a sky.
 
     Args:
         path: ends in ``.xml``.
@@ -58,7 +58,7 @@ def _add_views(mjcf: mujoco.MjSpec) -> None:
     missing = [name for name in _VIEWS if name not in there]
     if not missing:
         return
-    stat = mjcf.compile().stat
+    middle, size = _middle(mjcf.compile())
     for name in missing:
         direction, up = (np.array(each) for each in _VIEWS[name])
         backwards = direction / np.linalg.norm(direction)  # a camera looks along its own -z
@@ -66,7 +66,19 @@ def _add_views(mjcf: mujoco.MjSpec) -> None:
         right /= np.linalg.norm(right)
         turn = np.empty(4)
         mujoco.mju_mat2Quat(turn, np.column_stack([right, np.cross(backwards, right), backwards]).ravel())
-        mjcf.worldbody.add_camera(name=name, pos=stat.center + _AWAY * stat.extent * backwards, quat=turn)
+        mjcf.worldbody.add_camera(name=name, pos=middle + _AWAY * size * backwards, quat=turn)
+
+
+def _middle(model: mujoco.MjModel) -> tuple[np.ndarray, float]:
+    """The middle of what moves, as the model lies, and across how much it reaches, metres."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    moving = np.flatnonzero((model.body_weldid[model.geom_bodyid] != 0) & (model.geom_rbound > 0))
+    if not len(moving):
+        return np.array(model.stat.center), float(model.stat.extent)
+    places, radii = data.geom_xpos[moving], model.geom_rbound[moving, None]
+    low, high = (places - radii).min(0), (places + radii).max(0)
+    return (low + high) / 2, float((high - low).max())
 
 
 def _add_light(mjcf: mujoco.MjSpec) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from pathlib import Path
 
 import mujoco
@@ -83,4 +84,24 @@ def test_each_seed_starts_elsewhere_within_the_joints_range(tmp_path: Path) -> N
     assert len(np.unique(rail)) == 200
     assert np.ptp(first["joint_2_position"], axis=0).max() == 0, "what has no hinge or slide stays"
     np.testing.assert_array_equal(batch.reset(None, list(range(200))).sensors["slide_position"][:, 0], rail)
+    batch.close()
+
+
+def _strangers() -> list[Path]:
+    """Gymnasium's models of robots, where it is installed."""
+    found = importlib.util.find_spec("gymnasium")
+    return sorted((Path(str(found.origin)).parent / "envs/mujoco/assets").glob("*.xml")) if found else []
+
+
+@pytest.mark.filterwarnings("ignore:compiler attribute 'settotalmass'")
+@pytest.mark.parametrize("path", _strangers(), ids=lambda path: path.stem)
+def test_models_of_strangers_run_as_they_are(path: Path) -> None:
+    model = mjcf_file(path, 0.01)
+    batch, rng = SimBatch(model, 2), np.random.default_rng(0)
+    batch.reset(None, [1, 2])
+    for _ in range(5):
+        chosen = [model.spec.commands.sample(rng) for _ in range(2)]
+        reading = batch.step({name: np.stack([each[name] for each in chosen]) for name in chosen[0]})
+    assert all(np.isfinite(value).all() for value in reading.sensors.values())
+    assert {"view", "overhead"} <= {model.model.camera(number).name for number in range(model.model.ncam)}
     batch.close()
