@@ -12,12 +12,13 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import EpisodeError, RobotError
-from hal.robot import Reading, RobotSpec
+from hal.robot import Reading
 from sim.draws import Draws
 from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel
 from sim.randomise import Randomise, Randomised
 from sim.readers import Readers
+from sim.simulations import Simulations
 from sim.snapshot import BatchSnapshot, fitting
 from sim.starts import Starts
 from sim.timing import Timing
@@ -28,7 +29,7 @@ _VEL = mujoco.mjtStage.mjSTAGE_VEL.value  # positions and velocities current
 _NONE = mujoco.mjtStage.mjSTAGE_NONE.value
 
 
-class SimBatch:
+class SimBatch(Simulations):
     """N simulated robots. A trajectory does not depend on ``num``, ``threads`` or its place in the batch.
 
     Commands are applied as they are given: limits are the caller's (`hal.Guard` for one robot,
@@ -60,7 +61,8 @@ class SimBatch:
     ) -> None:
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
-        self._sim_model, self._num, self._stage = sim_model, num, sim_model.stage
+        super().__init__(sim_model, num)
+        self._stage = sim_model.stage
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.apart)
         self._starts = Starts(self._batch, sim_model, teleport)
         self._ctrl = self._batch.bind("ctrl")
@@ -70,8 +72,6 @@ class SimBatch:
         self._writers = self.writers()
         self._reset_once = np.zeros(num, bool)
         self._ready = False
-        self._steps = 0
-        self._period_ns = 1e9 / sim_model.spec.rate_hz
         self._owner = os.getpid()
         self._draws = None if timing is None and randomise is None else Draws(num)
         self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
@@ -79,26 +79,6 @@ class SimBatch:
         self.any_broken = False
         self.broken = np.zeros(num, bool)
         """Shape (num,): whose physics failed since its last reset; its numbers mean nothing any more."""
-
-    @property
-    def spec(self) -> RobotSpec:
-        """What each of them is."""
-        return self._sim_model.spec
-
-    @property
-    def sim_model(self) -> SimModel:
-        """The model they run on."""
-        return self._sim_model
-
-    @property
-    def num(self) -> int:
-        """How many."""
-        return self._num
-
-    @property
-    def stamp_ns(self) -> int:
-        """Simulated time since this batch was made, nanoseconds. A reset takes none."""
-        return int(self._steps * self._period_ns + 0.5)
 
     @property
     def open_batch(self) -> Batch:
@@ -264,7 +244,7 @@ class SimBatch:
             self._warned = self._warning.tobytes()
             self.broken |= self._warning[:, :, 1].any(axis=1)
             self.any_broken = bool(self.broken.any())
-        return int(self._steps * self._period_ns + 0.5)
+        return self.stamp_ns
 
     def advancer(self) -> Callable[[], int]:
         """`advance` of all as one function with everything decided beforehand, for who steps one simulation."""

@@ -9,10 +9,11 @@ import mujoco
 import numpy as np
 
 from hal.errors import EpisodeError
-from hal.robot import Reading, RobotSpec
+from hal.robot import Reading
 from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel
 from sim.readers import Readers
+from sim.simulations import Simulations
 from sim.starts import Starts
 from sim.warp_device import STATE, WarpDevice
 
@@ -23,7 +24,7 @@ _MOST = 1e10
 """Beyond it MuJoCo calls a number bad (mjMAXVAL)."""
 
 
-class WarpBatch:
+class WarpBatch(Simulations):
     """N simulated robots on a GPU: the same model, starts, commands and sensors as `SimBatch`, in single precision.
 
     Trajectories are close to the CPU's, not equal to them, and a GPU repeats itself only nearly. There are no timing,
@@ -47,17 +48,17 @@ class WarpBatch:
     ) -> None:
         if num < 1:
             raise ValueError(f"{num} simulations: wanted are 1 or more")
+        super().__init__(sim_model, num)
         fresh = sim_model.stage != mujoco.mjtStage.mjSTAGE_NONE.value
         self._device: WarpDevice | None = WarpDevice(
             sim_model.model, num, sim_model.substeps, fresh, device, contacts, constraints
         )
-        self._sim_model, self._num = sim_model, num
         self._room = f"{contacts} contacts and {constraints} constraints"
         self._starts = Starts(self._device, sim_model, teleport=True)
         self._read = Readers(self._device, sim_model).read
         self._ctrl = self._device.bind("ctrl")
         self._writers = self._all_writers()
-        self._reset_once, self._steps = np.zeros(num, bool), 0
+        self._reset_once = np.zeros(num, bool)
         self._overflowed = np.zeros(num, bool)
         self.broken = np.zeros(num, bool)
         """As `SimBatch.broken`; also where contacts had no room."""
@@ -70,26 +71,6 @@ class WarpBatch:
             numbers = np.arange(nu)[columns] if isinstance(columns, slice) else np.asarray(columns)
             result.append((field.name, self._ctrl, numbers, (self._num, *field.shape), field.numpy_dtype))
         return result
-
-    @property
-    def spec(self) -> RobotSpec:
-        """What each of them is."""
-        return self._sim_model.spec
-
-    @property
-    def sim_model(self) -> SimModel:
-        """The model they run on."""
-        return self._sim_model
-
-    @property
-    def num(self) -> int:
-        """How many."""
-        return self._num
-
-    @property
-    def stamp_ns(self) -> int:
-        """As `SimBatch.stamp_ns`."""
-        return int(self._steps * self.spec.period_s * 1e9 + 0.5)
 
     def reset(
         self,
