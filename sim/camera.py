@@ -106,7 +106,7 @@ class Camera:
         mujoco.mjv_updateCamera(self._model, self._data, self._view, self._scene)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(self._model, self._data, self._option, None, self._view, everything, self._scene)
-        hidden = sky_is_hidden(self._model, self._data, self._scene.camera[0], self._aspect, self._grounds)
+        hidden = sky_is_hidden(self._model, self._data, self._scene, self._aspect, self._grounds)
         self._scene.flags[mujoco.mjtRndFlag.mjRND_SKYBOX] = not hidden
         for marker in markers:
             self._add(marker)

@@ -29,7 +29,7 @@ def _dense(model: mujoco.MjModel, material: int) -> bool:
 
 
 def sky_is_hidden(
-    model: mujoco.MjModel, data: mujoco.MjData, camera: mujoco.MjvGLCamera, aspect: float, geoms: tuple[int, ...]
+    model: mujoco.MjModel, data: mujoco.MjData, scene: mujoco.MjvScene, aspect: float, geoms: tuple[int, ...]
 ) -> bool:
     """Whether one of these planes fills the whole picture of a camera, from edge to edge.
 
@@ -38,18 +38,19 @@ def sky_is_hidden(
 
     Args:
         model, data: what is drawn; positions are up to date.
-        camera: as `mujoco.mjv_updateScene` left it; perspective.
+        scene: as `mujoco.mjv_updateScene` left it. It has an eye on the left and one on the right; drawn is from between.
         aspect: width of the picture by its height.
         geoms: of `grounds`.
     """
+    camera, other = scene.camera
     if camera.orthographic:
         return False
-    forward, up = np.asarray(camera.forward, float), np.asarray(camera.up, float)
-    low, high = camera.frustum_bottom, camera.frustum_top
-    half, middle, near = (high - low) / 2 * aspect, camera.frustum_center, camera.frustum_near
+    eye, forward, up = (camera.pos + other.pos) / 2.0, camera.forward.astype(float), camera.up.astype(float)
+    low, high, near = camera.frustum_bottom, camera.frustum_top, camera.frustum_near
+    half, middle = (high - low) / 2 * aspect, (camera.frustum_center + other.frustum_center) / 2
     right = np.cross(forward, up)
     corners = np.array([forward * near + right * (middle + x) + up * y for x in (-half, half) for y in (low, high)])
-    return any(_fills(model, data, np.asarray(camera.pos, float), corners, camera.frustum_far / near, g) for g in geoms)
+    return any(_fills(model, data, eye, corners, camera.frustum_far / near, geom) for geom in geoms)
 
 
 def _fills(
