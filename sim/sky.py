@@ -38,7 +38,7 @@ def sky_is_hidden(
 
     Args:
         model, data: what is drawn; positions are up to date.
-        scene: as `mujoco.mjv_updateScene` left it. It has two eyes, side by side; a picture is what is seen from between.
+        scene: as `mujoco.mjv_updateScene` left it. It has two eyes; a picture is what is seen from between them.
         aspect: width of the picture by its height.
         geoms: of `grounds`.
     """
