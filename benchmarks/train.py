@@ -169,7 +169,9 @@ def plot() -> None:
             axis.axhline(100 * GOAL, color="grey", lw=0.8, ls=":")
             axis.set(xlabel=key, ylim=(-2, 102))
             axis.grid(alpha=0.3)
-        axes[1].set_xscale("log")
+        ends = [points[-1]["seconds"] for (of, _), runs in found.items() if of == task for points in runs]
+        if max(ends) > 5 * min(ends):
+            axes[1].set_xscale("log")
         axes[0].set(ylabel="success, % of 100 episodes", title=task)
         axes[0].legend(fontsize=8, loc="lower right")
         figure.savefig(PICTURES / f"{task}.png", dpi=110)
