@@ -1,13 +1,11 @@
 """A step of an environment against bare MuJoCo, Gymnasium's and EnvPool's, in one run.
 
     pip install 'rlenv-robot[gym]' 'gymnasium[mujoco]' envpool
-    python benchmarks/step.py [half-cheetah | ant] [--rounds 15] [--num 64] [--growth]
+    python benchmarks/step.py [half-cheetah | ant] [--rounds 15] [--num 64]
 
 Gymnasium's v5 half-cheetah, or its ant without contact forces, 5 substeps a control step; tests/sim compares values
 state by state. Every round times all candidates one after the other, so that a machine whose speed drifts favours none;
 what counts is the ratio within a round, given as median and quartiles. EnvPool is left out where it is not installed.
-
-With ``--growth``: our batch from 1 to 4,096 environments, and the memory that each takes.
 """
 
 from __future__ import annotations
@@ -176,43 +174,16 @@ def compare(subject: Subject, rounds: int, threads: int, num: int) -> None:
         print(f"{name:<40}{np.median(values):>10,.0f}{ratio[0]:>9.2f}   {ratio[1]:.2f} to {ratio[2]:.2f}")
 
 
-def growth(subject: Subject, rounds: int, threads: int) -> None:
-    """Steps a second against the number of environments, each as a ratio to raw in the same round."""
-    bare = raw(subject)
-    bare()
-    print(f"{subject.name + ', environments':<40}{'steps/s':>10}{'of raw':>9}   kB each")
-    num = 1
-    while num <= 4096:
-        before = _resident()
-        run = many(subject, threads, num, max(8, 16384 // num))
-        run()
-        each = (_resident() - before) / num / 1e3
-        pairs = [(run(), bare()) for _ in range(rounds)]
-        ratio = float(np.median([ours / theirs for ours, theirs in pairs]))
-        print(f"{num:<40}{np.median([ours for ours, _ in pairs]):>10,.0f}{ratio:>9.2f}   {each:,.0f}", flush=True)
-        del run
-        num *= 4
-
-
-def _resident() -> int:
-    """Bytes of memory that this process holds."""
-    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGESIZE")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("subject", nargs="?", choices=sorted(SUBJECTS), default="half-cheetah")
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--num", type=int, default=64, help="environments of a batch (default: 64)")
-    parser.add_argument("--growth", action="store_true")
     args = parser.parse_args()
     warnings.simplefilter("ignore")
     threads = os.cpu_count() or 1
     print(f"{platform.machine()}, {threads} cores, Python {platform.python_version()}, MuJoCo {mujoco.__version__}")
-    if args.growth:
-        growth(SUBJECTS[args.subject], args.rounds, threads)
-    else:
-        compare(SUBJECTS[args.subject], args.rounds, threads, args.num)
+    compare(SUBJECTS[args.subject], args.rounds, threads, args.num)
 
 
 if __name__ == "__main__":
