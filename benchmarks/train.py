@@ -2,7 +2,7 @@
 
     pip install 'rlenv-robot[train,sb3,onnx]' matplotlib
     python benchmarks/train.py run tianshou async sb3 torch --steps 38400   # the four side by side, five seeds
-    python benchmarks/train.py run sac --steps 20000      # writes benchmarks/curves/sac-so101-reach-0.json ...
+    python benchmarks/train.py run sac --steps 30000      # writes benchmarks/curves/sac-so101-reach-0.json ...
     python benchmarks/train.py run ray --steps 60000 --seeds 1
     python benchmarks/train.py run walk --task go2-walk --steps 10000000 --seeds 1
     python benchmarks/train.py run clone --task so101-push --steps 128000 --seeds 3
