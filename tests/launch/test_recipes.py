@@ -83,7 +83,7 @@ def test_the_walking_recipe_trains_and_saves(tmp_path: Path) -> None:
 def test_a_script_is_cloned(name: str, tmp_path: Path) -> None:
     _needs("torch")
     policy, curve = _module("clone").train(name, steps=40, num_envs=2, quiet=True)
-    assert [point.steps for point in curve.points] == [40]
+    assert curve.points[-1].steps == 40
     policy.save_onnx(tmp_path / "clone.onnx", name)
     _acts(tmp_path / "clone.onnx", name)
 
