@@ -151,6 +151,7 @@ def plot() -> None:
 
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator
 
     PICTURES.mkdir(exist_ok=True)
     found = curves()
@@ -172,6 +173,9 @@ def plot() -> None:
         ends = [points[-1]["seconds"] for (of, _), runs in found.items() if of == task for points in runs]
         if max(ends) > 5 * min(ends):
             axes[1].set_xscale("log")
+            axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+            axes[1].xaxis.set_major_formatter("{x:g}")
+            axes[1].xaxis.set_minor_formatter("")
         axes[0].set(ylabel="success, % of 100 episodes", title=task)
         axes[0].legend(fontsize=8, loc="lower right")
         figure.savefig(PICTURES / f"{task}.png", dpi=110)
