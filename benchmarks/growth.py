@@ -72,7 +72,7 @@ def plot(found: dict[str, list[Point]], path: Path) -> None:
         left.fill_between(nums, low, high, color=line.get_color(), alpha=0.2, lw=0)
         right.plot(nums, [point.kilobytes for point in points], marker="o", ms=4, label=name)
     left.axhline(os.cpu_count() or 1, color="grey", lw=0.8, ls=":")
-    left.set(ylabel="control steps/s, of one thread of bare MuJoCo", ylim=(0, None))
+    left.set(ylabel="steps/s, of a thread of bare MuJoCo", ylim=(0, None))
     right.set(ylabel="memory, kB an environment", yscale="log")
     for axis in (left, right):
         axis.set(xscale="log", xlabel="environments", xticks=NUMBERS, xticklabels=[f"{num:,}" for num in NUMBERS])
