@@ -22,9 +22,9 @@ from rlenv_robot.learning.flat_policy import FlatPolicy
 
 
 def environment(settings):
-    """What a worker makes: the task of the profile, in simulation."""
-    options = settings["options"]
-    return to_gymnasium(rlenv_robot.make(settings["name"], **options), flat=flat_for(task(settings["name"], **options)))
+    """What a worker makes: the task of the profile in simulation, as late and as varied as the profile says."""
+    name, options, profile = settings["name"], settings["options"], settings["profile"]
+    return to_gymnasium(rlenv_robot.make(name, profile=profile, **options), flat=flat_for(task(name, **options)))
 
 
 def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, quiet=False):
@@ -32,7 +32,7 @@ def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, qu
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anyone
     here = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, **here)
-    settings = {"name": profile.task.name, "options": profile.task.options}
+    settings = {"name": profile.task.name, "options": profile.task.options, "profile": profile}
     flat, curve = flat_for(task(settings["name"], **settings["options"])), Curve(settings["name"], quiet=quiet)
     register_env("profile", environment)
     algorithm = (

@@ -44,11 +44,12 @@ def agent(flat, hidden=(64, 64)):
     return ppo, torch.nn.Sequential(nets[0].model, actor.mu)
 
 
-def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, envs=None, quiet=False):
+def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, envs=None, quiet=False, profile=None):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
     flat, curve = flat_for(task(name)), Curve(name, quiet=quiet)
-    envs = envs or to_tianshou(rlenv_robot.make_vector(name, num_envs, seed=seed, autoreset="disabled"), flat)
+    made = {"seed": seed, "autoreset": "disabled", "profile": profile}  # the profile's timing and randomisation
+    envs = envs or to_tianshou(rlenv_robot.make_vector(name, num_envs, **made), flat)
     ppo, actor = agent(flat)
     policy, collector = FlatPolicy(actor, flat), Collector(ppo, envs, VectorReplayBuffer(num_envs * HORIZON, num_envs))
     collector.reset()
@@ -69,6 +70,8 @@ if __name__ == "__main__":
     parser.add_argument("--steps", type=int, default=60_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="policy.onnx")
+    parser.add_argument("--profile", help="a TOML file: simulations as late and as varied as it says")
     given = parser.parse_args()
-    policy, _ = train(given.task, given.steps, given.seed)
+    profile = rlenv_robot.load_profile(given.profile) if given.profile else None
+    policy, _ = train(given.task, given.steps, given.seed, profile=profile)
     policy.save_onnx(given.out, given.task, {"trainer": "Tianshou PPO", "steps": given.steps, "seed": given.seed})

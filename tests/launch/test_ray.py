@@ -69,9 +69,15 @@ def test_rllib_trains_on_two_workers_from_a_profile(cluster: Any, tmp_path: Path
     assert spec.loader is not None
     module = module_from_spec(spec)
     spec.loader.exec_module(module)
-    (tmp_path / "short.toml").write_text('[task]\nname = "so101-reach"\noptions = {steps = 20}\n')
+    (tmp_path / "short.toml").write_text(
+        '[task]\nname = "so101-reach"\noptions = {steps = 20}\n[timing]\ncommand_delay = {uniform = [0.01, 0.02]}\n'
+    )
     profile = rlenv_robot.load_profile(tmp_path / "short.toml")
     module.Curve = partial(Curve, episodes=4)  # type: ignore[attr-defined]  # trials of 100 are for benchmarks
+    worker = module.environment({"name": profile.task.name, "options": profile.task.options, "profile": profile})
+    _, info = worker.reset(seed=0)
+    assert 0.01 <= info["randomisation"]["timing.command_delay"] <= 0.02
+    worker.close()
     policy, curve = module.train(profile, steps=480, workers=2, num_envs=4, quiet=True)
     assert curve.points[-1].steps == 480
     policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "RLlib PPO"})

@@ -7,11 +7,13 @@ from functools import partial
 from importlib.util import find_spec, module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import numpy as np
 import pytest
 
 import rlenv_robot
+from rlenv_robot import catalogue
 from rlenv_robot.learning.curve import Curve
 from rlenv_robot.policy import load_policy
 
@@ -69,6 +71,27 @@ def test_a_recipe_trains_and_saves(name: str, tmp_path: Path) -> None:
     assert curve.points[-1].steps == 480
     policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": name})
     _acts(tmp_path / "policy.onnx")
+
+
+def test_a_recipe_takes_the_conditions_of_a_profile() -> None:
+    _needs("tianshou")
+    profile = rlenv_robot.load_profile(ROOT / "launch" / "any_so101.toml")
+    seen = []
+
+    def make_vector(name: str, num_envs: int, **made: Any) -> Any:
+        envs = catalogue.make_vector(name, num_envs, **made)
+        seen.append(envs.reset({})["extra_info"].get("randomisation", {}))
+        return envs
+
+    module = _module("tianshou")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rlenv_robot, "make_vector", make_vector)
+        _, curve = module.train(steps=480, num_envs=4, quiet=True, profile=profile)
+    assert curve.points[-1].steps == 480
+    stiffness = seen[0]["actuator.gripper.kp"]
+    assert ((stiffness > 2.5) & (stiffness < 20.0)).all()
+    assert len(set(stiffness.tolist())) == 4
+    assert (seen[0]["timing.command_delay"] <= 0.025).all()
 
 
 def test_the_walking_recipe_trains_and_saves(tmp_path: Path) -> None:
