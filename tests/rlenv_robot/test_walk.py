@@ -45,7 +45,7 @@ def test_obeying_calmly_is_worth_the_most():
     [
         ({"linear_velocity": (0, 0, 0.4)}, 0.5 * 0.16),
         ({"angular_velocity": (1.0, 0.5, 0)}, 0.02 * 1.25),
-        ({"joint_torque": np.full(12, 10.0)}, 2e-4 * 1200),
+        ({"joint_torque": np.full(12, 10.0)}, 2e-5 * 1200),
         ({"joint_position": np.asarray(STANCE) + 0.5}, 0.02 * 12 * 0.25),
         ({"joint_goal": np.asarray(STANCE) + 0.25}, 0.01 * 12 * 0.25),
         ({"orientation": (np.cos(0.1), np.sin(0.1), 0, 0)}, np.sin(0.2) ** 2),
