@@ -5,20 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from sim.snapshot_file import Groups, pack, read_file, unpack, write_file
+from sim.snapshot_file import Groups, Portable
 
 __all__ = ["BatchSnapshot", "fitting"]
 
-_KIND = "simulations"
-
 
 @dataclass(frozen=True)
-class BatchSnapshot:
+class BatchSnapshot(Portable):
     """What n simulations of one model were in the middle of. Its arrays are copies, the first axis is n.
 
     It fits any batch of the same model, of whatever size, in this process or, as a file, in another. The clock is not
@@ -35,6 +32,8 @@ class BatchSnapshot:
         drawn: what was drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
         lag: commands and readings on their way (`sim.lag.Lag`), name -> (n, ...).
     """
+
+    KIND = "simulations"
 
     digest: str
     state: np.ndarray
@@ -59,46 +58,16 @@ class BatchSnapshot:
             raise IndexError(f"snapshot {index} of {len(self)}")
         return self.take(np.array([index % len(self)]))
 
-    def to_bytes(self) -> bytes:
-        """All of it; `from_bytes` is the inverse."""
-        return pack(_KIND, *self.parts())
-
-    @staticmethod
-    def from_bytes(data: bytes) -> BatchSnapshot:
-        """What `to_bytes` gave, perhaps in another process.
-
-        Raises:
-            RobotError: it is no such snapshot, or of another format or release of MuJoCo.
-        """
-        return unpack(data, _KIND, BatchSnapshot.of_parts)
-
-    def save(self, path: str | Path) -> Path:
-        """Write it to a file; returns the path.
-
-        Raises:
-            RobotError: it can't be written.
-        """
-        return write_file(path, self.to_bytes())
-
-    @staticmethod
-    def load(path: str | Path) -> BatchSnapshot:
-        """What `save` wrote.
-
-        Raises:
-            RobotError: there is no such file, or as for `from_bytes`.
-        """
-        return BatchSnapshot.from_bytes(read_file(path))
-
     def parts(self) -> tuple[dict[str, Any], Groups]:
-        """As plain data and arrays, for a file."""
+        """As `Portable.parts`."""
         own = {"state": self.state, "warning": self.warning, "broken": self.broken}
         own |= {} if self.draws is None else {"draws": self.draws}
         plain = {"digest": self.digest, "generators": list(self.generators)}
         return plain, {"own": own, "model": self.model, "drawn": self.drawn, "lag": self.lag}
 
-    @staticmethod
-    def of_parts(plain: Mapping[str, Any], groups: Groups) -> BatchSnapshot:
-        """The inverse of `parts`."""
+    @classmethod
+    def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> BatchSnapshot:
+        """As `Portable.of_parts`."""
         own, generators = groups["own"], tuple(plain["generators"])
         fields = (own["state"], own["warning"], own["broken"], generators, own.get("draws"))
         return BatchSnapshot(plain["digest"], *fields, groups["model"], groups["drawn"], groups["lag"])

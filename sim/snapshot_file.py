@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, Self, TypeVar
 from zipfile import BadZipFile
 
 import mujoco
@@ -14,7 +15,7 @@ import numpy as np
 
 from hal.errors import RobotError
 
-__all__ = ["FORMAT", "Groups", "pack", "read_file", "unpack", "write_file"]
+__all__ = ["FORMAT", "Groups", "Portable"]
 
 FORMAT = 1
 """Version of the layout of the bytes."""
@@ -27,7 +28,53 @@ _NAME = "rlenv-robot snapshot"
 _T = TypeVar("_T")
 
 
-def pack(kind: str, plain: Mapping[str, Any], groups: Groups) -> bytes:
+class Portable(ABC):
+    """A snapshot that can leave the process, as bytes or as a file. It says what of, and what its parts are."""
+
+    KIND: ClassVar[str]
+    """Of what it is; another kind's bytes are refused."""
+
+    @abstractmethod
+    def parts(self) -> tuple[dict[str, Any], Groups]:
+        """As plain data, which JSON can hold, and arrays."""
+
+    @classmethod
+    @abstractmethod
+    def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> Self:
+        """The inverse of `parts`."""
+
+    def to_bytes(self) -> bytes:
+        """All of it; `from_bytes` is the inverse."""
+        return _pack(self.KIND, *self.parts())
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Self:
+        """What `to_bytes` gave, perhaps in another process.
+
+        Raises:
+            RobotError: it is no such snapshot, or of another format or release of MuJoCo.
+        """
+        return _unpack(data, cls.KIND, cls.of_parts)
+
+    def save(self, path: str | Path) -> Path:
+        """Write it to a file; returns the path.
+
+        Raises:
+            RobotError: it can't be written.
+        """
+        return _write_file(path, self.to_bytes())
+
+    @classmethod
+    def load(cls, path: str | Path) -> Self:
+        """What `save` wrote.
+
+        Raises:
+            RobotError: there is no such file, or as for `from_bytes`.
+        """
+        return cls.from_bytes(_read_file(path))
+
+
+def _pack(kind: str, plain: Mapping[str, Any], groups: Groups) -> bytes:
     """Everything as bytes.
 
     Args:
@@ -47,8 +94,8 @@ def pack(kind: str, plain: Mapping[str, Any], groups: Groups) -> bytes:
     return stream.getvalue()
 
 
-def unpack(data: bytes, kind: str, made: Callable[[Mapping[str, Any], Groups], _T]) -> _T:
-    """The inverse of `pack`.
+def _unpack(data: bytes, kind: str, made: Callable[[Mapping[str, Any], Groups], _T]) -> _T:
+    """The inverse of `_pack`.
 
     Args:
         data: what it gave.
@@ -89,7 +136,7 @@ def _check_head(head: Mapping[str, Any], kind: str) -> None:
         )
 
 
-def write_file(path: str | Path, data: bytes) -> Path:
+def _write_file(path: str | Path, data: bytes) -> Path:
     """Write a file whole or not at all: a torn one never has its name.
 
     Raises:
@@ -104,7 +151,7 @@ def write_file(path: str | Path, data: bytes) -> Path:
         raise RobotError(f"{path}: the snapshot can't be written: {error.strerror}") from error
 
 
-def read_file(path: str | Path) -> bytes:
+def _read_file(path: str | Path) -> bytes:
     """All of a file.
 
     Raises:
