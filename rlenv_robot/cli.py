@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from hal import RobotError
+from rlenv_robot.commands.saying import one_line
 
 __all__ = ["VERBS", "main"]
 
@@ -39,7 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
     except (RobotError, ValueError, OSError) as error:
-        print(f"rlenv-robot: {_one_line(error)}", file=sys.stderr)
+        print(f"rlenv-robot: {one_line(error)}", file=sys.stderr)
         return 2
 
 
@@ -73,8 +74,3 @@ class _Version(argparse.Action):
 
         print(f"rlenv-robot {__version__}")
         parser.exit()
-
-
-def _one_line(error: Exception) -> str:
-    """The error's first paragraph; what follows, such as an example, is for who reads it whole."""
-    return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hal import RobotError, SourceError
+from rlenv_robot.commands.saying import one_line
 from rlenv_robot.commands.table import print_table
 
 __all__ = ["add", "run"]
@@ -52,7 +53,7 @@ def _line(folder: Path, name: str) -> tuple[list[str], str]:
     try:
         table = read_folder(folder)
     except (RobotError, ValueError) as error:
-        return [name, "", "", "", "", "", shown, "unreadable"], " ".join(str(error).partition("\n\n")[0].split())
+        return [name, "", "", "", "", "", shown, "unreadable"], one_line(error)
     steps = int((table.stops - table.starts - 1).sum())
     spans = [int(table.rows["stamp_ns"][b - 1]) - int(table.rows["stamp_ns"][a])
              for a, b in zip(table.starts, table.stops, strict=True)]  # fmt: skip

@@ -1,11 +1,11 @@
-"""Words of a program that must go on where nobody can hear them: on a full disk, into a closed pipe."""
+"""Words of a program: an error in a line, and lines that must not end it on a full disk or in a closed pipe."""
 
 from __future__ import annotations
 
 import os
 import sys
 
-__all__ = ["give_up_what_is_full", "say"]
+__all__ = ["give_up_what_is_full", "one_line", "say"]
 
 
 def say(text: str) -> None:
@@ -26,3 +26,8 @@ def give_up_what_is_full() -> None:
             getattr(sys, name).flush()
         except OSError:
             setattr(sys, name, open(os.devnull, "w"))  # noqa: SIM115 - for as long as the program runs
+
+
+def one_line(error: Exception) -> str:
+    """The error's first paragraph; what follows, such as an example, is for who reads it whole."""
+    return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
