@@ -15,10 +15,10 @@ from hal.signals.signal import Answer
 from hal.simulated import is_simulated
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 
-__all__ = ["Around", "inside"]
+__all__ = ["RobotWrapper", "inner_robots"]
 
 
-class Around:
+class RobotWrapper:
     """A `hal.Robot` that passes everything on to another; what wraps a robot overrides what it changes.
 
     What a robot may be besides, such as `hal.Streaming`, is passed on here alone, so that no wrapper can forget it.
@@ -90,8 +90,8 @@ class Around:
         return None if judge is None else cast("Answer | None", judge(message, deadline_s))
 
 
-def inside(robot: Robot) -> Iterator[Robot]:
+def inner_robots(robot: Robot) -> Iterator[Robot]:
     """The robots that a robot is around, from the outermost on."""
-    while isinstance(robot, Around):
+    while isinstance(robot, RobotWrapper):
         robot = robot._robot
         yield robot

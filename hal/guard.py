@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import Around, inside
+from hal.around import RobotWrapper, inner_robots
 from hal.clearance import plainly_within
 from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError, RobotStopped, StaleReading
@@ -54,7 +54,7 @@ def limited(spec: RobotSpec, name: str, target: np.ndarray, last: Reading) -> np
     return bounded
 
 
-class Guard(Around):
+class Guard(RobotWrapper):
     """A robot around a robot that lets only legal commands through.
 
     A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
@@ -85,7 +85,7 @@ class Guard(Around):
         self._last: Reading | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
-        self._tells = not any(isinstance(each, Guard) for each in (robot, *inside(robot)))
+        self._tells = not any(isinstance(each, Guard) for each in (robot, *inner_robots(robot)))
 
     @property
     def spec(self) -> RobotSpec:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import Around
+from hal.around import RobotWrapper
 from hal.errors import ResetFailed
 from hal.reset_record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Reading, Robot
@@ -53,7 +53,7 @@ class HomingSettings:
                 raise ValueError(f"reset.{setting.name} is {value}, it must be above 0")
 
 
-class Homing(Around):
+class Homing(RobotWrapper):
     """A robot around a robot: its reset is asked -> ready -> homing -> reached -> settled -> first reading.
 
     Args:

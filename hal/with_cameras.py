@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import Around
+from hal.around import RobotWrapper
 from hal.camera import Camera
 from hal.errors import ResetFailed, StaleReading
 from hal.robot import Image, Reading, Robot, RobotSpec
@@ -24,7 +24,7 @@ FIRST_PICTURE_S = 5.0
 """Longest wait of a reset for the first picture of the cameras, seconds."""
 
 
-class WithCameras(Around):
+class WithCameras(RobotWrapper):
     """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
 
     A step never waits for a picture: the same one comes again until there is a newer, and its age is

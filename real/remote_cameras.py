@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import Around
+from hal.around import RobotWrapper
 from hal.errors import ConnectionLost, DeadlineExceeded, WireError
 from hal.robot import Image, Reading
 from real.pictures import Announced, PictureListener, announced
@@ -22,7 +22,7 @@ FIRST_PICTURE_S = 3.0
 """Longest wait of a reset for the first picture of each camera that the server says is well, seconds."""
 
 
-class RemoteCameras(Around):
+class RemoteCameras(RobotWrapper):
     """A `RemoteRobot`, and whatever cameras its server has: the newest pictures ride with each reading.
 
     They come on a connection of their own; a step neither waits for one nor behind one. An image's age is

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import Reading, Robot, SampleSink, StreamSpec
-from hal.around import Around
+from hal.around import RobotWrapper
 
 __all__ = ["LoggedRobot", "Ticks"]
 
@@ -17,7 +17,7 @@ Ticks = Callable[[int, Reading], None]
 """Given when a tick began (monotonic, nanoseconds) and its reading; never waits, never raises."""
 
 
-class LoggedRobot(Around):
+class LoggedRobot(RobotWrapper):
     """A robot around a robot: each step and what was measured at its end is handed on.
 
     It belongs inside of the guard, ``Guard(LoggedRobot(robot, ...))``: then ``applied`` is what the robot itself says,

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from hal import Answer, Automatic, Field, Guard, Homing, Reading, ResetRecord, RobotSpec, Spec, StreamSpec, WithCameras
-from hal.around import Around, inside
+from hal.around import RobotWrapper, inner_robots
 from real.remote_cameras import RemoteCameras
 from rlenv_robot.logged_robot import LoggedRobot
 
@@ -78,8 +78,8 @@ class Bare:
     stop, close, _reading, __init__ = Everything.stop, Everything.close, Everything._reading, Everything.__init__
 
 
-WRAPPERS: dict[type[Around], Callable[[Any], Around]] = {
-    Around: Around,
+WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
+    RobotWrapper: RobotWrapper,
     Guard: Guard,
     Homing: lambda robot: Homing(robot, Automatic()),
     WithCameras: lambda robot: WithCameras(robot, ()),
@@ -120,21 +120,21 @@ def _pairs(members: Mapping[str, Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize(("kind", "member"), _pairs(ASKED))
-def test_all_that_a_robot_is_besides_is_passed_on(kind: type[Around], member: str) -> None:
+def test_all_that_a_robot_is_besides_is_passed_on(kind: type[RobotWrapper], member: str) -> None:
     plain, inner = Everything(), Everything()
     assert ASKED[member](WRAPPERS[kind](inner)) == ASKED[member](plain)
     assert inner.calls == plain.calls
 
 
 @pytest.mark.parametrize(("kind", "member"), _pairs(NOTHING))
-def test_a_robot_that_is_nothing_besides_stays_so(kind: type[Around], member: str) -> None:
+def test_a_robot_that_is_nothing_besides_stays_so(kind: type[RobotWrapper], member: str) -> None:
     inner = Bare()
     assert ASKED[member](WRAPPERS[kind](inner)) == NOTHING[member]
     assert inner.calls == []
 
 
 def test_nothing_that_is_passed_on_is_left_out_here() -> None:
-    assert {name for name in vars(Around) if not name.startswith("_")} == ASKED.keys()
+    assert {name for name in vars(RobotWrapper) if not name.startswith("_")} == ASKED.keys()
 
 
 def test_each_thing_that_a_robot_may_be_besides_is_passed_on() -> None:
@@ -142,11 +142,11 @@ def test_each_thing_that_a_robot_may_be_besides_is_passed_on() -> None:
     assert len(may_be) >= 4
     for protocol in may_be:
         assert isinstance(Everything(), protocol), f"this test's robot lacks {protocol.__name__}"
-        assert isinstance(Around(Bare()), protocol), f"hal.around.Around does not pass {protocol.__name__} on"
+        assert isinstance(RobotWrapper(Bare()), protocol), f"hal.around.Around does not pass {protocol.__name__} on"
 
 
 def test_every_wrapper_is_in_this_test() -> None:
-    wrappers = {each for package in PACKAGES for each in _classes(package) if issubclass(each, Around)}
+    wrappers = {each for package in PACKAGES for each in _classes(package) if issubclass(each, RobotWrapper)}
     assert wrappers == WRAPPERS.keys()
 
 
@@ -158,8 +158,8 @@ def test_what_takes_a_robot_and_is_one_is_made_from_around() -> None:
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef) and _takes_a_robot(node) and _steps_as_one(node):
                     found.append((node.name, [getattr(base, "id", "") for base in node.bases]))
-    assert ("WithCameras", ["Around"]) in found, "the search finds less than there is"
-    assert {name for name, bases in found if bases != ["Around"]} == {"Around"}
+    assert ("WithCameras", ["RobotWrapper"]) in found, "the search finds less than there is"
+    assert {name for name, bases in found if bases != ["RobotWrapper"]} == {"RobotWrapper"}
 
 
 def _takes_a_robot(node: ast.ClassDef) -> bool:
@@ -180,8 +180,8 @@ def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
 def test_what_is_inside_is_found() -> None:
     robot = Everything()
     guard = Guard(robot)
-    assert list(inside(Homing(guard, Automatic()))) == [guard, robot]
-    assert list(inside(robot)) == []
+    assert list(inner_robots(Homing(guard, Automatic()))) == [guard, robot]
+    assert list(inner_robots(robot)) == []
 
 
 def _classes(package: str) -> Iterator[type]:
