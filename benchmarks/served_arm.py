@@ -26,7 +26,7 @@ from hal.realtime import settle_process
 from hal.robots.so101 import SO101
 from hal.with_cameras import WithCameras
 from real import RemoteRobot, Server
-from real.desk import Desk
+from real.desk import RequestHandler
 from real.life import State
 
 LOOP_HZ, CONTROL_HZ, CAMERA_HZ = 500.0, 50.0, 30.0
@@ -94,16 +94,16 @@ class Noise:
 def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int) -> None:
     """The server's process: makes a new server for each word ``serve``, and does what the others say."""
     logging.disable(logging.CRITICAL)
-    original = Desk.receive
+    original = RequestHandler.receive
     server, arm, read = None, Arm(), [0]
 
-    def counted(desk: Desk, flags: int = 0) -> None:
-        original(desk, flags)
+    def counted(handler: RequestHandler, flags: int = 0) -> None:
+        original(handler, flags)
         read[0] += 1
 
     for order, *arguments in iter(pipe.recv, ("end",)):
         if order == "serve":
-            Desk.receive = counted
+            RequestHandler.receive = counted
             arm = Arm()
             eyes = [Camera(CameraSettings("noise", name=f"camera_{n}"), Noise) for n in range(cameras)]
             robot = WithCameras(arm, eyes) if eyes else arm
@@ -122,19 +122,19 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
                 }
             )
         elif order == "network":
-            Desk.receive = dead if arguments[0] == "killed" else frozen
+            RequestHandler.receive = dead if arguments[0] == "killed" else frozen
             pipe.send(None)
         elif order == "close":
-            Desk.receive = original
+            RequestHandler.receive = original
             server.close()
             pipe.send(None)
 
 
-def dead(desk: Desk, flags: int = 0) -> None:
+def dead(handler: RequestHandler, flags: int = 0) -> None:
     raise SystemExit  # ends the thread, past every handler of errors
 
 
-def frozen(desk: Desk, flags: int = 0) -> None:
+def frozen(handler: RequestHandler, flags: int = 0) -> None:
     time.sleep(1.0)
 
 

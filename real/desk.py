@@ -24,7 +24,7 @@ from real.loop import ControlLoop
 from real.rows import ReadingCodec, RowCodec
 from real.wire import Kind, Message
 
-__all__ = ["BEAT_S", "Desk"]
+__all__ = ["BEAT_S", "RequestHandler"]
 
 _log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class _Pending(NamedTuple):
     deadline_s: float
 
 
-class Desk:
+class RequestHandler:
     """Serves messages of one ROUTER socket. For one thread at a time.
 
     Args:

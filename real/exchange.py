@@ -13,7 +13,7 @@ import zmq
 from hal.robot import Reading
 from hal.signals.signal import Answer
 from real.allowance import Allowance
-from real.desk import Desk
+from real.desk import RequestHandler
 from real.handover import Token
 from real.mailbox import Mailbox
 
@@ -39,7 +39,7 @@ Outcome = Reading | Answer | Exception
 class Exchange(Protocol):
     """Carries messages between a socket's desk and the control loop."""
 
-    def start(self, router: zmq.Socket[bytes], desk: Desk) -> None:
+    def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Begin; the socket is this object's from now on."""
         ...
 
@@ -76,11 +76,11 @@ class Independent:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
-    def start(self, router: zmq.Socket[bytes], desk: Desk) -> None:
+    def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """As `Exchange.start`."""
         self._mailbox = Mailbox()
         self._thread = threading.Thread(
-            target=self._run, args=(router, desk, self._mailbox), name="rlenv-robot server", daemon=True
+            target=self._run, args=(router, handler, self._mailbox), name="rlenv-robot server", daemon=True
         )
         self._thread.start()
 
@@ -108,7 +108,10 @@ class Independent:
             self._mailbox.close()
 
     def _run(
-        self, router: zmq.Socket[bytes], desk: Desk, mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]]
+        self,
+        router: zmq.Socket[bytes],
+        handler: RequestHandler,
+        mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]],
     ) -> None:
         both, answers_only, allowance = zmq.Poller(), zmq.Poller(), Allowance()
         both.register(router, zmq.POLLIN)
@@ -119,11 +122,11 @@ class Independent:
                 ready = dict(answers_only.poll(PAUSE_MS) if allowance.spent else both.poll(TICK_MS))
                 if router in ready:
                     allowance.take()
-                    desk.receive()
+                    handler.receive()
                 if mailbox.fileno() in ready:
-                    _deliver(desk, mailbox.collect())
-                desk.tick()
-            _deliver(desk, mailbox.collect())
+                    _deliver(handler, mailbox.collect())
+                handler.tick()
+            _deliver(handler, mailbox.collect())
 
 
 class Lockstep:
@@ -139,35 +142,35 @@ class Lockstep:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._router: zmq.Socket[bytes] | None = None
-        self._desk: Desk | None = None
+        self._handler: RequestHandler | None = None
 
-    def start(self, router: zmq.Socket[bytes], desk: Desk) -> None:
+    def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """As `Exchange.start`."""
         router.rcvtimeo = FETCH_MS
         with self._lock:
-            self._router, self._desk = router, desk
+            self._router, self._handler = router, handler
         self._thread = threading.Thread(target=self._stand_in, name="rlenv-robot server", daemon=True)
         self._thread.start()
 
     def fetch(self) -> None:
         """Wait for one message, on the control thread."""
         with self._lock:
-            desk = self._desk
-            if desk is None:  # not started yet, or closed
+            handler = self._handler
+            if handler is None:  # not started yet, or closed
                 self._over.wait(FETCH_MS / 1e3)
-            elif desk.idle:  # the other thread may have ordered something just now
+            elif handler.idle:  # the other thread may have ordered something just now
                 try:
-                    desk.receive()
+                    handler.receive()
                 except zmq.Again:
-                    self._tell_all(desk)
-                    desk.tick()
+                    self._tell_all(handler)
+                    handler.tick()
 
     def answer(self, token: Token, outcome: Outcome) -> None:
         """As `Exchange.answer`."""
         with self._lock:
-            if self._desk is not None:  # None: closed over the head of a robot that did not return in time
-                self._tell_all(self._desk)
-                self._desk.answer(token, outcome)
+            if self._handler is not None:  # None: closed over the head of a robot that did not return in time
+                self._tell_all(self._handler)
+                self._handler.answer(token, outcome)
 
     def tell(self, state: str, detail: str) -> None:
         """As `Exchange.tell`."""
@@ -184,14 +187,14 @@ class Lockstep:
         if self._thread is not None:
             self._thread.join()
         with self._lock:
-            if self._router is not None and self._desk is not None:
-                self._tell_all(self._desk)
+            if self._router is not None and self._handler is not None:
+                self._tell_all(self._handler)
                 self._router.close()
-            self._desk = self._router = None
+            self._handler = self._router = None
 
-    def _tell_all(self, desk: Desk) -> None:
+    def _tell_all(self, handler: RequestHandler) -> None:
         while not self._events.empty():
-            desk.tell(*self._events.get())
+            handler.tell(*self._events.get())
 
     def _stand_in(self) -> None:
         while not self._over.wait(STAND_IN_S):
@@ -205,22 +208,22 @@ class Lockstep:
                 self._lock.release()
 
     def _serve_waiting(self) -> None:
-        desk = self._desk
-        if desk is None:
+        handler = self._handler
+        if handler is None:
             return
-        self._tell_all(desk)
+        self._tell_all(handler)
         for _ in range(100):  # then the control thread shall have the lock, whoever floods
             try:
-                desk.receive(zmq.NOBLOCK)
+                handler.receive(zmq.NOBLOCK)
             except zmq.Again:
                 break
-        desk.tick()
+        handler.tick()
 
 
-def _deliver(desk: Desk, letters: Iterator[tuple[Token, Outcome] | tuple[str, str]]) -> None:
+def _deliver(handler: RequestHandler, letters: Iterator[tuple[Token, Outcome] | tuple[str, str]]) -> None:
     for letter in letters:
         match letter:
             case (Token() as token, outcome):
-                desk.answer(token, outcome)
+                handler.answer(token, outcome)
             case (str(state), str(detail)):
-                desk.tell(state, detail)
+                handler.tell(state, detail)

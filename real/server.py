@@ -17,7 +17,7 @@ from hal.camera import Camera
 from hal.errors import RobotError
 from hal.robot import Reading, Robot
 from real.address import check_address
-from real.desk import Desk
+from real.desk import RequestHandler
 from real.diary import Diary, TellingLoop
 from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, TELEMETRY, Gate
@@ -48,7 +48,7 @@ LARGEST_REQUEST = 1024 * 1024
 class Server:
     """A robot on the network. Takes the robot over: closing the server stops and closes it.
 
-    Two threads: one talks (`Desk`), the other moves the robot (`ControlLoop`). If the first dies or hangs, the
+    Two threads: one talks (`RequestHandler`), the other moves the robot (`ControlLoop`). If the first dies or hangs, the
     second still holds the robot.
 
     Args:
@@ -204,8 +204,8 @@ class Server:
             if self._publisher is not None:
                 self._publisher.close()
             raise
-        desk = Desk(router, self._spec, self._loop, self._lease, self._judging, self._gate, self.about)
-        self._exchange.start(router, desk)
+        handler = RequestHandler(router, self._spec, self._loop, self._lease, self._judging, self._gate, self.about)
+        self._exchange.start(router, handler)
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)

@@ -68,14 +68,14 @@ def test_a_command_that_was_on_its_way_too_long_moves_nothing(robot, target, mon
 
 def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, target, monkeypatch):
     """The stamp is the sender's: what waited in the server's own socket is as old."""
-    from real.desk import Desk
+    from real.desk import RequestHandler
 
     with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
         remote = RemoteRobot(server.address, step_timeout_s=5)
         remote.reset({})
         remote.step(target(0.1, 0))
-        original = Desk.receive
-        monkeypatch.setattr(Desk, "receive", lambda desk: (time.sleep(0.3), original(desk))[-1])
+        original = RequestHandler.receive
+        monkeypatch.setattr(RequestHandler, "receive", lambda handler: (time.sleep(0.3), original(handler))[-1])
         with pytest.raises(CommandTooOld):
             remote.step(target(0.9, 0))
         monkeypatch.undo()

@@ -13,7 +13,7 @@ import zmq
 
 from hal import RobotError
 from real import Kind, RemoteRobot, Server, wire
-from real.desk import Desk
+from real.desk import RequestHandler
 from real.life import State
 from tests.real.mutations import Mutator
 from tests.real.relay import Relay
@@ -24,14 +24,14 @@ LOOP_HZ = 500.0
 @pytest.fixture
 def recorded(make_robot, target, monkeypatch):
     """One message of every kind that a client sends; those of a session as it really sent them."""
-    heard, original = [], Desk._read
+    heard, original = [], RequestHandler._read
 
-    def read(desk, flags):
-        peer, key, frames = original(desk, flags)
+    def read(handler, flags):
+        peer, key, frames = original(handler, flags)
         heard.append(frames)
         return peer, key, frames
 
-    monkeypatch.setattr(Desk, "_read", read)
+    monkeypatch.setattr(RequestHandler, "_read", read)
     with Server(make_robot()) as server:
         remote = RemoteRobot(server.address)
         remote.reset({"seed": 1, "start": {"target": [0.1, 0.2]}})

@@ -9,7 +9,7 @@ import pytest
 
 from hal import ConnectionLost
 from real import RemoteRobot, Server
-from real.desk import Desk
+from real.desk import RequestHandler
 
 CLIENT = """
 import sys, time
@@ -96,8 +96,10 @@ def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, targ
         remote = RemoteRobot(server.address, step_timeout_s=0.3)
         remote.reset({})
         remote.step(target(0.5, 0))
-        frozen, original = [], Desk.receive
-        monkeypatch.setattr(Desk, "receive", lambda desk: (frozen.append(1), time.sleep(1.5), original(desk))[-1])
+        frozen, original = [], RequestHandler.receive
+        monkeypatch.setattr(
+            RequestHandler, "receive", lambda handler: (frozen.append(1), time.sleep(1.5), original(handler))[-1]
+        )
         with pytest.raises(ConnectionLost):
             remote.step(target(0.6, 0))
         until(lambda: server.broken, 1.2)
@@ -114,10 +116,10 @@ def test_a_dead_network_thread_leaves_the_robot_held_and_is_noticed(robot, targe
         remote.step(target(0.5, 0))
         assert not server.deaf
 
-        def end(desk):
+        def end(handler):
             raise SystemExit
 
-        monkeypatch.setattr(Desk, "receive", end)
+        monkeypatch.setattr(RequestHandler, "receive", end)
         with pytest.raises(ConnectionLost):
             remote.step(target(0.6, 0))
         until(lambda: server.broken, 1.2)
