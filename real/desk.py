@@ -15,7 +15,7 @@ from hal.robot import Reading, RobotSpec
 from hal.signals.signal import Answer
 from real import failure, wire
 from real.frames import receive_frames, send_frames
-from real.gate import Gate
+from real.gate import Authenticator
 from real.handover import Handover, Token
 from real.judging import Judging, answer_to_plain
 from real.keys import Role
@@ -71,10 +71,10 @@ class RequestHandler:
         loop: ControlLoop,
         lease: Lease,
         judging: Judging,
-        gate: Gate | None = None,
+        authenticator: Authenticator | None = None,
         look: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._gate, self._look, self._judging = gate, look, judging
+        self._authenticator, self._look, self._judging = authenticator, look, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._handover: Handover | None = None
         self._holder = b""  # where the last order came from
@@ -124,7 +124,7 @@ class RequestHandler:
 
     def _read(self, flags: int) -> tuple[bytes, str, list[bytes]]:
         """The sender, its key and the frames of one message; of too many frames only one more than is allowed."""
-        if self._gate is None:
+        if self._authenticator is None:
             peer, key = self._router.recv(flags), ""
         else:  # what the gate wrote down in the handshake: a property of the connection, not of what is sent
             first = self._router.recv(flags, copy=False)
@@ -132,9 +132,9 @@ class RequestHandler:
         return peer, key, receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
 
     def _check_role(self, key: str, message: Message) -> None:
-        if self._gate is None:
+        if self._authenticator is None:
             return
-        entry = self._gate.entry(key)
+        entry = self._authenticator.entry(key)
         if entry is None:
             raise ConnectionLost("this key was taken off the server's list")
         kind = message.kind

@@ -11,7 +11,7 @@ from zmq.utils import z85
 
 from real.keys import Allowed, Entry, Role, load_pair
 
-__all__ = ["CONTROL", "TELEMETRY", "Gate"]
+__all__ = ["CONTROL", "TELEMETRY", "Authenticator"]
 
 _log = logging.getLogger(__name__)
 
@@ -22,7 +22,7 @@ _MAY_ENTER = {CONTROL: frozenset(Role), TELEMETRY: frozenset(Role) - {Role.STOP}
 _SLICE_MS = 100
 
 
-class Gate:
+class Authenticator:
     """Lets in who is on the list, and says what each may do.
 
     It has a ZeroMQ context of its own, since a context has one such door, and a thread that answers handshakes, so

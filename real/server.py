@@ -20,7 +20,7 @@ from real.address import check_address
 from real.desk import RequestHandler
 from real.diary import Diary, TellingLoop
 from real.exchange import Exchange, Independent, Lockstep
-from real.gate import CONTROL, TELEMETRY, Gate
+from real.gate import CONTROL, TELEMETRY, Authenticator
 from real.judging import Judging
 from real.lease import Lease
 from real.life import Life
@@ -118,7 +118,7 @@ class Server:
             fetch=self._exchange.fetch,
         )
         self._spec = self._loop.spec
-        self._gate = None if keys is None else Gate(keys)
+        self._authenticator = None if keys is None else Authenticator(keys)
         self._address: str | None = None
         self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
         self._one_closes = threading.RLock()
@@ -184,13 +184,13 @@ class Server:
         """
         if self._address is not None or self._ending:
             raise RobotError("this server was started before; make a new one")
-        if self._gate is not None:
-            self._gate.open()
+        if self._authenticator is not None:
+            self._authenticator.open()
         try:
             self._open()
         except RobotError:
-            if self._gate is not None:
-                self._gate.close()
+            if self._authenticator is not None:
+                self._authenticator.close()
             raise
         return self
 
@@ -204,7 +204,9 @@ class Server:
             if self._publisher is not None:
                 self._publisher.close()
             raise
-        handler = RequestHandler(router, self._spec, self._loop, self._lease, self._judging, self._gate, self.about)
+        handler = RequestHandler(
+            router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about
+        )
         self._exchange.start(router, handler)
         self._loop.start()
         self._address = address
@@ -245,10 +247,10 @@ class Server:
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
-        context = zmq.Context.instance() if self._gate is None else self._gate.context
+        context = zmq.Context.instance() if self._authenticator is None else self._authenticator.context
         socket: zmq.Socket[bytes] = context.socket(kind)
-        if self._gate is not None:
-            self._gate.secure(socket, domain)
+        if self._authenticator is not None:
+            self._authenticator.secure(socket, domain)
         socket.linger = LAST_WORDS_MS
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
         if kind == zmq.PUB:
@@ -300,8 +302,8 @@ class Server:
             self._publisher.close()
         if self._picture_publisher is not None:
             self._picture_publisher.close()
-        if self._gate is not None:
-            self._gate.close()
+        if self._authenticator is not None:
+            self._authenticator.close()
 
     def __enter__(self) -> Server:
         return self if self._address is not None else self.start()
