@@ -118,7 +118,7 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
                     **server.about(),
                     "stopped_ns": arm.stopped_ns,
                     "messages": read[0],
-                    "history": list(server.life.history),
+                    "history": list(server.lifecycle.history),
                 }
             )
         elif order == "network":

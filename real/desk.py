@@ -161,7 +161,7 @@ class RequestHandler:
 
     def _resume(self, token: Token, session: int) -> None:
         done = self._lease.resume(session)
-        over = self._loop.life.episode_over
+        over = self._loop.lifecycle.episode_over
         if over is not None:
             raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
         _log.info("%s is back, in the same session", self._lease.holder)

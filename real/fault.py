@@ -7,14 +7,14 @@ import logging
 from hal.errors import EpisodeError, RobotStopped
 from hal.guard import Guard
 from real.failure import stopped_by
-from real.life import Life
+from real.life import Lifecycle
 
 __all__ = ["stop_faulty"]
 
 _log = logging.getLogger(__name__)
 
 
-def stop_faulty(guard: Guard, life: Life, where: str, error: Exception) -> Exception:
+def stop_faulty(guard: Guard, lifecycle: Lifecycle, where: str, error: Exception) -> Exception:
     """Stop a robot that raised, as it can't be trusted to have moved, and log what it raised. Serving goes on.
 
     Args:
@@ -27,7 +27,7 @@ def stop_faulty(guard: Guard, life: Life, where: str, error: Exception) -> Excep
         What its client is told.
     """
     if guard.stopped is not None:
-        life.stop(guard.stopped)
+        lifecycle.stop(guard.stopped)
     if isinstance(error, RobotStopped | EpisodeError):
         return error
     _log.error("the robot failed in %s", where, exc_info=error)
@@ -36,5 +36,5 @@ def stop_faulty(guard: Guard, life: Life, where: str, error: Exception) -> Excep
         guard.stop(reason)
     except Exception:
         _log.exception("and its stop failed too")
-    life.stop(reason)
+    lifecycle.stop(reason)
     return stopped_by(error)

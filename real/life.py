@@ -14,7 +14,7 @@ from typing import NamedTuple
 from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError
 
-__all__ = ["WAYS", "Life", "State", "Transition"]
+__all__ = ["WAYS", "Lifecycle", "State", "Transition"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class Transition(NamedTuple):
     why: str
 
 
-class Life:
+class Lifecycle:
     """The state of one robot. `go` and `stop` are for any thread.
 
     Args:

@@ -23,7 +23,7 @@ from real.age import AgeLimit
 from real.driver_watch import DriverWatch
 from real.fault import stop_faulty
 from real.inbox import Inbox
-from real.life import Life, State
+from real.life import Lifecycle, State
 from real.lowering import lower
 from real.orders import Finish, Lower, Order, Quit, Reset, Step
 from real.pursuit import Pursuit, check_watched, ticks_of
@@ -98,7 +98,7 @@ class ControlLoop:
         self._pursuit = Pursuit(own.commands, ticks)
         self._driver = DriverWatch()
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
-        self.life = Life(own.name)
+        self.lifecycle = Lifecycle(own.name)
         self.cadence = Cadence(own.period_s)
         self.ages = AgeLimit(None if lockstep else max_command_age_s, own.period_s)
         self._priority = priority
@@ -112,7 +112,9 @@ class ControlLoop:
     @property
     def broken(self) -> str | None:
         """Why the episode is broken and the robot held, or None."""
-        return self.life.why if self._pursuit.applied is not None and self.life.state is State.HOLDING else None
+        return (
+            self.lifecycle.why if self._pursuit.applied is not None and self.lifecycle.state is State.HOLDING else None
+        )
 
     @property
     def stopped(self) -> str | None:
@@ -144,7 +146,7 @@ class ControlLoop:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``."""
         self._stops += 1
         self._guard.stop(reason)  # first of all
-        self.life.stop(reason)
+        self.lifecycle.stop(reason)
 
     def check_driver(self) -> None:
         """Stop a robot whose driver hangs: the state says so, and nothing goes on if it comes back."""
@@ -153,8 +155,8 @@ class ControlLoop:
 
     def report(self, state: str) -> None:
         """A reset has come to the point where the scene is asked for, or further."""
-        if self.life.state is State.ARMING:
-            self.life.go(State.RESETTING, f"the robot was opened and read; {state}")
+        if self.lifecycle.state is State.ARMING:
+            self.lifecycle.go(State.RESETTING, f"the robot was opened and read; {state}")
 
     def lower(self, deadline_s: float, velocity: float | None = None) -> None:
         """Bring the robot to its home, as `lower` does, and wait for that; then nothing moves any more. Not one that
@@ -234,9 +236,9 @@ class ControlLoop:
         self._answer(order.token, EpisodeError("not executed: a newer order came for the same period"))
 
     def _check_silence(self) -> None:
-        if self.life.state is State.RUNNING and self._watchdog.expired:
+        if self.lifecycle.state is State.RUNNING and self._watchdog.expired:
             why = f"held: no valid command for {self._watchdog.timeout_s:g} s"
-            self.life.go_unless_stopped(State.HOLDING, why)
+            self.lifecycle.go_unless_stopped(State.HOLDING, why)
             _log.warning("%s %s", self.spec.name, why)
 
     def _step(self, order: Step) -> None:
@@ -292,8 +294,8 @@ class ControlLoop:
         self.latest = reading
         if fresh:
             self._watchdog.feed()
-        if order is not None and self.life.state is State.READY:
-            self.life.go_unless_stopped(State.RUNNING, "the first command of the episode")
+        if order is not None and self.lifecycle.state is State.READY:
+            self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
         done = self._pursuit.went(reading)
         if done is not None:
             if self._watchdog.silence_s > 2 * self.spec.period_s:  # the robot was slow: the client's turn begins now
@@ -320,7 +322,7 @@ class ControlLoop:
             return
         if self._guard.stopped is None or order.options.get("clear_stop"):
             self._held = None
-            self.life.go(State.RESETTING if self.life.armed else State.ARMING, "a reset was asked for")
+            self.lifecycle.go(State.RESETTING if self.lifecycle.armed else State.ARMING, "a reset was asked for")
         try:
             reading = self._guard.reset(order.options)
         except RobotError as error:  # said by the robot or its reset: it knows where it stands
@@ -335,15 +337,15 @@ class ControlLoop:
         """A reset did not reach its end."""
         stopped = self._guard.stopped or (error.reason if isinstance(error, RobotStopped) else None)
         if stopped is not None:
-            self.life.stop(stopped)
+            self.lifecycle.stop(stopped)
         else:
-            after = State.HOLDING if self.life.armed else State.DISARMED
-            self.life.go_unless_stopped(after, f"the reset failed: {error}")
+            after = State.HOLDING if self.lifecycle.armed else State.DISARMED
+            self.lifecycle.go_unless_stopped(after, f"the reset failed: {error}")
 
     def _begin(self, order: Reset, reading: Reading) -> None:
         if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
             self._guard.stop("stopped while a reset was under way")
-            self.life.stop(str(self._guard.stopped))
+            self.lifecycle.stop(str(self._guard.stopped))
             self._answer(order.token, RobotStopped(str(self._guard.stopped)))
             return
         self._held = reading.applied
@@ -351,12 +353,12 @@ class ControlLoop:
         self.latest = reading
         self._rate.restart()
         self._device_armed = not self._lockstep and arm_device(self._guard, self._watchdog.timeout_s)
-        self.life.go_unless_stopped(State.READY, "the reset is done")
+        self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
         self._answer(order.token, reading)
 
     def _rest(self) -> None:
-        if self.life.state in (State.READY, State.RUNNING):
-            self.life.go_unless_stopped(State.HOLDING, "its client said goodbye")
+        if self.lifecycle.state in (State.READY, State.RUNNING):
+            self.lifecycle.go_unless_stopped(State.HOLDING, "its client said goodbye")
         self._quiet()
 
     def _quiet(self) -> None:
@@ -372,7 +374,7 @@ class ControlLoop:
         self._quiet()
         try:
             if held is not None and self._guard.stopped is None:
-                self.life.go_unless_stopped(State.RESETTING, "the server ends: the robot is lowered")
+                self.lifecycle.go_unless_stopped(State.RESETTING, "the server ends: the robot is lowered")
                 end = lower(self._guard.spec, self._paced_step, held, order.deadline_s, order.velocity)
                 _log.info("lowering: %s", end)
         except Exception as error:
@@ -387,4 +389,4 @@ class ControlLoop:
 
     def _fault(self, where: str, error: Exception) -> Exception:
         """A robot that raises is stopped; what its client is told."""
-        return stop_faulty(self._guard, self.life, where, error)
+        return stop_faulty(self._guard, self.lifecycle, where, error)

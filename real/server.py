@@ -23,7 +23,7 @@ from real.exchange import Exchange, Independent, Lockstep
 from real.gate import CONTROL, TELEMETRY, Authenticator
 from real.judging import Judging
 from real.lease import Lease
-from real.life import Life
+from real.life import Lifecycle
 from real.loop import Answerer, ControlLoop
 from real.pictures import PicturePublisher
 from real.telemetry import Publisher
@@ -172,9 +172,9 @@ class Server:
         return self._exchange.deaf
 
     @property
-    def life(self) -> Life:
+    def lifecycle(self) -> Lifecycle:
         """The robot's state, why it is in it, and the last transitions."""
-        return self._loop.life
+        return self._loop.lifecycle
 
     def start(self) -> Server:
         """Bind and serve in the background.
@@ -237,8 +237,8 @@ class Server:
         loop, pictures = self._loop, self._picture_publisher
         return {
             "pictures": None if pictures is None else {"address": self._pictures, **pictures.to_plain()},
-            "state": loop.life.state.value,
-            "why": loop.life.why[:1000],
+            "state": loop.lifecycle.state.value,
+            "why": loop.lifecycle.why[:1000],
             "holder": self._lease.holder,
             "cadence": loop.cadence.to_plain(),
             "real_time": loop.real_time.told,

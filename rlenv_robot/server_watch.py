@@ -6,7 +6,7 @@ import logging
 import threading
 from typing import Any, Protocol
 
-from real.life import Life, State
+from real.life import Lifecycle, State
 from rlenv_robot.controller_log import ControllerLog, Ended
 
 __all__ = ["ServerWatch", "Watched"]
@@ -26,7 +26,7 @@ class Watched(Protocol):
     """What is looked at; `real.server.Server` is one."""
 
     @property
-    def life(self) -> Life:
+    def lifecycle(self) -> Lifecycle:
         """The robot's state and the last transitions."""
         ...
 
@@ -78,7 +78,7 @@ class ServerWatch:
             self._holder = about["holder"]
             log.note("holder", {"name": self._holder})
         ended = []
-        for change in self._server.life.history:
+        for change in self._server.lifecycle.history:
             if change.stamp_ns <= self._seen_ns:
                 continue
             self._seen_ns = change.stamp_ns

@@ -56,7 +56,7 @@ def test_ctrl_c_at_any_line_of_the_wait_stops_and_closes(make_robot, monkeypatch
         server = Server(robot).start()
         assert served_until(server, Interrupt(at)), f"it hung: the interrupt at line {at}"
         assert robot.closed == 1
-        assert server.life.state is State.STOPPED
+        assert server.lifecycle.state is State.STOPPED
 
 
 def test_a_second_ctrl_c_does_not_leave_the_robot_moving(robot, monkeypatch):

@@ -56,6 +56,6 @@ def test_it_stays_armed_while_the_loop_holds_for_a_silent_client(watched, target
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0.1, 0))
-        until(lambda: server.life.state is State.HOLDING)
+        until(lambda: server.lifecycle.state is State.HOLDING)
         assert watched.told == [0.1]
         remote.close()

@@ -65,8 +65,8 @@ def number(line):
 
 
 def is_held(server, until):
-    until(lambda: server.life.state is State.HOLDING)
-    assert server.life.why == "held: no valid command for 0.4 s"
+    until(lambda: server.lifecycle.state is State.HOLDING)
+    assert server.lifecycle.why == "held: no valid command for 0.4 s"
     applied = server._loop.latest.applied["joint_target"].copy()
     time.sleep(0.1)
     np.testing.assert_array_equal(server._loop.latest.applied["joint_target"], applied)
@@ -86,7 +86,7 @@ def test_a_killed_client_leaves_the_robot_held_and_its_log_to_the_last_second(se
     assert told.lost, "and it is said that more was there"
     again = RemoteRobot(server.address, expect=SO101)  # the client, restarted
     again.reset({})
-    assert server.life.state is State.READY
+    assert server.lifecycle.state is State.READY
     again.close()
 
 
@@ -107,7 +107,7 @@ def test_a_client_that_was_frozen_is_told_when_it_goes_on_and_has_lost_nothing(s
     frames = log.frames()["frame_no"].tolist()
     assert frames == list(range(number(line) + 1))
     assert log.complete
-    assert server.life.state is State.HOLDING
+    assert server.lifecycle.state is State.HOLDING
 
 
 def test_a_full_disk_under_the_log_is_said_and_the_robot_goes_on_under_its_policy(server, start, until, tmp_path):
@@ -120,7 +120,7 @@ def test_a_full_disk_under_the_log_is_said_and_the_robot_goes_on_under_its_polic
     assert "can't be written any more: [Errno 27] File too large" in line
     assert "Make room or use another disk, and begin a new run" in line
     assert number(client.line()) > number(last), "it goes on"
-    assert server.life.state is State.RUNNING
+    assert server.lifecycle.state is State.RUNNING
     client.send(signal.SIGKILL)
     is_held(server, until)
     rows = LogReader(log_of(tmp_path)).frames()

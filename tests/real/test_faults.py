@@ -140,7 +140,7 @@ def test_a_robot_that_can_not_be_trusted_is_stopped(run, until, name):
     told = run.steps(3)
     with pytest.raises(AssertionError, match=f"fault: .*{said}.*clear_stop"):
         raise AssertionError(told)
-    until(lambda: run.server.life.state is State.STOPPED)
+    until(lambda: run.server.lifecycle.state is State.STOPPED)
     assert is_still(run)
     with pytest.raises(RobotStopped):  # and not by a mere reset
         run.env.reset({"seed": 1})
@@ -155,8 +155,8 @@ def test_a_driver_that_hangs_is_stopped_and_does_not_go_on_when_it_wakes(run, un
     told = run.steps(1)
     assert "no answer to step" in told
     assert "held by its own watchdog" in told
-    until(lambda: run.server.life.state is State.STOPPED)
-    assert "driver has not returned from a step for 1 s; check its cable" in run.server.life.why
+    until(lambda: run.server.lifecycle.state is State.STOPPED)
+    assert "driver has not returned from a step for 1 s; check its cable" in run.server.lifecycle.why
     at = len(run.robot.told)
     run.robot.woken.set()
     time.sleep(0.15)
@@ -181,8 +181,8 @@ def test_a_cut_leaves_the_robot_held_and_a_mended_one_gives_it_back(run, until, 
     CUTS[name](run.relay)
     told = run.steps(2)
     assert "`rlenv-robot serve` running there?" in told
-    until(lambda: run.server.life.state is State.HOLDING)
-    assert run.server.life.why == "held: no valid command for 0.4 s"
+    until(lambda: run.server.lifecycle.state is State.HOLDING)
+    assert run.server.lifecycle.why == "held: no valid command for 0.4 s"
     assert is_still(run)
     run.relay.silent = False
     run.relay.refuse(False)
@@ -225,7 +225,7 @@ def test_a_network_of_200_ms_does_not_move_the_robot_by_old_commands(tmp_path, u
         told = run.steps(2)
         assert "it was not executed. The network or the client is slow" in told
         assert "max_command_age_s" in told
-        until(lambda: server.life.state is State.HOLDING)
+        until(lambda: server.lifecycle.state is State.HOLDING)
         assert is_still(run)
         assert server._loop.ages.refused >= 1
         relay.delay_s = relay.jitter_s = 0.0
@@ -243,7 +243,7 @@ def test_an_hour_forward_or_back_on_the_wall_is_nothing(run, monkeypatch):
         monkeypatch.setattr(time, "time", lambda: time.time_ns() / 1e9)
         assert run.steps(4) == ""
         monkeypatch.undo()
-    assert run.server.life.state is State.RUNNING
+    assert run.server.lifecycle.state is State.RUNNING
     assert run.recorded() == ["closed"]
 
 
@@ -259,5 +259,5 @@ def test_who_may_not_have_the_robot_is_told_why_and_whoever_has_it_goes_on(run):
         other.reset({})
     other.close()
     assert run.steps(3) == ""
-    assert run.server.life.state is State.RUNNING
+    assert run.server.lifecycle.state is State.RUNNING
     assert run.recorded() == ["closed"]

@@ -94,8 +94,8 @@ def goes_on(server, walker, robot):
         walker._over.wait(0.01)
     walker.end()
     assert walker.error is None
-    assert [each.after for each in server.life.history][:3] == [State.ARMING, State.READY, State.RUNNING]
-    assert State.STOPPED not in [each.after for each in server.life.history]
+    assert [each.after for each in server.lifecycle.history][:3] == [State.ARMING, State.READY, State.RUNNING]
+    assert State.STOPPED not in [each.after for each in server.lifecycle.history]
     went = iter([round(float(command[0]), 6) for command in robot.commands])
     assert all(n % 100 / 100 in went for n in range(1, walker.steps + 1)), "to each place that was ordered, in order"
 

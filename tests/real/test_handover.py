@@ -66,7 +66,7 @@ def test_the_holder_says_yes(client, server, robot, target, caplog):
     assert asked[0].startswith("process ")
     assert "asks process" in caplog.text
     assert "says yes to process" in caplog.text
-    history = [each.after for each in server.life.history]
+    history = [each.after for each in server.lifecycle.history]
     assert history[-3:] == [State.HOLDING, State.RESETTING, State.READY], "it holds in between"
 
 

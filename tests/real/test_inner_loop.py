@@ -75,7 +75,7 @@ def test_the_loop_goes_on_by_itself_and_holds_after_silence(fast, target, until)
         at, began = len(fast.commands), time.monotonic()
         until(lambda: len(fast.commands) >= at + 40)
         assert time.monotonic() - began > 0.08, "40 ticks of 2.5 ms, and not as fast as it can"
-        until(lambda: server.life.state is State.HOLDING)
+        until(lambda: server.lifecycle.state is State.HOLDING)
         assert set(fast.commands[at:]) == {(0.5, 0.0)}
         with pytest.raises(EpisodeError, match="no valid command for"):
             remote.step(target(0, 0))

@@ -13,7 +13,7 @@ import pytest
 from hal import Answer, ConnectionLost, EpisodeError, Homing, ResetFailed, RobotStopped
 from hal.homing import HomingSettings
 from real import RemoteRobot, Server
-from real.life import WAYS, Life, State
+from real.life import WAYS, Lifecycle, State
 from real.lowering import lower
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bridge.md"
@@ -21,40 +21,40 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "bridge.md"
 
 def led_to(state):
     """A life that was led to a state by legal ways."""
-    life = Life("arm")
+    lifecycle = Lifecycle("arm")
     paths = [[State.DISARMED]]
     while paths[0][-1] is not state:
         path = paths.pop(0)
         paths += [[*path, after] for after in sorted(WAYS[path[-1]]) if after not in path]
     for step in paths[0][1:]:
-        life.go(step, "a test")
-    return life
+        lifecycle.go(step, "a test")
+    return lifecycle
 
 
 @pytest.mark.parametrize(("before", "after"), list(itertools.product(State, State)))
 def test_each_way_is_logged_or_refused(before, after, caplog):
     caplog.set_level(logging.INFO)
-    life = led_to(before)
-    past = life.history
+    lifecycle = led_to(before)
+    past = lifecycle.history
     caplog.clear()
     if after in WAYS[before]:
-        life.go(after, "because")
-        assert (life.state, life.why) == (after, "because")
-        assert life.history[-1][1:] == (before, after, "because")
+        lifecycle.go(after, "because")
+        assert (lifecycle.state, lifecycle.why) == (after, "because")
+        assert lifecycle.history[-1][1:] == (before, after, "because")
         assert f"arm: {before} -> {after}: because" in caplog.text
     else:
         with pytest.raises(EpisodeError, match=f"arm is {before} .* can't be {after} next .because.; from {before}"):
-            life.go(after, "because")
-        assert (life.state, life.history, caplog.text) == (before, past, "")
+            lifecycle.go(after, "because")
+        assert (lifecycle.state, lifecycle.history, caplog.text) == (before, past, "")
 
 
 @pytest.mark.parametrize("before", list(State))
 def test_a_stop_is_legal_everywhere_and_keeps_its_first_reason(before):
-    life = led_to(before)
-    life.stop("first")
-    life.stop("second")
-    assert life.state is State.STOPPED
-    assert life.why == ("a test" if before is State.STOPPED else "first")
+    lifecycle = led_to(before)
+    lifecycle.stop("first")
+    lifecycle.stop("second")
+    assert lifecycle.state is State.STOPPED
+    assert lifecycle.why == ("a test" if before is State.STOPPED else "first")
 
 
 def test_the_page_draws_exactly_these_ways():
@@ -66,7 +66,7 @@ def test_the_page_draws_exactly_these_ways():
 @pytest.fixture
 def states():
     def of(server):
-        return [str(each.after) for each in server.life.history]
+        return [str(each.after) for each in server.lifecycle.history]
 
     return of
 
@@ -76,25 +76,25 @@ def test_a_whole_life(robot, target, states, until):
     homed = Homing(robot, _Asked(), HomingSettings(settle_s=0.01), lambda *event: server.report(*event))
     server = Server(homed, watchdog_s=0.2)
     with server:
-        assert server.life.state is State.DISARMED
+        assert server.lifecycle.state is State.DISARMED
         assert robot.resets == [], "a server that starts touches nothing"
         remote = RemoteRobot(server.address, on_event=lambda *event: events.append(event))
         remote.reset({})
-        assert server.life.state is State.READY
+        assert server.lifecycle.state is State.READY
         remote.step(target(0.1, 0))
-        assert server.life.state is State.RUNNING
-        until(lambda: server.life.state is State.HOLDING)
+        assert server.lifecycle.state is State.RUNNING
+        until(lambda: server.lifecycle.state is State.HOLDING)
         remote.reset({})
         remote.step(target(0.1, 0))
         remote.stop("enough")
-        assert server.life.state is State.STOPPED
+        assert server.lifecycle.state is State.STOPPED
         with pytest.raises(RobotStopped):
             remote.reset({})
-        assert server.life.state is State.STOPPED
+        assert server.lifecycle.state is State.STOPPED
         remote.reset({"clear_stop": "looked"})
         remote.step(target(0.1, 0))
         remote.close()
-        until(lambda: server.life.why == "its client said goodbye")
+        until(lambda: server.lifecycle.why == "its client said goodbye")
     one = ["ready", "running"]
     assert states(server) == [
         "arming", "resetting", *one, "holding", "resetting", *one, "stopped", "resetting", *one, "holding", "stopped",
@@ -122,7 +122,7 @@ def test_a_robot_that_can_not_be_opened_stays_disarmed(robot, states):
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="no such port"):
                 remote.reset({})
-        assert server.life.state is State.DISARMED
+        assert server.lifecycle.state is State.DISARMED
         assert states(server) == ["arming", "disarmed"] * 2
         remote.close()
 
@@ -138,8 +138,8 @@ def test_a_later_reset_that_fails_holds(robot):
         robot.on_reset = refused
         with pytest.raises(ResetFailed):
             remote.reset({})
-        assert server.life.state is State.HOLDING
-        assert "the person said no" in server.life.why
+        assert server.lifecycle.state is State.HOLDING
+        assert "the person said no" in server.lifecycle.why
         remote.close()
 
 
@@ -150,8 +150,8 @@ def test_a_fault_stops(robot, target):
         robot.on_step = lambda: 1 / 0
         with pytest.raises(Exception, match="ZeroDivisionError"):
             remote.step(target(0, 0))
-        assert server.life.state is State.STOPPED
-        assert "fault in" in server.life.why
+        assert server.lifecycle.state is State.STOPPED
+        assert "fault in" in server.lifecycle.why
         remote.close()
 
 
@@ -221,10 +221,10 @@ def test_a_stop_ends_the_lowering(robot, target, until):
     began = time.monotonic()
     robot.on_step = lambda: time.sleep(0.05)
     closing.start()
-    until(lambda: server.life.state is State.RESETTING)
+    until(lambda: server.lifecycle.state is State.RESETTING)
     remote.stop("no, stay there")
     closing.join(10)
     assert time.monotonic() - began < 5
-    assert server.life.why == "no, stay there"
+    assert server.lifecycle.why == "no, stay there"
     assert robot.commands[-1][0] > 0.5, "it stayed"
     remote.close()

@@ -44,10 +44,10 @@ def test_a_cut_cable_holds_the_robot_and_a_mended_one_gives_it_back(
     with serve(robot, network, tmp_path, 0.2) as server:
         client = start_command(*network.command(CLIENT, server.address, keys, "0.5", "1000000"))
         assert client.line() == "moving"
-        until(lambda: server.life.state is State.RUNNING)
+        until(lambda: server.lifecycle.state is State.RUNNING)
         network.cut()
         began = time.monotonic()
-        until(lambda: server.life.state is State.HOLDING)
+        until(lambda: server.lifecycle.state is State.HOLDING)
         assert time.monotonic() - began < 1
         assert server.broken == "held: no valid command for 0.2 s"
         told = client.line()
