@@ -26,7 +26,7 @@ from real.inbox import Inbox
 from real.life import Lifecycle, State
 from real.lowering import lower
 from real.orders import Finish, Lower, Order, Quit, Reset, Step
-from real.pursuit import Pursuit, check_watched, ticks_of
+from real.pursuit import SetpointInterpolator, check_watched, ticks_of
 
 __all__ = ["Answerer", "ControlLoop"]
 
@@ -40,7 +40,7 @@ class ControlLoop:
     """Runs a robot: one tick a period of the robot's own, a reset when asked, a hold when nobody commands.
 
     Where clients command at a lower rate, a command is reached in a straight line over the ticks of its control period
-    and answered with the reading of the last (`Pursuit`); at every tick the newest command wins. A tick without a
+    and answered with the reading of the last (`SetpointInterpolator`); at every tick the newest command wins. A tick without a
     command repeats what was applied last. After ``watchdog_s`` without a valid command the episode is broken: the
     robot holds, and commands are refused until a reset.
 
@@ -95,7 +95,7 @@ class ControlLoop:
         self._watchdog = Watchdog(watchdog_s)
         self._orders = Inbox()
         self._device_armed = False
-        self._pursuit = Pursuit(own.commands, ticks)
+        self._interpolator = SetpointInterpolator(own.commands, ticks)
         self._driver = DriverWatch()
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.lifecycle = Lifecycle(own.name)
@@ -113,7 +113,9 @@ class ControlLoop:
     def broken(self) -> str | None:
         """Why the episode is broken and the robot held, or None."""
         return (
-            self.lifecycle.why if self._pursuit.applied is not None and self.lifecycle.state is State.HOLDING else None
+            self.lifecycle.why
+            if self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
+            else None
         )
 
     @property
@@ -208,10 +210,10 @@ class ControlLoop:
 
     @property
     def _ticking(self) -> bool:
-        pursuit = self._pursuit
-        if pursuit.order is not None:  # to its end, whatever that is
+        interpolator = self._interpolator
+        if interpolator.order is not None:  # to its end, whatever that is
             return True
-        return not self._lockstep and pursuit.applied is not None and self._guard.stopped is None
+        return not self._lockstep and interpolator.applied is not None and self._guard.stopped is None
 
     def _next(self) -> Order | None:
         """What to do next; None is a tick without a new order."""
@@ -248,7 +250,7 @@ class ControlLoop:
             self._hold()
             return
         try:
-            replaced = self._pursuit.follow(order)
+            replaced = self._interpolator.follow(order)
         except IllegalAction as error:  # nothing moved, so the tick is still to be filled
             self._answer(order.token, error)
             self._hold()
@@ -262,7 +264,7 @@ class ControlLoop:
         broken = self.broken
         if broken is not None:
             return EpisodeError(f"{broken}; this episode is broken, call reset")
-        if self._pursuit.applied is None:
+        if self._interpolator.applied is None:
             stopped = self._guard.stopped
             if stopped is not None:
                 return RobotStopped(stopped)
@@ -273,7 +275,7 @@ class ControlLoop:
         """One tick without a new command."""
         if not self._ticking:
             return
-        if self._pursuit.order is None:
+        if self._interpolator.order is None:
             self._check_silence()  # here alone: where a command was waiting, the robot was slow and not its client
         self._tick()
 
@@ -283,10 +285,10 @@ class ControlLoop:
         self._move(fresh)
 
     def _move(self, fresh: bool = False) -> None:
-        order = self._pursuit.order
+        order = self._interpolator.order
         try:
             with self._driver:
-                reading = self._guard.step(self._pursuit.next())
+                reading = self._guard.step(self._interpolator.next())
         except Exception as error:
             self._failed_tick(order, error)
             return
@@ -296,14 +298,14 @@ class ControlLoop:
             self._watchdog.feed()
         if order is not None and self.lifecycle.state is State.READY:
             self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
-        done = self._pursuit.went(reading)
+        done = self._interpolator.went(reading)
         if done is not None:
             if self._watchdog.silence_s > 2 * self.spec.period_s:  # the robot was slow: the client's turn begins now
                 self._watchdog.feed()
             self._answer(done.token, reading)
 
     def _failed_tick(self, order: Step | None, error: Exception) -> None:
-        self._pursuit.give_up()
+        self._interpolator.give_up()
         if order is None:
             self._fault("hold", error)
         elif isinstance(error, IllegalAction):
@@ -349,7 +351,7 @@ class ControlLoop:
             self._answer(order.token, RobotStopped(str(self._guard.stopped)))
             return
         self._held = reading.applied
-        self._pursuit.begin(reading.applied)
+        self._interpolator.begin(reading.applied)
         self.latest = reading
         self._rate.restart()
         self._device_armed = not self._lockstep and arm_device(self._guard, self._watchdog.timeout_s)
@@ -363,7 +365,7 @@ class ControlLoop:
 
     def _quiet(self) -> None:
         """No episode: nobody is expected to command."""
-        order = self._pursuit.end()
+        order = self._interpolator.end()
         if order is not None:
             self._answer(order.token, EpisodeError("given up half way: the episode was ended by another order"))
         self.cadence.pause()

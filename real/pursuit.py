@@ -11,12 +11,12 @@ from hal.simulated import is_simulated
 from hal.spec import Spec
 from real.orders import Step
 
-__all__ = ["Pursuit", "check_watched", "ticks_of"]
+__all__ = ["SetpointInterpolator", "check_watched", "ticks_of"]
 
 Values = Mapping[str, np.ndarray]
 
 
-class Pursuit:
+class SetpointInterpolator:
     """Spreads a command of one control period over the ticks of a faster loop.
 
     A number of a float type goes in a straight line from what was applied when the command came, and is there with

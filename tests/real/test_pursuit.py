@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hal import Field, IllegalAction, Reading, Spec
 from real.orders import Step
-from real.pursuit import Pursuit, ticks_of
+from real.pursuit import SetpointInterpolator, ticks_of
 
 COMMANDS = Spec("commands", (Field("joint", (2,), "float32", -3, 3), Field("gear", (), "int8", 0, 5)))
 
@@ -23,27 +23,27 @@ def reading(applied):
 
 
 @pytest.fixture
-def pursuit():
+def interpolator():
     def make(ticks=4):
-        made = Pursuit(COMMANDS, ticks)
+        made = SetpointInterpolator(COMMANDS, ticks)
         made.begin(command(0.0))
         return made
 
     return make
 
 
-def run(pursuit, ticks):
+def run(interpolator, ticks):
     """What is told in so many ticks, and which orders they end."""
     told, ended = [], []
     for _ in range(ticks):
-        values = pursuit.next()
+        values = interpolator.next()
         told.append(values)
-        ended.append(pursuit.went(reading(values)))
+        ended.append(interpolator.went(reading(values)))
     return told, ended
 
 
-def test_a_straight_line_that_arrives_with_the_last_tick(pursuit):
-    way = pursuit(4)
+def test_a_straight_line_that_arrives_with_the_last_tick(interpolator):
+    way = interpolator(4)
     order = Step(1, command(1.0, -2.0, 3))
     assert way.follow(order) is None
     told, ended = run(way, 6)
@@ -53,8 +53,8 @@ def test_a_straight_line_that_arrives_with_the_last_tick(pursuit):
     assert told[0]["joint"].dtype == np.float32
 
 
-def test_a_command_that_comes_a_little_late_has_what_is_left_of_its_period(pursuit):
-    way = pursuit(4)
+def test_a_command_that_comes_a_little_late_has_what_is_left_of_its_period(interpolator):
+    way = interpolator(4)
     for late, ticks in ((0, 4), (1, 3), (2, 2), (3, 4), (7, 4)):
         way.begin(command(0.0))
         way.follow(Step(1, command(0.5)))
@@ -66,8 +66,8 @@ def test_a_command_that_comes_a_little_late_has_what_is_left_of_its_period(pursu
         assert told[-1]["joint"][0] == 1.0
 
 
-def test_a_newer_command_takes_over_from_where_the_robot_is(pursuit):
-    way = pursuit(4)
+def test_a_newer_command_takes_over_from_where_the_robot_is(interpolator):
+    way = interpolator(4)
     first, second = Step(1, command(1.0)), Step(2, command(0.0))
     way.follow(first)
     run(way, 2)
@@ -77,8 +77,8 @@ def test_a_newer_command_takes_over_from_where_the_robot_is(pursuit):
     assert ended[-1] is second
 
 
-def test_it_goes_on_from_what_was_applied_and_not_from_what_was_asked(pursuit):
-    way = pursuit(2)
+def test_it_goes_on_from_what_was_applied_and_not_from_what_was_asked(interpolator):
+    way = interpolator(2)
     way.follow(Step(1, command(1.0)))
     for _ in range(2):
         way.next()
@@ -86,8 +86,8 @@ def test_it_goes_on_from_what_was_applied_and_not_from_what_was_asked(pursuit):
     assert way.next()["joint"][0] == 0.125
 
 
-def test_an_illegal_command_changes_nothing(pursuit):
-    way = pursuit(4)
+def test_an_illegal_command_changes_nothing(interpolator):
+    way = interpolator(4)
     first = Step(1, command(1.0))
     way.follow(first)
     run(way, 1)
@@ -97,8 +97,8 @@ def test_an_illegal_command_changes_nothing(pursuit):
     assert run(way, 3)[1][-1] is first
 
 
-def test_one_tick_a_period_goes_through_as_it_is(pursuit):
-    way = pursuit(1)
+def test_one_tick_a_period_goes_through_as_it_is(interpolator):
+    way = interpolator(1)
     order = Step(1, command(1.0))
     way.follow(order)
     assert way.next() is order.command
@@ -107,7 +107,7 @@ def test_one_tick_a_period_goes_through_as_it_is(pursuit):
 
 @given(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(2, 17))
 def test_no_tick_leaves_the_line(start, goal, ticks):
-    way = Pursuit(COMMANDS, ticks)
+    way = SetpointInterpolator(COMMANDS, ticks)
     way.begin(command(start))
     way.follow(Step(1, command(goal)))
     told, ended = run(way, ticks)
