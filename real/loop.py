@@ -24,8 +24,8 @@ from real.driver_watch import DriverWatch
 from real.fault import stop_faulty
 from real.inbox import Inbox
 from real.life import Lifecycle, State
-from real.lowering import lower
-from real.orders import Finish, Lower, Order, Quit, Reset, Step
+from real.lowering import park
+from real.orders import Finish, Order, Park, Quit, Reset, Step
 from real.pursuit import SetpointInterpolator, check_watched, ticks_of
 
 __all__ = ["Answerer", "ControlLoop"]
@@ -160,13 +160,13 @@ class ControlLoop:
         if self.lifecycle.state is State.ARMING:
             self.lifecycle.go(State.RESETTING, f"the robot was opened and read; {state}")
 
-    def lower(self, deadline_s: float, velocity: float | None = None) -> None:
-        """Bring the robot to its home, as `lower` does, and wait for that; then nothing moves any more. Not one that
+    def park(self, deadline_s: float, velocity: float | None = None) -> None:
+        """Bring the robot to its home, as `park` does, and wait for that; then nothing moves any more. Not one that
         was never reset, or is stopped, or whose driver hangs.
         """
         if self._thread.is_alive():
             done = threading.Event()
-            self._orders.put(Lower(deadline_s, done, velocity))
+            self._orders.put(Park(deadline_s, done, velocity))
             done.wait(deadline_s + 1.0)
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -196,14 +196,14 @@ class ControlLoop:
             except Exception as error:  # a bug here must not leave a moving robot without its loop
                 self._fault("the control loop", error)
 
-    def _carry_out(self, order: Reset | Step | Finish | Lower | None) -> None:
+    def _carry_out(self, order: Reset | Step | Finish | Park | None) -> None:
         if isinstance(order, Step):
             self._step(order)
         elif order is None:
             self._hold()
         elif isinstance(order, Reset):
             self._reset(order)
-        elif isinstance(order, Lower):
+        elif isinstance(order, Park):
             self._lower(order)
         else:
             self._rest()
@@ -371,13 +371,13 @@ class ControlLoop:
         self.cadence.pause()
         self._watchdog.disarm()
 
-    def _lower(self, order: Lower) -> None:
+    def _lower(self, order: Park) -> None:
         held = self._held
         self._quiet()
         try:
             if held is not None and self._guard.stopped is None:
                 self.lifecycle.go_unless_stopped(State.RESETTING, "the server ends: the robot is lowered")
-                end = lower(self._guard.spec, self._paced_step, held, order.deadline_s, order.velocity)
+                end = park(self._guard.spec, self._paced_step, held, order.deadline_s, order.velocity)
                 _log.info("lowering: %s", end)
         except Exception as error:
             self._fault("lowering", error)

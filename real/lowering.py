@@ -10,10 +10,10 @@ import numpy as np
 from hal.homing import HomingSettings, towards
 from hal.robot import Reading, RobotSpec
 
-__all__ = ["lower"]
+__all__ = ["park"]
 
 
-def lower(
+def park(
     spec: RobotSpec,
     step: Callable[[Mapping[str, np.ndarray]], Reading],
     applied: Mapping[str, np.ndarray],

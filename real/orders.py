@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Finish", "Lower", "Order", "Quit", "Reset", "Step"]
+__all__ = ["Finish", "Park", "Order", "Quit", "Reset", "Step"]
 
 
 class Reset(NamedTuple):
@@ -31,7 +31,7 @@ class Finish:
     """The client said goodbye."""
 
 
-class Lower(NamedTuple):
+class Park(NamedTuple):
     """The server is about to end."""
 
     deadline_s: float
@@ -43,4 +43,4 @@ class Quit:
     """The loop is to end."""
 
 
-Order = Reset | Step | Finish | Lower | Quit
+Order = Reset | Step | Finish | Park | Quit

@@ -295,7 +295,7 @@ class Server:
 
     def _close(self, lower_s: float, velocity: float | None) -> None:
         if lower_s > 0:
-            self._loop.lower(lower_s, velocity)
+            self._loop.park(lower_s, velocity)
         self._loop.close()
         self._exchange.close()
         if self._publisher is not None:

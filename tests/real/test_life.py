@@ -14,7 +14,7 @@ from hal import Answer, ConnectionLost, EpisodeError, Homing, ResetFailed, Robot
 from hal.homing import HomingSettings
 from real import RemoteRobot, Server
 from real.life import WAYS, Lifecycle, State
-from real.lowering import lower
+from real.lowering import park
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "bridge.md"
 
@@ -206,7 +206,7 @@ def test_a_server_is_lowered_no_faster_than_told(robot, target):
 
 def test_lowering_has_a_deadline(robot):
     clock = itertools.count()
-    outcome = lower(
+    outcome = park(
         robot.spec, robot.step, {"target": np.ones(2, np.float32)}, 10, velocity=0.001, now=lambda: next(clock)
     )
     assert outcome == "its home was not reached within 10 s"
