@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 from hal.errors import CommandTooOld
 
-__all__ = ["AgeLimit"]
+__all__ = ["MaxAge"]
 
 
-class AgeLimit:
+class MaxAge:
     """Compares when a command was sent with when its turn has come. For one thread; any may read.
 
     The stamp is the client's, on this machine's clock as far as it knows it (`hal.offset`): with an error of at most

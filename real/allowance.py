@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-__all__ = ["BURST", "PER_S", "Allowance"]
+__all__ = ["BURST", "PER_S", "RateLimiter"]
 
 PER_S = 2000.0
 """Messages a second; a client of 500 Hz sends 500. At 60 microseconds each they take an eighth of Python's lock."""
@@ -14,7 +14,7 @@ BURST = 20
 """Messages that are read at once after a pause."""
 
 
-class Allowance:
+class RateLimiter:
     """A token bucket. For one thread.
 
     What is not read waits in ZeroMQ, which reads from all its connections in turn: whoever floods waits, the others'

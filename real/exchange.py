@@ -12,7 +12,7 @@ import zmq
 
 from hal.robot import Reading
 from hal.signals.signal import Answer
-from real.allowance import Allowance
+from real.allowance import RateLimiter
 from real.desk import RequestHandler
 from real.handover import Token
 from real.mailbox import Mailbox
@@ -113,15 +113,15 @@ class Independent:
         handler: RequestHandler,
         mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]],
     ) -> None:
-        both, answers_only, allowance = zmq.Poller(), zmq.Poller(), Allowance()
+        both, answers_only, rate_limiter = zmq.Poller(), zmq.Poller(), RateLimiter()
         both.register(router, zmq.POLLIN)
         both.register(mailbox, zmq.POLLIN)
         answers_only.register(mailbox, zmq.POLLIN)
         with router:
             while not self._over.is_set():
-                ready = dict(answers_only.poll(PAUSE_MS) if allowance.spent else both.poll(TICK_MS))
+                ready = dict(answers_only.poll(PAUSE_MS) if rate_limiter.spent else both.poll(TICK_MS))
                 if router in ready:
-                    allowance.take()
+                    rate_limiter.take()
                     handler.receive()
                 if mailbox.fileno() in ready:
                     _deliver(handler, mailbox.collect())

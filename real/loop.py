@@ -19,7 +19,7 @@ from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Reading, Robot, RobotSpec
 from hal.watchdog import Watchdog
-from real.age import AgeLimit
+from real.age import MaxAge
 from real.driver_watch import DriverWatch
 from real.fault import stop_faulty
 from real.inbox import Inbox
@@ -100,7 +100,7 @@ class ControlLoop:
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.lifecycle = Lifecycle(own.name)
         self.cadence = Cadence(own.period_s)
-        self.ages = AgeLimit(None if lockstep else max_command_age_s, own.period_s)
+        self.ages = MaxAge(None if lockstep else max_command_age_s, own.period_s)
         self._priority = priority
         self.real_time = RealTime(False, "not asked for")
         self.latest: Reading | None = None

@@ -7,12 +7,12 @@ import pytest
 
 from hal.errors import CommandTooOld
 from real import Kind, RemoteRobot, Server, wire
-from real.age import AgeLimit
+from real.age import MaxAge
 from real.link import Link
 
 
 def test_older_and_from_the_future_are_refused_and_counted():
-    limit = AgeLimit(0.1, now_ns=lambda: 1_000_000_000)
+    limit = MaxAge(0.1, now_ns=lambda: 1_000_000_000)
     for sent_ns in (1_000_000_000, 900_000_000, 1_100_000_000, None):
         assert limit.refusal(sent_ns) is None
     for sent_ns, told in ((899_999_999, "100.0 ms old"), (0, "1000.0 ms old"), (1_100_000_001, "-100.0 ms old")):
@@ -25,7 +25,7 @@ def test_older_and_from_the_future_are_refused_and_counted():
 
 def test_the_wait_for_the_loops_own_period_is_no_lateness():
     """A robot of 5 Hz lets a command wait for 200 ms, however fast the network was."""
-    limit = AgeLimit(0.1, 0.2, lambda: 1_000_000_000)
+    limit = MaxAge(0.1, 0.2, lambda: 1_000_000_000)
     assert limit.refusal(700_000_000) is None
     assert "allowed are 300 ms" in str(limit.refusal(699_999_999))
 
@@ -43,9 +43,9 @@ def test_a_slow_robot_takes_the_commands_of_a_fast_network(make_robot, robot, ta
 
 
 def test_no_limit_lets_all_through_and_nought_is_no_limit():
-    assert AgeLimit(None).refusal(0) is None
+    assert MaxAge(None).refusal(0) is None
     with pytest.raises(ValueError, match="must be above 0"):
-        AgeLimit(0.0)
+        MaxAge(0.0)
 
 
 @pytest.mark.requirement("R6.6")

@@ -6,7 +6,7 @@ import time
 import zmq
 
 from real import Kind, RemoteRobot, Server, wire
-from real.allowance import BURST, PER_S, Allowance
+from real.allowance import BURST, PER_S, RateLimiter
 
 FLOOD = """
 import sys, zmq
@@ -24,20 +24,20 @@ while True:
 
 def test_a_burst_and_then_one_by_one():
     now = [0.0]
-    allowance = Allowance(100.0, 3, lambda: now[0])
+    rate_limiter = RateLimiter(100.0, 3, lambda: now[0])
     read = 0
-    while not allowance.spent:
-        allowance.take()
+    while not rate_limiter.spent:
+        rate_limiter.take()
         read += 1
     assert read == 3
     now[0] += 0.0101
-    assert not allowance.spent
-    allowance.take()
-    assert allowance.spent
+    assert not rate_limiter.spent
+    rate_limiter.take()
+    assert rate_limiter.spent
     now[0] += 60.0
     read = 0
-    while not allowance.spent:
-        allowance.take()
+    while not rate_limiter.spent:
+        rate_limiter.take()
         read += 1
     assert read == 3, "a pause saves up a burst, and no more"
 
