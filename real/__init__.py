@@ -1,6 +1,6 @@
 """A robot on the network: a server that serves any robot, and a client that is one."""
 
-from real.link import Link
+from real.link import Connection
 from real.loop import ControlLoop
 from real.pictures import PictureListener
 from real.remote import RemoteRobot
@@ -12,7 +12,7 @@ from real.wire import Kind, Message
 __all__ = [
     "ControlLoop",
     "Kind",
-    "Link",
+    "Connection",
     "Message",
     "PictureListener",
     "RemoteCameras",

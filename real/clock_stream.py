@@ -50,7 +50,7 @@ class ClockStream:
         """A reading came.
 
         Args:
-            exchange: the newest, as `real.link.Link.exchange`.
+            exchange: the newest, as `real.link.Connection.exchange`.
             offset: that has learned from it.
             stamp_ns: of the reading.
         """

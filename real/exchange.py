@@ -17,7 +17,7 @@ from real.desk import RequestHandler
 from real.handover import Token
 from real.mailbox import Mailbox
 
-__all__ = ["Exchange", "Independent", "Lockstep"]
+__all__ = ["Transport", "Independent", "Lockstep"]
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ STAND_IN_S = 0.005
 Outcome = Reading | Answer | Exception
 
 
-class Exchange(Protocol):
+class Transport(Protocol):
     """Carries messages between a socket's desk and the control loop."""
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
@@ -77,7 +77,7 @@ class Independent:
         self._thread: threading.Thread | None = None
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """As `Exchange.start`."""
+        """As `Transport.start`."""
         self._mailbox = Mailbox()
         self._thread = threading.Thread(
             target=self._run, args=(router, handler, self._mailbox), name="rlenv-robot server", daemon=True
@@ -85,22 +85,22 @@ class Independent:
         self._thread.start()
 
     def answer(self, token: Token, outcome: Outcome) -> None:
-        """As `Exchange.answer`."""
+        """As `Transport.answer`."""
         if self._mailbox is not None:
             self._mailbox.post((token, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """As `Exchange.tell`."""
+        """As `Transport.tell`."""
         if self._mailbox is not None:
             self._mailbox.post((state, detail))
 
     @property
     def deaf(self) -> bool:
-        """As `Exchange.deaf`."""
+        """As `Transport.deaf`."""
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
-        """As `Exchange.close`."""
+        """As `Transport.close`."""
         self._over.set()
         if self._thread is not None and self._mailbox is not None:
             self._mailbox.ring()
@@ -145,7 +145,7 @@ class Lockstep:
         self._handler: RequestHandler | None = None
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """As `Exchange.start`."""
+        """As `Transport.start`."""
         router.rcvtimeo = FETCH_MS
         with self._lock:
             self._router, self._handler = router, handler
@@ -166,23 +166,23 @@ class Lockstep:
                     handler.tick()
 
     def answer(self, token: Token, outcome: Outcome) -> None:
-        """As `Exchange.answer`."""
+        """As `Transport.answer`."""
         with self._lock:
             if self._handler is not None:  # None: closed over the head of a robot that did not return in time
                 self._tell_all(self._handler)
                 self._handler.answer(token, outcome)
 
     def tell(self, state: str, detail: str) -> None:
-        """As `Exchange.tell`."""
+        """As `Transport.tell`."""
         self._events.put((state, detail))
 
     @property
     def deaf(self) -> bool:
-        """As `Exchange.deaf`."""
+        """As `Transport.deaf`."""
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
-        """As `Exchange.close`."""
+        """As `Transport.close`."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

@@ -17,7 +17,7 @@ from real.frames import receive_frames, send_frames
 from real.handshake import ClientKeys, Handshake
 from real.wire import Kind, Message
 
-__all__ = ["Link", "server_spec"]
+__all__ = ["Connection", "server_spec"]
 
 _SLICE_S = 0.1
 """How soon a wait notices that it was cancelled."""
@@ -36,7 +36,7 @@ _OPTIONS: dict[int, int] = {
 }
 
 
-class Link:
+class Connection:
     """A connection. `ask` is for one thread at a time, `cancel` for any.
 
     Args:

@@ -25,7 +25,7 @@ from real.clock_stream import CLOCK, ClockStream
 from real.delays import Delays
 from real.handshake import load_keys
 from real.judging import answer_from_plain
-from real.link import Link, server_spec
+from real.link import Connection, server_spec
 from real.rows import ReadingCodec, RowCodec
 from real.wire import Kind, Message
 
@@ -87,7 +87,7 @@ class RemoteRobot:
         self._on_event, self._on_wanted, self._take = on_event, on_wanted, take
         self._offset, self._delays, self._clocks = OffsetEstimator(), Delays(), ClockStream()
         self.last_reset: ResetRecord | None = None
-        self._link: Link | None = None
+        self._connection: Connection | None = None
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
         self._sequence = 0  # of the last order before the connection was lost
@@ -145,11 +145,11 @@ class RemoteRobot:
         """
         with self._lock:
             self._returned = None
-            link = self._connected()
+            connection = self._connected()
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
             self.last_reset = None
             try:
-                return self._reading(self._ask(link, Kind.RESET, detail, (), _GRACE_S))
+                return self._reading(self._ask(connection, Kind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
@@ -165,18 +165,18 @@ class RemoteRobot:
             RobotError: what the server's robot raised.
         """
         with self._lock:
-            link = self._link
-            if link is None:
+            connection = self._connection
+            if connection is None:
                 raise self._not_connected()
             row = self._commands.pack(self.spec.commands.validate(command, "command"))
             try:
-                reading = self._reading(self._ask(link, Kind.STEP, None, (row,), self._step_timeout_s))
-                if link.exchange is not None:
-                    self._delays.add(*link.exchange, reading.stamp_ns)
+                reading = self._reading(self._ask(connection, Kind.STEP, None, (row,), self._step_timeout_s))
+                if connection.exchange is not None:
+                    self._delays.add(*connection.exchange, reading.stamp_ns)
                 return reading
             finally:
-                if link.wanted_by is not None:
-                    self._consent(link)
+                if connection.wanted_by is not None:
+                    self._consent(connection)
 
     def resume(self) -> bool:
         """After a lost connection: connect again and go on in the same episode, if its watchdog did not break it.
@@ -189,23 +189,25 @@ class RemoteRobot:
             EpisodeError: the episode is over, with the reason; a reset begins another. Or nothing was lost.
         """
         with self._lock:
-            if self._link is not None or not self._session:
+            if self._connection is not None or not self._session:
                 raise EpisodeError("there is nothing to resume: no connection was lost")
-            link = self._new_link()
+            connection = self._new_link()
             try:
-                message = link.ask(Kind.HELLO, self._introduction(move=True, resume=True), (), self._connect_timeout_s)
+                message = connection.ask(
+                    Kind.HELLO, self._introduction(move=True, resume=True), (), self._connect_timeout_s
+                )
                 if message.kind is not Kind.WELCOME:
                     raise WireError(f"the server answered with {message.kind.name}, wanted a welcome")
                 done = int(message.detail["sequence"])
             except (KeyError, TypeError, ValueError) as error:
-                link.close()
+                connection.close()
                 raise WireError(f"the server's welcome is damaged: {error!r}") from None
             except BaseException:
-                link.close()
+                connection.close()
                 raise
             arrived = done >= self._sequence
-            link.session, link.sequence = self._session, max(done, self._sequence)
-            self._link, self._lost = link, None
+            connection.session, connection.sequence = self._session, max(done, self._sequence)
+            self._connection, self._lost = connection, None
             return arrived
 
     def about(self) -> dict[str, Any]:
@@ -219,8 +221,8 @@ class RemoteRobot:
         """
         told: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
-            if self._link is not None:
-                told["server"] = self._ask(self._link, Kind.LOOK, None, (), self._step_timeout_s).detail
+            if self._connection is not None:
+                told["server"] = self._ask(self._connection, Kind.LOOK, None, (), self._step_timeout_s).detail
         clock = self.clock
         if clock is not None:
             told["delays"] = self._delays.to_plain(clock.offset_ns)
@@ -243,11 +245,11 @@ class RemoteRobot:
             ConnectionLost: the server does not answer.
         """
         with self._lock:
-            link = self._link
-            if link is None:
+            connection = self._connection
+            if connection is None:
                 return None
             detail = {"message": message, "deadline_s": float(deadline_s)}
-            return answer_from_plain(self._ask(link, Kind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
+            return answer_from_plain(self._ask(connection, Kind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
     def stop(self, reason: str) -> None:
         """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
@@ -275,9 +277,9 @@ class RemoteRobot:
     def close(self) -> None:
         """Give the robot back; a wait in another thread ends. Twice is fine."""
         self._closed = True
-        link = self._link
-        if link is not None:
-            link.cancel()
+        connection = self._connection
+        if connection is not None:
+            connection.cancel()
         with self._lock:
             if self._session:
                 self._give_back()
@@ -285,21 +287,21 @@ class RemoteRobot:
 
     # -- connection --------------------------------------------------------------------------------------
 
-    def _connected(self) -> Link:
+    def _connected(self) -> Connection:
         if self._closed:
             raise EpisodeError("this remote robot is closed; make a new one")
-        if self._link is None:
-            link = self._new_link()
+        if self._connection is None:
+            connection = self._new_link()
             try:
-                self._welcome(link)
+                self._welcome(connection)
             except BaseException:
-                link.close()
+                connection.close()
                 raise
-            self._link = link
-        return self._link
+            self._connection = connection
+        return self._connection
 
-    def _new_link(self) -> Link:
-        return Link(self.address, self._heard, self._keys, self._offset)
+    def _new_link(self) -> Connection:
+        return Connection(self.address, self._heard, self._keys, self._offset)
 
     def _heard(self, state: str, detail: str) -> None:
         if state == "reset":
@@ -307,25 +309,25 @@ class RemoteRobot:
         if self._on_event is not None:
             self._on_event(state, detail)
 
-    def _consent(self, link: Link) -> None:
+    def _consent(self, connection: Connection) -> None:
         """Somebody else wants the robot."""
-        name, link.wanted_by = str(link.wanted_by), None
+        name, connection.wanted_by = str(connection.wanted_by), None
         yes = bool(self._on_wanted(name))
-        if self._link is not link:  # lost meanwhile
+        if self._connection is not connection:  # lost meanwhile
             return
-        self._ask(link, Kind.CONSENT, {"yes": yes}, (), self._connect_timeout_s)
+        self._ask(connection, Kind.CONSENT, {"yes": yes}, (), self._connect_timeout_s)
         if yes:
             self._session = 0
             self._drop(f"the robot was handed over to {name!r} by consent")
 
-    def _welcome(self, link: Link) -> None:
-        message = link.ask(Kind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
+    def _welcome(self, connection: Connection) -> None:
+        message = connection.ask(Kind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
         theirs = server_spec(message)
         if message.kind is Kind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
         if self._lost is not None and self._session and isinstance(message.detail, dict):
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
-        link.session = self._session = message.session
+        connection.session = self._session = message.session
         self._lost = None
         self.__dict__.setdefault("spec", theirs)  # nothing was expected, and nobody asked before
 
@@ -338,28 +340,30 @@ class RemoteRobot:
             "resume": resume,
         }  # fmt: skip
 
-    def _ask(self, link: Link, kind: Kind, detail: Any, frames: tuple[bytes, ...], silence_s: float) -> Message:
+    def _ask(
+        self, connection: Connection, kind: Kind, detail: Any, frames: tuple[bytes, ...], silence_s: float
+    ) -> Message:
         try:
-            return link.ask(kind, detail, frames, silence_s)
+            return connection.ask(kind, detail, frames, silence_s)
         except (ConnectionLost, WireError) as error:  # who said what is not certain any more
             self._drop(str(error))
             raise
 
     def _ask_once(self, kind: Kind, detail: Any) -> Message:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
-        link = Link(self.address, keys=self._keys, offset=self._offset)
+        connection = Connection(self.address, keys=self._keys, offset=self._offset)
         try:
-            return link.ask(kind, detail, (), self._connect_timeout_s)
+            return connection.ask(kind, detail, (), self._connect_timeout_s)
         finally:
-            link.close()
+            connection.close()
 
     def _reading(self, message: Message) -> Reading:
         if message.kind is not Kind.READING:
             self._drop(f"the server answered with {message.kind.name}")
             raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
         reading = self._readings.decode(message.detail, message.frames)
-        if self._link is not None:
-            self._clocks.tell(self._link.exchange, self._offset, reading.stamp_ns)
+        if self._connection is not None:
+            self._clocks.tell(self._connection.exchange, self._offset, reading.stamp_ns)
         return reading
 
     def _not_connected(self) -> RobotError:
@@ -370,17 +374,17 @@ class RemoteRobot:
         return EpisodeError("step before reset: call reset first, it connects and reads where the robot is")
 
     def _give_back(self) -> None:
-        link = Link(self.address, keys=self._keys)
-        link.session, self._session = self._session, 0
+        connection = Connection(self.address, keys=self._keys)
+        connection.session, self._session = self._session, 0
         try:
-            link.ask(Kind.BYE, None, (), min(0.5, self._connect_timeout_s))
+            connection.ask(Kind.BYE, None, (), min(0.5, self._connect_timeout_s))
         except RobotError:  # the server is gone, or the robot is somebody else's
             pass
         finally:
-            link.close()
+            connection.close()
 
     def _drop(self, why: str) -> None:
-        if self._link is not None:
-            self._sequence = self._link.sequence
-            self._link.close()
-        self._link, self._lost = None, why
+        if self._connection is not None:
+            self._sequence = self._connection.sequence
+            self._connection.close()
+        self._connection, self._lost = None, why

@@ -19,7 +19,7 @@ from hal.robot import Reading, Robot
 from real.address import check_address
 from real.desk import RequestHandler
 from real.diary import Diary, TellingLoop
-from real.exchange import Exchange, Independent, Lockstep
+from real.exchange import Independent, Lockstep, Transport
 from real.gate import CONTROL, TELEMETRY, Authenticator
 from real.judging import Judging
 from real.lease import Lease
@@ -103,19 +103,19 @@ class Server:
         self._cameras, self._pictures = tuple(cameras), check_address(pictures, keys=keys is not None)
         self._picture_publisher: PicturePublisher | None = None
         self._lease = Lease(lease_s)
-        self._exchange: Exchange = Lockstep() if lockstep else Independent()
-        self._judging = Judging(robot, self._exchange.answer)
+        self._transport: Transport = Lockstep() if lockstep else Independent()
+        self._judging = Judging(robot, self._transport.answer)
         self._diary = diary
         self._loop = (ControlLoop if diary is None else partial(TellingLoop, diary=diary))(
             robot,
-            _without_images(self._exchange.answer) if cameras else self._exchange.answer,
+            _without_images(self._transport.answer) if cameras else self._transport.answer,
             control_hz=control_hz,
             watchdog_s=watchdog_s,
             max_command_age_s=max_command_age_s,
             priority=priority,
             lockstep=lockstep,
             paced_by_robot=paced_by_robot,
-            fetch=self._exchange.fetch,
+            fetch=self._transport.fetch,
         )
         self._spec = self._loop.spec
         self._authenticator = None if keys is None else Authenticator(keys)
@@ -169,7 +169,7 @@ class Server:
     @property
     def deaf(self) -> bool:
         """Whether nobody can reach the robot any more: the network's thread has ended. Close it, and begin anew."""
-        return self._exchange.deaf
+        return self._transport.deaf
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -207,7 +207,7 @@ class Server:
         handler = RequestHandler(
             router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about
         )
-        self._exchange.start(router, handler)
+        self._transport.start(router, handler)
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
@@ -278,7 +278,7 @@ class Server:
     def report(self, state: str, detail: str) -> None:
         """Tell the client whose reset is under way how it goes; fits `Homing`'s ``on_event``. From any thread."""
         self._loop.report(state)
-        self._exchange.tell(state, detail)
+        self._transport.tell(state, detail)
 
     def close(self, lower_s: float = 0.0, velocity: float | None = None) -> None:
         """Stop the robot, end both threads, close socket and robot. Twice is fine; after a Ctrl-C in it, it goes on.
@@ -297,7 +297,7 @@ class Server:
         if lower_s > 0:
             self._loop.park(lower_s, velocity)
         self._loop.close()
-        self._exchange.close()
+        self._transport.close()
         if self._publisher is not None:
             self._publisher.close()
         if self._picture_publisher is not None:

@@ -8,7 +8,7 @@ import pytest
 from hal.errors import CommandTooOld
 from real import Kind, RemoteRobot, Server, wire
 from real.age import MaxAge
-from real.link import Link
+from real.link import Connection
 
 
 def test_older_and_from_the_future_are_refused_and_counted():
@@ -54,8 +54,8 @@ def test_a_command_that_was_on_its_way_too_long_moves_nothing(robot, target, mon
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0.1, 0))
-        stamp = Link._theirs
-        monkeypatch.setattr(Link, "_theirs", lambda link, now_ns: stamp(link, now_ns) - 150_000_000)
+        stamp = Connection._theirs
+        monkeypatch.setattr(Connection, "_theirs", lambda connection, now_ns: stamp(connection, now_ns) - 150_000_000)
         with pytest.raises(CommandTooOld, match=r"was 1[5-9]\d\.\d ms old .* not executed") as caught:
             remote.step(target(0.9, 0))
         assert caught.value.age_s == pytest.approx(0.15, abs=0.049)
@@ -85,13 +85,13 @@ def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, t
 
 def test_a_step_without_its_time_is_refused(robot):
     with Server(robot) as server:
-        link = Link(server.address)
+        connection = Connection(server.address)
         detail = {"digest": "", "name": "x", "move": True, "replaces": 0, "take": "no", "resume": False}
-        link.session = link.ask(Kind.HELLO, detail, (), 5).session
-        link._theirs = lambda now_ns: None
+        connection.session = connection.ask(Kind.HELLO, detail, (), 5).session
+        connection._theirs = lambda now_ns: None
         with pytest.raises(wire.WireError, match="a step must say when it was sent"):
-            link.ask(Kind.STEP, None, (bytes(8),), 5)
-        link.close()
+            connection.ask(Kind.STEP, None, (bytes(8),), 5)
+        connection.close()
 
 
 def test_the_clock_is_known_before_the_first_step(robot):

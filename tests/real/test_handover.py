@@ -151,7 +151,7 @@ def test_an_order_that_was_lost_is_said_to_be(client, target):
     remote = client()
     remote.reset({})
     remote.step(target(0.5, 0))
-    remote._link.sequence += 1  # as if one had been sent and had not come
+    remote._connection.sequence += 1  # as if one had been sent and had not come
     lost(remote)
     assert remote.resume() is False
     remote.step(target(0.6, 0))
