@@ -16,7 +16,7 @@ from hal.signals.signal import Answer
 from real import failure, wire
 from real.frames import receive_frames, send_frames
 from real.gate import Authenticator
-from real.handover import Handover, Token
+from real.handover import LeaseTransfer, Token
 from real.judging import Judging, answer_to_plain
 from real.keys import Role
 from real.lease import Lease
@@ -76,7 +76,7 @@ class RequestHandler:
     ) -> None:
         self._authenticator, self._look, self._judging = authenticator, look, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
-        self._handover: Handover | None = None
+        self._transfer: LeaseTransfer | None = None
         self._holder = b""  # where the last order came from
         self._commands, self._readings = RowCodec(spec.commands), ReadingCodec(spec)
         self._packed_spec: bytes = msgpack.packb(spec.to_plain())
@@ -180,18 +180,18 @@ class RequestHandler:
             self._welcome(token._replace(session=session), before)
 
     def _ask_holder(self, token: Token, name: str) -> None:
-        if self._handover is not None:
-            raise ConnectionLost(f"{self._handover.name!r} has asked for the robot already, and is not answered yet")
-        self._handover = Handover(token, name, BEAT_S)
+        if self._transfer is not None:
+            raise ConnectionLost(f"{self._transfer.name!r} has asked for the robot already, and is not answered yet")
+        self._transfer = LeaseTransfer(token, name, BEAT_S)
         _log.info("%s asks %s for the robot", name, self._lease.holder)
         self._send(Token(self._holder, 0, 0), Kind.EVENT, ["wanted", name])
 
     def _consent(self, peer: bytes, message: Message) -> None:
-        yes, asked = _entry(message, "yes", bool), self._handover
+        yes, asked = _entry(message, "yes", bool), self._transfer
         self._lease.check(message.session)
         if asked is None:
             raise WireError("nobody asks for the robot (any more)")
-        self._handover = None
+        self._transfer = None
         _log.info("%s says %s to %s", self._lease.holder, "yes" if yes else "no", asked.name)
         if yes:
             session = self._lease.take(asked.name, message.session)
@@ -276,17 +276,17 @@ class RequestHandler:
     def tick(self) -> None:
         """Watch over what is under way, a reset or a question to the holder: tell who waits, and end it in time."""
         self._loop.check_driver()
-        if self._handover is not None:
-            self._watch_handover(self._handover)
+        if self._transfer is not None:
+            self._watch_handover(self._transfer)
         if self._pending is not None:
             self._watch_reset(self._pending)
 
-    def _watch_handover(self, asked: Handover) -> None:
+    def _watch_handover(self, asked: LeaseTransfer) -> None:
         if self._lease.free:  # given back, or abandoned by silence
-            self._handover = None
+            self._transfer = None
             self._lend(asked.token, asked.name, 0, "no")
         elif asked.expired:
-            self._handover = None
+            self._transfer = None
             self._refuse(asked.token, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
         elif asked.beat():
             self._send(asked.token, Kind.EVENT, ["alive", ""])

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["CONSENT_S", "Handover", "Token"]
+__all__ = ["CONSENT_S", "LeaseTransfer", "Token"]
 
 CONSENT_S = 10.0
 """How long a holder has to say yes or no; silence is a no, unless it is so long that the lease is lost."""
@@ -21,7 +21,7 @@ class Token(NamedTuple):
     came_ns: int = 0
 
 
-class Handover:
+class LeaseTransfer:
     """The question under way. For one thread.
 
     Args:
