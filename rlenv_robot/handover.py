@@ -9,7 +9,7 @@ import numpy as np
 from hal import Spec, SpecError
 from rlenv_robot.task import Arrays
 
-__all__ = ["Chosen", "Handover", "Who"]
+__all__ = ["Chosen", "ActionBlender", "Who"]
 
 Who = Literal["policy", "person", "returning"]
 
@@ -21,7 +21,7 @@ class Chosen(NamedTuple):
     who: Who
 
 
-class Handover:
+class ActionBlender:
     """Chooses between a policy's action and a person's.
 
     As long as the policy has the robot its action passes untouched. While a person has it, and after that until the

@@ -12,7 +12,7 @@ from hal import Spec, SpecError
 from hal.stream import SampleSink, StreamSpec
 from recorder.frames import FrameLayout
 from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.handover import Handover
+from rlenv_robot.handover import ActionBlender
 from rlenv_robot.task import Arrays
 from rlenv_robot.world import Manual, Turn
 
@@ -62,7 +62,7 @@ class Intervened:
         world: whose task's actions are the robot's commands.
         operator: the person's device.
         velocity: how fast a person's action, and the way back to the policy's, may change; units a second
-            (see `rlenv_robot.handover.Handover`).
+            (see `rlenv_robot.handover.ActionBlender`).
 
     Raises:
         SpecError: the task's actions are not the robot's commands, or not targets of a float type.
@@ -77,7 +77,7 @@ class Intervened:
                 f"commands of {robot.name!r} ({', '.join(robot.commands.names)}), so no pose can be named in them"
             )
         self._world, self._operator = world, operator
-        self._handover = Handover(task.action, velocity, robot.period_s)
+        self._blender = ActionBlender(task.action, velocity, robot.period_s)
         self._applied: Arrays = {}
         self._counts = dict.fromkeys(("taken", "person", "returning"), 0)
         self._person_before = False
@@ -140,7 +140,7 @@ class Intervened:
         self._operator.open()
         turn = self._world.reset(options)
         self._operator.release()
-        self._handover.restart()
+        self._blender.restart()
         self._applied = turn.applied
         self._counts = dict.fromkeys(self._counts, 0)
         self._person_before = False
@@ -156,7 +156,7 @@ class Intervened:
         except OSError as error:
             wanted = None
             self._world.stop(f"the device of the person who may take over was lost: {error}")
-        chosen, who = self._handover.choose(action, wanted, self._applied)
+        chosen, who = self._blender.choose(action, wanted, self._applied)
         person = who == "person"
         self._counts["taken"] += person and not self._person_before
         self._person_before = person
@@ -174,7 +174,7 @@ class Intervened:
     def episode_info(self) -> dict[str, Any]:
         """The inner world's, and how often a person took over, for how many steps."""
         taken, person, returning = (self._counts[key] for key in ("taken", "person", "returning"))
-        said = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._handover.velocity}
+        said = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._blender.velocity}
         return {**self._world.episode_info(), "interventions": said}
 
     def stop(self, reason: str) -> None:
