@@ -16,7 +16,7 @@ from hal.signals.signal import Answer
 from real import failure, wire
 from real.frames import receive_frames, send_frames
 from real.gate import Authenticator
-from real.handover import LeaseTransfer, Token
+from real.handover import LeaseTransfer, RequestId
 from real.judging import Judging, answer_to_plain
 from real.keys import Role
 from real.lease import Lease
@@ -46,7 +46,7 @@ _ROLES: Mapping[Kind, frozenset[Role]] = {
 class _Pending(NamedTuple):
     """The reset under way."""
 
-    token: Token
+    request_id: RequestId
     deadline: float
     deadline_s: float
 
@@ -117,10 +117,10 @@ class RequestHandler:
             self._check_role(key, message)
             handler(peer, message)
         except RobotError as error:
-            self._refuse(Token(peer, session, sequence, self._came_ns), error)
+            self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
-            self._refuse(Token(peer, session, sequence, self._came_ns), error)
+            self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
 
     def _read(self, flags: int) -> tuple[bytes, str, list[bytes]]:
         """The sender, its key and the frames of one message; of too many frames only one more than is allowed."""
@@ -149,42 +149,42 @@ class RequestHandler:
 
     def _hello(self, peer: bytes, message: Message) -> None:
         digest, name = _entry(message, "digest", str), _entry(message, "name", str)[:200]
-        token = self._token(peer, message, 0)
+        request_id = self._request_id(peer, message, 0)
         if digest and digest != self._spec.digest:
-            self._send(token, Kind.MISMATCH, None, [self._packed_spec])
+            self._send(request_id, Kind.MISMATCH, None, [self._packed_spec])
         elif not _entry(message, "move", bool):
-            self._welcome(token)
+            self._welcome(request_id)
         elif _entry(message, "resume", bool):
-            self._resume(token, _entry(message, "replaces", int))
+            self._resume(request_id, _entry(message, "replaces", int))
         else:
-            self._lend(token, name, _entry(message, "replaces", int), _entry(message, "take", str))
+            self._lend(request_id, name, _entry(message, "replaces", int), _entry(message, "take", str))
 
-    def _resume(self, token: Token, session: int) -> None:
+    def _resume(self, request_id: RequestId, session: int) -> None:
         done = self._lease.resume(session)
         over = self._loop.lifecycle.episode_over
         if over is not None:
             raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
         _log.info("%s is back, in the same session", self._lease.holder)
-        self._welcome(token._replace(session=session), {"sequence": done})
+        self._welcome(request_id._replace(session=session), {"sequence": done})
 
-    def _lend(self, token: Token, name: str, replaces: int, take: str) -> None:
+    def _lend(self, request_id: RequestId, name: str, replaces: int, take: str) -> None:
         before = {"before": self._lease.fate(replaces)} if replaces else None
         try:
             session = self._lease.take(name, replaces, by_force=take == "force")
         except ConnectionLost:
             if take != "ask":
                 raise
-            self._ask_holder(token, name)
+            self._ask_holder(request_id, name)
         else:
             self._loop.finish()  # whatever the client before left behind
-            self._welcome(token._replace(session=session), before)
+            self._welcome(request_id._replace(session=session), before)
 
-    def _ask_holder(self, token: Token, name: str) -> None:
+    def _ask_holder(self, request_id: RequestId, name: str) -> None:
         if self._transfer is not None:
             raise ConnectionLost(f"{self._transfer.name!r} has asked for the robot already, and is not answered yet")
-        self._transfer = LeaseTransfer(token, name, BEAT_S)
+        self._transfer = LeaseTransfer(request_id, name, BEAT_S)
         _log.info("%s asks %s for the robot", name, self._lease.holder)
-        self._send(Token(self._holder, 0, 0), Kind.EVENT, ["wanted", name])
+        self._send(RequestId(self._holder, 0, 0), Kind.EVENT, ["wanted", name])
 
     def _consent(self, peer: bytes, message: Message) -> None:
         yes, asked = _entry(message, "yes", bool), self._transfer
@@ -196,19 +196,19 @@ class RequestHandler:
         if yes:
             session = self._lease.take(asked.name, message.session)
             self._loop.finish()
-            self._welcome(asked.token._replace(session=session))
+            self._welcome(asked.request_id._replace(session=session))
         else:
-            self._refuse(asked.token, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no"))
-        self._send(self._token(peer, message), Kind.DONE)
+            self._refuse(asked.request_id, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no"))
+        self._send(self._request_id(peer, message), Kind.DONE)
 
     def _tell_how_it_is(self, peer: bytes, message: Message) -> None:
-        self._send(self._token(peer, message), Kind.DONE, dict(self._look()))
+        self._send(self._request_id(peer, message), Kind.DONE, dict(self._look()))
 
-    def _welcome(self, token: Token, detail: Any = None) -> None:
-        self._send(token, Kind.WELCOME, detail, [self._packed_spec])
+    def _welcome(self, request_id: RequestId, detail: Any = None) -> None:
+        self._send(request_id, Kind.WELCOME, detail, [self._packed_spec])
 
-    def _token(self, peer: bytes, message: Message, session: int | None = None) -> Token:
-        return Token(peer, message.session if session is None else session, message.sequence, self._came_ns)
+    def _request_id(self, peer: bytes, message: Message, session: int | None = None) -> RequestId:
+        return RequestId(peer, message.session if session is None else session, message.sequence, self._came_ns)
 
     def _reset(self, peer: bytes, message: Message) -> None:
         options, deadline_s = _entry(message, "options", dict), _entry(message, "deadline_s", float)
@@ -216,9 +216,9 @@ class RequestHandler:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
         self._lease.order(message.session, message.sequence)
         self._holder = peer
-        token, now = self._token(peer, message), time.monotonic()
-        self._pending, self._beat = _Pending(token, now + deadline_s, deadline_s), now + BEAT_S
-        self._loop.reset(token, options)
+        request_id, now = self._request_id(peer, message), time.monotonic()
+        self._pending, self._beat = _Pending(request_id, now + deadline_s, deadline_s), now + BEAT_S
+        self._loop.reset(request_id, options)
 
     def _step(self, peer: bytes, message: Message) -> None:
         if len(message.frames) != 1:
@@ -229,49 +229,49 @@ class RequestHandler:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
         self._lease.order(message.session, message.sequence)
         self._holder = peer
-        self._loop.step(Token(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
+        self._loop.step(RequestId(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
         question, deadline_s = _entry(message, "message", str), _entry(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_VERDICT_S:
             raise WireError(f"a verdict's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_VERDICT_S:g}")
         self._lease.order(message.session, message.sequence)
-        self._judging.ask(self._token(peer, message), question[:1000], deadline_s)
+        self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
 
     def _stop(self, peer: bytes, message: Message) -> None:
         self._loop.stop(_entry(message, "reason", str)[:1000])
-        self._send(self._token(peer, message), Kind.DONE)
+        self._send(self._request_id(peer, message), Kind.DONE)
 
     def _bye(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session)
         self._loop.finish()
-        self._send(self._token(peer, message), Kind.DONE)
+        self._send(self._request_id(peer, message), Kind.DONE)
 
     # -- out ---------------------------------------------------------------------------------------------
 
-    def answer(self, token: Token, outcome: Reading | Answer | Exception) -> None:
+    def answer(self, request_id: RequestId, outcome: Reading | Answer | Exception) -> None:
         """Send what came of an order."""
-        self._lease.answered(token.session)
-        if self._pending is not None and self._pending.token == token:
+        self._lease.answered(request_id.session)
+        if self._pending is not None and self._pending.request_id == request_id:
             self._pending = None
         if isinstance(outcome, Exception):
-            self._refuse(token, outcome)
+            self._refuse(request_id, outcome)
             return
         if isinstance(outcome, Answer):
-            self._send(token, Kind.DONE, answer_to_plain(outcome))
+            self._send(request_id, Kind.DONE, answer_to_plain(outcome))
             return
         try:
             detail, frames = self._readings.encode(outcome)
-            self._send(token, Kind.READING, detail, frames)
+            self._send(request_id, Kind.READING, detail, frames)
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")
-            self._refuse(token, error)
+            self._refuse(request_id, error)
 
     def tell(self, state: str, detail: str) -> None:
         """Tell the client whose reset is under way how it goes; nobody, if there is none."""
         self._beat = time.monotonic() + BEAT_S
         if self._pending is not None:
-            self._send(self._pending.token, Kind.EVENT, [state[:100], detail[:1000]])
+            self._send(self._pending.request_id, Kind.EVENT, [state[:100], detail[:1000]])
 
     def tick(self) -> None:
         """Watch over what is under way, a reset or a question to the holder: tell who waits, and end it in time."""
@@ -284,12 +284,12 @@ class RequestHandler:
     def _watch_handover(self, asked: LeaseTransfer) -> None:
         if self._lease.free:  # given back, or abandoned by silence
             self._transfer = None
-            self._lend(asked.token, asked.name, 0, "no")
+            self._lend(asked.request_id, asked.name, 0, "no")
         elif asked.expired:
             self._transfer = None
-            self._refuse(asked.token, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
+            self._refuse(asked.request_id, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
         elif asked.beat():
-            self._send(asked.token, Kind.EVENT, ["alive", ""])
+            self._send(asked.request_id, Kind.EVENT, ["alive", ""])
 
     def _watch_reset(self, pending: _Pending) -> None:
         now = time.monotonic()
@@ -297,16 +297,16 @@ class RequestHandler:
             self._pending = None
             self._loop.stop(f"the reset took longer than {pending.deadline_s:g} s")
             hint = 'the robot was stopped; look at it, then reset({"clear_stop": "<what you found>"})'
-            self._refuse(pending.token, DeadlineExceeded("the reset did not end", pending.deadline_s, hint))
+            self._refuse(pending.request_id, DeadlineExceeded("the reset did not end", pending.deadline_s, hint))
         elif now > self._beat:
             self.tell("alive", "")
 
-    def _refuse(self, token: Token, error: Exception) -> None:
-        self._send(token, Kind.ERROR, failure.to_plain(error))
+    def _refuse(self, request_id: RequestId, error: Exception) -> None:
+        self._send(request_id, Kind.ERROR, failure.to_plain(error))
 
-    def _send(self, token: Token, kind: Kind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
-        times = (token.came_ns, time.monotonic_ns()) if token.came_ns else None
-        parts = [token.peer, *wire.encode(kind, token.session, token.sequence, detail, frames, times)]
+    def _send(self, request_id: RequestId, kind: Kind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
+        times = (request_id.came_ns, time.monotonic_ns()) if request_id.came_ns else None
+        parts = [request_id.peer, *wire.encode(kind, request_id.session, request_id.sequence, detail, frames, times)]
         try:
             send_frames(self._router, parts, zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it

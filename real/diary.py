@@ -8,7 +8,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from hal.robot import Reading, Robot
-from real.handover import Token
+from real.handover import RequestId
 from real.loop import Answerer, ControlLoop
 
 __all__ = ["Diary", "TellingLoop"]
@@ -17,7 +17,7 @@ __all__ = ["Diary", "TellingLoop"]
 class Diary(Protocol):
     """Keeps what a server does. Its methods are called between two movements of the robot: they never wait or raise."""
 
-    def ordered(self, token: Token, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
+    def ordered(self, request_id: RequestId, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
         """A command or a reset came; on the network's thread.
 
         Args:
@@ -27,7 +27,7 @@ class Diary(Protocol):
         """
         ...
 
-    def answered(self, token: Token, outcome: Reading | Exception) -> None:
+    def answered(self, request_id: RequestId, outcome: Reading | Exception) -> None:
         """What came of a reset or a command; on the loop's thread."""
         ...
 
@@ -45,19 +45,19 @@ class TellingLoop(ControlLoop):
     """
 
     def __init__(self, robot: Robot, answer: Answerer, diary: Diary, **settings: Any) -> None:
-        def told(token: Any, outcome: Reading | Exception) -> None:
-            answer(token, outcome)  # first: somebody waits for it
-            diary.answered(token, outcome)
+        def told(request_id: Any, outcome: Reading | Exception) -> None:
+            answer(request_id, outcome)  # first: somebody waits for it
+            diary.answered(request_id, outcome)
 
         super().__init__(robot, told, **settings)
         self._diary = diary
 
-    def reset(self, token: Any, options: Mapping[str, Any]) -> None:
+    def reset(self, request_id: Any, options: Mapping[str, Any]) -> None:
         """As `ControlLoop.reset`."""
-        self._diary.ordered(token, None, None)
-        super().reset(token, options)
+        self._diary.ordered(request_id, None, None)
+        super().reset(request_id, options)
 
-    def step(self, token: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
+    def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
         """As `ControlLoop.step`."""
-        self._diary.ordered(token, command, sent_ns)
-        super().step(token, command, sent_ns)
+        self._diary.ordered(request_id, command, sent_ns)
+        super().step(request_id, command, sent_ns)

@@ -14,7 +14,7 @@ from hal.robot import Reading
 from hal.signals.signal import Answer
 from real.allowance import RateLimiter
 from real.desk import RequestHandler
-from real.handover import Token
+from real.handover import RequestId
 from real.mailbox import Mailbox
 
 __all__ = ["Transport", "Independent", "Lockstep"]
@@ -43,7 +43,7 @@ class Transport(Protocol):
         """Begin; the socket is this object's from now on."""
         ...
 
-    def answer(self, token: Token, outcome: Outcome) -> None:
+    def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """The control loop's answer, on its thread."""
         ...
 
@@ -72,7 +72,7 @@ class Independent:
     fetch = None
 
     def __init__(self) -> None:
-        self._mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]] | None = None
+        self._mailbox: Mailbox[tuple[RequestId, Outcome] | tuple[str, str]] | None = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -84,10 +84,10 @@ class Independent:
         )
         self._thread.start()
 
-    def answer(self, token: Token, outcome: Outcome) -> None:
+    def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """As `Transport.answer`."""
         if self._mailbox is not None:
-            self._mailbox.post((token, outcome))
+            self._mailbox.post((request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
         """As `Transport.tell`."""
@@ -111,7 +111,7 @@ class Independent:
         self,
         router: zmq.Socket[bytes],
         handler: RequestHandler,
-        mailbox: Mailbox[tuple[Token, Outcome] | tuple[str, str]],
+        mailbox: Mailbox[tuple[RequestId, Outcome] | tuple[str, str]],
     ) -> None:
         both, answers_only, rate_limiter = zmq.Poller(), zmq.Poller(), RateLimiter()
         both.register(router, zmq.POLLIN)
@@ -165,12 +165,12 @@ class Lockstep:
                     self._tell_all(handler)
                     handler.tick()
 
-    def answer(self, token: Token, outcome: Outcome) -> None:
+    def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """As `Transport.answer`."""
         with self._lock:
             if self._handler is not None:  # None: closed over the head of a robot that did not return in time
                 self._tell_all(self._handler)
-                self._handler.answer(token, outcome)
+                self._handler.answer(request_id, outcome)
 
     def tell(self, state: str, detail: str) -> None:
         """As `Transport.tell`."""
@@ -220,10 +220,10 @@ class Lockstep:
         handler.tick()
 
 
-def _deliver(handler: RequestHandler, letters: Iterator[tuple[Token, Outcome] | tuple[str, str]]) -> None:
+def _deliver(handler: RequestHandler, letters: Iterator[tuple[RequestId, Outcome] | tuple[str, str]]) -> None:
     for letter in letters:
         match letter:
-            case (Token() as token, outcome):
-                handler.answer(token, outcome)
+            case (RequestId() as request_id, outcome):
+                handler.answer(request_id, outcome)
             case (str(state), str(detail)):
                 handler.tell(state, detail)

@@ -6,13 +6,13 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-__all__ = ["CONSENT_S", "LeaseTransfer", "Token"]
+__all__ = ["CONSENT_S", "LeaseTransfer", "RequestId"]
 
 CONSENT_S = 10.0
 """How long a holder has to say yes or no; silence is a no, unless it is so long that the lease is lost."""
 
 
-class Token(NamedTuple):
+class RequestId(NamedTuple):
     """Where an order's answer goes, and when the order came (monotonic, nanoseconds)."""
 
     peer: bytes
@@ -31,8 +31,10 @@ class LeaseTransfer:
         now: monotonic clock, seconds.
     """
 
-    def __init__(self, token: Token, name: str, beat_s: float, now: Callable[[], float] = time.monotonic) -> None:
-        self.token, self.name = token, name
+    def __init__(
+        self, request_id: RequestId, name: str, beat_s: float, now: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.request_id, self.name = request_id, name
         self._now, self._beat_s = now, beat_s
         self._until = now() + CONSENT_S
         self._next = now() + beat_s

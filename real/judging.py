@@ -30,20 +30,20 @@ class Judging:
         self._judge: Callable[[str, float], Answer | None] | None = getattr(robot, "judge", None)
         self._answer = answer
 
-    def ask(self, token: Any, message: str, deadline_s: float) -> None:
+    def ask(self, request_id: Any, message: str, deadline_s: float) -> None:
         """Ask, and return at once."""
         threading.Thread(
-            target=self._ask, args=(token, message, deadline_s), name="rlenv-robot verdict", daemon=True
+            target=self._ask, args=(request_id, message, deadline_s), name="rlenv-robot verdict", daemon=True
         ).start()
 
-    def _ask(self, token: Any, message: str, deadline_s: float) -> None:
+    def _ask(self, request_id: Any, message: str, deadline_s: float) -> None:
         try:
             said = None if self._judge is None else self._judge(message, deadline_s)
         except Exception as error:  # whatever a signal raises, the client waits for an answer
             _log.warning("the question how the episode went came to nothing: %s", error)
-            self._answer(token, error)
+            self._answer(request_id, error)
         else:
-            self._answer(token, Answer("nobody") if said is None else said)
+            self._answer(request_id, Answer("nobody") if said is None else said)
 
 
 def answer_to_plain(answer: Answer) -> list[Any]:

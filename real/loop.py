@@ -127,13 +127,13 @@ class ControlLoop:
         """Start the thread. The robot is first touched by a reset."""
         self._thread.start()
 
-    def reset(self, token: Any, options: Mapping[str, Any]) -> None:
+    def reset(self, request_id: Any, options: Mapping[str, Any]) -> None:
         """Order a reset. A stop that comes after this call is not cleared by it."""
-        self._orders.put(Reset(token, options, self._stops))
+        self._orders.put(Reset(request_id, options, self._stops))
 
-    def step(self, token: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
+    def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
         """Order one control period of a command, which was sent when this machine's monotonic clock showed that."""
-        self._orders.put(Step(token, command, sent_ns))
+        self._orders.put(Step(request_id, command, sent_ns))
 
     @property
     def waits(self) -> bool:
@@ -235,7 +235,7 @@ class ControlLoop:
         return self._orders.wait()
 
     def _replaced(self, order: Step) -> None:
-        self._answer(order.token, EpisodeError("not executed: a newer order came for the same period"))
+        self._answer(order.request_id, EpisodeError("not executed: a newer order came for the same period"))
 
     def _check_silence(self) -> None:
         if self.lifecycle.state is State.RUNNING and self._watchdog.expired:
@@ -246,17 +246,17 @@ class ControlLoop:
     def _step(self, order: Step) -> None:
         refusal = self._refusal(order)
         if refusal is not None:
-            self._answer(order.token, refusal)
+            self._answer(order.request_id, refusal)
             self._hold()
             return
         try:
             replaced = self._interpolator.follow(order)
         except IllegalAction as error:  # nothing moved, so the tick is still to be filled
-            self._answer(order.token, error)
+            self._answer(order.request_id, error)
             self._hold()
             return
         if replaced is not None:
-            self._answer(replaced.token, EpisodeError("given up half way: a newer command came within its period"))
+            self._answer(replaced.request_id, EpisodeError("given up half way: a newer command came within its period"))
         self._tick(fresh=True)
 
     def _refusal(self, order: Step) -> RobotError | None:
@@ -302,25 +302,25 @@ class ControlLoop:
         if done is not None:
             if self._watchdog.silence_s > 2 * self.spec.period_s:  # the robot was slow: the client's turn begins now
                 self._watchdog.feed()
-            self._answer(done.token, reading)
+            self._answer(done.request_id, reading)
 
     def _failed_tick(self, order: Step | None, error: Exception) -> None:
         self._interpolator.give_up()
         if order is None:
             self._fault("hold", error)
         elif isinstance(error, IllegalAction):
-            self._answer(order.token, error)
+            self._answer(order.request_id, error)
             self._check_silence()
             if self._ticking:
                 self._move()
         else:
-            self._answer(order.token, self._fault("step", error))
+            self._answer(order.request_id, self._fault("step", error))
 
     def _reset(self, order: Reset) -> None:
         self._quiet()
         self._let_device_rest()  # a reset may wait for a person
         if order.stops != self._stops:
-            self._answer(order.token, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
+            self._answer(order.request_id, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
             return
         if self._guard.stopped is None or order.options.get("clear_stop"):
             self._held = None
@@ -329,9 +329,9 @@ class ControlLoop:
             reading = self._guard.reset(order.options)
         except RobotError as error:  # said by the robot or its reset: it knows where it stands
             self._failed(error)
-            self._answer(order.token, error)
+            self._answer(order.request_id, error)
         except Exception as error:
-            self._answer(order.token, self._fault("reset", error))
+            self._answer(order.request_id, self._fault("reset", error))
         else:
             self._begin(order, reading)
 
@@ -348,7 +348,7 @@ class ControlLoop:
         if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
             self._guard.stop("stopped while a reset was under way")
             self.lifecycle.stop(str(self._guard.stopped))
-            self._answer(order.token, RobotStopped(str(self._guard.stopped)))
+            self._answer(order.request_id, RobotStopped(str(self._guard.stopped)))
             return
         self._held = reading.applied
         self._interpolator.begin(reading.applied)
@@ -356,7 +356,7 @@ class ControlLoop:
         self._rate.restart()
         self._device_armed = not self._lockstep and arm_device(self._guard, self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
-        self._answer(order.token, reading)
+        self._answer(order.request_id, reading)
 
     def _rest(self) -> None:
         if self.lifecycle.state in (State.READY, State.RUNNING):
@@ -367,7 +367,7 @@ class ControlLoop:
         """No episode: nobody is expected to command."""
         order = self._interpolator.end()
         if order is not None:
-            self._answer(order.token, EpisodeError("given up half way: the episode was ended by another order"))
+            self._answer(order.request_id, EpisodeError("given up half way: the episode was ended by another order"))
         self.cadence.pause()
         self._watchdog.disarm()
 

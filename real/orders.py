@@ -14,7 +14,7 @@ __all__ = ["Finish", "Park", "Order", "Quit", "Reset", "Step"]
 class Reset(NamedTuple):
     """An episode shall begin."""
 
-    token: Any
+    request_id: Any
     options: Mapping[str, Any]
     stops: int  # how many stops there had been when it was asked for
 
@@ -22,7 +22,7 @@ class Reset(NamedTuple):
 class Step(NamedTuple):
     """One control period of a command."""
 
-    token: Any
+    request_id: Any
     command: Mapping[str, np.ndarray]
     sent_ns: int | None = None  # on this machine's monotonic clock, as far as it is known
 

@@ -315,7 +315,7 @@ class Server:
 def _without_images(answer: Answerer) -> Answerer:
     """Leaves the pictures out of what is answered: they go their own way."""
 
-    def answer_without(token: Any, outcome: Reading | Exception) -> None:
-        answer(token, outcome._replace(images={}) if isinstance(outcome, Reading) else outcome)
+    def answer_without(request_id: Any, outcome: Reading | Exception) -> None:
+        answer(request_id, outcome._replace(images={}) if isinstance(outcome, Reading) else outcome)
 
     return answer_without

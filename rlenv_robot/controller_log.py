@@ -15,7 +15,7 @@ import numpy as np
 from hal import LogError, Reading, ResetFailed, Robot, SampleSink
 from hal.stream import pass_on, streams_of
 from real.failure import to_plain as failure_to_plain
-from real.handover import Token
+from real.handover import RequestId
 from recorder.disk import new_run
 from recorder.log import LogWriter
 from recorder.rotation import Limits
@@ -162,15 +162,15 @@ class ControllerLog:
         else:
             self._missed += 1
 
-    def answered(self, token: Token, outcome: Reading | Exception) -> None:
+    def answered(self, request_id: RequestId, outcome: Reading | Exception) -> None:
         """As `real.diary.Diary.answered`."""
-        order = self._orders.pop((token.session, token.sequence), None)
+        order = self._orders.pop((request_id.session, request_id.sequence), None)
         if order is None or self.failure is not None:
             return
         reading = outcome if isinstance(outcome, Reading) else None
         if isinstance(outcome, Exception):
-            self.note("refused", {"number": token.sequence, **failure_to_plain(outcome)})
-        came = (token.sequence, order.sent_ns, token.came_ns)
+            self.note("refused", {"number": request_id.sequence, **failure_to_plain(outcome)})
+        came = (request_id.sequence, order.sent_ns, request_id.came_ns)
         self._done.append(Done(self._now_ns(), time.time_ns(), *came, order.command, reading, self._reset))
 
     def _before_reset(self) -> None:
@@ -183,11 +183,11 @@ class ControllerLog:
 
     # -- from any thread -------------------------------------------------------------------------------------
 
-    def ordered(self, token: Token, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
+    def ordered(self, request_id: RequestId, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
         """As `real.diary.Diary.ordered`."""
         if len(self._orders) >= _WAITING:  # answers were lost; whose orders these were does not matter any more
             self._orders.clear()
-        self._orders[token.session, token.sequence] = _Order(command, sent_ns or 0)
+        self._orders[request_id.session, request_id.sequence] = _Order(command, sent_ns or 0)
 
     def note(self, kind: str, detail: Mapping[str, Any]) -> None:
         """Something that happened now, for the next `write`."""

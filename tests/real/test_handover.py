@@ -7,7 +7,7 @@ import pytest
 
 from hal import ConnectionLost, EpisodeError
 from real import RemoteRobot, Server
-from real.handover import LeaseTransfer, Token
+from real.handover import LeaseTransfer, RequestId
 from real.keys import Role
 from real.life import State
 
@@ -191,7 +191,7 @@ def test_nothing_to_resume(client):
 
 def test_the_question_has_its_times():
     now = [0.0]
-    asked = LeaseTransfer(Token(b"", 0, 0), "tablet", 0.5, lambda: now[0])
+    asked = LeaseTransfer(RequestId(b"", 0, 0), "tablet", 0.5, lambda: now[0])
     assert not asked.beat()
     now[0] = 0.6
     assert asked.beat()

@@ -113,7 +113,9 @@ def test_a_reset_in_mid_period_is_said_to_the_step(fast, target):
     outcomes = []
     from real import ControlLoop
 
-    loop = ControlLoop(fast, lambda token, outcome: outcomes.append((token, outcome)), control_hz=1.0, watchdog_s=9)
+    loop = ControlLoop(
+        fast, lambda request_id, outcome: outcomes.append((request_id, outcome)), control_hz=1.0, watchdog_s=9
+    )
     loop.start()
     loop.reset("a", {})
     loop.step("b", target(0.5, 0))
@@ -130,4 +132,4 @@ def test_a_reset_in_mid_period_is_said_to_the_step(fast, target):
     told = dict(outcomes)
     assert "newer command came within its period" in str(told["b"])
     assert "ended by another order" in str(told["c"])
-    assert [token for token, _ in outcomes] == ["a", "b", "c", "d"]
+    assert [request_id for request_id, _ in outcomes] == ["a", "b", "c", "d"]

@@ -17,12 +17,12 @@ class Answers:
     def __init__(self):
         self._queue = queue.SimpleQueue()
 
-    def __call__(self, token, outcome):
-        self._queue.put((token, outcome))
+    def __call__(self, request_id, outcome):
+        self._queue.put((request_id, outcome))
 
-    def next(self, token):
+    def next(self, request_id):
         got, outcome = self._queue.get(timeout=10)
-        assert got == token
+        assert got == request_id
         return outcome
 
 
@@ -114,9 +114,9 @@ def test_a_slow_step_is_not_the_clients_silence(make_loop, robot, answers, targe
     loop.reset(0, {})
     answers.next(0)
     robot.on_step = lambda: time.sleep(0.25)
-    for token in range(1, 4):
-        loop.step(token, target(0.5, 0))
-        assert isinstance(answers.next(token), Reading)
+    for request_id in range(1, 4):
+        loop.step(request_id, target(0.5, 0))
+        assert isinstance(answers.next(request_id), Reading)
 
 
 def test_only_the_newest_of_several_commands_is_executed(make_loop, robot, answers, target):
@@ -126,8 +126,8 @@ def test_only_the_newest_of_several_commands_is_executed(make_loop, robot, answe
     answers.next(0)
     robot.on_step = lambda: (entered.set(), go.wait(10))
     assert entered.wait(10)
-    for token, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
-        loop.step(token, target(value, 0))
+    for request_id, value in ((1, 0.1), (2, 0.2), (3, 0.3)):
+        loop.step(request_id, target(value, 0))
     go.set()
     assert "newer order" in str(answers.next(1))
     assert "newer order" in str(answers.next(2))
@@ -141,9 +141,9 @@ def test_a_robot_that_paces_itself_waits_for_the_clients_answer(robot, make_loop
     loop = make_loop(paced_by_robot=True, watchdog_s=10)
     loop.reset(0, {})
     answers.next(0)
-    for token in range(1, 11):
-        loop.step(token, target(token / 20, 0))
-        assert answers.next(token).sensors["steps"] <= 3 * token
+    for request_id in range(1, 11):
+        loop.step(request_id, target(request_id / 20, 0))
+        assert answers.next(request_id).sensors["steps"] <= 3 * request_id
 
 
 def test_stop_is_at_once_and_ends_the_holding(make_loop, robot, answers, target):
@@ -222,10 +222,10 @@ def test_a_driver_that_never_returns_does_not_hang_the_close(robot, answers, cap
 
 
 def test_a_bug_in_the_loop_stops_the_robot_and_is_survived(robot, answers, until):
-    def answer(token, outcome):
-        if token == "bad":
+    def answer(request_id, outcome):
+        if request_id == "bad":
             raise ZeroDivisionError("a bug")
-        answers(token, outcome)
+        answers(request_id, outcome)
 
     loop = ControlLoop(robot, answer, watchdog_s=10)
     loop.start()
