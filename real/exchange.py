@@ -57,7 +57,7 @@ class Transport(Protocol):
         ...
 
     @property
-    def deaf(self) -> bool:
+    def network_dead(self) -> bool:
         """Whether the thread that reads the network has ended, though nobody closed this."""
         ...
 
@@ -95,8 +95,8 @@ class Independent:
             self._mailbox.post((state, detail))
 
     @property
-    def deaf(self) -> bool:
-        """As `Transport.deaf`."""
+    def network_dead(self) -> bool:
+        """As `Transport.network_dead`."""
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
@@ -177,8 +177,8 @@ class Lockstep:
         self._events.put((state, detail))
 
     @property
-    def deaf(self) -> bool:
-        """As `Transport.deaf`."""
+    def network_dead(self) -> bool:
+        """As `Transport.network_dead`."""
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:

@@ -167,9 +167,9 @@ class Server:
         return self._loop.stopped
 
     @property
-    def deaf(self) -> bool:
+    def network_dead(self) -> bool:
         """Whether nobody can reach the robot any more: the network's thread has ended. Close it, and begin anew."""
-        return self._transport.deaf
+        return self._transport.network_dead
 
     @property
     def lifecycle(self) -> Lifecycle:

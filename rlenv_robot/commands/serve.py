@@ -112,17 +112,17 @@ def run(args: argparse.Namespace) -> int:
             say(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
         ends.enter_context(server)
         _announce(profile, server)
-        while not ending.wait(0.5) and not server.deaf:  # a bare wait would not see a signal on every platform
+        while not ending.wait(0.5) and not server.network_dead:  # a bare wait would not see a signal on every platform
             pass
-        deaf = server.deaf
-        if deaf:
+        network_dead = server.network_dead
+        if network_dead:
             _log.critical(
                 "the network's thread has ended, so nobody can reach the robot; the server ends for a new one"
             )
         say("closing: the robot goes home, if it was ever reset, and is held")
         server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
     give_up_what_is_full()
-    return int(deaf)  # whoever supervises starts it anew
+    return int(network_dead)  # whoever supervises starts it anew
 
 
 def _profile(args: argparse.Namespace) -> Profile:

@@ -163,8 +163,8 @@ def test_where_the_network_loses_pictures_the_client_says_so(served, client, tar
 def test_pictures_that_never_come_fail_the_reset(served, client, monkeypatch):
     monkeypatch.setattr(module, "FIRST_PICTURE_S", 0.2)
     server, robot = served("left"), None
-    with socket.create_server(("127.0.0.1", 0)) as deaf:  # accepts, and never greets: a firewall
-        server._pictures = f"tcp://127.0.0.1:{deaf.getsockname()[1]}"
+    with socket.create_server(("127.0.0.1", 0)) as network_dead:  # accepts, and never greets: a firewall
+        server._pictures = f"tcp://127.0.0.1:{network_dead.getsockname()[1]}"
         robot = client(server)
         with pytest.raises(ConnectionLost, match=r"no picture of left.*Pictures have a port of their own"):
             robot.reset({})

@@ -114,7 +114,7 @@ def test_a_dead_network_thread_leaves_the_robot_held_and_is_noticed(robot, targe
         remote = RemoteRobot(server.address, step_timeout_s=0.3)
         remote.reset({})
         remote.step(target(0.5, 0))
-        assert not server.deaf
+        assert not server.network_dead
 
         def end(handler):
             raise SystemExit
@@ -123,12 +123,12 @@ def test_a_dead_network_thread_leaves_the_robot_held_and_is_noticed(robot, targe
         with pytest.raises(ConnectionLost):
             remote.step(target(0.6, 0))
         until(lambda: server.broken, 1.2)
-        assert server.deaf
+        assert server.network_dead
         at = len(robot.commands)
         until(lambda: len(robot.commands) > at + 3)
         assert set(robot.commands[at:]) == {(0.5, 0.0)}
         remote.close()
-    assert not server.deaf, "closed is not deaf"
+    assert not server.network_dead, "closed is not deaf"
     assert robot.closed == 1
 
 
