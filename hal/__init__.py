@@ -1,6 +1,6 @@
 """What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
 
-from hal.cadence import Cadence
+from hal.cadence import LoopTiming
 from hal.camera import Camera, Look
 from hal.camera_settings import CameraSettings
 from hal.clock import Rate
@@ -46,7 +46,7 @@ from hal.watchdog import Watchdog
 from hal.with_cameras import WithCameras
 
 __all__ = [
-    "VERDICTS", "Answer", "Automatic", "Cadence", "Camera", "CameraSettings", "CameraSpec", "ClockOffset", "Command",
+    "VERDICTS", "Answer", "Automatic", "LoopTiming", "Camera", "CameraSettings", "CameraSpec", "ClockOffset", "Command",
     "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing",
     "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "Look", "OffsetEstimator", "ProfileError", "Rate",
     "Reading", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",

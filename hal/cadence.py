@@ -7,7 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["EDGES_MS", "Cadence"]
+__all__ = ["EDGES_MS", "LoopTiming"]
 
 EDGES_MS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 """Deviations from the nominal period, milliseconds: bin ``k`` counts from edge ``k - 1`` to below edge ``k``."""
@@ -15,7 +15,7 @@ EDGES_MS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 _EDGES_S = tuple(edge / 1e3 for edge in EDGES_MS)
 
 
-class Cadence:
+class LoopTiming:
     """Counts how far the time between two ticks was from the nominal period. For one thread; any may read.
 
     Args:

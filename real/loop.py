@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal.cadence import Cadence
+from hal.cadence import LoopTiming
 from hal.clock import Rate
 from hal.device_watchdog import arm_device, disarm_device
 from hal.ending import OrderlyEnd
@@ -99,7 +99,7 @@ class ControlLoop:
         self._driver = DriverWatch()
         self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
         self.lifecycle = Lifecycle(own.name)
-        self.cadence = Cadence(own.period_s)
+        self.loop_timing = LoopTiming(own.period_s)
         self.ages = MaxAge(None if lockstep else max_command_age_s, own.period_s)
         self._priority = priority
         self.real_time = RealTime(False, "not asked for")
@@ -281,7 +281,7 @@ class ControlLoop:
 
     def _tick(self, fresh: bool = False) -> None:
         """One period of the robot's own; ``fresh`` if it is the first of a command."""
-        self.cadence.tick()
+        self.loop_timing.tick()
         self._move(fresh)
 
     def _move(self, fresh: bool = False) -> None:
@@ -368,7 +368,7 @@ class ControlLoop:
         order = self._interpolator.end()
         if order is not None:
             self._answer(order.request_id, EpisodeError("given up half way: the episode was ended by another order"))
-        self.cadence.pause()
+        self.loop_timing.pause()
         self._watchdog.disarm()
 
     def _lower(self, order: Park) -> None:

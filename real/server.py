@@ -231,7 +231,7 @@ class Server:
     def about(self) -> dict[str, Any]:
         """How the robot is, as plain data; from any thread.
 
-        Keys: ``state`` and ``why``, ``holder`` of the lease, ``cadence`` of the loop, ``real_time``, ``late_commands``,
+        Keys: ``state`` and ``why``, ``holder`` of the lease, ``loop_timing`` of the loop, ``real_time``, ``late_commands``,
         ``pictures``, and ``recording``: what the diary says of itself, None where there is none.
         """
         loop, pictures = self._loop, self._picture_publisher
@@ -240,7 +240,7 @@ class Server:
             "state": loop.lifecycle.state.value,
             "why": loop.lifecycle.why[:1000],
             "holder": self._lease.holder,
-            "cadence": loop.cadence.to_plain(),
+            "cadence": loop.loop_timing.to_plain(),
             "real_time": loop.real_time.told,
             "late_commands": loop.ages.refused,
             "recording": None if self._diary is None else dict(self._diary.to_plain()),

@@ -36,7 +36,7 @@ class Snapshot:
     Attributes:
         state: of the robot's life (`real.life.State`), with ``why``.
         holder: who holds the lease, or None.
-        cadence: of the control loop, as `hal.cadence.Cadence.to_plain`.
+        cadence: of the control loop, as `hal.cadence.LoopTiming.to_plain`.
         real_time: what the scheduler granted the loop, as a sentence.
         late_commands: how many were refused because of their age.
         sent_ns: robot's monotonic clock when it was sent.
@@ -46,7 +46,7 @@ class Snapshot:
     state: str
     why: str
     holder: str | None
-    cadence: Mapping[str, Any]
+    loop_timing: Mapping[str, Any]
     real_time: str
     late_commands: int
     sent_ns: int

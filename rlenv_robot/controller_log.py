@@ -261,12 +261,12 @@ class ControllerLog:
         if self._frames is not None:
             self._frames.end(ended.reason, ended.info, ended.at_ns)
 
-    def regular(self, cadence: Mapping[str, Any], late_commands: int) -> None:
-        """How regular the loop is by now (`hal.cadence.Cadence.to_plain`)."""
+    def regular(self, loop_timing: Mapping[str, Any], late_commands: int) -> None:
+        """How regular the loop is by now (`hal.cadence.LoopTiming.to_plain`)."""
         if self.failure is not None:
             return
-        values = {name: cadence[name] for name in ("periods", "overruns", "counts")}
-        values |= {"longest": cadence["longest_ms"] / 1e3, "late_commands": late_commands}
+        values = {name: loop_timing[name] for name in ("periods", "overruns", "counts")}
+        values |= {"longest": loop_timing["longest_ms"] / 1e3, "late_commands": late_commands}
         try:
             self._streams["cadence"].write(values, self._now_ns())
         except LogError as error:

@@ -32,7 +32,7 @@ CADENCE = Spec(
         Field("late_commands", (), "int64", meaning="commands that were refused because of their age"),
     ),
 )  # fmt: skip
-"""The stream ``cadence``: how regular the loop is (`hal.cadence`), once a second."""
+"""The stream ``loop_timing``: how regular the loop is (`hal.cadence`), once a second."""
 
 _BEGAN = Field("began_ns", (), "int64", unit="ns", meaning="this machine's monotonic clock when the tick was begun")
 

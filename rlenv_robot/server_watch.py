@@ -72,7 +72,7 @@ class ServerWatch:
             except Exception:  # the log is of less worth than the robot that it is of
                 _LOG.exception("the server could not be looked at for its log")
 
-    def _look(self, cadence: bool) -> None:
+    def _look(self, loop_timing: bool) -> None:
         log, about = self._log, self._server.about()
         if about["holder"] != self._holder:
             self._holder = about["holder"]
@@ -87,5 +87,5 @@ class ServerWatch:
             if change.before in _EPISODE and change.after not in _EPISODE:
                 ended.append(Ended(change.stamp_ns, change.why, {"cadence": about["cadence"]}))
         log.write(ended)
-        if cadence:
+        if loop_timing:
             log.regular(about["cadence"], about["late_commands"])

@@ -45,8 +45,8 @@ def test_what_is_told_is_what_is(server, robot, target, until):
         np.testing.assert_array_equal(seen.applied["target"], np.float32([0.5, -0.5]))
         assert seen.faults == ("servo 3 is hot",)
         assert 0 < seen.stamp_ns < seen.sent_ns
-        assert seen.cadence["period_ms"] == 20
-        assert seen.cadence["periods"] == sum(seen.cadence["counts"]) >= 3
+        assert seen.loop_timing["period_ms"] == 20
+        assert seen.loop_timing["periods"] == sum(seen.loop_timing["counts"]) >= 3
         remote.stop("enough")
         until(lambda: watcher.next().why == "enough")
         remote.close()
