@@ -35,8 +35,8 @@ from hal.signals import (
     Automatic,
     Command,
     Fixture,
+    ResetConfirmation,
     ResetRequest,
-    Signal,
     Terminal,
     VerdictRequest,
 )
@@ -50,6 +50,6 @@ __all__ = [
     "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing",
     "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "Look", "OffsetEstimator", "ProfileError", "Rate",
     "Reading", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",
-    "RobotStopped", "SampleSink", "Signal", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading",
+    "RobotStopped", "SampleSink", "ResetConfirmation", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading",
     "StreamSpec", "Streaming", "Terminal", "VerdictRequest", "Violation", "Watchdog", "WireError", "WithCameras",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from hal.around import RobotWrapper
 from hal.errors import ResetFailed
 from hal.reset_record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Reading, Robot
-from hal.signals import Answer, ResetRequest, Signal, VerdictRequest
+from hal.signals import Answer, ResetConfirmation, ResetRequest, VerdictRequest
 
 __all__ = ["Homing", "HomingSettings", "towards"]
 
@@ -67,7 +67,7 @@ class Homing(RobotWrapper):
     def __init__(
         self,
         robot: Robot,
-        signal: Signal,
+        signal: ResetConfirmation,
         settings: HomingSettings | None = None,
         on_event: Callable[[str, str], None] | None = None,
         *,

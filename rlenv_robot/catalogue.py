@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from hal import Automatic, Guard, Homing, Robot, Signal
+from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
 from rlenv_robot.conditions import conditions
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
@@ -144,7 +144,7 @@ def make(
     profile: Profile | None = None,
     timing: Timing | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
-    judge: Signal | None = None,
+    judge: ResetConfirmation | None = None,
     operator: Operator | None = None,
     **options: Any,
 ) -> Environment:

@@ -11,7 +11,7 @@ import numpy as np
 from hal import Field, Guard, IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
 from hal.reset_record import last_reset
 from hal.self_report import report_of
-from hal.signals import Signal
+from hal.signals import ResetConfirmation
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.agents import agents_of, each, mapping, messages
@@ -97,7 +97,9 @@ class RobotWorld:
         SpecMismatch: the task is for another robot.
     """
 
-    def __init__(self, robot: Robot, task: Task, mode: Mode = "training", judge: Signal | None = None) -> None:
+    def __init__(
+        self, robot: Robot, task: Task, mode: Mode = "training", judge: ResetConfirmation | None = None
+    ) -> None:
         if mode not in ("training", "inference"):
             raise ValueError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
         spec = robot.spec

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from hal import Automatic, Fixture, HomingSettings, Signal, Terminal
+from hal import Automatic, Fixture, HomingSettings, ResetConfirmation, Terminal
 from hal.signals import Command
 from rlenv_robot.profile import ResetSection
 
 __all__ = ["homing_settings", "reset_signal"]
 
 
-def reset_signal(section: ResetSection) -> Signal:
+def reset_signal(section: ResetSection) -> ResetConfirmation:
     """Who resets the scene. Nothing is opened."""
     if section.signal == "terminal":
         return Terminal()

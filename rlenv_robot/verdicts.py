@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from hal import Robot, RobotError
 from hal.reset_record import ResetRecord
-from hal.signals import Answer, Signal, VerdictRequest
+from hal.signals import Answer, ResetConfirmation, VerdictRequest
 from rlenv_robot.task import Task
 
 __all__ = ["DEADLINE_S", "Judged", "VerdictReward", "asker", "rewarded", "verdict_reward"]
@@ -43,7 +43,7 @@ def verdict_reward(task: Task, verdict: Any) -> float:
     return float(task.verdict_reward(str(verdict)))
 
 
-def asker(robot: Robot, task: Task, judge: Signal | None) -> Ask | None:
+def asker(robot: Robot, task: Task, judge: ResetConfirmation | None) -> Ask | None:
     """Who is asked at the end of each episode, or None.
 
     Args:

@@ -2,10 +2,10 @@
 
 from hal.signals.command import Command
 from hal.signals.fixture import Fixture
-from hal.signals.signal import VERDICTS, Answer, Automatic, ResetRequest, Signal, VerdictRequest, verdict_of
+from hal.signals.signal import VERDICTS, Answer, Automatic, ResetConfirmation, ResetRequest, VerdictRequest, verdict_of
 from hal.signals.terminal import Terminal
 
 __all__ = [
-    "VERDICTS", "Answer", "Automatic", "Command", "Fixture", "ResetRequest", "Signal", "Terminal", "VerdictRequest",
+    "VERDICTS", "Answer", "Automatic", "Command", "Fixture", "ResetRequest", "ResetConfirmation", "Terminal", "VerdictRequest",
     "verdict_of",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hal.errors import ResetFailed
 
-__all__ = ["VERDICTS", "Answer", "Automatic", "ResetRequest", "Signal", "VerdictRequest", "verdict_of"]
+__all__ = ["VERDICTS", "Answer", "Automatic", "ResetRequest", "ResetConfirmation", "VerdictRequest", "verdict_of"]
 
 VERDICTS = ("success", "failure", "discard")
 """What a person may say of an episode: the task was done, it was not, or the episode is no data."""
@@ -77,7 +77,7 @@ class Answer(NamedTuple):
     verdict: str | None = None
 
 
-class Signal(Protocol):
+class ResetConfirmation(Protocol):
     """Asks somebody to reset the scene and waits for the word that it is done. For one thread at a time."""
 
     def ask(self, request: ResetRequest) -> Answer:
