@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rlenv_robot.vector import RobotBatch, VectorEnvironment
     from sim.model import SimModel
     from sim.randomise import Randomise
-    from sim.timing import Timing
+    from sim.timing import DelayModel
 
 __all__ = ["environment_names", "make", "make_vector", "robot", "task"]
 
@@ -87,7 +87,7 @@ def robot(
     *,
     keys: str | Path | None = None,
     take: Literal["no", "ask", "force"] = "no",
-    timing: Timing | Mapping[str, Any] | None = None,
+    timing: DelayModel | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
 ) -> Robot:
     """A robot of a kind, in one of its worlds.
@@ -99,7 +99,7 @@ def robot(
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
             reached without.
         take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
-        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.timing.Timing`.
+        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.timing.DelayModel`.
         randomise: of a simulation (``sim``): what of its model each episode draws, see `sim.randomise.Randomise`.
 
     Raises:
@@ -142,7 +142,7 @@ def make(
     info: Mapping[str, Any] | None = None,
     keys: str | Path | None = None,
     profile: Profile | None = None,
-    timing: Timing | Mapping[str, Any] | None = None,
+    timing: DelayModel | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
     judge: ResetConfirmation | None = None,
     operator: Operator | None = None,
@@ -204,7 +204,7 @@ def make_vector(
     threads: int = 0,
     seed: int | None = None,
     profile: Profile | None = None,
-    timing: Timing | Mapping[str, Any] | None = None,
+    timing: DelayModel | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
     cameras: Sequence[str] = (),
     picture_size: tuple[int, int] = (320, 240),

@@ -10,7 +10,7 @@ from hal import ProfileError, SpecError
 if TYPE_CHECKING:
     from rlenv_robot.profile import Profile
     from sim.randomise import Randomise
-    from sim.timing import Timing
+    from sim.timing import DelayModel
 
 __all__ = ["conditions", "sections"]
 
@@ -18,14 +18,14 @@ NAMES = ("timing", "randomise")
 
 
 def conditions(
-    timing: Timing | Mapping[str, Any] | None,
+    timing: DelayModel | Mapping[str, Any] | None,
     randomise: Randomise | Mapping[str, Any] | None,
     profile: Profile | None = None,
 ) -> dict[str, Any]:
     """What `sim.robot.SimRobot` and `sim.batch.SimBatch` take.
 
     Args:
-        timing: a `sim.timing.Timing`, or plain data as in a profile's ``[timing]``; None is the profile's.
+        timing: a `sim.timing.DelayModel`, or plain data as in a profile's ``[timing]``; None is the profile's.
         randomise: a `sim.randomise.Randomise`, or plain data as in ``[randomise]``; None is the profile's.
         profile: what is not given is from here.
 
@@ -47,9 +47,9 @@ def _made(name: str, value: Any) -> Any:
 
 def _reader(name: str) -> Callable[[Mapping[str, Any]], Any]:
     from sim.randomise import Randomise
-    from sim.timing import Timing
+    from sim.timing import DelayModel
 
-    return Timing.from_plain if name == "timing" else Randomise.from_plain
+    return DelayModel.from_plain if name == "timing" else Randomise.from_plain
 
 
 def sections(file: str, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:

@@ -11,12 +11,12 @@ import numpy as np
 from hal import SourceError
 
 if TYPE_CHECKING:
-    from sim.timing import Timing
+    from sim.timing import DelayModel
 
 __all__ = ["fit_timing", "timing_of"]
 
 
-def fit_timing(run: str | Path) -> Timing:
+def fit_timing(run: str | Path) -> DelayModel:
     """The timing that the bridge measured while a run was recorded over it.
 
     Every episode's record tells how long commands and readings were on their way (``controller.delays``, from the
@@ -47,7 +47,7 @@ def _refused(controller: Mapping[str, Any]) -> int:
     return int(controller.get("server", {}).get("late_commands", 0))
 
 
-def timing_of(delays: Iterable[Mapping[str, Any]], refused: int = 0) -> Timing:
+def timing_of(delays: Iterable[Mapping[str, Any]], refused: int = 0) -> DelayModel:
     """From what `real.delays.Delays` tells, of one or more connections.
 
     The smallest delay becomes the fixed part, what comes on top of it the jitter of every single command or reading.
@@ -62,7 +62,7 @@ def timing_of(delays: Iterable[Mapping[str, Any]], refused: int = 0) -> Timing:
         SpecError: delays that are too long for a simulation.
     """
     from sim.distribution import Measured
-    from sim.timing import Timing
+    from sim.timing import DelayModel
 
     told = list(delays)
     weights = [int(each["steps"]) for each in told]
@@ -75,7 +75,7 @@ def timing_of(delays: Iterable[Mapping[str, Any]], refused: int = 0) -> Timing:
         least = float(samples.min())
         made[f"{kind}_delay"], made[f"{kind}_jitter"] = least, Measured.of(samples - least)
     made["command_loss"] = refused / (sum(weights) + refused)
-    return Timing(**made)
+    return DelayModel(**made)
 
 
 def _samples(quantiles: list[float], count: int) -> np.ndarray:

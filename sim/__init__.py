@@ -5,6 +5,6 @@ from sim.mjcf import from_mjcf
 from sim.model import Columns, Computed, SimModel
 from sim.randomise import Randomise
 from sim.robot import SimRobot
-from sim.timing import Timing
+from sim.timing import DelayModel
 
-__all__ = ["Columns", "Computed", "Randomise", "SimBatch", "SimModel", "SimRobot", "Timing", "from_mjcf"]
+__all__ = ["Columns", "Computed", "Randomise", "SimBatch", "SimModel", "SimRobot", "DelayModel", "from_mjcf"]

@@ -21,7 +21,7 @@ from sim.readers import Readers
 from sim.simulations import Simulations
 from sim.snapshot import BatchSnapshot, fitting
 from sim.starts import Starts
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 __all__ = ["SimBatch"]
 
@@ -56,7 +56,7 @@ class SimBatch(Simulations):
         threads: int = 0,
         *,
         teleport: bool = True,
-        timing: Timing | None = None,
+        timing: DelayModel | None = None,
         randomise: Randomise | None = None,
     ) -> None:
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
@@ -75,7 +75,7 @@ class SimBatch(Simulations):
         self._owner = os.getpid()
         self._draws = None if timing is None and randomise is None else Draws(num)
         self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
-        self._lag = None if timing is None else self._starts.lag(timing)
+        self._delays = None if timing is None else self._starts.delays(timing)
         self.any_broken = False
         self.broken = np.zeros(num, bool)
         """Shape (num,): whose physics failed since its last reset; its numbers mean nothing any more."""
@@ -129,18 +129,18 @@ class SimBatch(Simulations):
         self.any_broken = bool(self.broken.any())
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
-        if self._lag is not None:
+        if self._delays is not None:
             assert self._draws is not None
-            self._lag.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
+            self._delays.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
         return self.reading(rows)
 
     def reading(self, rows: np.ndarray | None = None) -> Reading:
         """What was read last, once more, as new arrays; of all, or of these numbers."""
         rows = np.arange(self._num) if rows is None else rows
         stamps = np.full(len(rows), self.stamp_ns)
-        if self._lag is None:
+        if self._delays is None:
             return self._reading(self._read(rows), self._starts.commands(rows), stamps)
-        return self._reading(self._lag.sensors(rows), self._lag.heard(rows), stamps, self._lag.ages_ns(rows))
+        return self._reading(self._delays.sensors(rows), self._delays.heard(rows), stamps, self._delays.ages_ns(rows))
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -167,7 +167,7 @@ class SimBatch(Simulations):
         applied = checked(commands, self._writers)
         if ids is not None:
             applied = self._only(rows_of(ids, self._num), applied)
-        if self._lag is not None:
+        if self._delays is not None:
             self.step_late(applied, ids)
             return self.reading()
         for name, target, index, _, _ in self._writers:
@@ -187,7 +187,7 @@ class SimBatch(Simulations):
     def step_late(
         self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None, each: Callable[[], None] | None = None
     ) -> int:
-        """One control period of a batch with a `Timing`, for legal commands; `reading` tells what came of it.
+        """One control period of a batch with a `DelayModel`, for legal commands; `reading` tells what came of it.
 
         Args:
             commands, ids: as for `step`.
@@ -196,13 +196,13 @@ class SimBatch(Simulations):
         Returns:
             Simulated time, as `stamp_ns`.
         """
-        assert self._lag is not None
+        assert self._delays is not None
         wanted, rows = self._starts.columns(commands), rows_of(ids, self._num)
 
         def advance(steps: int) -> None:
             self._physics(ids, steps, each)
 
-        self._lag.run(rows, wanted, self._ctrl, advance, self._read)
+        self._delays.run(rows, wanted, self._ctrl, advance, self._read)
         return self._period_over()
 
     def _only(self, rows: np.ndarray, commands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -269,16 +269,16 @@ class SimBatch(Simulations):
     # -- what was drawn, and snapshots -------------------------------------------------------------------
 
     @property
-    def timing(self) -> Timing | None:
+    def timing(self) -> DelayModel | None:
         """How late, coarse and lossy they are, or None."""
-        return None if self._lag is None else self._lag.timing
+        return None if self._delays is None else self._delays.timing
 
     @property
     def drawn(self) -> dict[str, np.ndarray]:
         """What randomisation and timing drew for the present episodes: path -> (num,), new arrays."""
         drawn = {} if self._randomised is None else dict(self._randomised.drawn)
-        if self._lag is not None:
-            drawn |= self._lag.drawn
+        if self._delays is not None:
+            drawn |= self._delays.drawn
         return {name: value.copy() for name, value in drawn.items()}
 
     @property
@@ -299,7 +299,7 @@ class SimBatch(Simulations):
         return self._snapshot(batch, rows)
 
     def _snapshot(self, batch: Batch, rows: np.ndarray) -> BatchSnapshot:
-        randomised, lag = self._randomised, self._lag
+        randomised, delays = self._randomised, self._delays
         return BatchSnapshot(
             self._sim_model.digest,
             batch.state[rows],
@@ -309,7 +309,7 @@ class SimBatch(Simulations):
             None if self._draws is None else self._draws.state[rows],
             {} if randomised is None else {name: value[rows] for name, value in randomised.fields.items()},
             {} if randomised is None else {name: value[rows] for name, value in randomised.drawn.items()},
-            {} if lag is None else {name: value[rows] for name, value in lag.state.items()},
+            {} if delays is None else {name: value[rows] for name, value in delays.state.items()},
         )
 
     def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> Reading:
@@ -340,9 +340,9 @@ class SimBatch(Simulations):
         self._starts.restore(rows, kept.generators)
         if self._draws is not None and kept.draws is not None:
             self._draws.restore(rows, kept.draws)
-        if self._lag is not None:
-            for name, value in kept.lag.items():
-                self._lag.state[name][rows] = value
+        if self._delays is not None:
+            for name, value in kept.delays.items():
+                self._delays.state[name][rows] = value
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
         return self.reading(rows)

@@ -1,4 +1,4 @@
-"""Commands and readings on their way between an agent and simulated robots (`sim.timing.Timing`)."""
+"""Commands and readings on their way between an agent and simulated robots (`sim.timing.DelayModel`)."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import numpy as np
 from hal.robot import RobotSpec
 from sim.distribution import Distribution, Fixed
 from sim.draws import Draws, Purpose, uniform
-from sim.timing import Timing
+from sim.timing import DelayModel
 
-__all__ = ["Lag"]
+__all__ = ["DelayBuffers"]
 
 _ZERO = Fixed(0.0)
 _NEVER = np.iinfo(np.int64).max
@@ -24,8 +24,8 @@ Advance = Callable[[int], None]
 """Runs the physics for so many steps."""
 
 
-class Lag:
-    """What `Timing` says, for N simulations at once. All times are steps of the physics since the row's reset.
+class DelayBuffers:
+    """What `DelayModel` says, for N simulations at once. All times are steps of the physics since the row's reset.
 
     A control period is run in pieces: it is cut where some row's command arrives and where a sample is taken that
     some row's present or later reading will show. When those are is known beforehand, so nothing else is kept.
@@ -45,7 +45,7 @@ class Lag:
 
     def __init__(
         self,
-        timing: Timing,
+        timing: DelayModel,
         spec: RobotSpec,
         num: int,
         substeps: int,
@@ -90,7 +90,7 @@ class Lag:
             self.state[f"shown_{field.name}"] = np.zeros((num, *field.shape), field.numpy_dtype)
 
     @property
-    def timing(self) -> Timing:
+    def timing(self) -> DelayModel:
         """What it was made for."""
         return self._timing
 

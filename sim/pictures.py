@@ -100,7 +100,7 @@ class Pictures:
 class PicturedBatch:
     """A `SimBatch` whose readings carry pictures: ``images`` is camera name -> RGB, uint8, (n, height, width, 3).
 
-    They show what is, without the delays of a `Timing`. All are drawn anew in every step, which in software takes a
+    They show what is, without the delays of a `DelayModel`. All are drawn anew in every step, which in software takes a
     hundred times as long as the step itself.
 
     Args:

@@ -18,7 +18,7 @@ from sim.model import SimModel
 from sim.randomise import Randomise
 from sim.sampler import Sampler
 from sim.snapshot import BatchSnapshot
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 __all__ = ["SimRobot"]
 
@@ -55,7 +55,7 @@ class SimRobot:
         cameras: tuple[str, ...] = (),
         teleport: bool = True,
         streams: tuple[str, ...] = (),
-        timing: Timing | None = None,
+        timing: DelayModel | None = None,
         randomise: Randomise | None = None,
     ) -> None:
         self._sim_model, self._teleport = sim_model, teleport

@@ -30,7 +30,7 @@ class BatchSnapshot(Portable):
         draws: seed and count of episodes that randomisation and timing draw from, (n, 2) uint64; None without.
         model: randomised field of the model -> values, (n, ...).
         drawn: what was drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
-        lag: commands and readings on their way (`sim.lag.Lag`), name -> (n, ...).
+        lag: commands and readings on their way (`sim.lag.DelayBuffers`), name -> (n, ...).
     """
 
     KIND = "simulations"
@@ -43,7 +43,7 @@ class BatchSnapshot(Portable):
     draws: np.ndarray | None = None
     model: Mapping[str, np.ndarray] = field(default_factory=dict)
     drawn: Mapping[str, np.ndarray] = field(default_factory=dict)
-    lag: Mapping[str, np.ndarray] = field(default_factory=dict)
+    delays: Mapping[str, np.ndarray] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.state)
@@ -63,7 +63,7 @@ class BatchSnapshot(Portable):
         own = {"state": self.state, "warning": self.warning, "broken": self.broken}
         own |= {} if self.draws is None else {"draws": self.draws}
         plain = {"digest": self.digest, "generators": list(self.generators)}
-        return plain, {"own": own, "model": self.model, "drawn": self.drawn, "lag": self.lag}
+        return plain, {"own": own, "model": self.model, "drawn": self.drawn, "lag": self.delays}
 
     @classmethod
     def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> BatchSnapshot:
@@ -83,7 +83,7 @@ class BatchSnapshot(Portable):
             None if self.draws is None else self.draws[rows],
             {name: value[rows] for name, value in self.model.items()},
             {name: value[rows] for name, value in self.drawn.items()},
-            {name: value[rows] for name, value in self.lag.items()},
+            {name: value[rows] for name, value in self.delays.items()},
         )
 
 
@@ -111,6 +111,6 @@ def fitting(snapshot: BatchSnapshot, rows: int, like: BatchSnapshot) -> BatchSna
 
 
 def _shapes(snapshot: BatchSnapshot) -> list[Any]:
-    groups = (snapshot.model, snapshot.drawn, snapshot.lag)
+    groups = (snapshot.model, snapshot.drawn, snapshot.delays)
     shapes: list[Any] = [{name: value.shape[1:] for name, value in group.items()} for group in groups]
     return [*shapes, snapshot.draws is None]

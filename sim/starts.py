@@ -10,10 +10,10 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from sim.lag import Lag
+from sim.lag import DelayBuffers
 from sim.legal import Writer
 from sim.model import Indices, SimModel, as_slice
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 __all__ = ["Starts"]
 
@@ -94,14 +94,14 @@ class Starts:
             result.append((field.name, target, index, shape, field.numpy_dtype))
         return result
 
-    def lag(self, timing: Timing) -> Lag:
+    def delays(self, timing: DelayModel) -> DelayBuffers:
         """What keeps their commands and readings on their way.
 
         Raises:
             SpecError: the timing does not fit the robot.
         """
         model, (num, width) = self._model, self._ctrl.shape
-        return Lag(timing, model.spec, num, model.substeps, model.model.opt.timestep, self._columns, width)
+        return DelayBuffers(timing, model.spec, num, model.substeps, model.model.opt.timestep, self._columns, width)
 
     def generators(self, rows: np.ndarray) -> tuple[Mapping[str, Any] | None, ...]:
         """What their generators would draw next, as plain data; None where there is none yet."""

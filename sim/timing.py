@@ -12,7 +12,7 @@ from hal.errors import SpecError
 from hal.robot import RobotSpec
 from sim.distribution import Distribution, Fixed, distribution
 
-__all__ = ["LONGEST_S", "Timing"]
+__all__ = ["LONGEST_S", "DelayModel"]
 
 LONGEST_S = 2.0
 """The longest delay that commands and readings on their way are kept for, seconds. Longer is an outage."""
@@ -27,7 +27,7 @@ _ZERO = Fixed(0.0)
 
 
 @dataclass(frozen=True)
-class Timing:
+class DelayModel:
     """What lies between an agent and the motors and sensors. All of it is off unless it is named.
 
     Every value is a number, or a distribution that is drawn once for each episode of each simulation; jitter and loss
@@ -156,17 +156,17 @@ class Timing:
         return lines
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Timing:
+    def from_plain(plain: Mapping[str, Any]) -> DelayModel:
         """From plain data, such as the ``[timing]`` of a profile; values as `sim.distribution.distribution` takes them.
 
         Raises:
             SpecError: an unknown key, or a value that can't be.
         """
-        known = [item.name for item in dataclasses.fields(Timing)]
+        known = [item.name for item in dataclasses.fields(DelayModel)]
         for key in plain:
             if key not in known:
                 raise SpecError(f"timing.{key} is unknown, allowed are {', '.join(known)}")
-        return Timing(**plain)
+        return DelayModel(**plain)
 
 
 def _made(path: str, value: Any) -> Distribution:

@@ -64,7 +64,7 @@ def _regression(trajectory: TrajectoryTable) -> tuple[np.ndarray, np.ndarray]:
     following = np.asarray(after["joint_position"], float)
     goals = np.concatenate([now["joint_goal"][:1], after["joint_goal"]]).astype(float)  # goal 0 held before the start
     count = len(position)
-    past = [goals[np.maximum(np.arange(count) + 1 - lag, 0)] for lag in range(_GOALS)]
+    past = [goals[np.maximum(np.arange(count) + 1 - delays, 0)] for delays in range(_GOALS)]
     before = np.concatenate([position[:1], position[:-1]])
     return _inputs(position, before, past), following - position
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hal.camera_settings import CameraSettings
 from rlenv_robot.profile import Profile, load_profile
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 
@@ -32,7 +32,7 @@ def test_every_key_is_on_the_page() -> None:
         if section.name in ("file", "cameras", "randomise"):
             continue
         part = text.split(f"[{section.name}]", 1)[1].split("\n[", 1)[0]
-        value = Timing if section.name == "timing" else getattr(Profile(), section.name)
+        value = DelayModel if section.name == "timing" else getattr(Profile(), section.name)
         assert re.findall(r"^(\w+) =", part, re.M) == [key.name for key in dataclasses.fields(value)]
     part = text.split("[cameras.wrist]", 1)[1].split("\n[", 1)[0]
     keys = [key.name for key in dataclasses.fields(CameraSettings) if key.name != "name"]

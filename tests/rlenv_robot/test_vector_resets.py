@@ -16,7 +16,7 @@ from rlenv_robot.vector import VectorEnvironment
 from sim.batch import SimBatch
 from sim.randomise import Randomise
 from sim.so101 import so101
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 STEPS = 5
 
@@ -87,7 +87,7 @@ def test_only_those_that_ended_begin_anew() -> None:
 CONDITIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "drawn": {
-        "timing": Timing.from_plain({"command_delay": {"uniform": [0.0, 0.05]}, "reading_loss": 0.1}),
+        "timing": DelayModel.from_plain({"command_delay": {"uniform": [0.0, 0.05]}, "reading_loss": 0.1}),
         "randomise": Randomise.from_plain({"joint.*.damping": {"uniform": [0.5, 1.5], "scale": True}}),
     },
 }

@@ -11,9 +11,9 @@ from sim.model import SimModel
 from sim.randomise import Randomise
 from sim.robot import SimRobot
 from sim.so101 import so101
-from sim.timing import Timing
+from sim.timing import DelayModel
 
-LATE = Timing.from_plain(
+LATE = DelayModel.from_plain(
     {
         "command_delay": {"uniform": [0.0, 0.09]},
         "command_jitter": {"uniform": [0.0, 0.03]},

@@ -23,7 +23,7 @@ from sim.randomise import Randomise
 from sim.snapshot import BatchSnapshot
 from sim.snapshot_file import FORMAT
 from sim.so101 import so101, so101_cube
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 LATE = {
     "command_delay": {"uniform": [0.0, 0.09]}, "command_loss": 0.2, "reading_delay": 0.02, "reading_loss": 0.2,
@@ -62,7 +62,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """Three late and randomised arms in the middle of an episode."""
-    batch = SimBatch(so101(), 3, 2, timing=Timing.from_plain(LATE), randomise=Randomise.from_plain(DRAWN))
+    batch = SimBatch(so101(), 3, 2, timing=DelayModel.from_plain(LATE), randomise=Randomise.from_plain(DRAWN))
     batch.reset(seeds=[1, 2, 3])
     for _ in range(12):
         batch.step({"joint_target": np.full((3, 6), 0.4, np.float32)})

@@ -47,7 +47,7 @@ def replayed(sim_model: SimModel, goals: np.ndarray, first: np.ndarray) -> np.nd
     return to_lerobot(np.array([first, *steps]))
 
 
-def lag(goals: np.ndarray, measured: np.ndarray) -> list[int]:
+def delays(goals: np.ndarray, measured: np.ndarray) -> list[int]:
     """By how many frames each joint follows its goal: the shift that leaves the smallest spread."""
     total = len(goals)
     spreads = [(measured[shift:] - goals[: total - shift]).std(axis=0) for shift in range(10)]
@@ -65,8 +65,8 @@ def test_the_twin_moves_like_the_real_arm_and_the_nominal_model_does_not(episode
     assert (wrong_twin[:5] < 0.4 * wrong_nominal[:5]).all()
     assert wrong_twin[:5].max() < 1.2
     sent = to_lerobot(goals)
-    assert np.abs(np.subtract(lag(sent, twin), lag(sent, real))).max() <= 1
-    assert lag(sent, nominal) == [1] * 6
+    assert np.abs(np.subtract(delays(sent, twin), delays(sent, real))).max() <= 1
+    assert delays(sent, nominal) == [1] * 6
     sag_real, sag_twin = ((units[4:] - sent[:-4]).mean(axis=0) for units in (real, twin))
     np.testing.assert_allclose(sag_twin, sag_real, atol=0.6)
 

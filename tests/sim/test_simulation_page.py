@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.timing import LONGEST_S, Timing
+from sim.timing import LONGEST_S, DelayModel
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
@@ -28,6 +28,6 @@ def test_every_example_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_every_key_and_limit_is_told() -> None:
-    for key in dataclasses.fields(Timing):
+    for key in dataclasses.fields(DelayModel):
         assert f"`{key.name}`" in PAGE, key.name
     assert f"over {LONGEST_S:g} s" in PAGE
