@@ -11,10 +11,10 @@ from hal.robot import Reading, Robot
 from real.handover import RequestId
 from real.loop import Answerer, ControlLoop
 
-__all__ = ["Diary", "TellingLoop"]
+__all__ = ["ServerObserver", "ObservedLoop"]
 
 
-class Diary(Protocol):
+class ServerObserver(Protocol):
     """Keeps what a server does. Its methods are called between two movements of the robot: they never wait or raise."""
 
     def ordered(self, request_id: RequestId, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
@@ -36,7 +36,7 @@ class Diary(Protocol):
         ...
 
 
-class TellingLoop(ControlLoop):
+class ObservedLoop(ControlLoop):
     """A `ControlLoop` that tells a diary of every order and every answer.
 
     Args:
@@ -44,20 +44,20 @@ class TellingLoop(ControlLoop):
         diary: is told.
     """
 
-    def __init__(self, robot: Robot, answer: Answerer, diary: Diary, **settings: Any) -> None:
+    def __init__(self, robot: Robot, answer: Answerer, observer: ServerObserver, **settings: Any) -> None:
         def told(request_id: Any, outcome: Reading | Exception) -> None:
             answer(request_id, outcome)  # first: somebody waits for it
-            diary.answered(request_id, outcome)
+            observer.answered(request_id, outcome)
 
         super().__init__(robot, told, **settings)
-        self._diary = diary
+        self._observer = observer
 
     def reset(self, request_id: Any, options: Mapping[str, Any]) -> None:
         """As `ControlLoop.reset`."""
-        self._diary.ordered(request_id, None, None)
+        self._observer.ordered(request_id, None, None)
         super().reset(request_id, options)
 
     def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
         """As `ControlLoop.step`."""
-        self._diary.ordered(request_id, command, sent_ns)
+        self._observer.ordered(request_id, command, sent_ns)
         super().step(request_id, command, sent_ns)

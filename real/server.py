@@ -18,7 +18,7 @@ from hal.errors import RobotError
 from hal.robot import Reading, Robot
 from real.address import check_address
 from real.desk import RequestHandler
-from real.diary import Diary, TellingLoop
+from real.diary import ObservedLoop, ServerObserver
 from real.exchange import Independent, Lockstep, Transport
 from real.gate import CONTROL, TELEMETRY, Authenticator
 from real.judging import Judging
@@ -92,7 +92,7 @@ class Server:
         telemetry_hz: float = 20.0,
         cameras: Sequence[Camera] = (),
         pictures: str = "tcp://127.0.0.1:*",
-        diary: Diary | None = None,
+        observer: ServerObserver | None = None,
     ) -> None:
         self._wanted = check_address(address, keys=keys is not None)
         self._telemetry = None if telemetry is None else check_address(telemetry, keys=keys is not None)
@@ -105,8 +105,8 @@ class Server:
         self._lease = Lease(lease_s)
         self._transport: Transport = Lockstep() if lockstep else Independent()
         self._judging = Judging(robot, self._transport.answer)
-        self._diary = diary
-        self._loop = (ControlLoop if diary is None else partial(TellingLoop, diary=diary))(
+        self._observer = observer
+        self._loop = (ControlLoop if observer is None else partial(ObservedLoop, observer=observer))(
             robot,
             _without_images(self._transport.answer) if cameras else self._transport.answer,
             control_hz=control_hz,
@@ -243,7 +243,7 @@ class Server:
             "cadence": loop.loop_timing.to_plain(),
             "real_time": loop.real_time.told,
             "late_commands": loop.ages.refused,
-            "recording": None if self._diary is None else dict(self._diary.to_plain()),
+            "recording": None if self._observer is None else dict(self._observer.to_plain()),
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:

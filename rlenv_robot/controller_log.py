@@ -53,7 +53,7 @@ class _Order(NamedTuple):
 
 
 class ControllerLog:
-    """Keeps the log of one server: a run of its own, beside whatever its clients record. It is a `real.diary.Diary`.
+    """Keeps the log of one server: a run of its own, beside whatever its clients record. It is a `real.diary.ServerObserver`.
 
     The control thread only queues. A thread that calls `write` 20 times a second packs (`rlenv_robot.server_watch`),
     and the log's own writes to the disk (`recorder.log.LogWriter`). When nothing can be written any more, because the
@@ -139,7 +139,7 @@ class ControllerLog:
                 _LOG.error("the controller's log: %s", error)
 
     def to_plain(self) -> dict[str, Any]:
-        """As `real.diary.Diary.to_plain`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped`` rows."""
+        """As `real.diary.ServerObserver.to_plain`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped`` rows."""
         run, writer = self.run, self._writer
         return {
             "run": None if run is None else run.name,
@@ -163,7 +163,7 @@ class ControllerLog:
             self._missed += 1
 
     def answered(self, request_id: RequestId, outcome: Reading | Exception) -> None:
-        """As `real.diary.Diary.answered`."""
+        """As `real.diary.ServerObserver.answered`."""
         order = self._orders.pop((request_id.session, request_id.sequence), None)
         if order is None or self.failure is not None:
             return
@@ -184,7 +184,7 @@ class ControllerLog:
     # -- from any thread -------------------------------------------------------------------------------------
 
     def ordered(self, request_id: RequestId, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
-        """As `real.diary.Diary.ordered`."""
+        """As `real.diary.ServerObserver.ordered`."""
         if len(self._orders) >= _WAITING:  # answers were lost; whose orders these were does not matter any more
             self._orders.clear()
         self._orders[request_id.session, request_id.sequence] = _Order(command, sent_ns or 0)

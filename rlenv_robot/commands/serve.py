@@ -157,7 +157,7 @@ def _server(profile: Profile, log: ControllerLog | None) -> Server:
         telemetry_hz=settings.telemetry_hz,
         cameras=cameras,
         pictures=settings.pictures or _beside(settings.address),
-        diary=log,
+        observer=log,
     )
     return server
 

@@ -34,7 +34,7 @@ from sim.so101 import so101
 PUSH = {"push": np.array([0.5, 0.0]), "gear": np.array(1, np.int8)}
 
 
-class Diary:
+class ServerObserver:
     """An observer that keeps everything."""
 
     def __init__(self) -> None:
@@ -58,13 +58,13 @@ class Diary:
 
 
 @pytest.fixture
-def diary() -> Diary:
-    return Diary()
+def observer() -> ServerObserver:
+    return ServerObserver()
 
 
 @pytest.fixture
-def env(slider: Any, diary: Diary) -> Environment:
-    return Environment(slider, "one", diary)
+def env(slider: Any, observer: ServerObserver) -> Environment:
+    return Environment(slider, "one", observer)
 
 
 def act(env: Environment, frame_no: int, action: Any = PUSH, **extra: Any) -> tuple[Any, Any]:
@@ -120,84 +120,86 @@ def test_nothing_moves_out_of_turn(env: Environment, slider: Any) -> None:
 
 
 @pytest.mark.requirement("R6.6")
-def test_the_observer_sees_each_frame_once(env: Environment, diary: Diary, slider: Any) -> None:
+def test_the_observer_sees_each_frame_once(env: Environment, observer: ServerObserver, slider: Any) -> None:
     env.reset({"seed": 0})
     for frame_no in range(slider.length):
         act(env, frame_no, {**PUSH, "gear": 2})  # against the rules
         act(env, frame_no, {"push": [9.0, 0.0], "gear": 1})  # out of range
         act(env, frame_no)
-    assert [number for number, _, _ in diary.episodes[0]] == list(range(slider.length + 1)), "T + 1 frames"
-    assert [turn.truncated for *_, turn in diary.episodes[0]] == [False] * slider.length + [True]
-    assert diary.ends == [("truncated", {"task": "slider", "moves": slider.length})]
+    assert [number for number, _, _ in observer.episodes[0]] == list(range(slider.length + 1)), "T + 1 frames"
+    assert [turn.truncated for *_, turn in observer.episodes[0]] == [False] * slider.length + [True]
+    assert observer.ends == [("truncated", {"task": "slider", "moves": slider.length})]
 
 
-def test_an_abandoned_episode_has_an_end_too(env: Environment, diary: Diary) -> None:
+def test_an_abandoned_episode_has_an_end_too(env: Environment, observer: ServerObserver) -> None:
     env.reset()
     act(env, 0)
     env.reset()
     env.close()
-    assert [reason for reason, _ in diary.ends] == ["abandoned", "closed"]
-    assert diary.closed == 1
+    assert [reason for reason, _ in observer.ends] == ["abandoned", "closed"]
+    assert observer.closed == 1
 
 
-def test_a_failed_reset_leaves_nothing_half_begun(env: Environment, diary: Diary) -> None:
+def test_a_failed_reset_leaves_nothing_half_begun(env: Environment, observer: ServerObserver) -> None:
     env.reset()
     with pytest.raises(ValueError, match="reset option 'sed' is unknown"):
         env.reset({"sed": 1})
-    assert [reason for reason, _ in diary.ends] == ["abandoned"]
+    assert [reason for reason, _ in observer.ends] == ["abandoned"]
     with pytest.raises(EpisodeError, match="before reset"):
         act(env, 0)
-    assert len(diary.episodes) == 1
+    assert len(observer.episodes) == 1
 
 
 # -- abnormal ends ---------------------------------------------------------------------------------------------
 
 
-def test_an_interruption_ends_the_record(env: Environment, diary: Diary, slider: Any) -> None:
+def test_an_interruption_ends_the_record(env: Environment, observer: ServerObserver, slider: Any) -> None:
     env.reset()
     slider.raises = KeyboardInterrupt()
     with pytest.raises(KeyboardInterrupt):
         act(env, 0)
-    assert [reason for reason, _ in diary.ends] == ["interrupted"]
+    assert [reason for reason, _ in observer.ends] == ["interrupted"]
     with pytest.raises(EpisodeError):
         act(env, 0)
     env.close()
-    assert len(diary.ends) == 1, "an episode ends once"
+    assert len(observer.ends) == 1, "an episode ends once"
 
 
 @pytest.mark.parametrize(
     ("error", "reason"), [(KeyboardInterrupt(), "interrupted"), (ZeroDivisionError("x / 0"), "error: x / 0")]
 )
 def test_an_error_between_steps_ends_the_record_with_its_reason(
-    env: Environment, diary: Diary, slider: Any, error: BaseException, reason: str
+    env: Environment, observer: ServerObserver, slider: Any, error: BaseException, reason: str
 ) -> None:
     env.reset()
     with pytest.raises(type(error)), env:
         raise error
-    assert [why for why, _ in diary.ends] == [reason]
-    assert (slider.closed, diary.closed) == (1, 1)
+    assert [why for why, _ in observer.ends] == [reason]
+    assert (slider.closed, observer.closed) == (1, 1)
 
 
-def test_a_record_that_can_not_end_still_lets_go_of_the_world(slider: Any, diary: Diary) -> None:
+def test_a_record_that_can_not_end_still_lets_go_of_the_world(slider: Any, observer: ServerObserver) -> None:
     def full(reason: str, info: Mapping[str, Any]) -> None:
         raise OSError("disk full")
 
-    diary.end = full  # type: ignore[method-assign]
-    env = Environment(slider, observer=diary)
+    observer.end = full  # type: ignore[method-assign]
+    env = Environment(slider, observer=observer)
     env.reset()
     with pytest.raises(OSError, match="disk full"):
         env.close()
-    assert (slider.closed, diary.closed) == (1, 1)
+    assert (slider.closed, observer.closed) == (1, 1)
     env.close()
     assert slider.closed == 1
 
 
-def test_a_bug_in_the_world_ends_the_record_and_is_not_hidden(env: Environment, diary: Diary, slider: Any) -> None:
+def test_a_bug_in_the_world_ends_the_record_and_is_not_hidden(
+    env: Environment, observer: ServerObserver, slider: Any
+) -> None:
     env.reset()
     slider.raises = ZeroDivisionError("x / 0")
     with pytest.raises(ZeroDivisionError):
         act(env, 0)
-    assert diary.ends[0][0] == "error: x / 0"
+    assert observer.ends[0][0] == "error: x / 0"
 
 
 class Loses:
@@ -237,29 +239,29 @@ def _until_the_end(env: Environment) -> tuple[Any, Any, Any]:
 
 
 @pytest.mark.requirement("R6.6", "R1.4")
-def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(diary: Diary) -> None:
+def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(observer: ServerObserver) -> None:
     world = RobotWorld(Loses(4, ConnectionLost("the cable is out")), Reach())
-    with Environment(world, observer=diary) as env:
+    with Environment(world, observer=observer) as env:
         before, seen, reward = _until_the_end(env)
     assert (seen["terminated"], seen["truncated"], seen["frame_no"], reward["reward"]) == (0, 1, 4, 0.0)
     assert seen["extra_info"]["fault"] == {"kind": "ConnectionLost", "message": "the cable is out"}
     assert seen["extra_info"]["truncated_by"] == "fault: the cable is out"
     for name, value in before["observation"].items():
         np.testing.assert_array_equal(seen["observation"][name], value)
-    assert [turn.acted for *_, turn in diary.episodes[0]] == [True] * 4 + [False]
-    reason, info = diary.ends[0]
+    assert [turn.acted for *_, turn in observer.episodes[0]] == [True] * 4 + [False]
+    reason, info = observer.ends[0]
     assert reason == "fault: the cable is out"
     assert info["fault"]["kind"] == "ConnectionLost"
     assert info["success"] is False
 
 
-def test_a_fault_that_the_robot_tells_truncates(diary: Diary) -> None:
+def test_a_fault_that_the_robot_tells_truncates(observer: ServerObserver) -> None:
     world = RobotWorld(Loses(2, faults=("servo 3 is hot", "and 4")), Reach())
-    with Environment(world, observer=diary) as env:
+    with Environment(world, observer=observer) as env:
         _, seen, _ = _until_the_end(env)
     assert (seen["truncated"], seen["frame_no"]) == (1, 2)
     assert seen["extra_info"]["faults"] == ("servo 3 is hot", "and 4")
-    assert diary.ends[0][0] == "fault: servo 3 is hot"
+    assert observer.ends[0][0] == "fault: servo 3 is hot"
 
 
 def test_a_stop_from_another_thread_ends_the_episode_and_must_be_cleared() -> None:

@@ -56,7 +56,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     """The kernel gives the client another monotonic clock, so the true offset is known to the nanosecond."""
     needs_another_time()
     log = ControllerLog(tmp_path / "controller")
-    server = Server(Guard(log.around(KINDS["so101"].served("sim"))), paced_by_robot=True, watchdog_s=1.0, diary=log)
+    server = Server(Guard(log.around(KINDS["so101"].served("sim"))), paced_by_robot=True, watchdog_s=1.0, observer=log)
     watch = ServerWatch(server, log).start()
     with server:
         done = subprocess.run(in_another_time(sys.executable, "-c", CLIENT, server.address, str(tmp_path / "client")))
