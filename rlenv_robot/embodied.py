@@ -17,7 +17,7 @@ from recorder.frames import FrameLayout
 from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.task import Arrays, Episode, Task
 from rlenv_robot.verdicts import Judged, asker, rewarded
-from rlenv_robot.world import Manual, Turn, first_part
+from rlenv_robot.world import Manual, TimeStep, first_part
 
 __all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
 
@@ -114,7 +114,7 @@ class RobotWorld:
         self._episode = Episode({})
         self._reading: Reading | None = None
         self._step_no = 0
-        self._last: Turn | None = None
+        self._last: TimeStep | None = None
         self._judged = Judged(asker(robot, task, judge))
         self._step_checked: Callable[[Any], Reading] = robot.step
         same = task.action.digest == spec.commands.digest
@@ -179,7 +179,7 @@ class RobotWorld:
 
     # -- turns -------------------------------------------------------------------------------------------
 
-    def reset(self, options: Mapping[str, Any]) -> Turn:
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """Draw an episode and bring the robot to its start.
 
         Args:
@@ -232,7 +232,7 @@ class RobotWorld:
             return
         self._seed, self._episodes = check_seed(seed), 0
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Command the robot for one control period.
 
         A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the turn
@@ -268,14 +268,14 @@ class RobotWorld:
         if over or late or self._privileged or images or faults or used:
             return self._turn(reading, observation, reward, over, late and not over)
         values = (observation, reward, False, False, {"applied": applied}, stamp_ns, applied, sensors, True)
-        self._last = turn = _new(Turn, values)
+        self._last = turn = _new(TimeStep, values)
         return turn
 
     def _nothing(self) -> Any:
         """No reward, of everyone."""
         return dict.fromkeys(self._mapping, 0.0) if self.agents else 0.0
 
-    def _turn(self, reading: Reading, observation: Arrays, reward: Any, over: bool, late: bool) -> Turn:
+    def _turn(self, reading: Reading, observation: Arrays, reward: Any, over: bool, late: bool) -> TimeStep:
         extra: dict[str, Any] = {"applied": reading.applied}  # the guard goes by copies of its own
         if self.agents:
             extra["agents"] = self._mapping
@@ -299,7 +299,7 @@ class RobotWorld:
                 name: float(value) for name, value in self.task.metrics(reading.sensors, self._episode.goal).items()
             }
             reward = rewarded(reward, self.task, self._verdict(extra))
-        turn = Turn(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
+        turn = TimeStep(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
         self._last = turn
         return turn
 
@@ -312,7 +312,7 @@ class RobotWorld:
             extra["success"] = verdict == "success"
         return verdict
 
-    def _broken(self, error: RobotError) -> Turn:
+    def _broken(self, error: RobotError) -> TimeStep:
         last = self._last
         assert last is not None
         fault = {"kind": type(error).__name__, "message": str(error)}

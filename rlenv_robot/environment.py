@@ -19,7 +19,7 @@ from rlenv_robot.protocol import (
     check_env_id,
     check_extra_info,
 )
-from rlenv_robot.world import NOTHING, Manual, Turn, World
+from rlenv_robot.world import NOTHING, Manual, TimeStep, World
 
 __all__ = ["Environment", "Observer"]
 
@@ -29,11 +29,13 @@ Phase = Literal["new", "running", "ended", "closed"]
 class Observer(Protocol):
     """Sees every frame of an environment; a recorder is one."""
 
-    def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, turn: TimeStep, info: Mapping[str, Any]) -> None:
         """An episode began with this turn."""
         ...
 
-    def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
+    def frame(
+        self, frame_no: int, action: Mapping[str, np.ndarray], turn: TimeStep, extra_info: Mapping[str, Any]
+    ) -> None:
         """An action was answered; ``extra_info`` is what the agent sent along."""
         ...
 
@@ -65,7 +67,7 @@ class Environment:
         self._observer = observer
         self._phase: Phase = "new"
         self._frame_no = 0
-        self._turn: Turn | None = None
+        self._turn: TimeStep | None = None
 
     @property
     def observation(self) -> Spec:
@@ -204,7 +206,7 @@ class Environment:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _table(self, turn: Turn, extra_info: dict[str, Any]) -> ObservationTable:
+    def _table(self, turn: TimeStep, extra_info: dict[str, Any]) -> ObservationTable:
         # A copy: what an agent does to its observation must reach neither the reward nor the guard.
         observation = {}
         for name, value in turn.observation.items():  # a comprehension is a call more
@@ -232,7 +234,7 @@ class Environment:
             "closed": "step after close: make a new environment",
         }[self._phase]
 
-    def _end(self, turn: Turn) -> None:
+    def _end(self, turn: TimeStep) -> None:
         reason = "terminated" if turn.terminated else str(turn.extra_info.get("truncated_by", "truncated"))
         self._finish(reason)
 

@@ -14,7 +14,7 @@ from recorder.frames import FrameLayout
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.handover import ActionBlender
 from rlenv_robot.task import Arrays
-from rlenv_robot.world import Manual, Turn
+from rlenv_robot.world import Manual, TimeStep
 
 __all__ = ["Intervened", "Operator"]
 
@@ -135,7 +135,7 @@ class Intervened:
 
     # -- turns ---------------------------------------------------------------------------------------------
 
-    def reset(self, options: Mapping[str, Any]) -> Turn:
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """As the inner world's; the policy begins."""
         self._operator.open()
         turn = self._world.reset(options)
@@ -146,7 +146,7 @@ class Intervened:
         self._person_before = False
         return turn
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Execute the action, or the person's in its place.
 
         If the device is lost the robot is stopped, and the episode ends by that.

@@ -14,7 +14,7 @@ import numpy as np
 from hal import Image, LogError, SampleSink, Streaming
 from recorder.frames import POLICY_PREFIX, FrameLayout, reward_field, used_field
 from rlenv_robot.about import about
-from rlenv_robot.world import Turn, World
+from rlenv_robot.world import TimeStep, World
 
 __all__ = ["FrameObserver", "Label", "Sink", "record_to"]
 
@@ -105,7 +105,7 @@ class FrameObserver:
         """
         return _Tap(self, stream)
 
-    def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, turn: TimeStep, info: Mapping[str, Any]) -> None:
         """Row 0: an observation that no action led to.
 
         Raises:
@@ -126,7 +126,9 @@ class FrameObserver:
         if self._failure is not None:
             raise self._failure
 
-    def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
+    def frame(
+        self, frame_no: int, action: Mapping[str, np.ndarray], turn: TimeStep, extra_info: Mapping[str, Any]
+    ) -> None:
         """Row n: how frame n came about, and what was seen there."""
         row = self._row
         executed = turn.extra_info.get("executed", action)
@@ -143,7 +145,7 @@ class FrameObserver:
             self._return[field] += float(rewards[agent])
         self._write(frame_no, turn, turn.acted)
 
-    def _write(self, frame_no: int, turn: Turn, acted: bool) -> None:
+    def _write(self, frame_no: int, turn: TimeStep, acted: bool) -> None:
         row = self._row
         row["stamp_ns"], row["wall_ns"] = turn.stamp_ns, self._now_ns()
         row["frame_no"], row["episode"] = frame_no, self._episode

@@ -14,7 +14,7 @@ from hal.stream import pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.agents import Agent, agents_of, joint_action, own
 from rlenv_robot.environment import Environment
-from rlenv_robot.world import NOTHING, Manual, Turn, World
+from rlenv_robot.world import NOTHING, Manual, TimeStep, World
 
 __all__ = ["OneAtATime", "one_at_a_time"]
 
@@ -43,7 +43,7 @@ class OneAtATime:
         self.observation = self._common("observation", [agent.observation(world.observation) for agent in agents])
         self.action = self._common("action", [agent.action(world.action) for agent in agents])
         self._chosen: dict[str, Mapping[str, np.ndarray]] = {}
-        self._whole: Turn | None = None
+        self._whole: TimeStep | None = None
 
     def _common(self, what: str, specs: list[Spec]) -> Spec:
         for player, spec in zip(self.players, specs, strict=True):
@@ -97,12 +97,12 @@ class OneAtATime:
         """As the whole world's."""
         pass_on(self.world, sinks)
 
-    def reset(self, options: Mapping[str, Any]) -> Turn:
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """As the whole world's; the first agent's turn."""
         self._chosen = {}
         return self._seen(self.world.reset(options))
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Keep the choice of whose turn it is, and carry all out with the last."""
         agent, whole = self._agents[len(self._chosen)], self._whole
         assert whole is not None  # the environment resets first
@@ -114,7 +114,7 @@ class OneAtATime:
         self._chosen = chosen
         return self._seen(whole._replace(reward=dict.fromkeys(self.players, 0.0)))
 
-    def _seen(self, whole: Turn) -> Turn:
+    def _seen(self, whole: TimeStep) -> TimeStep:
         """What the agent sees whose turn it is."""
         self._whole = whole
         agent = self._agents[len(self._chosen)]

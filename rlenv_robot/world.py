@@ -14,13 +14,13 @@ import numpy as np
 from hal import Field, Spec
 from recorder.frames import FrameLayout
 
-__all__ = ["NOTHING", "Manual", "Turn", "World", "first_part"]
+__all__ = ["NOTHING", "Manual", "TimeStep", "World", "first_part"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """An empty mapping that nobody can fill by mistake."""
 
 
-class Turn(NamedTuple):
+class TimeStep(NamedTuple):
     """What a world answers to a reset or an action.
 
     Attributes:
@@ -105,7 +105,7 @@ class World(Protocol):
         """What a recorded frame holds."""
         ...
 
-    def reset(self, options: Mapping[str, Any]) -> Turn:
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """Begin an episode.
 
         Raises:
@@ -113,7 +113,7 @@ class World(Protocol):
         """
         ...
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Carry out an action that fits ``action``.
 
         Raises:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
 from recorder.frames import FrameLayout
-from rlenv_robot.world import Manual, Turn, first_part
+from rlenv_robot.world import Manual, TimeStep, first_part
 
 __all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
 
@@ -145,7 +145,7 @@ class Go:
         """Observation and action; there is no robot."""
         return FrameLayout(self.observation, self.action)
 
-    def reset(self, options: Mapping[str, Any]) -> Turn:
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """An empty board, black to move; ``seed`` is accepted and changes nothing."""
         unknown = options.keys() - {"seed"}
         if unknown:
@@ -155,7 +155,7 @@ class Go:
         self._moves, self._passes, self._colour = 0, 0, BLACK
         return self._turn(0, False)
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Play a move or pass."""
         move = int(action["move"])
         if move == self._pass:
@@ -200,12 +200,12 @@ class Go:
                 allowed[move] = False
         return {"move": allowed}
 
-    def _turn(self, reward: int, over: bool) -> Turn:
+    def _turn(self, reward: int, over: bool) -> TimeStep:
         board = self._stones.reshape(self.size, self.size).copy()
         observation = {"board": board, "colour": np.array(self._colour, np.int32)}
         long = not over and self._moves >= 3 * self.size**2
         extra = {"agent": self.players[self._colour == WHITE], **({"truncated_by": "moves"} if long else {})}
-        return Turn(observation, reward, over, long, extra)
+        return TimeStep(observation, reward, over, long, extra)
 
     def episode_info(self) -> dict[str, Any]:
         """Size and komi."""

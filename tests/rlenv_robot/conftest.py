@@ -10,7 +10,7 @@ import pytest
 
 from hal import Field, IllegalAction, Spec, Violation
 from recorder.frames import FrameLayout
-from rlenv_robot.world import Manual, Turn
+from rlenv_robot.world import Manual, TimeStep
 
 OBSERVATION = Spec(
     "slider_observation",
@@ -47,7 +47,7 @@ class Slider:
         self.stops: list[str] = []
         self.raises: BaseException | None = None
 
-    def reset(self, options: Mapping[str, Any]) -> Turn:
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
         unknown = options.keys() - {"seed"}
         if unknown:
             raise ValueError(f"reset option {min(unknown)!r} is unknown, allowed is seed")
@@ -55,7 +55,7 @@ class Slider:
         self.position, self.moves = self.rng.normal(size=2), 0
         return self.turn(0.0)
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         if self.raises is not None:
             raise self.raises
         if action["gear"] == 2:
@@ -64,9 +64,9 @@ class Slider:
         self.moves += 1
         return self.turn(float(self.position[0]))
 
-    def turn(self, reward: float) -> Turn:
+    def turn(self, reward: float) -> TimeStep:
         observation = {"position": self.position, "moves": np.array(self.moves, np.int32)}
-        return Turn(observation, reward, False, self.moves >= self.length, {}, self.moves)
+        return TimeStep(observation, reward, False, self.moves >= self.length, {}, self.moves)
 
     def episode_info(self) -> dict[str, Any]:
         return {"task": self.name, "moves": self.moves}

@@ -27,7 +27,7 @@ from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.environment import Environment
 from rlenv_robot.recording import record_to
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.world import Turn
+from rlenv_robot.world import TimeStep
 from sim.robot import SimRobot
 from sim.so101 import so101
 
@@ -38,15 +38,17 @@ class ServerObserver:
     """An observer that keeps everything."""
 
     def __init__(self) -> None:
-        self.episodes: list[list[tuple[int, Any, Turn]]] = []
+        self.episodes: list[list[tuple[int, Any, TimeStep]]] = []
         self.ends: list[tuple[str, dict[str, Any]]] = []
         self.extras: list[Mapping[str, Any]] = []
         self.closed = 0
 
-    def begin(self, env_id: str, turn: Turn, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, turn: TimeStep, info: Mapping[str, Any]) -> None:
         self.episodes.append([(0, None, turn)])
 
-    def frame(self, frame_no: int, action: Mapping[str, np.ndarray], turn: Turn, extra_info: Mapping[str, Any]) -> None:
+    def frame(
+        self, frame_no: int, action: Mapping[str, np.ndarray], turn: TimeStep, extra_info: Mapping[str, Any]
+    ) -> None:
         self.episodes[-1].append((frame_no, dict(action), turn))
         self.extras.append(extra_info)
 
@@ -389,13 +391,13 @@ def pair(slider_class: type) -> Any:
                                            for agent in ("left", "right")))  # fmt: skip
         layout = FrameLayout(slider_class.observation, action, agents=("left", "right"))
 
-        def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> Turn:
+        def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
             self.position = self.position + action["left_push"] + action["right_push"]
             self.moves += 1
             return self.turn(0.0)
 
-        def turn(self, reward: float) -> Turn:
-            turn: Turn = super().turn(reward)
+        def turn(self, reward: float) -> TimeStep:
+            turn: TimeStep = super().turn(reward)
             x, y = self.position.tolist()
             extra = {"observation_of": {"left": ["position"], "right": ["position", "moves"]}}
             return turn._replace(reward={"left": x, "right": y}, extra_info=extra)

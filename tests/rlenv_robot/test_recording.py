@@ -15,7 +15,7 @@ from recorder.frames import FrameLayout
 from recorder.table import build, load_runs
 from rlenv_robot.environment import Environment
 from rlenv_robot.recording import FrameObserver, record_to
-from rlenv_robot.world import Turn
+from rlenv_robot.world import TimeStep
 from sim.robot import SimRobot
 from sim.so101 import so101
 
@@ -111,7 +111,7 @@ def test_the_next_episode_begins_with_a_clean_row(env: Environment, sink: Sink) 
 
 def test_an_action_that_nobody_saw_carried_out_is_marked(slider_class: type, sink: Sink) -> None:
     class Lost(slider_class):  # type: ignore[misc, valid-type]
-        def step(self, action: Any, extra_info: Any) -> Turn:
+        def step(self, action: Any, extra_info: Any) -> TimeStep:
             return super().step(action, extra_info)._replace(truncated=True, acted=False)  # type: ignore[no-any-return]
 
     world = Lost()
@@ -126,7 +126,7 @@ def test_an_action_that_nobody_saw_carried_out_is_marked(slider_class: type, sin
 def test_several_agents_have_a_reward_each(sink: Sink) -> None:
     layout = FrameLayout(Spec("o", (Field("x"),)), Spec("a", (Field("u"),)), agents=("left", "right"))
     observer = FrameObserver(layout, sink)
-    turn = Turn({"x": np.float32(0)}, {"left": 0.0, "right": 0.0}, False, False, {})  # type: ignore[dict-item]
+    turn = TimeStep({"x": np.float32(0)}, {"left": 0.0, "right": 0.0}, False, False, {})  # type: ignore[dict-item]
     observer.begin("one", turn, {})
     for left in (1.0, 2.0):
         observer.frame(1, {"u": np.zeros(())}, turn._replace(reward={"left": left, "right": -left}), {})
@@ -235,7 +235,7 @@ def test_a_frame_says_which_samples_it_used() -> None:
     layout = FrameLayout(Spec("o"), Spec("a"), streams=("imu", "wrench"))
     sink = Sink()
     observer = FrameObserver(layout, sink)
-    observer.begin("one", Turn({}, 0.0, False, False, {}), {})
-    observer.frame(1, {}, Turn({}, 0.0, False, False, {"used": {"imu": 7}}), {})
+    observer.begin("one", TimeStep({}, 0.0, False, False, {}), {})
+    observer.frame(1, {}, TimeStep({}, 0.0, False, False, {"used": {"imu": 7}}), {})
     assert [row["used_imu"].item() for row in sink.rows] == [-1, 7]
     assert [row["used_wrench"].item() for row in sink.rows] == [-1, -1]
