@@ -197,16 +197,16 @@ class RobotWorld:
         reading = self._reading = self._reset(wanted)
         observation = self.task.observe(reading.sensors, self._episode.goal)
         over = bool(self.task.terminated(reading.sensors, self._episode.goal))
-        turn = self._turn(reading, observation, self._nothing(), over, False)
+        timestep = self._timestep(reading, observation, self._nothing(), over, False)
         told = report_of(self.robot)
         if self.mode == "training" and told.get("randomisation"):
-            turn.extra_info["randomisation"] = told["randomisation"]
+            timestep.extra_info["randomisation"] = told["randomisation"]
         recording = told.get("server", {}).get("recording")
         if isinstance(recording, Mapping) and recording.get("why") is not None:
-            turn.extra_info["recording_error"] = f"the robot's controller: {recording['why']}"
+            timestep.extra_info["recording_error"] = f"the robot's controller: {recording['why']}"
         if "returned" in told:
-            turn.extra_info["returned"] = told["returned"]
-        return turn
+            timestep.extra_info["returned"] = told["returned"]
+        return timestep
 
     def _reset(self, wanted: Mapping[str, Any]) -> Reading:
         before = last_reset(self.robot)
@@ -262,20 +262,20 @@ class RobotWorld:
         late = self._step_no >= task.steps
         if self.agents:
             self._told = messages(self.agents, action)
-            return self._turn(reading, observation, each(value, float), over, late and not over)
+            return self._timestep(reading, observation, each(value, float), over, late and not over)
         reward = float(value)  # type: ignore[arg-type]  # one number where there are no agents
         _, applied, stamp_ns, _, images, faults, used = reading
         if over or late or self._privileged or images or faults or used:
-            return self._turn(reading, observation, reward, over, late and not over)
+            return self._timestep(reading, observation, reward, over, late and not over)
         values = (observation, reward, False, False, {"applied": applied}, stamp_ns, applied, sensors, True)
-        self._last = turn = _new(TimeStep, values)
-        return turn
+        self._last = timestep = _new(TimeStep, values)
+        return timestep
 
     def _nothing(self) -> Any:
         """No reward, of everyone."""
         return dict.fromkeys(self._mapping, 0.0) if self.agents else 0.0
 
-    def _turn(self, reading: Reading, observation: Arrays, reward: Any, over: bool, late: bool) -> TimeStep:
+    def _timestep(self, reading: Reading, observation: Arrays, reward: Any, over: bool, late: bool) -> TimeStep:
         extra: dict[str, Any] = {"applied": reading.applied}  # the guard goes by copies of its own
         if self.agents:
             extra["agents"] = self._mapping
@@ -299,9 +299,9 @@ class RobotWorld:
                 name: float(value) for name, value in self.task.metrics(reading.sensors, self._episode.goal).items()
             }
             reward = rewarded(reward, self.task, self._verdict(extra))
-        turn = TimeStep(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
-        self._last = turn
-        return turn
+        timestep = TimeStep(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
+        self._last = timestep
+        return timestep
 
     def _verdict(self, extra: dict[str, Any]) -> str | None:
         """What a person says of the episode that ends here."""
@@ -317,9 +317,11 @@ class RobotWorld:
         assert last is not None
         fault = {"kind": type(error).__name__, "message": str(error)}
         extra = {"applied": last.applied, "fault": fault, "truncated_by": f"fault: {error}", "success": False}
-        turn = last._replace(reward=self._nothing(), terminated=False, truncated=True, extra_info=extra, acted=False)
-        self._last = turn
-        return turn
+        timestep = last._replace(
+            reward=self._nothing(), terminated=False, truncated=True, extra_info=extra, acted=False
+        )
+        self._last = timestep
+        return timestep
 
     # -- the rest ----------------------------------------------------------------------------------------
 

@@ -29,12 +29,12 @@ Phase = Literal["new", "running", "ended", "closed"]
 class Observer(Protocol):
     """Sees every frame of an environment; a recorder is one."""
 
-    def begin(self, env_id: str, turn: TimeStep, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, timestep: TimeStep, info: Mapping[str, Any]) -> None:
         """An episode began with this turn."""
         ...
 
     def frame(
-        self, frame_no: int, action: Mapping[str, np.ndarray], turn: TimeStep, extra_info: Mapping[str, Any]
+        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, Any]
     ) -> None:
         """An action was answered; ``extra_info`` is what the agent sent along."""
         ...
@@ -67,7 +67,7 @@ class Environment:
         self._observer = observer
         self._phase: Phase = "new"
         self._frame_no = 0
-        self._turn: TimeStep | None = None
+        self._timestep: TimeStep | None = None
 
     @property
     def observation(self) -> Spec:
@@ -105,14 +105,14 @@ class Environment:
         _check_mapping(options, "reset", '{"seed": 7}')
         self._finish("abandoned")
         self._phase = "new"
-        turn = self.world.reset(options)
-        self._turn, self._frame_no = turn, 0
+        timestep = self.world.reset(options)
+        self._timestep, self._frame_no = timestep, 0
         if self._observer is not None:
-            self._observer.begin(self.env_id, turn, self.world.episode_info())
+            self._observer.begin(self.env_id, timestep, self.world.episode_info())
         self._phase = "running"
-        if turn.terminated or turn.truncated:
-            self._end(turn)
-        return self._table(turn, turn.extra_info)
+        if timestep.terminated or timestep.truncated:
+            self._end(timestep)
+        return self._table(timestep, timestep.extra_info)
 
     def step(
         self, action: ActionTable | Mapping[str, Any], extra_info: Mapping[str, Any] = NOTHING
@@ -139,19 +139,23 @@ class Environment:
             values = self._check(check_action_table(action, self.env_id, self._frame_no), "action")
             if extra_info is not NOTHING:
                 check_extra_info(extra_info)
-            turn = self._act(values, extra_info)
+            timestep = self._act(values, extra_info)
         except IllegalAction as refused:
             return self._refuse(refused.violation)
         except BaseException as error:
             self._finish(_reason(error))
             raise
         self._frame_no = frame_no = self._frame_no + 1
-        self._turn = turn
+        self._timestep = timestep
         if self._observer is not None:
-            self._observer.frame(frame_no, values, turn, extra_info)
-        if turn.terminated or turn.truncated:
-            self._end(turn)
-        return self._table(turn, turn.extra_info), {"env_id": self.env_id, "frame_no": frame_no, "reward": turn.reward}
+            self._observer.frame(frame_no, values, timestep, extra_info)
+        if timestep.terminated or timestep.truncated:
+            self._end(timestep)
+        return self._table(timestep, timestep.extra_info), {
+            "env_id": self.env_id,
+            "frame_no": frame_no,
+            "reward": timestep.reward,
+        }
 
     def refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         """Answer an action that an adapter found illegal before it could be put into Table 2, as `step` does.
@@ -206,25 +210,27 @@ class Environment:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _table(self, turn: TimeStep, extra_info: dict[str, Any]) -> ObservationTable:
+    def _table(self, timestep: TimeStep, extra_info: dict[str, Any]) -> ObservationTable:
         # A copy: what an agent does to its observation must reach neither the reward nor the guard.
         observation = {}
-        for name, value in turn.observation.items():  # a comprehension is a call more
+        for name, value in timestep.observation.items():  # a comprehension is a call more
             observation[name] = value.copy()
         return {
             "env_id": self.env_id,
             "frame_no": self._frame_no,
             "observation": observation,
             "extra_info": extra_info,
-            "terminated": 1 if turn.terminated else 0,
-            "truncated": 1 if turn.truncated else 0,
+            "terminated": 1 if timestep.terminated else 0,
+            "truncated": 1 if timestep.truncated else 0,
         }
 
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
-        turn = self._turn
-        assert turn is not None  # the phase is running
-        nothing: Any = dict.fromkeys(turn.reward, 0.0) if isinstance(turn.reward, Mapping) else type(turn.reward)(0)
-        table = self._table(turn, {**turn.extra_info, "error": violation.to_plain()})
+        timestep = self._timestep
+        assert timestep is not None  # the phase is running
+        nothing: Any = (
+            dict.fromkeys(timestep.reward, 0.0) if isinstance(timestep.reward, Mapping) else type(timestep.reward)(0)
+        )
+        table = self._table(timestep, {**timestep.extra_info, "error": violation.to_plain()})
         return table, {"env_id": self.env_id, "frame_no": self._frame_no, "reward": nothing}
 
     def _out_of_turn(self) -> str:
@@ -234,8 +240,8 @@ class Environment:
             "closed": "step after close: make a new environment",
         }[self._phase]
 
-    def _end(self, turn: TimeStep) -> None:
-        reason = "terminated" if turn.terminated else str(turn.extra_info.get("truncated_by", "truncated"))
+    def _end(self, timestep: TimeStep) -> None:
+        reason = "terminated" if timestep.terminated else str(timestep.extra_info.get("truncated_by", "truncated"))
         self._finish(reason)
 
     def _finish(self, reason: str) -> None:

@@ -138,13 +138,13 @@ class Intervened:
     def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """As the inner world's; the policy begins."""
         self._operator.open()
-        turn = self._world.reset(options)
+        timestep = self._world.reset(options)
         self._operator.release()
         self._blender.restart()
-        self._applied = turn.applied
+        self._applied = timestep.applied
         self._counts = dict.fromkeys(self._counts, 0)
         self._person_before = False
-        return turn
+        return timestep
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Execute the action, or the person's in its place.
@@ -164,12 +164,12 @@ class Intervened:
             self._counts[who] += 1
         if chosen is not action:
             chosen = self._world.action.validate(chosen, "action")
-        turn = self._world.step(chosen, extra_info)
-        turn.extra_info["intervention"] = person
+        timestep = self._world.step(chosen, extra_info)
+        timestep.extra_info["intervention"] = person
         if chosen is not action:
-            turn.extra_info["executed"] = chosen
-        self._applied = turn.applied
-        return turn
+            timestep.extra_info["executed"] = chosen
+        self._applied = timestep.applied
+        return timestep
 
     def episode_info(self) -> dict[str, Any]:
         """The inner world's, and how often a person took over, for how many steps."""

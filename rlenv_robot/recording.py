@@ -105,7 +105,7 @@ class FrameObserver:
         """
         return _Tap(self, stream)
 
-    def begin(self, env_id: str, turn: TimeStep, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, timestep: TimeStep, info: Mapping[str, Any]) -> None:
         """Row 0: an observation that no action led to.
 
         Raises:
@@ -122,53 +122,57 @@ class FrameObserver:
         self._row[...] = np.zeros((), self._row.dtype)
         self._row["log_probability"] = np.nan
         self._recorded = True
-        self._write(0, turn, False)
+        self._write(0, timestep, False)
         if self._failure is not None:
             raise self._failure
 
     def frame(
-        self, frame_no: int, action: Mapping[str, np.ndarray], turn: TimeStep, extra_info: Mapping[str, Any]
+        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, Any]
     ) -> None:
         """Row n: how frame n came about, and what was seen there."""
         row = self._row
-        executed = turn.extra_info.get("executed", action)
+        executed = timestep.extra_info.get("executed", action)
         for field, name in self._names["action"]:
             row[field] = executed[name]
         for field, name in self._policy:
             row[field] = action[name]
         row["log_probability"] = extra_info.get("log_probability", np.nan) if executed is action else np.nan
-        by_person = turn.extra_info.get("intervention", False) or extra_info.get("intervention", False)
+        by_person = timestep.extra_info.get("intervention", False) or extra_info.get("intervention", False)
         row["intervention"] = bool(by_person)
-        rewards = turn.reward if isinstance(turn.reward, Mapping) else {"": turn.reward}
+        rewards = timestep.reward if isinstance(timestep.reward, Mapping) else {"": timestep.reward}
         for field, agent in self._rewards or [("reward", "")]:
             row[field] = rewards[agent]
             self._return[field] += float(rewards[agent])
-        self._write(frame_no, turn, turn.acted)
+        self._write(frame_no, timestep, timestep.acted)
 
-    def _write(self, frame_no: int, turn: TimeStep, acted: bool) -> None:
+    def _write(self, frame_no: int, timestep: TimeStep, acted: bool) -> None:
         row = self._row
-        row["stamp_ns"], row["wall_ns"] = turn.stamp_ns, self._now_ns()
+        row["stamp_ns"], row["wall_ns"] = timestep.stamp_ns, self._now_ns()
         row["frame_no"], row["episode"] = frame_no, self._episode
-        row["terminated"], row["truncated"], row["acted"] = turn.terminated, turn.truncated, acted
-        for prefix, values in (("observation", turn.observation), ("applied", turn.applied), ("sensor", turn.sensors)):
+        row["terminated"], row["truncated"], row["acted"] = timestep.terminated, timestep.truncated, acted
+        for prefix, values in (
+            ("observation", timestep.observation),
+            ("applied", timestep.applied),
+            ("sensor", timestep.sensors),
+        ):
             for field, name in self._names[prefix]:
                 row[field] = values[name]
         if self._players:
-            row["agent"] = self._players[turn.extra_info["agent"]]
-        used = turn.extra_info.get("used", {}) if self._used else {}
+            row["agent"] = self._players[timestep.extra_info["agent"]]
+        used = timestep.extra_info.get("used", {}) if self._used else {}
         for field, name in self._used:
             row[field] = used.get(name, -1)
         if self._failure is None:
             try:
                 self._sink.frame(row)
-                for camera, image in turn.extra_info.get("images", {}).items():
+                for camera, image in timestep.extra_info.get("images", {}).items():
                     if self._kept.get(camera) != image.stamp_ns:  # a camera slower than the steps is seen twice
                         self._kept[camera] = image.stamp_ns
                         self._sink.image(camera, image)
             except LogError as error:
                 self._fail(error)
         if self._failure is not None:
-            turn.extra_info["recording_error"] = str(self._failure)
+            timestep.extra_info["recording_error"] = str(self._failure)
 
     def _label(self, info: Mapping[str, Any]) -> None:
         """A verdict that came with a reset is on the episode before, whose end is written already."""

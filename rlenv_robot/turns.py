@@ -108,9 +108,9 @@ class OneAtATime:
         assert whole is not None  # the environment resets first
         chosen = {**self._chosen, agent.name: action}
         if len(chosen) == len(self._agents):
-            turn = self.world.step(joint_action(self._agents, chosen), extra_info)
+            timestep = self.world.step(joint_action(self._agents, chosen), extra_info)
             self._chosen = {}
-            return self._seen(turn)
+            return self._seen(timestep)
         self._chosen = chosen
         return self._seen(whole._replace(reward=dict.fromkeys(self.players, 0.0)))
 

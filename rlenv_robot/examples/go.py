@@ -153,7 +153,7 @@ class Go:
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
         self._moves, self._passes, self._colour = 0, 0, BLACK
-        return self._turn(0, False)
+        return self._timestep(0, False)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Play a move or pass."""
@@ -167,7 +167,7 @@ class Go:
         mover, self._colour, self._moves = self._colour, -self._colour, self._moves + 1
         over = self._passes == 2
         reward = int(np.sign(score(self._stones, self.size))) * mover if over else 0
-        return self._turn(reward, over)
+        return self._timestep(reward, over)
 
     def _legal(self, move: int) -> np.ndarray:
         """The board after the move.
@@ -200,7 +200,7 @@ class Go:
                 allowed[move] = False
         return {"move": allowed}
 
-    def _turn(self, reward: int, over: bool) -> TimeStep:
+    def _timestep(self, reward: int, over: bool) -> TimeStep:
         board = self._stones.reshape(self.size, self.size).copy()
         observation = {"board": board, "colour": np.array(self._colour, np.int32)}
         long = not over and self._moves >= 3 * self.size**2

@@ -43,13 +43,13 @@ class ServerObserver:
         self.extras: list[Mapping[str, Any]] = []
         self.closed = 0
 
-    def begin(self, env_id: str, turn: TimeStep, info: Mapping[str, Any]) -> None:
-        self.episodes.append([(0, None, turn)])
+    def begin(self, env_id: str, timestep: TimeStep, info: Mapping[str, Any]) -> None:
+        self.episodes.append([(0, None, timestep)])
 
     def frame(
-        self, frame_no: int, action: Mapping[str, np.ndarray], turn: TimeStep, extra_info: Mapping[str, Any]
+        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, Any]
     ) -> None:
-        self.episodes[-1].append((frame_no, dict(action), turn))
+        self.episodes[-1].append((frame_no, dict(action), timestep))
         self.extras.append(extra_info)
 
     def end(self, reason: str, info: Mapping[str, Any]) -> None:
@@ -129,7 +129,7 @@ def test_the_observer_sees_each_frame_once(env: Environment, observer: ServerObs
         act(env, frame_no, {"push": [9.0, 0.0], "gear": 1})  # out of range
         act(env, frame_no)
     assert [number for number, _, _ in observer.episodes[0]] == list(range(slider.length + 1)), "T + 1 frames"
-    assert [turn.truncated for *_, turn in observer.episodes[0]] == [False] * slider.length + [True]
+    assert [timestep.truncated for *_, timestep in observer.episodes[0]] == [False] * slider.length + [True]
     assert observer.ends == [("truncated", {"task": "slider", "moves": slider.length})]
 
 
@@ -250,7 +250,7 @@ def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(observer: Ser
     assert seen["extra_info"]["truncated_by"] == "fault: the cable is out"
     for name, value in before["observation"].items():
         np.testing.assert_array_equal(seen["observation"][name], value)
-    assert [turn.acted for *_, turn in observer.episodes[0]] == [True] * 4 + [False]
+    assert [timestep.acted for *_, timestep in observer.episodes[0]] == [True] * 4 + [False]
     reason, info = observer.ends[0]
     assert reason == "fault: the cable is out"
     assert info["fault"]["kind"] == "ConnectionLost"
@@ -394,13 +394,13 @@ def pair(slider_class: type) -> Any:
         def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
             self.position = self.position + action["left_push"] + action["right_push"]
             self.moves += 1
-            return self.turn(0.0)
+            return self.timestep(0.0)
 
-        def turn(self, reward: float) -> TimeStep:
-            turn: TimeStep = super().turn(reward)
+        def timestep(self, reward: float) -> TimeStep:
+            timestep: TimeStep = super().timestep(reward)
             x, y = self.position.tolist()
             extra = {"observation_of": {"left": ["position"], "right": ["position", "moves"]}}
-            return turn._replace(reward={"left": x, "right": y}, extra_info=extra)
+            return timestep._replace(reward={"left": x, "right": y}, extra_info=extra)
 
     return Pair()
 

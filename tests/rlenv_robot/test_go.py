@@ -219,12 +219,12 @@ def test_the_legal_moves_are_those_that_are_not_refused() -> None:
     rng = np.random.default_rng(0)
     for _ in range(3):
         world = Go(size=3)
-        turn = world.reset({})
-        while not (turn.terminated or turn.truncated):
+        timestep = world.reset({})
+        while not (timestep.terminated or timestep.truncated):
             allowed = world.legal()["move"]
             for move in np.flatnonzero(~allowed):
                 with pytest.raises(IllegalAction):
                     world.step({"move": np.int32(move)}, {})
-            mover = turn.extra_info["agent"]
-            turn = world.step({"move": np.int32(rng.choice(np.flatnonzero(allowed)))}, {})
-            assert {mover, turn.extra_info["agent"]} == {"black", "white"}
+            mover = timestep.extra_info["agent"]
+            timestep = world.step({"move": np.int32(rng.choice(np.flatnonzero(allowed)))}, {})
+            assert {mover, timestep.extra_info["agent"]} == {"black", "white"}

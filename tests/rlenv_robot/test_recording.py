@@ -126,10 +126,10 @@ def test_an_action_that_nobody_saw_carried_out_is_marked(slider_class: type, sin
 def test_several_agents_have_a_reward_each(sink: Sink) -> None:
     layout = FrameLayout(Spec("o", (Field("x"),)), Spec("a", (Field("u"),)), agents=("left", "right"))
     observer = FrameObserver(layout, sink)
-    turn = TimeStep({"x": np.float32(0)}, {"left": 0.0, "right": 0.0}, False, False, {})  # type: ignore[dict-item]
-    observer.begin("one", turn, {})
+    timestep = TimeStep({"x": np.float32(0)}, {"left": 0.0, "right": 0.0}, False, False, {})  # type: ignore[dict-item]
+    observer.begin("one", timestep, {})
     for left in (1.0, 2.0):
-        observer.frame(1, {"u": np.zeros(())}, turn._replace(reward={"left": left, "right": -left}), {})
+        observer.frame(1, {"u": np.zeros(())}, timestep._replace(reward={"left": left, "right": -left}), {})
     observer.end("terminated", {})
     assert sink.rows[-1]["reward_left"] == 2.0
     assert sink.rows[-1]["reward_right"] == -2.0

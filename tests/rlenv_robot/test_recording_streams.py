@@ -170,12 +170,12 @@ class Nowhere:
 
 def test_a_thread_hears_of_no_error_and_the_frames_say_it(caplog: pytest.LogCaptureFixture) -> None:
     observer = FrameObserver(FrameLayout(Spec("o"), Spec("a"), streams=("s",)), Nowhere())
-    tap, turn = observer.tap(Stream()), rr.TimeStep({}, 0.0, False, False, {})
-    observer.begin("one", turn, {})
+    tap, timestep = observer.tap(Stream()), rr.TimeStep({}, 0.0, False, False, {})
+    observer.begin("one", timestep, {})
     assert [tap.write({}, 0) for _ in range(4)] == [0, 1, -1, -1]
     assert len([message for message in caplog.messages if "recording stopped" in message]) == 1
-    observer.frame(1, {}, turn, {})
-    assert turn.extra_info["recording_error"] == "the disk is full"
+    observer.frame(1, {}, timestep, {})
+    assert timestep.extra_info["recording_error"] == "the disk is full"
 
 
 def test_after_the_end_samples_go_nowhere() -> None:
