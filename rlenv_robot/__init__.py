@@ -43,7 +43,7 @@ from rlenv_robot.catalogue import environment_names, make, make_vector  # noqa: 
 from rlenv_robot.environment import Environment  # noqa: E402
 from rlenv_robot.profile import load_profile  # noqa: E402
 from rlenv_robot.task import Episode, Task  # noqa: E402
-from rlenv_robot.world import Manual, TimeStep, World  # noqa: E402
+from rlenv_robot.world import EnvDescription, TimeStep, World  # noqa: E402
 
 if TYPE_CHECKING:
     from rlenv_robot.agents import Agent
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field",
-    "Guard", "IllegalAction", "LogError", "Manual", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
+    "Guard", "IllegalAction", "LogError", "EnvDescription", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
     "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
     "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep", "VectorSnapshot", "Violation",
     "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names", "load_policy",

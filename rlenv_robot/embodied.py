@@ -17,7 +17,7 @@ from recorder.frames import FrameLayout
 from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.task import Arrays, Episode, Task
 from rlenv_robot.verdicts import Judged, asker, rewarded
-from rlenv_robot.world import Manual, TimeStep, first_part
+from rlenv_robot.world import EnvDescription, TimeStep, first_part
 
 __all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
 
@@ -141,7 +141,7 @@ class RobotWorld:
         return self.task.action
 
     @property
-    def manual(self) -> Manual:
+    def description(self) -> EnvDescription:
         """The task's description, and what every robot's environment takes and tells."""
         goal = ", ".join(f"{field.name}: {field.meaning}" for field in self.task.goal) or "this task has none"
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
@@ -149,7 +149,7 @@ class RobotWorld:
         about = first_part(self.task) + self._settings()
         conditions = report_of(self.robot).get("conditions", {})
         told = {**told, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
-        return Manual(about, reward, options, _STEP_EXTRA, told, conditions=conditions)
+        return EnvDescription(about, reward, options, _STEP_EXTRA, told, conditions=conditions)
 
     def _settings(self) -> str:
         text = (

@@ -19,7 +19,7 @@ from rlenv_robot.protocol import (
     check_env_id,
     check_extra_info,
 )
-from rlenv_robot.world import NOTHING, Manual, TimeStep, World
+from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, World
 
 __all__ = ["Environment", "Observer"]
 
@@ -80,9 +80,9 @@ class Environment:
         return self.world.action
 
     @property
-    def manual(self) -> Manual:
+    def description(self) -> EnvDescription:
         """What the specs can't say: what it is about, the reward, options, error codes."""
-        return self.world.manual
+        return self.world.description
 
     # -- the three interfaces ----------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from recorder.frames import FrameLayout
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.handover import ActionBlender
 from rlenv_robot.task import Arrays
-from rlenv_robot.world import Manual, TimeStep
+from rlenv_robot.world import EnvDescription, TimeStep
 
 __all__ = ["Intervened", "Operator"]
 
@@ -110,10 +110,10 @@ class Intervened:
         return self._world.action
 
     @property
-    def manual(self) -> Manual:
+    def description(self) -> EnvDescription:
         """The inner world's, and what is told of an intervention."""
-        manual = self._world.manual
-        return replace(manual, extra_info={**manual.extra_info, **_TELLS})
+        description = self._world.description
+        return replace(description, extra_info={**description.extra_info, **_TELLS})
 
     @property
     def layout(self) -> FrameLayout:

@@ -52,23 +52,23 @@ def protocol_document(env: Environment, name: str = "") -> str:
         name: what `rlenv_robot.make` calls it; by default the world's own name.
     """
     name = name or env.world.name
-    manual = env.manual
-    drawn = (f"## Drawn for each episode\n\n{_conditions(manual.conditions)}",) if manual.conditions else ()
+    description = env.description
+    drawn = (f"## Drawn for each episode\n\n{_conditions(description.conditions)}",) if description.conditions else ()
     return "\n\n".join(
         (
             f"# {name}\n\nMade from the environment's own description by `rlenv-robot protocol {name}`; "
             "change the description, not this page.",
-            "\n".join(manual.about.replace("``", "`").splitlines()),
+            "\n".join(description.about.replace("``", "`").splitlines()),
             f"## How it is called\n\n{_calls(env, name)}",
             f"## Tables\n\nPlain dictionaries (T/CCF 0002-2025, 6.2.3).\n\n{_TABLES}",
             f"## Observation\n\n{_fields(env.observation)}",
             f"## Action\n\n{_fields(env.action)}",
-            f"## Reward\n\n{_field_table([manual.reward])}",
+            f"## Reward\n\n{_field_table([description.reward])}",
             *drawn,
             f"## Options of reset\n\n{_named('option', manual.reset_options)}",
-            f"## What `step` takes in `extra_info`\n\n{_named('key', {**_STEP_EXTRA, **manual.step_extra})}",
-            f"## What Table 1 holds in `extra_info`\n\n{_named('key', {**_EXTRA_INFO, **manual.extra_info})}",
-            f"## Errors\n\n{_errors(manual.error_codes)}",
+            f"## What `step` takes in `extra_info`\n\n{_named('key', {**_STEP_EXTRA, **description.step_extra})}",
+            f"## What Table 1 holds in `extra_info`\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
+            f"## Errors\n\n{_errors(description.error_codes)}",
         )
     ) + "\n"  # fmt: skip
 

@@ -14,7 +14,7 @@ from hal.stream import pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.agents import Agent, agents_of, joint_action, own
 from rlenv_robot.environment import Environment
-from rlenv_robot.world import NOTHING, Manual, TimeStep, World
+from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, World
 
 __all__ = ["OneAtATime", "one_at_a_time"]
 
@@ -60,9 +60,9 @@ class OneAtATime:
         return self.world.name
 
     @property
-    def manual(self) -> Manual:
+    def description(self) -> EnvDescription:
         """The whole world's, and whose turn it is."""
-        whole = self.world.manual
+        whole = self.world.description
         told = {name: text for name, text in whole.extra_info.items() if name != "agents"}
         told["messages"] = "sender -> the message in its last action, where agents send any"
         return replace(whole, extra_info={"agent": f"whose turn it is: {', '.join(self.players)}", **told})

@@ -14,7 +14,7 @@ import numpy as np
 from hal import Field, Spec
 from recorder.frames import FrameLayout
 
-__all__ = ["NOTHING", "Manual", "TimeStep", "World", "first_part"]
+__all__ = ["NOTHING", "EnvDescription", "TimeStep", "World", "first_part"]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 """An empty mapping that nobody can fill by mistake."""
@@ -47,7 +47,7 @@ class TimeStep(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Manual:
+class EnvDescription:
     """What a user must know of a world beyond its specs (clause 6.4). Names map to a sentence each.
 
     Attributes:
@@ -96,7 +96,7 @@ class World(Protocol):
         ...
 
     @property
-    def manual(self) -> Manual:
+    def description(self) -> EnvDescription:
         """What the specs can't say."""
         ...
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
 from recorder.frames import FrameLayout
-from rlenv_robot.world import Manual, TimeStep, first_part
+from rlenv_robot.world import EnvDescription, TimeStep, first_part
 
 __all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
 
@@ -129,9 +129,9 @@ class Go:
         )
 
     @property
-    def manual(self) -> Manual:
+    def description(self) -> EnvDescription:
         """The reward of Table 9, and what the rules forbid."""
-        return Manual(
+        return EnvDescription(
             about=first_part(self),
             reward=Field("reward", (), "int32", -1, 1, meaning="for the side that moved: -1 lost, 0 not over, 1 won"),
             reset_options={"seed": "accepted, and changes nothing: the board is always empty"},

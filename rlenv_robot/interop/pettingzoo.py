@@ -47,7 +47,7 @@ def _metadata(env: Environment) -> dict[str, Any]:
 
 def _begin(env: Environment, seed: int | None, options: Mapping[str, Any] | None) -> Any:
     """Table 1 of a reset. PettingZoo sends any options; those that nobody knows are named, and left out."""
-    known, asked = env.manual.reset_options, dict(options or {})
+    known, asked = env.description.reset_options, dict(options or {})
     ignored = sorted(str(name) for name in asked if name not in known)
     wanted = {name: value for name, value in asked.items() if name in known}
     table = env.reset({**wanted, **({} if seed is None else {"seed": seed})})

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Field, IllegalAction, Spec, Violation
 from recorder.frames import FrameLayout
-from rlenv_robot.world import Manual, TimeStep
+from rlenv_robot.world import EnvDescription, TimeStep
 
 OBSERVATION = Spec(
     "slider_observation",
@@ -34,7 +34,7 @@ class Slider:
     name = "slider"
     observation, action = OBSERVATION, ACTION
     layout = FrameLayout(OBSERVATION, ACTION)
-    manual = Manual(
+    description = EnvDescription(
         "A slider.",
         Field("reward", (), "float64", -500, 500, meaning="x"),
         {"seed": "any"},

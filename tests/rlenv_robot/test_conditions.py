@@ -99,7 +99,7 @@ def test_what_is_given_goes_before_the_profile(profile: Any) -> None:
     with rr.make("so101-reach", profile=profile, timing={"command_delay": 0.05}) as env:
         drawn = env.reset({"seed": 1})["extra_info"]["randomisation"]
         assert drawn["timing.command_delay"] == 0.05
-        assert "randomise" in env.manual.conditions
+        assert "randomise" in env.description.conditions
 
 
 def test_it_is_for_simulations() -> None:

@@ -69,7 +69,7 @@ def test_the_reward_is_table_9() -> None:
     reward = game.play((0, 0))
     assert type(reward) is int
     assert reward == 0
-    assert Go().manual.reward.dtype == "int32"
+    assert Go().description.reward.dtype == "int32"
 
 
 # -- rules -----------------------------------------------------------------------------------------------------

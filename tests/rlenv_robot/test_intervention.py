@@ -131,7 +131,7 @@ def test_it_passes_the_conformance_of_environments() -> None:
 
 
 def test_what_it_tells_is_in_the_manual() -> None:
-    assert {"intervention", "executed"} <= world(Plan()).manual.extra_info.keys()
+    assert {"intervention", "executed"} <= world(Plan()).description.extra_info.keys()
 
 
 def test_make_takes_an_operator() -> None:

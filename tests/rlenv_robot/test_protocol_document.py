@@ -40,7 +40,7 @@ def test_there_is_a_page_for_every_environment_and_no_other() -> None:
 
 def test_every_field_has_a_line_with_type_unit_and_meaning(page: tuple[str, Environment, str]) -> None:
     _, env, text = page
-    for field in (*env.observation, *env.action, env.manual.reward):
+    for field in (*env.observation, *env.action, env.description.reward):
         (line,) = [line for line in text.splitlines() if line.startswith(f"| `{field.name}` |")]
         assert field.dtype in line
         assert f"| {field.unit} | {field.meaning} |" in line
@@ -50,8 +50,13 @@ def test_every_field_has_a_line_with_type_unit_and_meaning(page: tuple[str, Envi
 
 def test_every_option_key_and_code_is_there(page: tuple[str, Environment, str]) -> None:
     _, env, text = page
-    manual = env.manual
-    for name in (*manual.reset_options, *manual.step_extra, *manual.extra_info, *manual.error_codes):
+    description = env.description
+    for name in (
+        *description.reset_options,
+        *description.step_extra,
+        *description.extra_info,
+        *description.error_codes,
+    ):
         assert f"| `{name}` |" in text
     for code in ("missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"):
         assert f"| `{code}` |" in text
@@ -61,7 +66,7 @@ def test_the_options_that_the_page_names_are_those_that_reset_takes(page: tuple[
     _, env, _ = page
     with pytest.raises(ValueError, match="allowed") as refused:
         env.reset({"no_such_option": 1})
-    for option in env.manual.reset_options:
+    for option in env.description.reset_options:
         assert option in str(refused.value)
 
 

@@ -52,7 +52,7 @@ def test_an_illegal_choice_is_asked_for_again() -> None:
 def test_the_page_tells_one_agents_part() -> None:
     with one_at_a_time(rr.make("so101-pair-lift")) as env:
         assert "left" not in "".join(field.meaning + field.name for field in (*env.observation, *env.action))
-        assert "whose turn" in env.manual.extra_info["agent"]
+        assert "whose turn" in env.description.extra_info["agent"]
 
 
 def test_one_agent_takes_no_turns() -> None:
