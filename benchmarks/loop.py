@@ -22,7 +22,7 @@ from served_arm import COMMAND, Arm, arguments, server, started, walking
 from hal.cadence import EDGES_MS
 from real import wire
 from real.life import State
-from real.wire import Kind
+from real.wire import MessageKind
 
 WITHIN_MS = 0.5
 
@@ -71,7 +71,12 @@ def flood(address: str) -> None:
 def strange_messages(rng: np.random.Generator, count: int = 20_000) -> list[bytes]:
     row = Arm.spec.commands.pack(COMMAND)
     hello = {"digest": "", "name": "flood", "move": True, "replaces": 0, "take": "no", "resume": False}
-    details = {Kind.HELLO: hello, Kind.RESET: {"options": {}, "deadline_s": 1.0}, Kind.STEP: None, Kind.LOOK: None}
+    details = {
+        MessageKind.HELLO: hello,
+        MessageKind.RESET: {"options": {}, "deadline_s": 1.0},
+        MessageKind.STEP: None,
+        MessageKind.LOOK: None,
+    }
     sound = [wire.encode(kind, 7, 1, detail, (row,), 1)[0] for kind, detail in details.items()]
     made = []
     for n in range(count):

@@ -7,11 +7,11 @@ from real.remote import RemoteRobot
 from real.remote_cameras import RemoteCameras
 from real.server import Server
 from real.telemetry import Snapshot, Watcher
-from real.wire import Kind, Message
+from real.wire import Message, MessageKind
 
 __all__ = [
     "ControlLoop",
-    "Kind",
+    "MessageKind",
     "Connection",
     "Message",
     "PictureListener",

@@ -22,7 +22,7 @@ from real.keys import Role
 from real.lease import Lease
 from real.loop import ControlLoop
 from real.rows import ReadingCodec, RowCodec
-from real.wire import Kind, Message
+from real.wire import Message, MessageKind
 
 __all__ = ["BEAT_S", "RequestHandler"]
 
@@ -35,10 +35,10 @@ _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
 
 _MOVERS = frozenset({Role.MOVE, Role.OPERATE})
-_ROLES: Mapping[Kind, frozenset[Role]] = {
-    Kind.HELLO: frozenset({Role.WATCH}) | _MOVERS, Kind.RESET: _MOVERS, Kind.STEP: _MOVERS, Kind.BYE: _MOVERS,
-    Kind.STOP: frozenset(Role), Kind.CONSENT: _MOVERS, Kind.JUDGE: _MOVERS,
-    Kind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
+_ROLES: Mapping[MessageKind, frozenset[Role]] = {
+    MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS, MessageKind.BYE: _MOVERS,
+    MessageKind.STOP: frozenset(Role), MessageKind.CONSENT: _MOVERS, MessageKind.JUDGE: _MOVERS,
+    MessageKind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
 }  # fmt: skip
 """Who may send what; asking for the lease in a HELLO needs the role to move, taking it from its holder to operate."""
 
@@ -83,10 +83,10 @@ class RequestHandler:
         self._pending: _Pending | None = None
         self._came_ns = 0
         self._beat = 0.0
-        self._handlers: Mapping[Kind, Callable[[bytes, Message], None]] = {
-            Kind.HELLO: self._hello, Kind.RESET: self._reset, Kind.STEP: self._step, Kind.STOP: self._stop,
-            Kind.BYE: self._bye, Kind.CONSENT: self._consent, Kind.LOOK: self._tell_how_it_is,
-            Kind.JUDGE: self._judge,
+        self._handlers: Mapping[MessageKind, Callable[[bytes, Message], None]] = {
+            MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step, MessageKind.STOP: self._stop,
+            MessageKind.BYE: self._bye, MessageKind.CONSENT: self._consent, MessageKind.LOOK: self._tell_how_it_is,
+            MessageKind.JUDGE: self._judge,
         }  # fmt: skip
 
     @property
@@ -139,7 +139,7 @@ class RequestHandler:
             raise ConnectionLost("this key was taken off the server's list")
         kind = message.kind
         wanted = _ROLES[kind]
-        if kind is Kind.HELLO and _entry(message, "move", bool):
+        if kind is MessageKind.HELLO and _entry(message, "move", bool):
             wanted = _MOVERS if _entry(message, "take", str) != "force" else frozenset({Role.OPERATE})
         if entry.role not in wanted:
             raise ConnectionLost(
@@ -151,7 +151,7 @@ class RequestHandler:
         digest, name = _entry(message, "digest", str), _entry(message, "name", str)[:200]
         request_id = self._request_id(peer, message, 0)
         if digest and digest != self._spec.digest:
-            self._send(request_id, Kind.MISMATCH, None, [self._packed_spec])
+            self._send(request_id, MessageKind.MISMATCH, None, [self._packed_spec])
         elif not _entry(message, "move", bool):
             self._welcome(request_id)
         elif _entry(message, "resume", bool):
@@ -184,7 +184,7 @@ class RequestHandler:
             raise ConnectionLost(f"{self._transfer.name!r} has asked for the robot already, and is not answered yet")
         self._transfer = LeaseTransfer(request_id, name, BEAT_S)
         _log.info("%s asks %s for the robot", name, self._lease.holder)
-        self._send(RequestId(self._holder, 0, 0), Kind.EVENT, ["wanted", name])
+        self._send(RequestId(self._holder, 0, 0), MessageKind.EVENT, ["wanted", name])
 
     def _consent(self, peer: bytes, message: Message) -> None:
         yes, asked = _entry(message, "yes", bool), self._transfer
@@ -199,13 +199,13 @@ class RequestHandler:
             self._welcome(asked.request_id._replace(session=session))
         else:
             self._refuse(asked.request_id, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no"))
-        self._send(self._request_id(peer, message), Kind.DONE)
+        self._send(self._request_id(peer, message), MessageKind.DONE)
 
     def _tell_how_it_is(self, peer: bytes, message: Message) -> None:
-        self._send(self._request_id(peer, message), Kind.DONE, dict(self._look()))
+        self._send(self._request_id(peer, message), MessageKind.DONE, dict(self._look()))
 
     def _welcome(self, request_id: RequestId, detail: Any = None) -> None:
-        self._send(request_id, Kind.WELCOME, detail, [self._packed_spec])
+        self._send(request_id, MessageKind.WELCOME, detail, [self._packed_spec])
 
     def _request_id(self, peer: bytes, message: Message, session: int | None = None) -> RequestId:
         return RequestId(peer, message.session if session is None else session, message.sequence, self._came_ns)
@@ -240,12 +240,12 @@ class RequestHandler:
 
     def _stop(self, peer: bytes, message: Message) -> None:
         self._loop.stop(_entry(message, "reason", str)[:1000])
-        self._send(self._request_id(peer, message), Kind.DONE)
+        self._send(self._request_id(peer, message), MessageKind.DONE)
 
     def _bye(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session)
         self._loop.finish()
-        self._send(self._request_id(peer, message), Kind.DONE)
+        self._send(self._request_id(peer, message), MessageKind.DONE)
 
     # -- out ---------------------------------------------------------------------------------------------
 
@@ -258,11 +258,11 @@ class RequestHandler:
             self._refuse(request_id, outcome)
             return
         if isinstance(outcome, Answer):
-            self._send(request_id, Kind.DONE, answer_to_plain(outcome))
+            self._send(request_id, MessageKind.DONE, answer_to_plain(outcome))
             return
         try:
             detail, frames = self._readings.encode(outcome)
-            self._send(request_id, Kind.READING, detail, frames)
+            self._send(request_id, MessageKind.READING, detail, frames)
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")
             self._refuse(request_id, error)
@@ -271,7 +271,7 @@ class RequestHandler:
         """Tell the client whose reset is under way how it goes; nobody, if there is none."""
         self._beat = time.monotonic() + BEAT_S
         if self._pending is not None:
-            self._send(self._pending.request_id, Kind.EVENT, [state[:100], detail[:1000]])
+            self._send(self._pending.request_id, MessageKind.EVENT, [state[:100], detail[:1000]])
 
     def tick(self) -> None:
         """Watch over what is under way, a reset or a question to the holder: tell who waits, and end it in time."""
@@ -289,7 +289,7 @@ class RequestHandler:
             self._transfer = None
             self._refuse(asked.request_id, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
         elif asked.beat():
-            self._send(asked.request_id, Kind.EVENT, ["alive", ""])
+            self._send(asked.request_id, MessageKind.EVENT, ["alive", ""])
 
     def _watch_reset(self, pending: _Pending) -> None:
         now = time.monotonic()
@@ -302,9 +302,9 @@ class RequestHandler:
             self.tell("alive", "")
 
     def _refuse(self, request_id: RequestId, error: Exception) -> None:
-        self._send(request_id, Kind.ERROR, failure.to_plain(error))
+        self._send(request_id, MessageKind.ERROR, failure.to_plain(error))
 
-    def _send(self, request_id: RequestId, kind: Kind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
+    def _send(self, request_id: RequestId, kind: MessageKind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
         times = (request_id.came_ns, time.monotonic_ns()) if request_id.came_ns else None
         parts = [request_id.peer, *wire.encode(kind, request_id.session, request_id.sequence, detail, frames, times)]
         try:

@@ -15,7 +15,7 @@ from hal.robot import RobotSpec
 from real import failure, wire
 from real.frames import receive_frames, send_frames
 from real.handshake import ClientKeys, Handshake
-from real.wire import Kind, Message
+from real.wire import Message, MessageKind
 
 __all__ = ["Connection", "server_spec"]
 
@@ -77,7 +77,7 @@ class Connection:
         self._handshake = Handshake(self._socket, keys)
         self._socket.connect(address)
 
-    def ask(self, kind: Kind, detail: Any, frames: Sequence[Any], silence_s: float) -> Message:
+    def ask(self, kind: MessageKind, detail: Any, frames: Sequence[Any], silence_s: float) -> Message:
         """Send a request and wait for its answer.
 
         Args:
@@ -91,7 +91,7 @@ class Connection:
         """
         self.sequence = sequence = self.sequence + 1
         asked_ns = time.monotonic_ns()
-        times = self._theirs(asked_ns) if kind is Kind.STEP else None
+        times = self._theirs(asked_ns) if kind is MessageKind.STEP else None
         try:
             send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames, times))
         except zmq.Again:
@@ -111,14 +111,14 @@ class Connection:
                 continue
             if message.sequence == sequence:
                 self._learn(asked_ns, message.times)
-            elif message.kind is Kind.EVENT and message.sequence == 0:
+            elif message.kind is MessageKind.EVENT and message.sequence == 0:
                 self._hear(message)
                 continue
-            if message.kind is Kind.ERROR and message.sequence in (0, sequence):
+            if message.kind is MessageKind.ERROR and message.sequence in (0, sequence):
                 raise failure.from_plain(message.detail)
             if message.sequence != sequence:  # the late answer to a request that was given up
                 continue
-            if message.kind is not Kind.EVENT:
+            if message.kind is not MessageKind.EVENT:
                 return message
             self._tell(message)
             end = time.monotonic() + silence_s
@@ -149,7 +149,7 @@ class Connection:
             case [str(state), str(detail)] if self._on_event is not None and state != "alive":
                 self._on_event(state, detail)
 
-    def _lost(self, kind: Kind, seconds: float) -> ConnectionLost:
+    def _lost(self, kind: MessageKind, seconds: float) -> ConnectionLost:
         return ConnectionLost(
             f"no answer to {kind.name.lower()} from {self.address} within {seconds:g} s; "
             f"is `rlenv-robot serve` running there? ({self._handshake.last}.) "

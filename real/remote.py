@@ -27,7 +27,7 @@ from real.handshake import load_keys
 from real.judging import answer_from_plain
 from real.link import Connection, server_spec
 from real.rows import ReadingCodec, RowCodec
-from real.wire import Kind, Message
+from real.wire import Message, MessageKind
 
 __all__ = ["RemoteRobot"]
 
@@ -104,7 +104,7 @@ class RemoteRobot:
         """
         if self._expect is not None:
             return self._expect
-        return server_spec(self._ask_once(Kind.HELLO, self._introduction(move=False)))
+        return server_spec(self._ask_once(MessageKind.HELLO, self._introduction(move=False)))
 
     @property
     def clock(self) -> ClockOffset | None:
@@ -149,7 +149,7 @@ class RemoteRobot:
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
             self.last_reset = None
             try:
-                return self._reading(self._ask(connection, Kind.RESET, detail, (), _GRACE_S))
+                return self._reading(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
@@ -170,7 +170,7 @@ class RemoteRobot:
                 raise self._not_connected()
             row = self._commands.pack(self.spec.commands.validate(command, "command"))
             try:
-                reading = self._reading(self._ask(connection, Kind.STEP, None, (row,), self._step_timeout_s))
+                reading = self._reading(self._ask(connection, MessageKind.STEP, None, (row,), self._step_timeout_s))
                 if connection.exchange is not None:
                     self._delays.add(*connection.exchange, reading.stamp_ns)
                 return reading
@@ -194,9 +194,9 @@ class RemoteRobot:
             connection = self._new_link()
             try:
                 message = connection.ask(
-                    Kind.HELLO, self._introduction(move=True, resume=True), (), self._connect_timeout_s
+                    MessageKind.HELLO, self._introduction(move=True, resume=True), (), self._connect_timeout_s
                 )
-                if message.kind is not Kind.WELCOME:
+                if message.kind is not MessageKind.WELCOME:
                     raise WireError(f"the server answered with {message.kind.name}, wanted a welcome")
                 done = int(message.detail["sequence"])
             except (KeyError, TypeError, ValueError) as error:
@@ -222,7 +222,7 @@ class RemoteRobot:
         told: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
-                told["server"] = self._ask(self._connection, Kind.LOOK, None, (), self._step_timeout_s).detail
+                told["server"] = self._ask(self._connection, MessageKind.LOOK, None, (), self._step_timeout_s).detail
         clock = self.clock
         if clock is not None:
             told["delays"] = self._delays.to_plain(clock.offset_ns)
@@ -249,7 +249,7 @@ class RemoteRobot:
             if connection is None:
                 return None
             detail = {"message": message, "deadline_s": float(deadline_s)}
-            return answer_from_plain(self._ask(connection, Kind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
+            return answer_from_plain(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
     def stop(self, reason: str) -> None:
         """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
@@ -258,7 +258,7 @@ class RemoteRobot:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
         """
         try:
-            self._ask_once(Kind.STOP, {"reason": str(reason)})
+            self._ask_once(MessageKind.STOP, {"reason": str(reason)})
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
 
@@ -269,7 +269,7 @@ class RemoteRobot:
             ConnectionLost: nobody answers, or the server refuses this key.
             WireError: the answer is damaged.
         """
-        told = self._ask_once(Kind.LOOK, None).detail
+        told = self._ask_once(MessageKind.LOOK, None).detail
         if not isinstance(told, dict):
             raise WireError(f"the server's word on its robot is damaged: {told!r:.80}")
         return told
@@ -315,15 +315,15 @@ class RemoteRobot:
         yes = bool(self._on_wanted(name))
         if self._connection is not connection:  # lost meanwhile
             return
-        self._ask(connection, Kind.CONSENT, {"yes": yes}, (), self._connect_timeout_s)
+        self._ask(connection, MessageKind.CONSENT, {"yes": yes}, (), self._connect_timeout_s)
         if yes:
             self._session = 0
             self._drop(f"the robot was handed over to {name!r} by consent")
 
     def _welcome(self, connection: Connection) -> None:
-        message = connection.ask(Kind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
+        message = connection.ask(MessageKind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
         theirs = server_spec(message)
-        if message.kind is Kind.MISMATCH:
+        if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
         if self._lost is not None and self._session and isinstance(message.detail, dict):
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
@@ -341,7 +341,7 @@ class RemoteRobot:
         }  # fmt: skip
 
     def _ask(
-        self, connection: Connection, kind: Kind, detail: Any, frames: tuple[bytes, ...], silence_s: float
+        self, connection: Connection, kind: MessageKind, detail: Any, frames: tuple[bytes, ...], silence_s: float
     ) -> Message:
         try:
             return connection.ask(kind, detail, frames, silence_s)
@@ -349,7 +349,7 @@ class RemoteRobot:
             self._drop(str(error))
             raise
 
-    def _ask_once(self, kind: Kind, detail: Any) -> Message:
+    def _ask_once(self, kind: MessageKind, detail: Any) -> Message:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
         connection = Connection(self.address, keys=self._keys, offset=self._offset)
         try:
@@ -358,7 +358,7 @@ class RemoteRobot:
             connection.close()
 
     def _reading(self, message: Message) -> Reading:
-        if message.kind is not Kind.READING:
+        if message.kind is not MessageKind.READING:
             self._drop(f"the server answered with {message.kind.name}")
             raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
         reading = self._readings.decode(message.detail, message.frames)
@@ -377,7 +377,7 @@ class RemoteRobot:
         connection = Connection(self.address, keys=self._keys)
         connection.session, self._session = self._session, 0
         try:
-            connection.ask(Kind.BYE, None, (), min(0.5, self._connect_timeout_s))
+            connection.ask(MessageKind.BYE, None, (), min(0.5, self._connect_timeout_s))
         except RobotError:  # the server is gone, or the robot is somebody else's
             pass
         finally:

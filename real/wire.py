@@ -15,7 +15,7 @@ __all__ = [
     "MAX_FRAME_BYTES",
     "MAX_HEADER_BYTES",
     "VERSION",
-    "Kind",
+    "MessageKind",
     "Message",
     "decode",
     "encode",
@@ -39,7 +39,7 @@ or two in every pair of hands that it goes through."""
 _MAX_NUMBER = 2**63
 
 
-class Kind(IntEnum):
+class MessageKind(IntEnum):
     """Message kinds: below 16 asked by a client, from 16 answered by a server."""
 
     HELLO = 1
@@ -58,7 +58,7 @@ class Kind(IntEnum):
     MISMATCH = 21
 
 
-_KINDS = {int(kind): kind for kind in Kind}
+_KINDS = {int(kind): kind for kind in MessageKind}
 
 
 class Message(NamedTuple):
@@ -75,7 +75,7 @@ class Message(NamedTuple):
             client knows that clock. An answer: a pair, when its request came and when it left. Else None.
     """
 
-    kind: Kind
+    kind: MessageKind
     session: int
     sequence: int
     detail: Any = None
@@ -84,7 +84,7 @@ class Message(NamedTuple):
 
 
 def encode(
-    kind: Kind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = (), times: Any = None
+    kind: MessageKind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = (), times: Any = None
 ) -> list[Any]:
     """A message as frames for one multipart send.
 

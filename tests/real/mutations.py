@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import msgpack
 
-from real import Kind, wire
+from real import MessageKind, wire
 from real.wire import MAX_FRAMES
 
 STRANGE = (
@@ -99,5 +99,7 @@ def _legal(frames: list[bytes]) -> bool:
         message = wire.decode(frames)
     except Exception:
         return False
-    taking = message.kind is Kind.HELLO and isinstance(message.detail, dict) and message.detail.get("take") != "no"
-    return message.kind is Kind.STOP or taking
+    taking = (
+        message.kind is MessageKind.HELLO and isinstance(message.detail, dict) and message.detail.get("take") != "no"
+    )
+    return message.kind is MessageKind.STOP or taking

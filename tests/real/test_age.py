@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hal.errors import CommandTooOld
-from real import Kind, RemoteRobot, Server, wire
+from real import MessageKind, RemoteRobot, Server, wire
 from real.age import MaxAge
 from real.link import Connection
 
@@ -87,10 +87,10 @@ def test_a_step_without_its_time_is_refused(robot):
     with Server(robot) as server:
         connection = Connection(server.address)
         detail = {"digest": "", "name": "x", "move": True, "replaces": 0, "take": "no", "resume": False}
-        connection.session = connection.ask(Kind.HELLO, detail, (), 5).session
+        connection.session = connection.ask(MessageKind.HELLO, detail, (), 5).session
         connection._theirs = lambda now_ns: None
         with pytest.raises(wire.WireError, match="a step must say when it was sent"):
-            connection.ask(Kind.STEP, None, (bytes(8),), 5)
+            connection.ask(MessageKind.STEP, None, (bytes(8),), 5)
         connection.close()
 
 

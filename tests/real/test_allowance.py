@@ -5,7 +5,7 @@ import time
 
 import zmq
 
-from real import Kind, RemoteRobot, Server, wire
+from real import MessageKind, RemoteRobot, Server, wire
 from real.allowance import BURST, PER_S, RateLimiter
 
 FLOOD = """
@@ -47,7 +47,7 @@ def test_no_more_is_answered_than_is_allowed(robot):
         dealer = zmq.Context.instance().socket(zmq.DEALER)
         dealer.linger = 0
         dealer.connect(server.address)
-        message = wire.encode(Kind.STEP, 7, 1, None, (bytes(8),), 1)[0]
+        message = wire.encode(MessageKind.STEP, 7, 1, None, (bytes(8),), 1)[0]
         for _ in range(900):
             dealer.send(message)
         began, answers = time.monotonic(), 0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from real import Kind, RemoteRobot, Server, wire
+from real import MessageKind, RemoteRobot, Server, wire
 
 HOUR = 3600 * 1_000_000_000
 
@@ -13,7 +13,7 @@ def test_a_controllers_clock_is_known_within_its_bound(robot, target, monkeypatc
     original = wire.encode
 
     def encode(kind, session, sequence, detail=None, frames=(), times=None):
-        ours = times if kind < Kind.WELCOME or times is None else [time + ahead for time in times]
+        ours = times if kind < MessageKind.WELCOME or times is None else [time + ahead for time in times]
         return original(kind, session, sequence, detail, frames, ours)
 
     monkeypatch.setattr(wire, "encode", encode)

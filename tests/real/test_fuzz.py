@@ -12,7 +12,7 @@ import pytest
 import zmq
 
 from hal import RobotError
-from real import Kind, RemoteRobot, Server, wire
+from real import MessageKind, RemoteRobot, Server, wire
 from real.desk import RequestHandler
 from real.life import State
 from tests.real.mutations import Mutator
@@ -40,9 +40,12 @@ def recorded(make_robot, target, monkeypatch):
         remote.stop("recorded")
         remote.close()
     monkeypatch.undo()
-    heard += [wire.encode(Kind.CONSENT, 3, 9, {"yes": True}), wire.encode(Kind.JUDGE, 3, 9, {"question": "well?"})]
+    heard += [
+        wire.encode(MessageKind.CONSENT, 3, 9, {"yes": True}),
+        wire.encode(MessageKind.JUDGE, 3, 9, {"question": "well?"}),
+    ]
     kinds = {wire.decode(frames).kind for frames in heard}
-    assert kinds == {kind for kind in Kind if kind < Kind.WELCOME}
+    assert kinds == {kind for kind in MessageKind if kind < MessageKind.WELCOME}
     return heard
 
 
@@ -113,8 +116,8 @@ def hurled(server, mutator, count):
                 sent += 1
             assert peer.poll(20_000), f"no answer to {sent - answered} of {sent} messages"
             answer = wire.decode(peer.recv_multipart())
-            answered += answer.kind is not Kind.EVENT
-            if answer.kind is Kind.ERROR:
+            answered += answer.kind is not MessageKind.EVENT
+            if answer.kind is MessageKind.ERROR:
                 assert len(answer.detail["message"]) > 10
     finally:
         peer.close()

@@ -6,7 +6,7 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from real import Kind, RemoteRobot, Server, wire
+from real import MessageKind, RemoteRobot, Server, wire
 from real.server import LARGEST_REQUEST
 
 
@@ -32,7 +32,7 @@ class Peer:
         while True:
             assert self.socket.poll(int(seconds * 1000)), "no answer"
             message = wire.decode(self.socket.recv_multipart())
-            if message.kind is not Kind.EVENT:
+            if message.kind is not MessageKind.EVENT:
                 return message
 
     def ask(self, kind, session=0, sequence=1, detail=None, frames=()):
@@ -40,7 +40,7 @@ class Peer:
 
     def hello(self, **changes):
         detail = {"digest": "", "name": "peer", "move": True, "replaces": 0, "take": "no", "resume": False, **changes}
-        return self.ask(Kind.HELLO, detail=detail)
+        return self.ask(MessageKind.HELLO, detail=detail)
 
 
 @pytest.fixture
@@ -65,7 +65,7 @@ def test_random_frames_are_answered_with_errors(peer):
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.binary(max_size=300), min_size=1, max_size=22))
     def fuzz(frames):
-        assert peer.say(*frames).kind is Kind.ERROR
+        assert peer.say(*frames).kind is MessageKind.ERROR
 
     fuzz()
 
@@ -76,8 +76,8 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
     keys = st.sampled_from(
         ["digest", "name", "move", "replaces", "take", "resume", "yes", "options", "deadline_s", "reason"]
     )
-    kinds = st.sampled_from([kind for kind in Kind if kind is not Kind.STOP])
-    ends = (Kind.ERROR, Kind.WELCOME, Kind.MISMATCH, Kind.DONE)
+    kinds = st.sampled_from([kind for kind in MessageKind if kind is not MessageKind.STOP])
+    ends = (MessageKind.ERROR, MessageKind.WELCOME, MessageKind.MISMATCH, MessageKind.DONE)
 
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
     @given(kinds, st.integers(0, 3), values | st.dictionaries(keys, values), st.lists(st.binary(max_size=9)))
@@ -85,7 +85,7 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
         assert peer.ask(kind, session, 1, detail, frames[:3]).kind in ends
 
     fuzz()
-    peer.ask(Kind.BYE, peer.hello(replaces=0).session)
+    peer.ask(MessageKind.BYE, peer.hello(replaces=0).session)
 
 
 @pytest.mark.usefixtures("still_serves")
@@ -96,19 +96,19 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
         ([msgpack.packb([7, 1, 0, 0, None])], "version is 3 here and 7 there"),
         ([b"x" * (wire.MAX_HEADER_BYTES + 1)], "a header of 65537 bytes"),
         ([b"x"] * 40, "frames, allowed are 1 to 18"),
-        (wire.encode(Kind.READING, 0, 1), "a client does not send READING"),
-        (wire.encode(Kind.STEP, 1, 1, None, [bytes(7)]), "has 8 bytes, got 7"),
-        (wire.encode(Kind.STEP, 1, 1), "a step has one row, got 0"),
-        (wire.encode(Kind.STEP, 1, 1, None, [bytes(8)]), "does not hold the robot"),
-        (wire.encode(Kind.RESET, 0, 1, {"options": {}, "deadline_s": 1.0}), "does not hold the robot"),
-        (wire.encode(Kind.RESET, 0, 1, {"options": [], "deadline_s": 1.0}), r"options is \[\], wanted a dict"),
-        (wire.encode(Kind.RESET, 0, 1, {"options": {}, "deadline_s": float("nan")}), "deadline of nan"),
-        (wire.encode(Kind.STOP, 0, 1, 5), "reason is None, wanted a str"),
+        (wire.encode(MessageKind.READING, 0, 1), "a client does not send READING"),
+        (wire.encode(MessageKind.STEP, 1, 1, None, [bytes(7)]), "has 8 bytes, got 7"),
+        (wire.encode(MessageKind.STEP, 1, 1), "a step has one row, got 0"),
+        (wire.encode(MessageKind.STEP, 1, 1, None, [bytes(8)]), "does not hold the robot"),
+        (wire.encode(MessageKind.RESET, 0, 1, {"options": {}, "deadline_s": 1.0}), "does not hold the robot"),
+        (wire.encode(MessageKind.RESET, 0, 1, {"options": [], "deadline_s": 1.0}), r"options is \[\], wanted a dict"),
+        (wire.encode(MessageKind.RESET, 0, 1, {"options": {}, "deadline_s": float("nan")}), "deadline of nan"),
+        (wire.encode(MessageKind.STOP, 0, 1, 5), "reason is None, wanted a str"),
     ],
 )
 def test_each_malformed_message_is_told_what_is_wrong(peer, frames, problem):
     answer = peer.say(*frames)
-    assert answer.kind is Kind.ERROR
+    assert answer.kind is MessageKind.ERROR
     with pytest.raises(AssertionError, match=problem):
         raise AssertionError(answer.detail["message"])
 
@@ -121,32 +121,32 @@ def test_a_frame_too_large_to_take_ends_its_senders_connection_only(server, peer
 
 def test_a_sequence_is_executed_once(peer, robot):
     session = peer.hello().session
-    assert peer.ask(Kind.RESET, session, 1, {"options": {}, "deadline_s": 5.0}).kind is Kind.READING
+    assert peer.ask(MessageKind.RESET, session, 1, {"options": {}, "deadline_s": 5.0}).kind is MessageKind.READING
     row = robot.spec.commands.pack({"target": (0.5, 0)})
-    assert peer.ask(Kind.STEP, session, 2, None, [row]).kind is Kind.READING
+    assert peer.ask(MessageKind.STEP, session, 2, None, [row]).kind is MessageKind.READING
     for sequence in (2, 1, 0):
-        answer = peer.ask(Kind.STEP, session, sequence, None, [row])
-        assert answer.kind is Kind.ERROR
+        answer = peer.ask(MessageKind.STEP, session, sequence, None, [row])
+        assert answer.kind is MessageKind.ERROR
         assert "not executed (again)" in answer.detail["message"]
-    assert peer.ask(Kind.STEP, session + 1, 9, None, [row]).kind is Kind.ERROR
+    assert peer.ask(MessageKind.STEP, session + 1, 9, None, [row]).kind is MessageKind.ERROR
     assert len(robot.commands) == 1
-    assert peer.ask(Kind.STEP, session, 3, None, [row]).kind is Kind.READING
+    assert peer.ask(MessageKind.STEP, session, 3, None, [row]).kind is MessageKind.READING
 
 
 @pytest.mark.requirement("R1.2")
 def test_the_robots_side_refuses_what_a_client_did_not_check(peer, robot):
     session = peer.hello().session
-    peer.ask(Kind.RESET, session, 1, {"options": {}, "deadline_s": 5.0})
+    peer.ask(MessageKind.RESET, session, 1, {"options": {}, "deadline_s": 5.0})
     for sequence, value, code in ((2, (9, 0), "range"), (3, (0, float("nan")), "not_finite")):
-        answer = peer.ask(Kind.STEP, session, sequence, None, [robot.spec.commands.pack({"target": value})])
+        answer = peer.ask(MessageKind.STEP, session, sequence, None, [robot.spec.commands.pack({"target": value})])
         assert (answer.detail["type"], answer.detail["value"]["code"]) == ("IllegalAction", code)
     assert robot.commands == []
 
 
 def test_watching_gives_no_right_to_move(peer, robot):
     welcome = peer.hello(move=False)
-    assert (welcome.kind, welcome.session) == (Kind.WELCOME, 0)
-    assert peer.ask(Kind.STEP, 0, 2, None, [bytes(8)]).kind is Kind.ERROR
+    assert (welcome.kind, welcome.session) == (MessageKind.WELCOME, 0)
+    assert peer.ask(MessageKind.STEP, 0, 2, None, [bytes(8)]).kind is MessageKind.ERROR
 
 
 def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
@@ -157,14 +157,14 @@ def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
         patch.setattr("real.lease.Lease.take", bug)
         assert "ZeroDivisionError" in peer.hello().detail["message"]
     assert "could not be handled" in caplog.text
-    assert peer.hello().kind is Kind.WELCOME
+    assert peer.hello().kind is MessageKind.WELCOME
 
 
 def test_a_new_holder_begins_with_a_reset(peer, robot):
     """It does not go on in the episode of the one before."""
     old = peer.hello().session
-    assert peer.ask(Kind.RESET, old, 1, {"options": {}, "deadline_s": 5.0}).kind is Kind.READING
+    assert peer.ask(MessageKind.RESET, old, 1, {"options": {}, "deadline_s": 5.0}).kind is MessageKind.READING
     new = peer.hello(replaces=old).session
-    answer = peer.ask(Kind.STEP, new, 1, None, [bytes(8)])
+    answer = peer.ask(MessageKind.STEP, new, 1, None, [bytes(8)])
     assert answer.detail["type"] == "EpisodeError"
     assert robot.commands == []

@@ -9,7 +9,7 @@ from hal import Field, Image, Reading, RobotSpec, Spec, WireError
 from hal.field import DTYPES
 from hal.robots.so101 import SO101
 from real.rows import ReadingCodec, RowCodec
-from real.wire import Kind, decode, encode
+from real.wire import MessageKind, decode, encode
 
 fields = st.builds(
     lambda shape, dtype: (tuple(shape), dtype), st.lists(st.integers(1, 3), max_size=2), st.sampled_from(DTYPES)
@@ -46,7 +46,7 @@ def test_any_reading_comes_back(sensors, commands, seed, stamp_ns, faults):
         Reading(*arrays, stamp_ns),
         Reading(*arrays, stamp_ns, {"f0": 17}, images, tuple(faults)),
     ):
-        message = decode(encode(Kind.READING, 1, 1, *codec.encode(reading)))
+        message = decode(encode(MessageKind.READING, 1, 1, *codec.encode(reading)))
         got = codec.decode(message.detail, message.frames)
         same(got.sensors, reading.sensors)
         same(got.applied, reading.applied)

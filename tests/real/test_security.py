@@ -8,7 +8,7 @@ import pytest
 import zmq
 
 from hal import ConnectionLost, RobotError, RobotStopped, WireError
-from real import Connection, Kind, RemoteRobot, Server
+from real import Connection, MessageKind, RemoteRobot, Server
 from real.handshake import load_keys
 from real.keys import Role, allow, load_pair, new_pair
 
@@ -93,13 +93,13 @@ def test_each_role_may_do_its_own_and_anyone_may_stop(server, client, identities
         mover.reset({"clear_stop": "looked"})
 
 
-@pytest.mark.parametrize("kind", [Kind.STEP, Kind.RESET, Kind.BYE])
+@pytest.mark.parametrize("kind", [MessageKind.STEP, MessageKind.RESET, MessageKind.BYE])
 def test_a_watcher_with_a_stolen_session_still_only_watches(server, client, identities, robot, target, kind):
     mover = client(identities("laptop"))
     mover.reset({})
     thief = Connection(server.address, keys=load_keys(identities("tablet", "watch")))
     thief.session = mover._session
-    details = {"options": {}, "deadline_s": 1.0} if kind is Kind.RESET else None
+    details = {"options": {}, "deadline_s": 1.0} if kind is MessageKind.RESET else None
     with pytest.raises(ConnectionLost, match=f"which does not allow {kind.name.lower()}"):
         thief.ask(kind, details, [bytes(8)], 2)
     thief.close()

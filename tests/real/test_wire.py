@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hal import WireError
 from real import wire
-from real.wire import Kind, Message, decode, encode
+from real.wire import Message, MessageKind, decode, encode
 
 numbers = st.integers(0, 2**63 - 1)
 plain = st.recursive(
@@ -23,7 +23,7 @@ stamps = st.integers(-(2**63), 2**63 - 1)
 times = st.none() | stamps | st.lists(stamps, min_size=2, max_size=2)
 
 
-@given(st.sampled_from(Kind), numbers, numbers, plain, st.lists(st.binary(max_size=64), max_size=4), times)
+@given(st.sampled_from(MessageKind), numbers, numbers, plain, st.lists(st.binary(max_size=64), max_size=4), times)
 def test_what_is_encoded_is_decoded(kind, session, sequence, detail, frames, times):
     message = decode(encode(kind, session, sequence, detail, frames, times))
     assert message == Message(kind, session, sequence, detail, frames, times)
@@ -84,4 +84,4 @@ def test_frames_that_are_refused(frames, problem):
 def test_what_is_not_plain_is_not_sent():
     for detail in (object(), {"f": open}, {1: 2 + 3j}, 2**70):
         with pytest.raises(WireError, match="numbers, text, lists and mappings only"):
-            encode(Kind.RESET, 1, 1, detail)
+            encode(MessageKind.RESET, 1, 1, detail)
