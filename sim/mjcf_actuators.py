@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import mujoco
 import numpy as np
 
-__all__ = ["Actuator", "Kind", "actuators"]
+__all__ = ["Actuator", "ActuatorKind", "actuators"]
 
 _HINGE, _SLIDE = mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class ActuatorKind:
     """A field that actuators of one kind and unit share: its name, its unit, and a sentence."""
 
     field: str
@@ -22,14 +22,14 @@ class Kind:
 
 
 _KINDS = {
-    ("position", _HINGE): Kind("angle_target", "rad", "targets of position servos"),
-    ("position", _SLIDE): Kind("distance_target", "m", "targets of position servos"),
-    ("velocity", _HINGE): Kind("angular_velocity_target", "rad/s", "targets of velocity servos"),
-    ("velocity", _SLIDE): Kind("velocity_target", "m/s", "targets of velocity servos"),
-    ("motor", _HINGE): Kind("torque", "N m", "of motors"),
-    ("motor", _SLIDE): Kind("force", "N", "of motors"),
+    ("position", _HINGE): ActuatorKind("angle_target", "rad", "targets of position servos"),
+    ("position", _SLIDE): ActuatorKind("distance_target", "m", "targets of position servos"),
+    ("velocity", _HINGE): ActuatorKind("angular_velocity_target", "rad/s", "targets of velocity servos"),
+    ("velocity", _SLIDE): ActuatorKind("velocity_target", "m/s", "targets of velocity servos"),
+    ("motor", _HINGE): ActuatorKind("torque", "N m", "of motors"),
+    ("motor", _SLIDE): ActuatorKind("force", "N", "of motors"),
 }
-_OTHER = Kind("control", "1", "as the model's actuators take it")
+_OTHER = ActuatorKind("control", "1", "as the model's actuators take it")
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Actuator:
     """
 
     name: str
-    kind: Kind
+    kind: ActuatorKind
     column: int
     low: float
     high: float
