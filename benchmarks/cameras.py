@@ -26,7 +26,7 @@ from hal.camera_settings import CameraSettings
 from hal.drivers.camera import make_source
 from hal.drivers.camera_opencv import Stream
 from hal.drivers.camera_source import Source, Wait
-from rlenv_robot.kinds import KINDS
+from rlenv_robot.kinds import ROBOT_MODELS
 from rlenv_robot.virtual_camera import VirtualCamera
 from sim.mjpeg import MjpegServer
 
@@ -37,7 +37,7 @@ CONTEXT = mp.get_context("spawn")
 
 def send(pipe: Any) -> None:
     """Serve pictures that were drawn before, so that drawing takes no part."""
-    eye = VirtualCamera(KINDS["so101"].simulated(), "overhead", CameraSettings("simulation"), noise=8)
+    eye = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", CameraSettings("simulation"), noise=8)
     pictures = [eye.shoot() for _ in range(PICTURES)]
     eye.close()
     again = cycle(pictures)

@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from rlenv_robot.kinds import kind
+from rlenv_robot.kinds import robot_model
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.warp import WarpBatch
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=5.0)
     args = parser.parse_args()
-    model = kind(args.robot).simulated(looks=False)
+    model = robot_model(args.robot).simulated(looks=False)
     print(f"{args.robot}, {model.substeps} steps of the physics a control step; {os.cpu_count()} processors")
     print(f"{'robots':>8}{'CPU':>12}{args.device:>12}  control steps/s, all robots together")
     for num in args.num:

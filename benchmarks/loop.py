@@ -77,7 +77,7 @@ def strange_messages(rng: np.random.Generator, count: int = 20_000) -> list[byte
         MessageKind.STEP: None,
         MessageKind.LOOK: None,
     }
-    sound = [wire.encode(kind, 7, 1, detail, (row,), 1)[0] for kind, detail in details.items()]
+    sound = [wire.encode(robot_model, 7, 1, detail, (row,), 1)[0] for robot_model, detail in details.items()]
     made = []
     for n in range(count):
         message = bytearray(sound[n % len(sound)])

@@ -91,8 +91,8 @@ def our_writer(folder: Path, data: list[bytes]) -> None:
 def bare_foxglove(folder: Path, data: list[bytes]) -> None:
     context = foxglove.Context()
     writer = foxglove.open_mcap(folder / "foxglove.mcap", context=context)
-    kind = COMPRESSED_IMAGE
-    schema = foxglove.Schema(name=kind.name, encoding="ros2msg", data=kind.definition.encode())
+    robot_model = COMPRESSED_IMAGE
+    schema = foxglove.Schema(name=robot_model.name, encoding="ros2msg", data=robot_model.definition.encode())
     channel = foxglove.Channel("/camera/wrist", schema=schema, message_encoding="cdr", context=context)
     for index in range(PICTURES):
         message = compressed_image(Image(data[index % len(data)], "jpeg", index), "wrist")

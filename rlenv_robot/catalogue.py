@@ -12,8 +12,8 @@ from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
 from rlenv_robot.conditions import conditions
 from rlenv_robot.embodied import Mode, RobotWorld
 from rlenv_robot.environment import Environment
-from rlenv_robot.kinds import MODEL_FILE, Kind, is_model_file, kind_for, loaded, unknown
-from rlenv_robot.kinds import kind as named_kind
+from rlenv_robot.kinds import MODEL_FILE, RobotModel, is_model_file, loaded, robot_model_for, unknown
+from rlenv_robot.kinds import robot_model as robot_model_of
 from rlenv_robot.task import Task
 from rlenv_robot.world import World
 
@@ -82,7 +82,7 @@ def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -
 
 
 def robot(
-    kind: str | Kind,
+    robot_model: str | RobotModel,
     where: str | Robot = "sim",
     *,
     keys: str | Path | None = None,
@@ -116,7 +116,7 @@ def robot(
         raise ValueError(f"{' and '.join(given)} can be chosen for robot 'sim' alone, and this is {where!r}")
     if not isinstance(where, str):
         return where if isinstance(where, Guard) else Guard(where)
-    chosen = named_kind(kind) if isinstance(kind, str) else kind
+    chosen = robot_model_of(robot_model) if isinstance(robot_model, str) else robot_model
     if where == "sim":
         from sim.robot import SimRobot
 
@@ -174,7 +174,7 @@ def make(
     elif name in _TASKS or is_model_file(name):
         chosen = task(name, **options)
         given = conditions(timing, randomise, profile if robot == "sim" else None)
-        there = _robot(kind_for(chosen), robot, keys=keys, **given)
+        there = _robot(robot_model_for(chosen), robot, keys=keys, **given)
         world = _with_person(RobotWorld(there, chosen, mode, judge), operator)
     else:
         raise unknown(name, "environment", [*environment_names(), _ANY_MODEL])
@@ -238,7 +238,7 @@ def make_vector(
         raise ValueError(f"{name!r} has no simulated robot, and batches are of these; use make, once for each")
     own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
     chosen = task(name, **options)
-    model, given = kind_for(chosen).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)
+    model, given = robot_model_for(chosen).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)
     batch: RobotBatch
     if device != "cpu":
         batch = _on_gpu(model, num_envs, device, [*given, *(["cameras"] if cameras else [])])
@@ -252,8 +252,8 @@ def make_vector(
 
 
 def _on_gpu(model: SimModel, num: int, device: str, given: Sequence[str]) -> RobotBatch:
-    kind, _, name = device.partition(":")
-    if kind != "warp":
+    robot_model, _, name = device.partition(":")
+    if robot_model != "warp":
         raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
     if given:
         raise ValueError(f"{' and '.join(given)} need device='cpu', and this is {device!r}")

@@ -11,7 +11,7 @@ import numpy as np
 
 from hal import RobotError, SourceError, SpecError
 from rlenv_robot.drawing import draw, window, write_picture
-from rlenv_robot.kinds import KINDS, Kind, is_model_file, kind
+from rlenv_robot.kinds import ROBOT_MODELS, RobotModel, is_model_file, robot_model
 
 if TYPE_CHECKING:
     from recorder.images import Images
@@ -65,16 +65,16 @@ def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray
     return {name.removeprefix(prefix): rows[name] for name in rows.dtype.names or () if name.startswith(prefix)}
 
 
-def _kind_of(table: Table, info: Mapping[str, Any]) -> Kind:
+def _kind_of(table: Table, info: Mapping[str, Any]) -> RobotModel:
     """The kind of robot that recorded an episode; a MuJoCo model's own run names its file as the task."""
     robot, task = str(info.get("robot") or "so101"), str(info.get("task"))
-    if robot in KINDS or not is_model_file(task):
+    if robot in ROBOT_MODELS or not is_model_file(task):
         robot = robot.split("_")[0]  # LeRobot calls the arm so101_follower
-        if robot not in KINDS:
+        if robot not in ROBOT_MODELS:
             raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(KINDS))}")
-        return KINDS[robot]
+        return ROBOT_MODELS[robot]
     try:
-        return kind(task)
+        return robot_model(task)
     except SpecError as error:
         raise SourceError(
             f"{table.origin} was recorded with the model {task}, without which its robot can't be drawn; go to the "

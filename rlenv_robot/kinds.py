@@ -17,14 +17,24 @@ if TYPE_CHECKING:
     from rlenv_robot.task import Task
     from sim.model import SimModel
 
-__all__ = ["KINDS", "MODEL_FILE", "Kind", "is_model_file", "kind", "kind_for", "kind_of_file", "loaded", "unknown"]
+__all__ = [
+    "ROBOT_MODELS",
+    "MODEL_FILE",
+    "RobotModel",
+    "is_model_file",
+    "robot_model",
+    "robot_model_for",
+    "robot_model_of_file",
+    "loaded",
+    "unknown",
+]
 
 MODEL_FILE = ".xml"
 """How the name of a kind ends that is the file of a MuJoCo model."""
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class RobotModel:
     """A kind of robot. Each attribute is the thing itself or ``module:name``, imported when it is first needed.
 
     Attributes:
@@ -81,16 +91,16 @@ class Kind:
         return SimRobot(model, real_time=True, teleport=False, **conditions)
 
 
-KINDS: Mapping[str, Kind] = {
-    "go2": Kind("hal.robots.go2:GO2", "sim.go2:go2"),
-    "so101": Kind("hal.robots.so101:SO101", "sim.so101:so101", "sim.twin:so101_twin"),
-    "so101-cube": Kind("hal.robots.so101_cube:SO101_CUBE", "sim.so101:so101_cube"),
-    "so101-pair": Kind("hal.robots.so101_pair:SO101_PAIR", "sim.so101_pair:so101_pair"),
+ROBOT_MODELS: Mapping[str, RobotModel] = {
+    "go2": RobotModel("hal.robots.go2:GO2", "sim.go2:go2"),
+    "so101": RobotModel("hal.robots.so101:SO101", "sim.so101:so101", "sim.twin:so101_twin"),
+    "so101-cube": RobotModel("hal.robots.so101_cube:SO101_CUBE", "sim.so101:so101_cube"),
+    "so101-pair": RobotModel("hal.robots.so101_pair:SO101_PAIR", "sim.so101_pair:so101_pair"),
 }
 """Every kind there is, by ``RobotSpec.name``."""
 
 
-def kind(name: str) -> Kind:
+def robot_model(name: str) -> RobotModel:
     """A kind by name, or of a MuJoCo model: the path of its file, which ends in ``.xml``.
 
     Raises:
@@ -98,20 +108,20 @@ def kind(name: str) -> Kind:
         SpecError: the file is missing, or no model of a robot.
     """
     if is_model_file(name):
-        return kind_of_file(name)
-    if name not in KINDS:
-        raise unknown(name, "robot", [*KINDS, f"the path of a MuJoCo model ({MODEL_FILE})"])
-    return KINDS[name]
+        return robot_model_of_file(name)
+    if name not in ROBOT_MODELS:
+        raise unknown(name, "robot", [*ROBOT_MODELS, f"the path of a MuJoCo model ({MODEL_FILE})"])
+    return ROBOT_MODELS[name]
 
 
-def kind_for(task: Task) -> Kind:
-    """The kind of robot that a task is for: its own ``kind``, if it brings one along, or else that of its ``robot``.
+def robot_model_for(task: Task) -> RobotModel:
+    """The kind of robot that a task is for: its own ``robot_model``, if it brings one along, or else that of its ``robot``.
 
     Raises:
-        ValueError, SpecError: as for `kind`.
+        ValueError, SpecError: as for `robot_model`.
     """
-    own: Kind | None = getattr(task, "kind", None)
-    return kind(task.robot) if own is None else own
+    own: RobotModel | None = getattr(task, "robot_model", None)
+    return robot_model(task.robot) if own is None else own
 
 
 def is_model_file(name: str) -> bool:
@@ -119,7 +129,7 @@ def is_model_file(name: str) -> bool:
     return name.endswith(MODEL_FILE)
 
 
-def kind_of_file(path: str, start_noise: float = 0.0) -> Kind:
+def robot_model_of_file(path: str, start_noise: float = 0.0) -> RobotModel:
     """The robot of a MuJoCo model.
 
     Args:
@@ -135,11 +145,11 @@ def kind_of_file(path: str, start_noise: float = 0.0) -> Kind:
 
 
 @cache
-def _of_file(path: str, stamp: int, start_noise: float) -> Kind:
+def _of_file(path: str, stamp: int, start_noise: float) -> RobotModel:
     from sim.mjcf_file import mjcf_file
 
     model = mjcf_file(path, start_noise)
-    return Kind(model.spec, lambda looks=True: model)
+    return RobotModel(model.spec, lambda looks=True: model)
 
 
 def loaded(path: Any) -> Any:

@@ -17,7 +17,7 @@ from rlenv_robot.commands.ending import Ending
 from rlenv_robot.commands.saying import give_up_what_is_full, say
 from rlenv_robot.conditions import conditions
 from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.kinds import Kind, kind
+from rlenv_robot.kinds import RobotModel, robot_model
 from rlenv_robot.profile import Profile, RobotSection, ServeSection, load_profile
 from rlenv_robot.reset_signals import homing_settings, reset_signal
 from rlenv_robot.server_watch import ServerWatch
@@ -90,9 +90,9 @@ def _hardware(profile: Profile) -> Robot:
     return chosen.served(section.where, section.seed, profile.serve.loop_hz or None, conditions(None, None, profile))
 
 
-def _kind(profile: Profile) -> Kind:
+def _kind(profile: Profile) -> RobotModel:
     try:
-        return kind(profile.robot.kind)
+        return robot_model(profile.robot.robot_model)
     except ValueError as error:
         raise ProfileError(profile.file, "robot.kind", str(error)) from error
 

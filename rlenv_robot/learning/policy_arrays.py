@@ -15,7 +15,7 @@ from hal import RobotError
 __all__ = ["load_arrays", "save_arrays"]
 
 
-def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
+def save_arrays(path: str | Path, robot_model: str, arrays: Mapping[str, np.ndarray], about: Mapping[str, Any]) -> None:
     """Write a policy's numbers as NumPy's ``.npz``, with plain data about it in ``about`` (JSON).
 
     Args:
@@ -24,12 +24,12 @@ def save_arrays(path: str | Path, kind: str, arrays: Mapping[str, np.ndarray], a
         arrays: the numbers.
         about: how it came about, for people.
     """
-    header = np.frombuffer(json.dumps({"kind": kind, "about": about}).encode(), np.uint8)
+    header = np.frombuffer(json.dumps({"kind": robot_model, "about": about}).encode(), np.uint8)
     everything: dict[str, Any] = {"header": header, **arrays}
     np.savez(path, **everything)
 
 
-def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+def load_arrays(path: str | Path, robot_model: str) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
     """Read what `save_arrays` wrote; no code is ever run from a file.
 
     Returns:
@@ -47,6 +47,6 @@ def load_arrays(path: str | Path, kind: str) -> tuple[dict[str, np.ndarray], dic
         raise RobotError(f"{path}: there is no such policy file") from None
     except (OSError, ValueError, KeyError, EOFError, BadZipFile) as error:
         raise RobotError(f"{path}: not a policy file as `rlenv-robot train` writes it, or a damaged one") from error
-    if found != kind:
-        raise RobotError(f"{path}: holds a policy of kind {found!r}, wanted is {kind!r}")
+    if found != robot_model:
+        raise RobotError(f"{path}: holds a policy of kind {found!r}, wanted is {robot_model!r}")
     return arrays, header["about"]

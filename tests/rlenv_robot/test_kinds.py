@@ -4,34 +4,34 @@ from __future__ import annotations
 
 import pytest
 
-from rlenv_robot.kinds import KINDS, kind
+from rlenv_robot.kinds import ROBOT_MODELS, robot_model
 
 
-@pytest.mark.parametrize("name", KINDS)
+@pytest.mark.parametrize("name", ROBOT_MODELS)
 def test_a_kind_is_what_its_line_says(name: str) -> None:
-    spec = kind(name).robot_spec()
+    spec = robot_model(name).robot_spec()
     assert spec.name == name
     for looks in (False, True):
-        assert kind(name).simulated(looks=looks).spec.digest == spec.digest
+        assert robot_model(name).simulated(looks=looks).spec.digest == spec.digest
 
 
 def test_an_unknown_kind_is_told_its_neighbour() -> None:
     with pytest.raises(ValueError, match="robot 'so101-cub' is unknown, did you mean 'so101-cube'"):
-        kind("so101-cub")
+        robot_model("so101-cub")
 
 
 def test_a_kind_without_a_twin_says_so() -> None:
     with pytest.raises(ValueError, match="no twin of 'so101-cube', use 'sim'"):
-        kind("so101-cube").served("twin")
+        robot_model("so101-cube").served("twin")
 
 
 def test_a_served_simulation_has_only_two_worlds() -> None:
     with pytest.raises(ValueError, match="'sim' or 'twin', this is 'real'"):
-        kind("so101").served("real")
+        robot_model("so101").served("real")
 
 
 def test_a_served_robot_begins_where_it_lies() -> None:
-    robot = kind("so101").served("twin", seed=3)
+    robot = robot_model("so101").served("twin", seed=3)
     first = robot.reset({"start": {"joint_target": [0.5] * 6}}).sensors["joint_position"]
     robot.close()
     assert abs(first - 0.5).max() > 0.3, "hardware does not jump to a start"
