@@ -169,7 +169,7 @@ def timed(figures: Figures, name: str, amount: Callable[[], float]) -> None:
     figures[name].append(done / (time.perf_counter() - begun))
 
 
-def one_round(root: Path, writing: Figures, reading: Figures) -> None:
+def one_round(root: Path, writing: Figures, robot_state: Figures) -> None:
     data = [noise(PICTURE_BYTES, seed) for seed in range(64)]
     for name, write in WRITERS.items():
         with tempfile.TemporaryDirectory(dir=root) as folder:
@@ -180,7 +180,7 @@ def one_round(root: Path, writing: Figures, reading: Figures) -> None:
 
             timed(writing, name, act)
     for name, read in READERS.items():
-        timed(reading, name, lambda read=read: read(root / "log"))  # type: ignore[misc]
+        timed(robot_state, name, lambda read=read: read(root / "log"))  # type: ignore[misc]
 
 
 WRITERS = {
@@ -219,12 +219,12 @@ def main() -> None:
         )
         make_log(root / "log")
         writing: Figures = defaultdict(list)
-        reading: Figures = defaultdict(list)
+        robot_state: Figures = defaultdict(list)
         for _ in range(args.rounds):
-            one_round(root, writing, reading)
+            one_round(root, writing, robot_state)
     row = message_type(LAYOUT.spec).name, LAYOUT.spec.row_dtype.itemsize
     show("pictures to the disk, MB/s", writing, "plain writes")
-    show(f"reading, rows/s ({row[1]} bytes)", reading, "mcap, not decoded")
+    show(f"reading, rows/s ({row[1]} bytes)", robot_state, "mcap, not decoded")
 
 
 if __name__ == "__main__":

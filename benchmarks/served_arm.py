@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import Reading, RobotError
+from hal import RobotError, RobotState
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
 from hal.drivers.camera_source import Frame
@@ -44,15 +44,15 @@ class Arm:
     def __init__(self) -> None:
         self.stopped_ns = 0
 
-    def _read(self, target: np.ndarray) -> Reading:
+    def _read(self, target: np.ndarray) -> RobotState:
         sensors = {field.name: np.zeros(field.shape, field.dtype) for field in self.spec.sensors}
-        return Reading({**sensors, "joint_position": target.copy()}, {"joint_target": target}, time.monotonic_ns())
+        return RobotState({**sensors, "joint_position": target.copy()}, {"joint_target": target}, time.monotonic_ns())
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         self.stopped_ns = 0
         return self._read(np.zeros(6, np.float32))
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         return self._read(np.array(command["joint_target"]))
 
     def stop(self, reason: str) -> None:

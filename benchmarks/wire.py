@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from hal import Reading
+from hal import RobotState
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from real.keys import Role, allow, new_pair
@@ -46,15 +46,15 @@ class NullRobot:
 
     def __init__(self) -> None:
         zeros = {field.name: np.zeros(field.shape, field.dtype) for field in SO101.sensors}
-        self._reading = Reading(zeros, {"joint_target": np.zeros(6, np.float32)}, 0)
+        self._robot_state = RobotState(zeros, {"joint_target": np.zeros(6, np.float32)}, 0)
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """The same."""
-        return self._reading
+        return self._robot_state
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """The same."""
-        return self._reading
+        return self._robot_state
 
     def stop(self, reason: str) -> None:
         """Nothing moves."""

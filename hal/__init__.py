@@ -28,7 +28,7 @@ from hal.homing import Homing, HomingSettings
 from hal.limits import Limits
 from hal.offset import ClockOffset, OffsetEstimator
 from hal.reset_record import ResetRecord, ResetState
-from hal.robot import CameraSpec, Image, Reading, Robot, RobotSpec
+from hal.robot import CameraSpec, Image, Robot, RobotSpec, RobotState
 from hal.signals import (
     VERDICTS,
     Answer,
@@ -49,7 +49,7 @@ __all__ = [
     "VERDICTS", "Answer", "Automatic", "LoopTiming", "Camera", "CameraSettings", "CameraSpec", "ClockOffset", "Command",
     "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing",
     "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "Look", "OffsetEstimator", "ProfileError", "Rate",
-    "Reading", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",
+    "RobotState", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",
     "RobotStopped", "SampleSink", "ResetConfirmation", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading",
     "StreamSpec", "Streaming", "Terminal", "VerdictRequest", "Violation", "Watchdog", "WireError", "WithCameras",
 ]  # fmt: skip

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal.device_watchdog import arm_device, disarm_device
 from hal.reset_record import ResetRecord, last_reset
-from hal.robot import Reading, Robot, RobotSpec
+from hal.robot import Robot, RobotSpec, RobotState
 from hal.self_report import report_of
 from hal.signals.signal import Answer
 from hal.simulated import is_simulated
@@ -35,11 +35,11 @@ class RobotWrapper:
         """The inner robot's."""
         return self._robot.spec
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """The inner robot's reset."""
         return self._robot.reset(options)
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """The inner robot's step."""
         return self._robot.step(command)
 

@@ -15,7 +15,7 @@ from hal.around import RobotWrapper, inner_robots
 from hal.clearance import plainly_within
 from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError, RobotStopped, StaleReading
-from hal.robot import Reading, Robot, RobotSpec
+from hal.robot import Robot, RobotSpec, RobotState
 
 __all__ = ["Guard", "check_fresh", "limited"]
 
@@ -25,19 +25,19 @@ _SHORT = 32
 """Numbers of a sensor that are looked at in Python rather than by NumPy."""
 
 
-def check_fresh(spec: RobotSpec, reading: Reading) -> None:
+def check_fresh(spec: RobotSpec, robot_state: RobotState) -> None:
     """Refuse a reading that holds a sample older than its sensor's ``max_age_s``.
 
     Raises:
         StaleReading: naming the sensor, its age and what is allowed.
     """
-    for sensor, age_ns in reading.age_ns.items():
+    for sensor, age_ns in robot_state.age_ns.items():
         allowed = spec.max_age_s.get(sensor)
         if allowed is not None and age_ns > allowed * 1e9:
             raise StaleReading(sensor, age_ns / 1e9, allowed)
 
 
-def limited(spec: RobotSpec, name: str, target: np.ndarray, last: Reading) -> np.ndarray:
+def limited(spec: RobotSpec, name: str, target: np.ndarray, last: RobotState) -> np.ndarray:
     """The legal command nearest to ``target`` after the reading ``last``: within speed, lead and range.
 
     Args:
@@ -58,7 +58,7 @@ class Guard(RobotWrapper):
     """A robot around a robot that lets only legal commands through.
 
     A command out of range, not finite, or of the wrong shape is refused whole. One that is too fast or too
-    far ahead of the arm is brought to the nearest that is not, which shows in ``Reading.applied``.
+    far ahead of the arm is brought to the nearest that is not, which shows in ``RobotState.applied``.
     A reading with a value that is not a finite number stops the robot, and is given to nobody.
     A stop is latched here: every later command is refused until a reset names why it may be cleared. Of several
     guards around one robot the innermost logs it, so that it is told once.
@@ -79,10 +79,10 @@ class Guard(RobotWrapper):
         numbers = [field for field in self._spec.sensors if field.numpy_dtype.kind == "f"]
         self._short = tuple(each.name for each in numbers if len(each.shape) == 1 and each.shape[0] <= _SHORT)
         self._long = tuple(each.name for each in numbers if each.name not in self._short)
-        self._simulated_step: Callable[[Any], Reading] | None = (
+        self._simulated_step: Callable[[Any], RobotState] | None = (
             getattr(robot, "step_checked", None) if self.simulated else None
         )
-        self._last: Reading | None = None
+        self._last: RobotState | None = None
         self._stopped: str | None = None
         self._lock = threading.Lock()
         self._tells = not any(isinstance(each, Guard) for each in (robot, *inner_robots(robot)))
@@ -97,20 +97,22 @@ class Guard(RobotWrapper):
         """Why the robot is stopped, or None."""
         return self._stopped
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `Robot.reset`; ``options["clear_stop"]`` clears a latched stop, and is logged."""
         self._clear(options.get("clear_stop"))
         self._last = None
-        reading = self._robot.reset(options)
-        check_fresh(self._spec, reading)
-        self._check_finite(reading)
-        self._last = self._own(reading)
-        return reading
+        robot_state = self._robot.reset(options)
+        check_fresh(self._spec, robot_state)
+        self._check_finite(robot_state)
+        self._last = self._own(robot_state)
+        return robot_state
 
-    def _own(self, reading: Reading) -> Reading:
+    def _own(self, robot_state: RobotState) -> RobotState:
         """What the limits go by, as copies: the caller may write into its reading, and must not move them so."""
-        sensors = {name: reading.sensors[name].copy() for name in self._measured}
-        return Reading(sensors, {name: reading.applied[name].copy() for name in self._limits}, reading.stamp_ns)
+        sensors = {name: robot_state.sensors[name].copy() for name in self._measured}
+        return RobotState(
+            sensors, {name: robot_state.applied[name].copy() for name in self._limits}, robot_state.stamp_ns
+        )
 
     def _clear(self, why: Any) -> None:
         with self._lock:
@@ -122,11 +124,11 @@ class Guard(RobotWrapper):
                 _log.warning("stop cleared: was %r, cleared because %r", self._stopped, why)
             self._stopped = None
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """As `Robot.step`, with the command limited as the class says."""
         return self._carry_out(self._validate(command, "command"), self._robot.step)
 
-    def step_checked(self, values: dict[str, np.ndarray]) -> Reading:
+    def step_checked(self, values: dict[str, np.ndarray]) -> RobotState:
         """As `step`, for what ``spec.commands.validate`` has just returned; in simulation only.
 
         A simulated step takes 25 microseconds, three checks of one command 2. A real robot's guard always checks.
@@ -143,21 +145,21 @@ class Guard(RobotWrapper):
             step = self._robot.step  # what is around a simulated robot checks once more
         return self._carry_out(values, step)
 
-    def stepper(self) -> Callable[[Any], Reading]:
+    def stepper(self) -> Callable[[Any], RobotState]:
         """`step_checked`, good until the next reset, in as few calls as a simulated robot can make of it.
 
         A robot that offers a ``stepper`` of its own refuses by itself what is stopped or was never reset, and where its
         spec has no limits there is nothing else that a guard would do.
         """
         stepper = getattr(self._robot, "stepper", None)
-        step: Callable[[Any], Reading] | None = None if stepper is None else stepper()
+        step: Callable[[Any], RobotState] | None = None if stepper is None else stepper()
         if step is None or self._simulated_step is None:
             return self.step_checked
         if not self._limits:
             return step
         return functools.partial(self._carry_out, step=step)
 
-    def _carry_out(self, values: dict[str, np.ndarray], step: Callable[[Any], Reading]) -> Reading:
+    def _carry_out(self, values: dict[str, np.ndarray], step: Callable[[Any], RobotState]) -> RobotState:
         if self._stopped is not None:
             raise RobotStopped(self._stopped)
         last = self._last
@@ -165,18 +167,18 @@ class Guard(RobotWrapper):
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         if self._limits:
             values = self._within_limits(values, last)
-        reading = step(values)
-        if reading.age_ns:
-            check_fresh(self._spec, reading)
+        robot_state = step(values)
+        if robot_state.age_ns:
+            check_fresh(self._spec, robot_state)
         if self._simulated_step is None:
-            self._check_finite(reading)
+            self._check_finite(robot_state)
         if self._limits:
-            self._last = self._own(reading)
-        return reading
+            self._last = self._own(robot_state)
+        return robot_state
 
-    def _check_finite(self, reading: Reading) -> None:
+    def _check_finite(self, robot_state: RobotState) -> None:
         """Stop a robot that measures what is no number, before anybody computes with it."""
-        sensors = reading.sensors
+        sensors = robot_state.sensors
         for name in self._short:
             if not isfinite(sum(sensors[name].tolist())):  # a fifth of what NumPy takes for a few numbers
                 self._stop_unless_finite(name, sensors[name])
@@ -188,7 +190,7 @@ class Guard(RobotWrapper):
             self.stop(f"sensor {name!r} measured a value that is not a finite number; check its cable and driver")
             raise RobotStopped(str(self._stopped))
 
-    def _within_limits(self, values: dict[str, np.ndarray], last: Reading) -> dict[str, np.ndarray]:
+    def _within_limits(self, values: dict[str, np.ndarray], last: RobotState) -> dict[str, np.ndarray]:
         """A new dictionary: the one given is what was asked for, and stays so in the record."""
         values = dict(values)
         for name in self._limits:
@@ -201,7 +203,7 @@ class Guard(RobotWrapper):
                 raise RobotStopped(str(self._stopped))
         return values
 
-    def _is_within(self, name: str, target: np.ndarray, last: Reading) -> bool:
+    def _is_within(self, name: str, target: np.ndarray, last: RobotState) -> bool:
         within, sensor = self._within[name], self._spec.measured_by.get(name)
         measured = None if sensor is None else last.sensors[sensor]
         return within is not None and within(target, last.applied[name], measured)

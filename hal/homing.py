@@ -14,7 +14,7 @@ import numpy as np
 from hal.around import RobotWrapper
 from hal.errors import ResetFailed
 from hal.reset_record import ResetProgress, ResetRecord, ResetState
-from hal.robot import Reading, Robot
+from hal.robot import Robot, RobotState
 from hal.signals import Answer, ResetConfirmation, ResetRequest, VerdictRequest
 
 __all__ = ["Homing", "HomingSettings", "towards"]
@@ -88,7 +88,7 @@ class Homing(RobotWrapper):
         """What the last reset was like; None before the first is over."""
         return self._last_reset
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there.
 
         Raises:
@@ -97,15 +97,15 @@ class Homing(RobotWrapper):
         start = self._start(options)
         progress = ResetProgress(self._on_event, self._episode, self._begun)
         try:
-            reading = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
+            robot_state = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
             self._ask(progress)
-            reading = self._go(start, reading, progress)
+            robot_state = self._go(start, robot_state, progress)
         except BaseException as error:
             self._over(progress.failed(error), progress.asked)
             raise
-        self._over(progress.done(f"{self._error(reading, start):.3f} from the start"), True)
+        self._over(progress.done(f"{self._error(robot_state, start):.3f} from the start"), True)
         self._begun, self._unjudged = self._episode - 1, True
-        return reading
+        return robot_state
 
     def _over(self, record: ResetRecord, asked: bool) -> None:
         self._last_reset = record
@@ -151,43 +151,43 @@ class Homing(RobotWrapper):
             raise ResetFailed(f"robot {self.spec.name!r} has no start for {', '.join(missing)}; {hint}")
         return self.spec.commands.validate(start, "start")
 
-    def _go(self, start: dict[str, np.ndarray], reading: Reading, progress: ResetProgress) -> Reading:
+    def _go(self, start: dict[str, np.ndarray], robot_state: RobotState, progress: ResetProgress) -> RobotState:
         settings, period = self._settings, self.spec.period_s
         progress.go(ResetState.HOMING)
-        command = {name: np.asarray(value) for name, value in reading.applied.items()}
+        command = {name: np.asarray(value) for name, value in robot_state.applied.items()}
         now = time.monotonic()
         end = now + settings.deadline_s
-        since, still_s, passed_s = reading, 0.0, period  # it has been still since then, and for so long
+        since, still_s, passed_s = robot_state, 0.0, period  # it has been still since then, and for so long
         while now < end:
             command = {name: towards(command[name], start[name], settings.velocity * passed_s) for name in start}
-            before, began, reading = reading, now, self._robot.step(command)
+            before, began, robot_state = robot_state, now, self._robot.step(command)
             now = time.monotonic()
             # A driver that does not wait for its period's end is given as much less of the way, not a faster one.
-            passed_s = min(period, max((reading.stamp_ns - before.stamp_ns) / 1e9, now - began))
-            there = self._error(reading, start) <= settings.tolerance and all(
+            passed_s = min(period, max((robot_state.stamp_ns - before.stamp_ns) / 1e9, now - began))
+            there = self._error(robot_state, start) <= settings.tolerance and all(
                 np.array_equal(command[name], start[name]) for name in start
             )
             if there != (progress.state is ResetState.REACHED):
                 progress.go(ResetState.REACHED if there else ResetState.HOMING)
-            if there and self._moved(since, reading) <= settings.still * settings.settle_s:
+            if there and self._moved(since, robot_state) <= settings.still * settings.settle_s:
                 still_s += passed_s
             else:
-                since, still_s = reading, 0.0
+                since, still_s = robot_state, 0.0
             if still_s >= settings.settle_s:
-                return reading
+                return robot_state
         raise ResetFailed(
-            f"the start was not reached within {settings.deadline_s:g} s: still {self._error(reading, start):.3f} "
+            f"the start was not reached within {settings.deadline_s:g} s: still {self._error(robot_state, start):.3f} "
             f"away, allowed are {settings.tolerance:g}; look what blocks the arm, or raise reset.tolerance"
         )
 
     def _pairs(self) -> Mapping[str, str]:
         return self.spec.measured_by
 
-    def _error(self, reading: Reading, start: Mapping[str, np.ndarray]) -> float:
-        gaps = [np.abs(reading.sensors[sensor] - start[name]).max() for name, sensor in self._pairs().items()]
+    def _error(self, robot_state: RobotState, start: Mapping[str, np.ndarray]) -> float:
+        gaps = [np.abs(robot_state.sensors[sensor] - start[name]).max() for name, sensor in self._pairs().items()]
         return float(max(gaps, default=0.0))
 
-    def _moved(self, before: Reading, after: Reading) -> float:
+    def _moved(self, before: RobotState, after: RobotState) -> float:
         gaps = [np.abs(after.sensors[sensor] - before.sensors[sensor]).max() for sensor in self._pairs().values()]
         return float(max(gaps, default=0.0))
 

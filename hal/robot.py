@@ -16,7 +16,7 @@ from hal.errors import IllegalAction, SpecError
 from hal.limits import Limits
 from hal.spec import Spec
 
-__all__ = ["CameraSpec", "Image", "Reading", "Robot", "RobotSpec"]
+__all__ = ["CameraSpec", "Image", "RobotState", "Robot", "RobotSpec"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -35,7 +35,7 @@ class Image(NamedTuple):
     stamp_ns: int
 
 
-class Reading(NamedTuple):
+class RobotState(NamedTuple):
     """What a robot measured at the end of one control period.
 
     A named tuple rather than a frozen dataclass: as immutable, and a third of the cost to make, which
@@ -211,7 +211,7 @@ class Robot(Protocol):
         """What it is; readable before anything is opened."""
         ...
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Bring it to the start of an episode and read it. May wait for a person or a fixture.
 
         Args:
@@ -225,7 +225,7 @@ class Robot(Protocol):
         """
         ...
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Carry out one command for exactly one control period and read the robot at its end.
 
         Raises:

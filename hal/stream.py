@@ -23,7 +23,7 @@ class StreamSpec:
         name: lower case with underscores.
         spec: of a sample's values.
         rate_hz: samples a second, as the sensor promises; what was reached is in the stamps.
-        used: whether readings are made from its samples, so that every frame says from which (``Reading.used``).
+        used: whether readings are made from its samples, so that every frame says from which (``RobotState.used``).
 
     Raises:
         SpecError: the name or the rate can't be used.
@@ -51,10 +51,10 @@ class SampleSink(Protocol):
 
         Args:
             values: one value a field of the stream's spec.
-            stamp_ns: robot's monotonic clock at capture, the clock of ``Reading.stamp_ns``; never falling.
+            stamp_ns: robot's monotonic clock at capture, the clock of ``RobotState.stamp_ns``; never falling.
 
         Returns:
-            The sample's number, for ``Reading.used``; -1 if it is not recorded.
+            The sample's number, for ``RobotState.used``; -1 if it is not recorded.
         """
         ...
 
@@ -64,7 +64,7 @@ class Streaming(Protocol):
     """What a `hal.Robot` is besides, if it has sensors that are faster or slower than its steps.
 
     Its thread reads the sensor, hands every sample over with the time of its capture, and keeps the number that it
-    gets back. `step` fills a sensor from the latest sample and says which one that was in ``Reading.used``.
+    gets back. `step` fills a sensor from the latest sample and says which one that was in ``RobotState.used``.
     """
 
     @property

@@ -14,7 +14,7 @@ import numpy as np
 from hal.around import RobotWrapper
 from hal.camera import Camera
 from hal.errors import ResetFailed, StaleReading
-from hal.robot import Image, Reading, Robot, RobotSpec
+from hal.robot import Image, Robot, RobotSpec, RobotState
 
 __all__ = ["WithCameras"]
 
@@ -28,7 +28,7 @@ class WithCameras(RobotWrapper):
     """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
 
     A step never waits for a picture: the same one comes again until there is a newer, and its age is
-    ``reading.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is too
+    ``robot_state.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is too
     old does not come at all; what follows is the camera's ``loss`` (`hal.CameraSettings`). It belongs inside of the
     guard: ``Guard(WithCameras(robot, cameras))``. After a stop the cameras go on, to see what happened.
 
@@ -65,7 +65,7 @@ class WithCameras(RobotWrapper):
         """As `hal.self_report.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
         return {**super().about(), "cameras": {c.settings.name: c.to_plain() for c in self._cameras}}
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `Robot.reset`; opens the cameras first, and waits for each one's first picture, at most 5 s for all.
 
         Raises:
@@ -81,7 +81,7 @@ class WithCameras(RobotWrapper):
                     raise ResetFailed(seen.fault)
         return self._seen(self._robot.reset(options))
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """The inner robot's step, and a look at each camera.
 
         Raises:
@@ -89,11 +89,11 @@ class WithCameras(RobotWrapper):
         """
         return self._seen(self._robot.step(command))
 
-    def _seen(self, reading: Reading) -> Reading:
-        images: dict[str, Image] = dict(reading.images)
-        faults = reading.faults
+    def _seen(self, robot_state: RobotState) -> RobotState:
+        images: dict[str, Image] = dict(robot_state.images)
+        faults = robot_state.faults
         for camera in self._cameras:
-            seen, settings = camera.look(reading.stamp_ns), camera.settings
+            seen, settings = camera.look(robot_state.stamp_ns), camera.settings
             if seen.image is not None:
                 images[settings.name] = seen.image
                 self._noted.discard(settings.name)
@@ -108,7 +108,7 @@ class WithCameras(RobotWrapper):
             elif settings.name not in self._noted:
                 self._noted.add(settings.name)
                 _log.warning("%s; its loss is only a note", fault)
-        return reading._replace(images=images, faults=faults)
+        return robot_state._replace(images=images, faults=faults)
 
     def close(self) -> None:
         """Close the robot, then the cameras. Twice is fine."""

@@ -11,7 +11,7 @@ import msgpack
 import zmq
 
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
-from hal.robot import Reading, RobotSpec
+from hal.robot import RobotSpec, RobotState
 from hal.signals.signal import Answer
 from real import failure, wire
 from real.frames import receive_frames, send_frames
@@ -21,7 +21,7 @@ from real.judging import Judging, answer_to_plain
 from real.keys import Role
 from real.lease import Lease
 from real.loop import ControlLoop
-from real.rows import ReadingCodec, RowCodec
+from real.rows import RobotStateCodec, RowCodec
 from real.wire import Message, MessageKind
 
 __all__ = ["BEAT_S", "RequestHandler"]
@@ -78,7 +78,7 @@ class RequestHandler:
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
         self._holder = b""  # where the last order came from
-        self._commands, self._readings = RowCodec(spec.commands), ReadingCodec(spec)
+        self._commands, self._robot_states = RowCodec(spec.commands), RobotStateCodec(spec)
         self._packed_spec: bytes = msgpack.packb(spec.to_plain())
         self._pending: _Pending | None = None
         self._came_ns = 0
@@ -249,7 +249,7 @@ class RequestHandler:
 
     # -- out ---------------------------------------------------------------------------------------------
 
-    def answer(self, request_id: RequestId, outcome: Reading | Answer | Exception) -> None:
+    def answer(self, request_id: RequestId, outcome: RobotState | Answer | Exception) -> None:
         """Send what came of an order."""
         self._lease.answered(request_id.session)
         if self._pending is not None and self._pending.request_id == request_id:
@@ -261,7 +261,7 @@ class RequestHandler:
             self._send(request_id, MessageKind.DONE, answer_to_plain(outcome))
             return
         try:
-            detail, frames = self._readings.encode(outcome)
+            detail, frames = self._robot_states.encode(outcome)
             self._send(request_id, MessageKind.READING, detail, frames)
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hal.robot import Reading, Robot
+from hal.robot import Robot, RobotState
 from real.handover import RequestId
 from real.loop import Answerer, ControlLoop
 
@@ -27,7 +27,7 @@ class ServerObserver(Protocol):
         """
         ...
 
-    def answered(self, request_id: RequestId, outcome: Reading | Exception) -> None:
+    def answered(self, request_id: RequestId, outcome: RobotState | Exception) -> None:
         """What came of a reset or a command; on the loop's thread."""
         ...
 
@@ -45,7 +45,7 @@ class ObservedLoop(ControlLoop):
     """
 
     def __init__(self, robot: Robot, answer: Answerer, observer: ServerObserver, **settings: Any) -> None:
-        def told(request_id: Any, outcome: Reading | Exception) -> None:
+        def told(request_id: Any, outcome: RobotState | Exception) -> None:
             answer(request_id, outcome)  # first: somebody waits for it
             observer.answered(request_id, outcome)
 

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import zmq
 
-from hal.robot import Reading
+from hal.robot import RobotState
 from hal.signals.signal import Answer
 from real.allowance import RateLimiter
 from real.desk import RequestHandler
@@ -33,7 +33,7 @@ FETCH_MS = 25
 STAND_IN_S = 0.005
 """In lockstep, how long a busy robot may leave the network alone before the other thread reads it."""
 
-Outcome = Reading | Answer | Exception
+Outcome = RobotState | Answer | Exception
 
 
 class Transport(Protocol):

@@ -17,7 +17,7 @@ from hal.ending import OrderlyEnd
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
 from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
-from hal.robot import Reading, Robot, RobotSpec
+from hal.robot import Robot, RobotSpec, RobotState
 from hal.watchdog import Watchdog
 from real.age import MaxAge
 from real.driver_watch import DriverWatch
@@ -103,7 +103,7 @@ class ControlLoop:
         self.ages = MaxAge(None if lockstep else max_command_age_s, own.period_s)
         self._priority = priority
         self.real_time = RealTime(False, "not asked for")
-        self.latest: Reading | None = None
+        self.latest: RobotState | None = None
         self._stops = 0
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
 
@@ -288,21 +288,21 @@ class ControlLoop:
         order = self._interpolator.order
         try:
             with self._driver:
-                reading = self._guard.step(self._interpolator.next())
+                robot_state = self._guard.step(self._interpolator.next())
         except Exception as error:
             self._failed_tick(order, error)
             return
-        self._held = reading.applied
-        self.latest = reading
+        self._held = robot_state.applied
+        self.latest = robot_state
         if fresh:
             self._watchdog.feed()
         if order is not None and self.lifecycle.state is State.READY:
             self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
-        done = self._interpolator.went(reading)
+        done = self._interpolator.went(robot_state)
         if done is not None:
             if self._watchdog.silence_s > 2 * self.spec.period_s:  # the robot was slow: the client's turn begins now
                 self._watchdog.feed()
-            self._answer(done.request_id, reading)
+            self._answer(done.request_id, robot_state)
 
     def _failed_tick(self, order: Step | None, error: Exception) -> None:
         self._interpolator.give_up()
@@ -326,14 +326,14 @@ class ControlLoop:
             self._held = None
             self.lifecycle.go(State.RESETTING if self.lifecycle.armed else State.ARMING, "a reset was asked for")
         try:
-            reading = self._guard.reset(order.options)
+            robot_state = self._guard.reset(order.options)
         except RobotError as error:  # said by the robot or its reset: it knows where it stands
             self._failed(error)
             self._answer(order.request_id, error)
         except Exception as error:
             self._answer(order.request_id, self._fault("reset", error))
         else:
-            self._begin(order, reading)
+            self._begin(order, robot_state)
 
     def _failed(self, error: RobotError) -> None:
         """A reset did not reach its end."""
@@ -344,19 +344,19 @@ class ControlLoop:
             after = State.HOLDING if self.lifecycle.armed else State.DISARMED
             self.lifecycle.go_unless_stopped(after, f"the reset failed: {error}")
 
-    def _begin(self, order: Reset, reading: Reading) -> None:
+    def _begin(self, order: Reset, robot_state: RobotState) -> None:
         if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
             self._guard.stop("stopped while a reset was under way")
             self.lifecycle.stop(str(self._guard.stopped))
             self._answer(order.request_id, RobotStopped(str(self._guard.stopped)))
             return
-        self._held = reading.applied
-        self._interpolator.begin(reading.applied)
-        self.latest = reading
+        self._held = robot_state.applied
+        self._interpolator.begin(robot_state.applied)
+        self.latest = robot_state
         self._rate.restart()
         self._device_armed = not self._lockstep and arm_device(self._guard, self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
-        self._answer(order.request_id, reading)
+        self._answer(order.request_id, robot_state)
 
     def _rest(self) -> None:
         if self.lifecycle.state in (State.READY, State.RUNNING):
@@ -384,7 +384,7 @@ class ControlLoop:
         finally:
             order.done.set()
 
-    def _paced_step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def _paced_step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         if self._paced:
             self._rate.wait()
         return self._guard.step(command)

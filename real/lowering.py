@@ -8,14 +8,14 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hal.homing import HomingSettings, towards
-from hal.robot import Reading, RobotSpec
+from hal.robot import RobotSpec, RobotState
 
 __all__ = ["park"]
 
 
 def park(
     spec: RobotSpec,
-    step: Callable[[Mapping[str, np.ndarray]], Reading],
+    step: Callable[[Mapping[str, np.ndarray]], RobotState],
     applied: Mapping[str, np.ndarray],
     deadline_s: float,
     velocity: float | None = None,

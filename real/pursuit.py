@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hal.robot import Reading, Robot, RobotSpec
+from hal.robot import Robot, RobotSpec, RobotState
 from hal.simulated import is_simulated
 from hal.spec import Spec
 from real.orders import Step
@@ -97,9 +97,9 @@ class SetpointInterpolator:
         assert self._line is not None
         return self._line(1.0 - (self._left - 1) / self._total)
 
-    def went(self, reading: Reading) -> Step | None:
+    def went(self, robot_state: RobotState) -> Step | None:
         """The tick was carried out; the order whose period ended with it, or None."""
-        self.applied = reading.applied
+        self.applied = robot_state.applied
         order = self.order
         if order is None:
             self._late += 1

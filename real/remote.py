@@ -17,7 +17,7 @@ import numpy as np
 from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
 from hal.offset import ClockOffset, OffsetEstimator
 from hal.reset_record import ResetRecord
-from hal.robot import Reading, RobotSpec
+from hal.robot import RobotSpec, RobotState
 from hal.signals.signal import Answer
 from hal.stream import SampleSink, StreamSpec
 from real.address import check_address
@@ -26,7 +26,7 @@ from real.delays import Delays
 from real.handshake import load_keys
 from real.judging import answer_from_plain
 from real.link import Connection, server_spec
-from real.rows import ReadingCodec, RowCodec
+from real.rows import RobotStateCodec, RowCodec
 from real.wire import Message, MessageKind
 
 __all__ = ["RemoteRobot"]
@@ -110,7 +110,7 @@ class RemoteRobot:
     def clock(self) -> ClockOffset | None:
         """The server's monotonic clock beside this machine's, as of now; None before the first step.
 
-        ``reading.stamp_ns - clock.offset_ns`` is a reading's capture on this machine's monotonic clock, for robots
+        ``robot_state.stamp_ns - clock.offset_ns`` is a reading's capture on this machine's monotonic clock, for robots
         that stamp with their machine's clock (all but simulations that are not in real time).
         """
         return self._offset.at(time.monotonic_ns())
@@ -129,10 +129,10 @@ class RemoteRobot:
         return RowCodec(self.spec.commands)
 
     @cached_property
-    def _readings(self) -> ReadingCodec:
-        return ReadingCodec(self.spec)
+    def _robot_states(self) -> RobotStateCodec:
+        return RobotStateCodec(self.spec)
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `Robot.reset`; connects, or connects again, if need be.
 
         An interruption (Ctrl-C) while the robot moves home stops it.
@@ -149,13 +149,13 @@ class RemoteRobot:
             detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
             self.last_reset = None
             try:
-                return self._reading(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
+                return self._robot_state(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
                 raise
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """As `Robot.step`: send the row, wait for the reading at the period's end.
 
         Raises:
@@ -170,10 +170,12 @@ class RemoteRobot:
                 raise self._not_connected()
             row = self._commands.pack(self.spec.commands.validate(command, "command"))
             try:
-                reading = self._reading(self._ask(connection, MessageKind.STEP, None, (row,), self._step_timeout_s))
+                robot_state = self._robot_state(
+                    self._ask(connection, MessageKind.STEP, None, (row,), self._step_timeout_s)
+                )
                 if connection.exchange is not None:
-                    self._delays.add(*connection.exchange, reading.stamp_ns)
-                return reading
+                    self._delays.add(*connection.exchange, robot_state.stamp_ns)
+                return robot_state
             finally:
                 if connection.wanted_by is not None:
                     self._consent(connection)
@@ -357,14 +359,14 @@ class RemoteRobot:
         finally:
             connection.close()
 
-    def _reading(self, message: Message) -> Reading:
+    def _robot_state(self, message: Message) -> RobotState:
         if message.kind is not MessageKind.READING:
             self._drop(f"the server answered with {message.kind.name}")
             raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
-        reading = self._readings.decode(message.detail, message.frames)
+        robot_state = self._robot_states.decode(message.detail, message.frames)
         if self._connection is not None:
-            self._clocks.tell(self._connection.exchange, self._offset, reading.stamp_ns)
-        return reading
+            self._clocks.tell(self._connection.exchange, self._offset, robot_state.stamp_ns)
+        return robot_state
 
     def _not_connected(self) -> RobotError:
         if self._closed:

@@ -12,7 +12,7 @@ import numpy as np
 
 from hal.around import RobotWrapper
 from hal.errors import ConnectionLost, DeadlineExceeded, WireError
-from hal.robot import Image, Reading
+from hal.robot import Image, RobotState
 from real.pictures import Announced, PictureListener, announced
 from real.remote import RemoteRobot
 
@@ -26,7 +26,7 @@ class RemoteCameras(RobotWrapper):
     """A `RemoteRobot`, and whatever cameras its server has: the newest pictures ride with each reading.
 
     They come on a connection of their own; a step neither waits for one nor behind one. An image's age is
-    ``reading.stamp_ns - image.stamp_ns``, both of the server's clock. One that is too old does not come: where the
+    ``robot_state.stamp_ns - image.stamp_ns``, both of the server's clock. One that is too old does not come: where the
     network is at fault the reading says so, as it does where the camera is. A camera that the expected spec does not
     name comes too: which cameras a robot has is not part of what makes it the expected one.
 
@@ -48,7 +48,7 @@ class RemoteCameras(RobotWrapper):
         """The remote robot itself."""
         return self._remote
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `RemoteRobot.reset`; asks which cameras there are, and waits for a picture of each that is well.
 
         Raises:
@@ -58,19 +58,19 @@ class RemoteCameras(RobotWrapper):
             if not self._asked:
                 self._ask()
             with self._listener.fetching() if self._listener is not None else nullcontext():
-                reading = self._robot.reset(options)
-            self._wait(reading)
-            return self._seen(reading)
+                robot_state = self._robot.reset(options)
+            self._wait(robot_state)
+            return self._seen(robot_state)
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """As `RemoteRobot.step`."""
         with self._lock:
             try:
-                reading = self._robot.step(command)
+                robot_state = self._robot.step(command)
             except (ConnectionLost, WireError):  # another server may answer next time
                 self._forget()
                 raise
-            return self._seen(reading)
+            return self._seen(robot_state)
 
     def _ask(self) -> None:
         plain, self._asked = self._remote.look().get("pictures"), True
@@ -82,33 +82,33 @@ class RemoteCameras(RobotWrapper):
         address = _address(self._remote.address, str(plain.get("address")))
         self._listener = PictureListener(address, tuple(self._known), self._keys)
 
-    def _wait(self, reading: Reading) -> None:
+    def _wait(self, robot_state: RobotState) -> None:
         listener = self._listener
         if listener is None:
             return
-        well = [name for name, camera in self._known.items() if camera.loss != "note" and not _told(reading, name)]
+        well = [name for name, camera in self._known.items() if camera.loss != "note" and not _told(robot_state, name)]
         try:
             listener.wait(well, FIRST_PICTURE_S)
         except DeadlineExceeded as error:
             self._forget()
             raise ConnectionLost(f"{error}. Pictures have a port of their own (rlenv-robot serve --pictures)") from None
 
-    def _seen(self, reading: Reading) -> Reading:
+    def _seen(self, robot_state: RobotState) -> RobotState:
         if self._listener is None:
-            return reading
-        came, images, faults = self._listener.newest(reading.stamp_ns), dict(reading.images), reading.faults
+            return robot_state
+        came, images, faults = self._listener.newest(robot_state.stamp_ns), dict(robot_state.images), robot_state.faults
         for name, camera in self._known.items():
             image = came.get(name)
-            age_s = _age_s(image, reading)
+            age_s = _age_s(image, robot_state)
             if image is not None and age_s <= camera.max_age_s:
                 images[name] = image
-            elif camera.loss != "note" and not _told(reading, name):
+            elif camera.loss != "note" and not _told(robot_state, name):
                 faults = (
                     *faults,
                     f"camera {name!r}: the newest picture that came here is {age_s:.2f} s old, allowed are "
                     f"{camera.max_age_s:g}, and the server says that the camera is well: look at the network",
                 )
-        return reading._replace(images=images, faults=faults)
+        return robot_state._replace(images=images, faults=faults)
 
     def _forget(self) -> None:
         if self._listener is not None:
@@ -124,13 +124,13 @@ class RemoteCameras(RobotWrapper):
                 self._forget()
 
 
-def _told(reading: Reading, camera: str) -> bool:
+def _told(robot_state: RobotState, camera: str) -> bool:
     """Whether the robot itself says that this camera is not well."""
-    return any(fault.startswith(f"camera {camera!r}") for fault in reading.faults)
+    return any(fault.startswith(f"camera {camera!r}") for fault in robot_state.faults)
 
 
-def _age_s(image: Image | None, reading: Reading) -> float:
-    return float("inf") if image is None else (reading.stamp_ns - image.stamp_ns) / 1e9
+def _age_s(image: Image | None, robot_state: RobotState) -> float:
+    return float("inf") if image is None else (robot_state.stamp_ns - image.stamp_ns) / 1e9
 
 
 def _address(control: str, pictures: str) -> str:

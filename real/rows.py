@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hal.errors import WireError
-from hal.robot import Image, Reading, RobotSpec
+from hal.robot import Image, RobotSpec, RobotState
 from hal.spec import Spec
 
-__all__ = ["ReadingCodec", "RowCodec"]
+__all__ = ["RobotStateCodec", "RowCodec"]
 
 _ENCODINGS = ("rgb8", "jpeg", "png")
 _NO_AGES: Mapping[str, int] = {}
@@ -62,8 +62,8 @@ class RowCodec:
         return self.unpack(bytearray(frame))
 
 
-class ReadingCodec:
-    """A `Reading` as the detail of a header, a row of sensors and applied commands, and a frame an image.
+class RobotStateCodec:
+    """A `RobotState` as the detail of a header, a row of sensors and applied commands, and a frame an image.
 
     Args:
         spec: of the robot that is read.
@@ -73,17 +73,22 @@ class ReadingCodec:
         self._sensors, self._applied = RowCodec(spec.sensors), RowCodec(spec.commands)
         self._size = self._sensors.size + self._applied.size
 
-    def encode(self, reading: Reading) -> tuple[list[Any], list[Any]]:
+    def encode(self, robot_state: RobotState) -> tuple[list[Any], list[Any]]:
         """Detail and frames of a READING message.
 
         Raises:
             WireError: the reading doesn't fit the spec.
         """
-        frames: list[Any] = [self._sensors.pack(reading.sensors) + self._applied.pack(reading.applied)]
-        pictures = [_picture(name, image, frames) for name, image in reading.images.items()]
-        return [reading.stamp_ns, dict(reading.age_ns) or None, reading.faults or None, pictures or None], frames
+        frames: list[Any] = [self._sensors.pack(robot_state.sensors) + self._applied.pack(robot_state.applied)]
+        pictures = [_picture(name, image, frames) for name, image in robot_state.images.items()]
+        return [
+            robot_state.stamp_ns,
+            dict(robot_state.age_ns) or None,
+            robot_state.faults or None,
+            pictures or None,
+        ], frames
 
-    def decode(self, detail: Any, frames: Sequence[Any]) -> Reading:
+    def decode(self, detail: Any, frames: Sequence[Any]) -> RobotState:
         """The inverse of `encode`; the arrays are the caller's to keep and to write.
 
         Raises:
@@ -97,11 +102,11 @@ class ReadingCodec:
         row = bytearray(frames[0])
         sensors, applied = self._sensors.unpack(row), self._applied.unpack(row, self._sensors.size)
         if len(frames) == 1 and ages is None and faults is None and pictures is None and type(stamp_ns) is int:
-            return Reading(sensors, applied, stamp_ns)
+            return RobotState(sensors, applied, stamp_ns)
         images = _images(pictures or [], frames[1:])
         try:
             age_ns = {str(name): int(age) for name, age in (ages or _NO_AGES).items()}
-            return Reading(sensors, applied, int(stamp_ns), age_ns, images, tuple(map(str, faults or ())))
+            return RobotState(sensors, applied, int(stamp_ns), age_ns, images, tuple(map(str, faults or ())))
         except (TypeError, ValueError, AttributeError) as error:
             raise WireError(f"a reading's details are damaged: {error}") from None
 

@@ -15,7 +15,7 @@ import zmq
 
 from hal.camera import Camera
 from hal.errors import RobotError
-from hal.robot import Reading, Robot
+from hal.robot import Robot, RobotState
 from real.address import check_address
 from real.desk import RequestHandler
 from real.diary import ObservedLoop, ServerObserver
@@ -224,7 +224,7 @@ class Server:
             self._picture_publisher = PicturePublisher(socket, self._cameras)
             self._picture_publisher.start()
 
-    def _look(self) -> tuple[dict[str, Any], Reading | None]:
+    def _look(self) -> tuple[dict[str, Any], RobotState | None]:
         """What telemetry tells; on its thread."""
         return self.about(), self._loop.latest
 
@@ -315,7 +315,7 @@ class Server:
 def _without_images(answer: Answerer) -> Answerer:
     """Leaves the pictures out of what is answered: they go their own way."""
 
-    def answer_without(request_id: Any, outcome: Reading | Exception) -> None:
-        answer(request_id, outcome._replace(images={}) if isinstance(outcome, Reading) else outcome)
+    def answer_without(request_id: Any, outcome: RobotState | Exception) -> None:
+        answer(request_id, outcome._replace(images={}) if isinstance(outcome, RobotState) else outcome)
 
     return answer_without

@@ -16,11 +16,11 @@ import numpy as np
 import zmq
 
 from hal.errors import DeadlineExceeded, RobotError, WireError
-from hal.robot import Reading, RobotSpec
+from hal.robot import RobotSpec, RobotState
 from real import wire
 from real.address import check_address
 from real.handshake import Handshake, load_keys
-from real.rows import ReadingCodec
+from real.rows import RobotStateCodec
 
 __all__ = ["Publisher", "Snapshot", "Watcher"]
 
@@ -73,11 +73,11 @@ class Publisher:
         self,
         socket: zmq.Socket[bytes],
         spec: RobotSpec,
-        look: Callable[[], tuple[dict[str, Any], Reading | None]],
+        look: Callable[[], tuple[dict[str, Any], RobotState | None]],
         rate_hz: float,
     ) -> None:
         self._socket, self._look, self._period_s = socket, look, 1.0 / rate_hz
-        self._codec = ReadingCodec(spec)
+        self._codec = RobotStateCodec(spec)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rlenv-robot telemetry", daemon=True)
 
@@ -100,11 +100,11 @@ class Publisher:
                     _log.exception("a message of telemetry could not be made")
 
     def _message(self) -> bytes:
-        about, reading = self._look()
+        about, robot_state = self._look()
         row: bytes | None = None
-        if reading is not None:
-            _, (row, *_) = self._codec.encode(reading._replace(images={}))
-            about = {**about, "stamp_ns": reading.stamp_ns, "faults": reading.faults}
+        if robot_state is not None:
+            _, (row, *_) = self._codec.encode(robot_state._replace(images={}))
+            about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": robot_state.faults}
         packed: bytes = msgpack.packb([wire.VERSION, time.monotonic_ns(), about, row])
         return packed
 
@@ -124,7 +124,7 @@ class Watcher:
 
     def __init__(self, address: str, spec: RobotSpec, keys: str | Path | None = None) -> None:
         self.address = check_address(address, keys=keys is not None)
-        self._codec = ReadingCodec(spec)
+        self._codec = RobotStateCodec(spec)
         own = None if keys is None else load_keys(keys)
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
         self._socket.setsockopt(zmq.LINGER, 0)
@@ -156,12 +156,12 @@ class Watcher:
             version, sent_ns, about, row = wire.unpack_plain(frame, "telemetry")
             if version != wire.VERSION:
                 raise WireError(f"the telemetry's version is {version!r} there and {wire.VERSION} here")
-            reading = self._codec.decode([about["stamp_ns"], None, about["faults"], None], [row]) if row else None
+            robot_state = self._codec.decode([about["stamp_ns"], None, about["faults"], None], [row]) if row else None
             return Snapshot(
                 str(about["state"]), str(about["why"]), about["holder"], about["cadence"],
                 str(about["real_time"]), int(about["late_commands"]), int(sent_ns),
-                reading.sensors if reading else {}, reading.applied if reading else {},
-                reading.stamp_ns if reading else 0, reading.faults if reading else (),
+                robot_state.sensors if robot_state else {}, robot_state.applied if robot_state else {},
+                robot_state.stamp_ns if robot_state else 0, robot_state.faults if robot_state else (),
             )  # fmt: skip
         except (TypeError, ValueError, KeyError) as error:
             if isinstance(error, RobotError):

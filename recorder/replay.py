@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, Reading, RobotSpec, RobotStopped, SourceError
+from hal import EpisodeError, RobotSpec, RobotState, RobotStopped, SourceError
 from recorder.table import Table
 
 __all__ = ["ReplayRobot"]
@@ -45,7 +45,7 @@ class ReplayRobot:
         """Sensors and commands as recorded."""
         return self._spec
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """The first frame of ``options["episode"]``, by default of the next one.
 
         Raises:
@@ -60,9 +60,9 @@ class ReplayRobot:
             raise SourceError(f"episode {episode} is not in {self._table.origin}, which has 0 to {count - 1}")
         self._next = episode + 1
         self._row, self._last = int(self._table.starts[episode]), int(self._table.stops[episode]) - 1
-        return self._reading(())
+        return self._robot_state(())
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """The next recorded frame."""
         if self._stopped is not None:
             raise RobotStopped(self._stopped)
@@ -70,15 +70,15 @@ class ReplayRobot:
             raise EpisodeError("step before reset: reset chooses the episode that is replayed")
         self._spec.commands.validate(command, "command")
         if self._row == self._last:
-            return self._reading(("the recording ended",))
+            return self._robot_state(("the recording ended",))
         self._row += 1
-        return self._reading(())
+        return self._robot_state(())
 
-    def _reading(self, faults: tuple[str, ...]) -> Reading:
+    def _robot_state(self, faults: tuple[str, ...]) -> RobotState:
         row, layout = self._table.rows[self._row], self._table.layout
         sensors = {name: np.array(row[f"sensor_{name}"]) for name in layout.sensors.names}
         applied = {name: np.array(row[f"applied_{name}"]) for name in layout.applied.names}
-        return Reading(sensors, applied, int(row["stamp_ns"]), faults=faults)
+        return RobotState(sensors, applied, int(row["stamp_ns"]), faults=faults)
 
     def stop(self, reason: str) -> None:
         """Nothing moves here, but the stop is latched as on every robot."""

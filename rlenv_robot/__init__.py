@@ -22,11 +22,11 @@ from hal import (  # noqa: E402
     IllegalAction,
     LogError,
     ProfileError,
-    Reading,
     ResetFailed,
     Robot,
     RobotError,
     RobotSpec,
+    RobotState,
     RobotStopped,
     SampleSink,
     SourceError,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field",
-    "Guard", "IllegalAction", "LogError", "EnvDescription", "PreferencePair", "ProfileError", "Reading", "ResetFailed", "Robot",
+    "Guard", "IllegalAction", "LogError", "EnvDescription", "PreferencePair", "ProfileError", "RobotState", "ResetFailed", "Robot",
     "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
     "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep", "VectorSnapshot", "Violation",
     "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names", "load_policy",

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hal import Reading
+from hal import RobotState
 from recorder.log import LogWriter
 
 __all__ = ["ControllerFrames", "Done"]
@@ -32,7 +32,7 @@ class Done(NamedTuple):
     sent_ns: int
     came_ns: int
     command: Mapping[str, np.ndarray] | None
-    reading: Reading | None
+    robot_state: RobotState | None
     reset: Mapping[str, Any]
 
 
@@ -59,20 +59,20 @@ class ControllerFrames:
         Raises:
             LogError: the log can't be written.
         """
-        row, command, reading = self._row, done.command, done.reading
-        if reading is None or (command is not None and self._episode is None):
+        row, command, robot_state = self._row, done.command, done.robot_state
+        if robot_state is None or (command is not None and self._episode is None):
             return
         if command is None:
             self._begin(done)
         else:
             for field, name in self._actions:
                 row[field] = command[name]
-        row["stamp_ns"], row["wall_ns"] = reading.stamp_ns, done.wall_ns
+        row["stamp_ns"], row["wall_ns"] = robot_state.stamp_ns, done.wall_ns
         row["frame_no"], row["episode"], row["acted"] = self._number, self._episode, command is not None
         for field, name in self._sensors:
-            row[field] = reading.sensors[name]
+            row[field] = robot_state.sensors[name]
         for field, name in self._applied:
-            row[field] = reading.applied[name]
+            row[field] = robot_state.applied[name]
         self._number += 1
         self._writer.frame(row)
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hal import LogError, Reading, ResetFailed, Robot, SampleSink
+from hal import LogError, ResetFailed, Robot, RobotState, SampleSink
 from hal.stream import pass_on, streams_of
 from real.failure import to_plain as failure_to_plain
 from real.handover import RequestId
@@ -90,7 +90,7 @@ class ControllerLog:
         self._sensors: list[tuple[str, str]] = []  # of a tick: its field, and the sensor that goes there
         self._applied: list[tuple[str, str]] = []
         self._orders: dict[tuple[int, int], _Order] = {}
-        self._ticks: deque[tuple[int, int, Reading]] = deque()  # when begun, the wall clock at its end, what it read
+        self._ticks: deque[tuple[int, int, RobotState]] = deque()  # when begun, the wall clock at its end, what it read
         self._missed = self._told = 0  # ticks for which there was no room
         self._done: deque[Done] = deque(maxlen=_WAITING)
         self._notes: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_NOTES)
@@ -155,23 +155,23 @@ class ControllerLog:
 
     # -- on the control thread -------------------------------------------------------------------------------
 
-    def tick(self, began_ns: int, reading: Reading) -> None:
+    def tick(self, began_ns: int, robot_state: RobotState) -> None:
         """One period of the loop."""
         if len(self._ticks) < _WAITING:
-            self._ticks.append((began_ns, time.time_ns(), reading))
+            self._ticks.append((began_ns, time.time_ns(), robot_state))
         else:
             self._missed += 1
 
-    def answered(self, request_id: RequestId, outcome: Reading | Exception) -> None:
+    def answered(self, request_id: RequestId, outcome: RobotState | Exception) -> None:
         """As `real.diary.ServerObserver.answered`."""
         order = self._orders.pop((request_id.session, request_id.sequence), None)
         if order is None or self.failure is not None:
             return
-        reading = outcome if isinstance(outcome, Reading) else None
+        robot_state = outcome if isinstance(outcome, RobotState) else None
         if isinstance(outcome, Exception):
             self.note("refused", {"number": request_id.sequence, **failure_to_plain(outcome)})
         came = (request_id.sequence, order.sent_ns, request_id.came_ns)
-        self._done.append(Done(self._now_ns(), time.time_ns(), *came, order.command, reading, self._reset))
+        self._done.append(Done(self._now_ns(), time.time_ns(), *came, order.command, robot_state, self._reset))
 
     def _before_reset(self) -> None:
         self._reset = {}
@@ -241,17 +241,17 @@ class ControllerLog:
     def _write_ticks(self, log: LogWriter) -> None:
         stream = self._streams["tick"]
         while self._ticks:
-            began_ns, wall_ns, reading = self._ticks.popleft()
+            began_ns, wall_ns, robot_state = self._ticks.popleft()
             values: dict[str, Any] = {"began_ns": began_ns}
-            values |= {field: reading.sensors[name] for field, name in self._sensors}
-            values |= {field: reading.applied[name] for field, name in self._applied}
-            stream.write(values, reading.stamp_ns, wall_ns)
+            values |= {field: robot_state.sensors[name] for field, name in self._sensors}
+            values |= {field: robot_state.applied[name] for field, name in self._applied}
+            stream.write(values, robot_state.stamp_ns, wall_ns)
         if self._missed > self._told:
             log.event("ticks_missed", {"since": self._missed - self._told, "total": self._missed})
             self._told = self._missed
 
     def _write_order(self, done: Done) -> None:
-        taken_ns = 0 if done.reading is None else done.reading.stamp_ns
+        taken_ns = 0 if done.robot_state is None else done.robot_state.stamp_ns
         values = {"number": done.number, "sent_ns": done.sent_ns, "came_ns": done.came_ns, "reading_ns": taken_ns}
         self._streams["order"].write(values, done.at_ns, done.wall_ns)
         if self._frames is not None:

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hal import Field, Guard, IllegalAction, Reading, Robot, RobotError, Spec, SpecMismatch, Violation
+from hal import Field, Guard, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
 from hal.reset_record import last_reset
 from hal.self_report import report_of
 from hal.signals import ResetConfirmation
@@ -112,11 +112,11 @@ class RobotWorld:
         self._told: dict[str, Any] = {}
         self._episodes = 0
         self._episode = Episode({})
-        self._reading: Reading | None = None
+        self._robot_state: RobotState | None = None
         self._step_no = 0
         self._last: TimeStep | None = None
         self._judged = Judged(asker(robot, task, judge))
-        self._step_checked: Callable[[Any], Reading] = robot.step
+        self._step_checked: Callable[[Any], RobotState] = robot.step
         same = task.action.digest == spec.commands.digest
         self._trusted = robot if same and isinstance(robot, Guard) and robot.simulated else None
 
@@ -194,10 +194,10 @@ class RobotWorld:
         if "clear_stop" in options:
             wanted["clear_stop"] = options["clear_stop"]
         self._step_no, self._told = 0, {}
-        reading = self._reading = self._reset(wanted)
-        observation = self.task.observe(reading.sensors, self._episode.goal)
-        over = bool(self.task.terminated(reading.sensors, self._episode.goal))
-        timestep = self._timestep(reading, observation, self._nothing(), over, False)
+        robot_state = self._robot_state = self._reset(wanted)
+        observation = self.task.observe(robot_state.sensors, self._episode.goal)
+        over = bool(self.task.terminated(robot_state.sensors, self._episode.goal))
+        timestep = self._timestep(robot_state, observation, self._nothing(), over, False)
         told = report_of(self.robot)
         if self.mode == "training" and told.get("randomisation"):
             timestep.extra_info["randomisation"] = told["randomisation"]
@@ -208,10 +208,10 @@ class RobotWorld:
             timestep.extra_info["returned"] = told["returned"]
         return timestep
 
-    def _reset(self, wanted: Mapping[str, Any]) -> Reading:
+    def _reset(self, wanted: Mapping[str, Any]) -> RobotState:
         before = last_reset(self.robot)
         try:
-            reading = self.robot.reset(wanted)
+            robot_state = self.robot.reset(wanted)
         except RobotError:
             record = last_reset(self.robot)
             self._judged.reset_failed(None if record is before else record)
@@ -219,7 +219,7 @@ class RobotWorld:
         self._judged.begin(last_reset(self.robot))
         if self._trusted is not None:
             self._step_checked = self._trusted.stepper()
-        return reading
+        return robot_state
 
     def _seed_from(self, options: Mapping[str, Any]) -> None:
         unknown = options.keys() - _OPTIONS.keys()
@@ -238,7 +238,7 @@ class RobotWorld:
         A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the turn
         is truncated, repeats the last observation, and says why in ``extra_info["fault"]``.
         """
-        task, goal, before = self.task, self._episode.goal, self._reading
+        task, goal, before = self.task, self._episode.goal, self._robot_state
         assert before is not None  # the environment resets first
         if extra_info:
             _check_extra(extra_info, self.robot.spec.sensors)
@@ -246,27 +246,27 @@ class RobotWorld:
         try:
             command = task.command(action, earlier)
             # The very action, which the environment has just checked against the very same spec.
-            reading = self._step_checked(command) if command is action else self.robot.step(command)
+            robot_state = self._step_checked(command) if command is action else self.robot.step(command)
         except IllegalAction:
             raise
         except RobotError as error:
             return self._broken(error)
         if extra_info and "sensor_error" in extra_info:
-            reading = _with_sensor_error(reading, extra_info["sensor_error"])
-        self._reading = reading
+            robot_state = _with_sensor_error(robot_state, extra_info["sensor_error"])
+        self._robot_state = robot_state
         self._step_no += 1
-        sensors = reading.sensors
+        sensors = robot_state.sensors
         value = task.reward(earlier, action, sensors, goal)
         over = bool(task.terminated(sensors, goal))
         observation = task.observe(sensors, goal)
         late = self._step_no >= task.steps
         if self.agents:
             self._told = messages(self.agents, action)
-            return self._timestep(reading, observation, each(value, float), over, late and not over)
+            return self._timestep(robot_state, observation, each(value, float), over, late and not over)
         reward = float(value)  # type: ignore[arg-type]  # one number where there are no agents
-        _, applied, stamp_ns, _, images, faults, used = reading
+        _, applied, stamp_ns, _, images, faults, used = robot_state
         if over or late or self._privileged or images or faults or used:
-            return self._timestep(reading, observation, reward, over, late and not over)
+            return self._timestep(robot_state, observation, reward, over, late and not over)
         values = (observation, reward, False, False, {"applied": applied}, stamp_ns, applied, sensors, True)
         self._last = timestep = _new(TimeStep, values)
         return timestep
@@ -275,31 +275,33 @@ class RobotWorld:
         """No reward, of everyone."""
         return dict.fromkeys(self._mapping, 0.0) if self.agents else 0.0
 
-    def _timestep(self, reading: Reading, observation: Arrays, reward: Any, over: bool, late: bool) -> TimeStep:
-        extra: dict[str, Any] = {"applied": reading.applied}  # the guard goes by copies of its own
+    def _timestep(self, robot_state: RobotState, observation: Arrays, reward: Any, over: bool, late: bool) -> TimeStep:
+        extra: dict[str, Any] = {"applied": robot_state.applied}  # the guard goes by copies of its own
         if self.agents:
             extra["agents"] = self._mapping
             if any(self._told.values()):
                 extra["messages"] = self._told
         if self._privileged:
-            extra["state"] = self.task.privileged(reading.sensors, self._episode.goal)
-        if reading.images:
-            extra["images"] = reading.images
-        if reading.used:
-            extra["used"] = reading.used
-        if reading.faults:
-            extra["faults"] = reading.faults
-            extra["truncated_by"] = f"fault: {reading.faults[0]}"
+            extra["state"] = self.task.privileged(robot_state.sensors, self._episode.goal)
+        if robot_state.images:
+            extra["images"] = robot_state.images
+        if robot_state.used:
+            extra["used"] = robot_state.used
+        if robot_state.faults:
+            extra["faults"] = robot_state.faults
+            extra["truncated_by"] = f"fault: {robot_state.faults[0]}"
             over, late = False, True
         elif late:
             extra["truncated_by"] = "time"
         if over or late:
-            extra["success"] = bool(self.task.success(reading.sensors, self._episode.goal))
+            extra["success"] = bool(self.task.success(robot_state.sensors, self._episode.goal))
             extra["metrics"] = {
-                name: float(value) for name, value in self.task.metrics(reading.sensors, self._episode.goal).items()
+                name: float(value) for name, value in self.task.metrics(robot_state.sensors, self._episode.goal).items()
             }
             reward = rewarded(reward, self.task, self._verdict(extra))
-        timestep = TimeStep(observation, reward, over, late, extra, reading.stamp_ns, reading.applied, reading.sensors)
+        timestep = TimeStep(
+            observation, reward, over, late, extra, robot_state.stamp_ns, robot_state.applied, robot_state.sensors
+        )
         self._last = timestep
         return timestep
 
@@ -347,13 +349,13 @@ class RobotWorld:
         from rlenv_robot.drawing import draw
         from rlenv_robot.kinds import kind_for
 
-        if self._reading is None:
+        if self._robot_state is None:
             raise RobotError("nothing to show yet: reset first")
         try:
             kind = kind_for(self.task)
         except ValueError as error:
             raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
-        frames = draw(kind, self._reading.sensors, self._episode.goal, options)
+        frames = draw(kind, self._robot_state.sensors, self._episode.goal, options)
         return next(iter(frames))
 
     def stop(self, reason: str) -> None:
@@ -385,9 +387,9 @@ def _wrong_extra(code: str, key: str, problem: str) -> IllegalAction:
     return IllegalAction(Violation(code, f"extra_info.{key}", (), f"extra_info.{key} is {problem}"))
 
 
-def _with_sensor_error(reading: Reading, error: Mapping[str, Any]) -> Reading:
+def _with_sensor_error(robot_state: RobotState, error: Mapping[str, Any]) -> RobotState:
     """The reading with a known error added to some sensors (clause 6.2.2.2: transferring a sensor's error)."""
-    sensors = dict(reading.sensors)
+    sensors = dict(robot_state.sensors)
     for name, value in error.items():
         sensors[name] = (sensors[name] + np.asarray(value)).astype(sensors[name].dtype)
-    return reading._replace(sensors=sensors)
+    return robot_state._replace(sensors=sensors)

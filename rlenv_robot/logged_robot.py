@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from hal import Reading, Robot, SampleSink, StreamSpec
+from hal import Robot, RobotState, SampleSink, StreamSpec
 from hal.around import RobotWrapper
 
 __all__ = ["LoggedRobot", "Ticks"]
 
-Ticks = Callable[[int, Reading], None]
+Ticks = Callable[[int, RobotState], None]
 """Given when a tick began (monotonic, nanoseconds) and its reading; never waits, never raises."""
 
 
@@ -45,17 +45,17 @@ class LoggedRobot(RobotWrapper):
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """Nothing is handed over."""
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """The inner robot's reset, unless it is refused before."""
         self._before_reset()
         return self._robot.reset(options)
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """The inner robot's step, written down."""
         began_ns = time.monotonic_ns()
-        reading = self._robot.step(command)
-        self._ticks(began_ns, reading)
-        return reading
+        robot_state = self._robot.step(command)
+        self._ticks(began_ns, robot_state)
+        return robot_state
 
     def stop(self, reason: str) -> None:
         """The inner robot's stop; the record comes second."""

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from hal import EpisodeError, Reading, RobotSpec, Spec
+from hal import EpisodeError, RobotSpec, RobotState, Spec
 from hal.guard import limited
 from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.embodied import Mode, check_fit, check_seed, episode_rng
@@ -41,11 +41,11 @@ class RobotBatch(Protocol):
         """Shape (num,), bool: whose physics failed since its last reset."""
         ...
 
-    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> Reading:
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> RobotState:
         """Begin anew; rows in the order of ids."""
         ...
 
-    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> Reading:
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> RobotState:
         """One control period of all, or of a mask of them; rows of all."""
         ...
 
@@ -112,7 +112,7 @@ class VectorEnvironment:
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
-        self._reading: Reading | None = None
+        self._robot_state: RobotState | None = None
         self.agents = agents_of(task)
         self._mapping = mapping(self.agents)
         self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
@@ -156,7 +156,7 @@ class VectorEnvironment:
             self._episodes[:] = 0
         if options.get("ids") is None:
             self._begin(np.arange(self.num_envs), everyone=True)
-        elif self._reading is None:
+        elif self._robot_state is None:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
         else:
             self._begin(check_ids(options["ids"], self.num_envs))
@@ -181,7 +181,7 @@ class VectorEnvironment:
         self._frame_no[ids] = 0
         self._over[ids] = False
         self._began = True
-        self._reading = first if everyone or self._reading is None else merged(self._reading, ids, first)
+        self._robot_state = first if everyone or self._robot_state is None else merged(self._robot_state, ids, first)
 
     # -- step --------------------------------------------------------------------------------------------
 
@@ -202,7 +202,7 @@ class VectorEnvironment:
             IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id); nobody moved.
             EpisodeError: before the first reset.
         """
-        before = self._reading
+        before = self._robot_state
         if before is None:
             raise EpisodeError("step before reset: call reset first")
         waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
@@ -216,7 +216,7 @@ class VectorEnvironment:
         after = self.batch.step(commands, moving)
         return self._judge(before, values, after, moving, errors, None if waiting is None else np.flatnonzero(waiting))
 
-    def _commands(self, values: Arrays, before: Reading, moving: np.ndarray | None) -> Arrays:
+    def _commands(self, values: Arrays, before: RobotState, moving: np.ndarray | None) -> Arrays:
         """Commands within the guard's limits; whoever does not move keeps what was applied."""
         spec = self._spec
         commands = dict(self.task.command(values, before.sensors))
@@ -231,9 +231,9 @@ class VectorEnvironment:
 
     def _judge(
         self,
-        before: Reading,
+        before: RobotState,
         values: Arrays,
-        after: Reading,
+        after: RobotState,
         moving: np.ndarray | None,
         errors: dict[int, dict[str, Any]],
         waiting: np.ndarray | None,
@@ -246,7 +246,7 @@ class VectorEnvironment:
         else:
             reward, terminated = each(reward, lambda value: np.where(moving, value, 0.0)), terminated & moving
             self._frame_no[moving] += 1
-        self._reading = after
+        self._robot_state = after
         extra: dict[str, Any] = {"error": errors} if errors else {}
         if self.agents and any((told := messages(self.agents, values)).values()):
             extra["messages"] = told
@@ -273,9 +273,9 @@ class VectorEnvironment:
 
     def _end(self, done: np.ndarray, broken: np.ndarray) -> dict[str, Any]:
         """Keep what the ended environments saw last, and begin their next episode."""
-        assert self._reading is not None
+        assert self._robot_state is not None
         ids = np.flatnonzero(done)
-        sensors = {name: value[ids] for name, value in self._reading.sensors.items()}
+        sensors = {name: value[ids] for name, value in self._robot_state.sensors.items()}
         goal = {name: value[ids] for name, value in self._goal.items()}
         final = {
             "index": ids,
@@ -285,8 +285,8 @@ class VectorEnvironment:
             "metrics": self.task.metrics(sensors, goal),
             "broken": broken[ids],
         }
-        if self._reading.images:
-            final["images"] = {name: np.asarray(value)[ids] for name, value in self._reading.images.items()}
+        if self._robot_state.images:
+            final["images"] = {name: np.asarray(value)[ids] for name, value in self._robot_state.images.items()}
         if self._drawn:
             final["randomisation"] = {name: value[ids] for name, value in self._draws().items()}
         self._over[ids] = True
@@ -297,21 +297,21 @@ class VectorEnvironment:
     # -- tables ------------------------------------------------------------------------------------------
 
     def _observe(self) -> dict[str, np.ndarray]:
-        assert self._reading is not None
-        return dict(self.task.observe(self._reading.sensors, self._goal))
+        assert self._robot_state is not None
+        return dict(self.task.observe(self._robot_state.sensors, self._goal))
 
     def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
-        assert self._reading is not None
+        assert self._robot_state is not None
         if self.agents:
             extra["agents"] = self._mapping
-        extra["applied"] = {name: np.array(value) for name, value in self._reading.applied.items()}
-        if self._reading.images:
-            extra["images"] = dict(self._reading.images)
+        extra["applied"] = {name: np.array(value) for name, value in self._robot_state.applied.items()}
+        if self._robot_state.images:
+            extra["images"] = dict(self._robot_state.images)
         if self._drawn and self._began:
             extra["randomisation"] = self._draws()
         self._began = False
         if self._privileged:
-            extra["state"] = self.task.privileged(self._reading.sensors, self._goal)
+            extra["state"] = self.task.privileged(self._robot_state.sensors, self._goal)
         # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
         frozen = {name: np.array(value) for name, value in observation.items()}
         return {
@@ -336,7 +336,7 @@ class VectorEnvironment:
             EpisodeError: before the first reset.
             ValueError: wrong ids, or robots that can't be kept.
         """
-        if self._reading is None:
+        if self._robot_state is None:
             raise EpisodeError("snapshot before reset: there is nothing to keep yet")
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
         return VectorSnapshot(
@@ -346,8 +346,8 @@ class VectorEnvironment:
             self._frame_no[rows],
             self._over[rows],
             {name: value[rows] for name, value in self._goal.items()},
-            {name: value[rows] for name, value in self._reading.sensors.items()},
-            {name: value[rows] for name, value in self._reading.applied.items()},
+            {name: value[rows] for name, value in self._robot_state.sensors.items()},
+            {name: value[rows] for name, value in self._robot_state.applied.items()},
             self.task.name,
         )
 
@@ -365,20 +365,20 @@ class VectorEnvironment:
             EpisodeError: ids before the first reset of all.
             ValueError: wrong ids, or a snapshot that does not fit; nothing changed.
         """
-        if self._reading is None and ids is not None:
+        if self._robot_state is None and ids is not None:
             raise EpisodeError("restore of some before a reset of all: call reset first")
         snapshot.check(self.task.name)
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
-        reading = kept(self.batch).restore(snapshot.batch, rows)
+        robot_state = kept(self.batch).restore(snapshot.batch, rows)
         if ids is None:
             self._seed = snapshot.seed
-            self._reading = reading
-        assert self._reading is not None
+            self._robot_state = robot_state
+        assert self._robot_state is not None
         self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
         self._over[rows] = snapshot.over
         put(self._goal, rows, snapshot.goal)
-        kept_reading = reading._replace(sensors=snapshot.sensors, applied=snapshot.applied)
-        self._reading = merged(self._reading, rows, kept_reading)
+        kept_reading = robot_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
+        self._robot_state = merged(self._robot_state, rows, kept_reading)
         none = np.zeros(self.num_envs, np.int32)
         self._began = True
         return self._table(self._observe(), none, none.copy(), {})

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hal import Reading
+from hal import RobotState
 from rlenv_robot.task import Arrays
 from sim.snapshot import BatchSnapshot
 from sim.snapshot_file import Groups, Portable
@@ -23,7 +23,7 @@ class KeptBatch(Protocol):
         """The state of these, as a value with a length."""
         ...
 
-    def restore(self, snapshot: Any, ids: np.ndarray) -> Reading:
+    def restore(self, snapshot: Any, ids: np.ndarray) -> RobotState:
         """Put it back."""
         ...
 

@@ -12,7 +12,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import EpisodeError, RobotError
-from hal.robot import Reading
+from hal.robot import RobotState
 from sim.draws import Draws
 from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel
@@ -98,7 +98,7 @@ class SimBatch(Simulations):
         ids: Sequence[int] | np.ndarray | None = None,
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
-    ) -> Reading:
+    ) -> RobotState:
         """Begin anew, all or some of them.
 
         Args:
@@ -132,19 +132,21 @@ class SimBatch(Simulations):
         if self._delays is not None:
             assert self._draws is not None
             self._delays.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
-        return self.reading(rows)
+        return self.robot_state(rows)
 
-    def reading(self, rows: np.ndarray | None = None) -> Reading:
+    def robot_state(self, rows: np.ndarray | None = None) -> RobotState:
         """What was read last, once more, as new arrays; of all, or of these numbers."""
         rows = np.arange(self._num) if rows is None else rows
         stamps = np.full(len(rows), self.stamp_ns)
         if self._delays is None:
-            return self._reading(self._read(rows), self._starts.commands(rows), stamps)
-        return self._reading(self._delays.sensors(rows), self._delays.heard(rows), stamps, self._delays.ages_ns(rows))
+            return self._robot_state(self._read(rows), self._starts.commands(rows), stamps)
+        return self._robot_state(
+            self._delays.sensors(rows), self._delays.heard(rows), stamps, self._delays.ages_ns(rows)
+        )
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> Reading:
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> RobotState:
         """One control period of all of them, or of some.
 
         Args:
@@ -169,25 +171,25 @@ class SimBatch(Simulations):
             applied = self._only(rows_of(ids, self._num), applied)
         if self._delays is not None:
             self.step_late(applied, ids)
-            return self.reading()
+            return self.robot_state()
         for name, target, index, _, _ in self._writers:
             target[index] = applied[name]
         stamp_ns = self.advance(ids)
-        return self._reading(self._read(), applied, np.full(self._num, stamp_ns))
+        return self._robot_state(self._read(), applied, np.full(self._num, stamp_ns))
 
     @staticmethod
-    def _reading(
+    def _robot_state(
         sensors: dict[str, np.ndarray],
         applied: dict[str, np.ndarray],
         stamp_ns: np.ndarray,
         age_ns: Mapping[str, np.ndarray] = MappingProxyType({}),
-    ) -> Reading:
-        return Reading(sensors, applied, stamp_ns, age_ns)  # type: ignore[arg-type]  # one stamp, one age for each
+    ) -> RobotState:
+        return RobotState(sensors, applied, stamp_ns, age_ns)  # type: ignore[arg-type]  # one stamp, one age for each
 
     def step_late(
         self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None, each: Callable[[], None] | None = None
     ) -> int:
-        """One control period of a batch with a `DelayModel`, for legal commands; `reading` tells what came of it.
+        """One control period of a batch with a `DelayModel`, for legal commands; `robot_state` tells what came of it.
 
         Args:
             commands, ids: as for `step`.
@@ -312,7 +314,7 @@ class SimBatch(Simulations):
             {} if delays is None else {name: value[rows] for name, value in delays.state.items()},
         )
 
-    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> Reading:
+    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> RobotState:
         """Go on from an earlier moment, of this batch or of any other of the same model, timing and randomisation.
 
         Args:
@@ -345,7 +347,7 @@ class SimBatch(Simulations):
                 self._delays.state[name][rows] = value
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
-        return self.reading(rows)
+        return self.robot_state(rows)
 
     # -- for SimRobot ------------------------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal.errors import RobotError
-from hal.robot import Reading, RobotSpec
+from hal.robot import RobotSpec, RobotState
 from sim.batch import SimBatch
 from sim.camera import Eye, available, open_camera, seen
 from sim.model import SimModel
@@ -143,11 +143,11 @@ class PicturedBatch:
         ids: Sequence[int] | np.ndarray | None = None,
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
-    ) -> Reading:
+    ) -> RobotState:
         """As `SimBatch.reset`; pictures of the same rows."""
         return self._seen(self.batch.reset(ids, seeds, starts), ids)
 
-    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> Reading:
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> RobotState:
         """As `SimBatch.step`; pictures of all."""
         return self._seen(self.batch.step(commands, ids), None)
 
@@ -155,14 +155,14 @@ class PicturedBatch:
         """As `SimBatch.snapshot`: pictures are not kept, but drawn from it."""
         return self.batch.snapshot(ids)
 
-    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> Reading:
+    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> RobotState:
         """As `SimBatch.restore`; pictures of the same rows."""
         return self._seen(self.batch.restore(snapshot, ids), ids)
 
-    def _seen(self, reading: Reading, ids: Any) -> Reading:
+    def _seen(self, robot_state: RobotState, ids: Any) -> RobotState:
         rows = slice(None) if ids is None else np.asarray(ids)
         models = {name: values[rows] for name, values in self.batch.models.items()}
-        return reading._replace(images=self._pictures.draw(self._qpos[rows], models))  # type: ignore[arg-type]  # (n,)
+        return robot_state._replace(images=self._pictures.draw(self._qpos[rows], models))  # type: ignore[arg-type]  # (n,)
 
     def close(self) -> None:
         """Close the batch and its cameras. Twice is fine."""

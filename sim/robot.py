@@ -11,7 +11,7 @@ import numpy as np
 
 from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
-from hal.robot import CameraSpec, Image, Reading, RobotSpec
+from hal.robot import CameraSpec, Image, RobotSpec, RobotState
 from hal.stream import SampleSink, StreamSpec
 from sim.batch import SimBatch
 from sim.model import SimModel
@@ -90,7 +90,7 @@ class SimRobot:
         self._sampler.stream_to(sinks)
         self._plain = self._is_plain()
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `Robot.reset`. ``seed`` sets what is random in the start, ``start`` the commands to start from.
 
         Raises:
@@ -112,7 +112,7 @@ class SimRobot:
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading
-        applied = {name: value[0] for name, value in batch.reading().applied.items()}
+        applied = {name: value[0] for name, value in batch.robot_state().applied.items()}
         return self._full_reading(applied, batch.stamp_ns, first=True)
 
     def _check_conditions(self) -> None:
@@ -157,7 +157,7 @@ class SimRobot:
             raise EpisodeError("snapshot after close" if self._closed else "snapshot before reset: call reset first")
         return self._batch.snapshot()
 
-    def restore(self, snapshot: BatchSnapshot) -> Reading:
+    def restore(self, snapshot: BatchSnapshot) -> RobotState:
         """As `SimBatch.restore`, of one. A latched stop stays.
 
         Raises:
@@ -195,7 +195,7 @@ class SimRobot:
         commands = self.spec.commands
         return {name: commands[name].validate(value, "start")[None] for name, value in start.items()}
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """As `Robot.step`. The physics run for one control period, then everything is read.
 
         Raises:
@@ -210,7 +210,7 @@ class SimRobot:
     simulated = True
     """Nothing real moves: a guard may trust a check that was just made (`hal.Guard.step_checked`)."""
 
-    def step_checked(self, values: Mapping[str, np.ndarray]) -> Reading:
+    def step_checked(self, values: Mapping[str, np.ndarray]) -> RobotState:
         """As `step`, for what ``spec.commands.validate`` has just returned."""
         if self._blocked:
             self._refuse()
@@ -223,7 +223,7 @@ class SimRobot:
         stamp_ns = self._advance(None, self._hold if self._sampler.active else None)
         return self._full_reading(applied, stamp_ns)
 
-    def stepper(self) -> Callable[[Mapping[str, np.ndarray]], Reading] | None:
+    def stepper(self) -> Callable[[Mapping[str, np.ndarray]], RobotState] | None:
         """`step_checked` as one function with everything decided beforehand, good until the next reset.
 
         A step of a simple robot takes 25 microseconds; calls and look-ups are a fifth of that. None where a step is
@@ -234,7 +234,7 @@ class SimRobot:
             return None
         advance, targets, read, slowly = batch.advancer(), self._targets, self._read, self.step_checked
 
-        def step(values: Mapping[str, np.ndarray]) -> Reading:
+        def step(values: Mapping[str, np.ndarray]) -> RobotState:
             if self._blocked or not self._plain:
                 return slowly(values)
             applied = {}
@@ -244,16 +244,16 @@ class SimRobot:
             stamp_ns = advance()
             if batch.any_broken:
                 return self._full_reading(applied, stamp_ns)
-            return _new(Reading, (read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
+            return _new(RobotState, (read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
 
         return step
 
-    def _step_late(self, values: Mapping[str, np.ndarray]) -> Reading:
+    def _step_late(self, values: Mapping[str, np.ndarray]) -> RobotState:
         batch = self._batch
         assert batch is not None
         each = self._hold if self._sampler.active else None
         stamp_ns = batch.step_late({name: value[None] for name, value in values.items()}, None, each)
-        return self._full_reading({name: value[0] for name, value in batch.reading().applied.items()}, stamp_ns)
+        return self._full_reading({name: value[0] for name, value in batch.robot_state().applied.items()}, stamp_ns)
 
     def _hold(self) -> None:
         self._sampler.hold(self._read())
@@ -263,7 +263,7 @@ class SimRobot:
             raise RobotStopped(self._stopped)
         raise EpisodeError("step after close" if self._closed else "step before reset: call reset first")
 
-    def _full_reading(self, applied: dict[str, np.ndarray], stamp_ns: int, first: bool = False) -> Reading:
+    def _full_reading(self, applied: dict[str, np.ndarray], stamp_ns: int, first: bool = False) -> RobotState:
         assert self._batch is not None
         if self._rate is not None:
             self._rate.wait()
@@ -271,11 +271,11 @@ class SimRobot:
         images = self._images(stamp_ns) if self._cameras else _NOTHING
         sensors, ages = self._read(), _NOTHING
         if self._timing is not None:
-            shown = self._batch.reading()
+            shown = self._batch.robot_state()
             sensors = {name: value[0] for name, value in shown.sensors.items()}
             ages = {name: int(age[0]) for name, age in shown.age_ns.items()}  # type: ignore[index]  # one each
         used = self._samples(sensors, stamp_ns, first) if self._sampler.active else _NOTHING
-        return Reading(sensors, applied, stamp_ns, ages, images, self._batch.faults(0), used)
+        return RobotState(sensors, applied, stamp_ns, ages, images, self._batch.faults(0), used)
 
     def _samples(self, sensors: Mapping[str, np.ndarray], stamp_ns: int, first: bool) -> dict[str, int]:
         if first:  # the time before an episode is nobody's

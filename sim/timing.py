@@ -35,11 +35,11 @@ class DelayModel:
 
     A command is sent at the beginning of a control period and reaches the actuators after ``command_delay`` +
     ``command_jitter``, in the middle of a period or in a later one. One that is overtaken by a newer one is dropped.
-    A lost one is never heard of: the actuators hold what they had, and ``Reading.applied`` shows the last that was
+    A lost one is never heard of: the actuators hold what they had, and ``RobotState.applied`` shows the last that was
     heard of. Before a reset the start is held to have been commanded, and to have stood, for ever.
 
     A reading shows each sensor's newest sample that is at least ``sensor_delay`` + ``reading_delay`` +
-    ``reading_jitter`` old; its age is in ``Reading.age_ns``. A lost reading repeats the one before it, older.
+    ``reading_jitter`` old; its age is in ``RobotState.age_ns``. A lost reading repeats the one before it, older.
 
     Attributes:
         command_delay: from the agent to the actuators, s.

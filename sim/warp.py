@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from hal.errors import EpisodeError
-from hal.robot import Reading
+from hal.robot import RobotState
 from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel
 from sim.readers import Readers
@@ -77,7 +77,7 @@ class WarpBatch(Simulations):
         ids: Sequence[int] | np.ndarray | None = None,
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
-    ) -> Reading:
+    ) -> RobotState:
         """As `SimBatch.reset`: the same seeds give the same starts."""
         device, rows = self._open(), rows_of(ids, self._num)
         self._starts.check(rows, seeds, starts or {})
@@ -86,9 +86,9 @@ class WarpBatch(Simulations):
         self._show(device, rows)
         self.broken[rows] = self._overflowed[rows] = False
         self._reset_once[rows] = True
-        return self._reading(rows)
+        return self._robot_state(rows)
 
-    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> Reading:
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> RobotState:
         """As `SimBatch.step`."""
         device = self._open()
         if not self._reset_once.all():
@@ -107,7 +107,7 @@ class WarpBatch(Simulations):
         if len(still):
             self._put_back(device, still, before)
         self._steps += 1
-        return self._reading(np.arange(self._num))
+        return self._robot_state(np.arange(self._num))
 
     def _open(self) -> WarpDevice:
         if self._device is None:
@@ -164,9 +164,9 @@ class WarpBatch(Simulations):
         why = self._advice() if self._overflowed[row] else "a number of its state is not finite, or beyond 1e10"
         return (f"simulation: {why}",)
 
-    def _reading(self, rows: np.ndarray) -> Reading:
+    def _robot_state(self, rows: np.ndarray) -> RobotState:
         stamps = np.full(len(rows), self.stamp_ns)
-        return Reading(self._read(rows), self._starts.commands(rows), stamps)  # type: ignore[arg-type]  # one each
+        return RobotState(self._read(rows), self._starts.commands(rows), stamps)  # type: ignore[arg-type]  # one each
 
     def close(self) -> None:
         """Let go of the device's memory. Twice is fine."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, IllegalAction, Reading, Robot, RobotError, RobotSpec, RobotStopped
+from hal import EpisodeError, IllegalAction, Robot, RobotError, RobotSpec, RobotState, RobotStopped
 from hal.simulated import is_simulated
 from rlenv_robot.conformance.illegal import illegal_values
 from rlenv_robot.conformance.report import Failed, Report, run_check
@@ -73,31 +73,31 @@ def _step_before_reset(probe: RobotProbe) -> None:
     _refused(lambda: probe.robot.step(command), EpisodeError, "a step before the first reset")
 
 
-def _readings(probe: RobotProbe) -> None:
+def _robot_states(probe: RobotProbe) -> None:
     spec = probe.robot.spec
-    for number, reading in enumerate(probe.walk()):
-        if not isinstance(reading, Reading):
-            raise Failed(f"reading {number} is a {type(reading).__name__}, wanted a Reading")
-        check_structure(reading.sensors, spec.sensors, "sensors")
-        check_structure(reading.applied, spec.commands, "applied")
-        _check_rest(reading, spec)
+    for number, robot_state in enumerate(probe.walk()):
+        if not isinstance(robot_state, RobotState):
+            raise Failed(f"reading {number} is a {type(robot_state).__name__}, wanted a Reading")
+        check_structure(robot_state.sensors, spec.sensors, "sensors")
+        check_structure(robot_state.applied, spec.commands, "applied")
+        _check_rest(robot_state, spec)
 
 
-def _check_rest(reading: Reading, spec: RobotSpec) -> None:
-    unknown = reading.age_ns.keys() - set(spec.sensors.names)
+def _check_rest(robot_state: RobotState, spec: RobotSpec) -> None:
+    unknown = robot_state.age_ns.keys() - set(spec.sensors.names)
     if unknown:
         raise Failed(f"age_ns names {sorted(unknown)}, which are no sensors")
-    if any(age < 0 for age in reading.age_ns.values()):
-        raise Failed(f"age_ns is {dict(reading.age_ns)}: no sample comes from the future")
-    unknown = reading.images.keys() - {camera.name for camera in spec.cameras}
+    if any(age < 0 for age in robot_state.age_ns.values()):
+        raise Failed(f"age_ns is {dict(robot_state.age_ns)}: no sample comes from the future")
+    unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
     if unknown:
         raise Failed(f"images are of {sorted(unknown)}, which are no cameras of the spec")
-    if not isinstance(reading.faults, tuple) or not all(isinstance(fault, str) for fault in reading.faults):
-        raise Failed(f"faults are {reading.faults!r}, wanted a tuple of sentences")
+    if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, str) for fault in robot_state.faults):
+        raise Failed(f"faults are {robot_state.faults!r}, wanted a tuple of sentences")
 
 
 def _stamps(probe: RobotProbe) -> None:
-    stamps = [reading.stamp_ns for reading in probe.walk()]
+    stamps = [robot_state.stamp_ns for robot_state in probe.walk()]
     if not all(isinstance(stamp, int | np.integer) for stamp in stamps):
         raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}, wanted whole nanoseconds")
     if any(later <= earlier for earlier, later in itertools.pairwise(stamps)):
@@ -105,20 +105,20 @@ def _stamps(probe: RobotProbe) -> None:
 
 
 def _own_arrays(probe: RobotProbe) -> None:
-    kept: list[Reading] = []
-    readings = probe.walk(lambda reading: kept.append(copied(reading)))
-    for reading, copy in zip(readings, kept, strict=False):  # the last is nowhere disturbed
-        _same(reading, copy, "changed after it was returned")
+    kept: list[RobotState] = []
+    robot_states = probe.walk(lambda robot_state: kept.append(copied(robot_state)))
+    for robot_state, copy in zip(robot_states, kept, strict=False):  # the last is nowhere disturbed
+        _same(robot_state, copy, "changed after it was returned")
 
 
 def _overwritten(probe: RobotProbe) -> None:
-    first = [copied(reading) for reading in probe.walk()]
-    second: list[Reading] = []
+    first = [copied(robot_state) for robot_state in probe.walk()]
+    second: list[RobotState] = []
     spec = probe.robot.spec
 
-    def overwrite(reading: Reading) -> None:
-        second.append(copied(reading))
-        for part, values in ((spec.sensors, reading.sensors), (spec.commands, reading.applied)):
+    def overwrite(robot_state: RobotState) -> None:
+        second.append(copied(robot_state))
+        for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
             for name, value in values.items():
                 if value.flags.writeable:
                     value[...] = part[name].bounds[0]
@@ -129,17 +129,17 @@ def _overwritten(probe: RobotProbe) -> None:
 
 def _command_is_the_callers(probe: RobotProbe) -> None:
     rng = np.random.default_rng(probe.seed)
-    reading = probe.reset()
-    command = probe.near(reading, rng)
-    reading = probe.robot.step(command)
-    kept = copied(reading)
+    robot_state = probe.reset()
+    command = probe.near(robot_state, rng)
+    robot_state = probe.robot.step(command)
+    kept = copied(robot_state)
     for value in command.values():
         value[...] = 0
-    _same(reading, kept, "is the caller's own command array")
+    _same(robot_state, kept, "is the caller's own command array")
 
 
-def _same(reading: Reading, kept: Reading, problem: str) -> None:
-    name = same_values(kept.sensors, reading.sensors) or same_values(kept.applied, reading.applied)
+def _same(robot_state: RobotState, kept: RobotState, problem: str) -> None:
+    name = same_values(kept.sensors, robot_state.sensors) or same_values(kept.applied, robot_state.applied)
     if name:
         raise Failed(f"{name} of a reading {problem}")
 
@@ -153,9 +153,9 @@ def _fast_path(probe: RobotProbe) -> None:
     if not (is_simulated(robot) and hasattr(robot, "step_checked")):
         return
 
-    def step(command: Any) -> Reading:
-        reading: Reading = robot.step_checked(robot.spec.commands.validate(command, "command"))
-        return reading
+    def step(command: Any) -> RobotState:
+        robot_state: RobotState = robot.step_checked(robot.spec.commands.validate(command, "command"))
+        return robot_state
 
     probe.compare(probe.walk(), probe.walk(step=step))
     robot.stop("the conformance check asks for it")
@@ -170,8 +170,8 @@ def _fast_path(probe: RobotProbe) -> None:
 
 
 def _illegal_commands(probe: RobotProbe) -> None:
-    reading = probe.reset()
-    legal = probe.near(reading, np.random.default_rng(probe.seed))
+    robot_state = probe.reset()
+    legal = probe.near(robot_state, np.random.default_rng(probe.seed))
     for case in illegal_values(probe.robot.spec.commands, legal, "command"):
         try:
             probe.robot.step(case.value)
@@ -190,28 +190,28 @@ def _illegal_commands(probe: RobotProbe) -> None:
 def _illegal_moves_nothing(probe: RobotProbe) -> None:
     first = probe.walk()
 
-    def disturb(reading: Reading) -> None:
-        for case in illegal_values(probe.robot.spec.commands, reading.applied, "command"):
+    def disturb(robot_state: RobotState) -> None:
+        for case in illegal_values(probe.robot.spec.commands, robot_state.applied, "command"):
             _refused(lambda value=case.value: probe.robot.step(value), IllegalAction, case.name)  # type: ignore[misc]
 
     probe.compare(first, probe.walk(disturb))
 
 
 def _stop_latches(probe: RobotProbe) -> None:
-    reading = probe.reset()
+    robot_state = probe.reset()
     stopper = threading.Thread(target=probe.robot.stop, args=("the conformance check asks for it",))
     stopper.start()
     stopper.join()
     probe.robot.stop("once more")
-    command = probe.near(reading, np.random.default_rng(probe.seed))
+    command = probe.near(robot_state, np.random.default_rng(probe.seed))
     try:
         for what in ("the first step", "the second step"):
             _refused(lambda: probe.robot.step(command), RobotStopped, f"{what} after a stop")
         _refused(probe.reset, RobotStopped, "a reset after a stop that does not clear it")
         _refused(lambda: probe.reset({"clear_stop": " "}), RobotStopped, "a reset that clears a stop for no reason")
     finally:
-        reading = probe.reset(_CLEAR)
-    probe.robot.step(probe.near(reading, np.random.default_rng(probe.seed)))
+        robot_state = probe.reset(_CLEAR)
+    probe.robot.step(probe.near(robot_state, np.random.default_rng(probe.seed)))
 
 
 def _closed(probe: RobotProbe) -> None:
@@ -235,7 +235,7 @@ _CHECKS: tuple[tuple[str, Callable[[RobotProbe], None]], ...] = (
     ("its spec is readable and complete before anything is opened", _spec_before_opening),
     ("its spec travels as plain data", _spec_travels),
     ("a step before the first reset is refused", _step_before_reset),
-    ("readings are as the spec says", _readings),
+    ("readings are as the spec says", _robot_states),
     ("its spec stays what it was", _spec_stays),
     ("stamps rise", _stamps),
     ("a reading never changes once it is returned", _own_arrays),

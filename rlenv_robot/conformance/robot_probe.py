@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import Reading, Robot, RobotSpec
+from hal import Robot, RobotSpec, RobotState
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.tables import same_values
 
@@ -31,23 +31,25 @@ class RobotProbe:
         self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
         self.spec: RobotSpec | None = None
 
-    def reset(self, options: Mapping[str, Any] | None = None) -> Reading:
+    def reset(self, options: Mapping[str, Any] | None = None) -> RobotState:
         """A seeded reset."""
         return self.robot.reset({"seed": self.seed, **(options or {})})
 
-    def near(self, reading: Reading, rng: np.random.Generator) -> dict[str, np.ndarray]:
+    def near(self, robot_state: RobotState, rng: np.random.Generator) -> dict[str, np.ndarray]:
         """A legal command close to the one applied last."""
         command = {}
         for field in self.robot.spec.commands:
             low, high = (np.asarray(bound, float) for bound in field.bounds)
-            here = np.asarray(reading.applied[field.name], float)
+            here = np.asarray(robot_state.applied[field.name], float)
             change = rng.uniform(-_SHARE, _SHARE, field.shape) * np.minimum(high - low, 1e3)
             command[field.name] = np.clip(here + change, low, high).astype(field.numpy_dtype).clip(*field.bounds)
         return command
 
     def walk(
-        self, between: Callable[[Reading], None] = lambda reading: None, step: Callable[[Any], Reading] | None = None
-    ) -> list[Reading]:
+        self,
+        between: Callable[[RobotState], None] = lambda robot_state: None,
+        step: Callable[[Any], RobotState] | None = None,
+    ) -> list[RobotState]:
         """The readings of a seeded reset and of steps near it.
 
         Args:
@@ -55,14 +57,14 @@ class RobotProbe:
             step: instead of the robot's own.
         """
         step = step or self.robot.step
-        rng, readings = np.random.default_rng(self.seed), [self.reset()]
+        rng, robot_states = np.random.default_rng(self.seed), [self.reset()]
         for _ in range(self.steps):
-            command = self.near(readings[-1], rng)
-            between(readings[-1])
-            readings.append(step(command))
-        return readings
+            command = self.near(robot_states[-1], rng)
+            between(robot_states[-1])
+            robot_states.append(step(command))
+        return robot_states
 
-    def compare(self, first: Sequence[Reading], second: Sequence[Reading]) -> None:
+    def compare(self, first: Sequence[RobotState], second: Sequence[RobotState]) -> None:
         """Refuse two walks that should be one.
 
         Raises:
@@ -77,9 +79,9 @@ class RobotProbe:
                 raise Failed(f"reading {number} differs in {name}")
 
 
-def copied(reading: Reading) -> Reading:
+def copied(robot_state: RobotState) -> RobotState:
     """With arrays of its own."""
-    return reading._replace(
-        sensors={name: np.array(value) for name, value in reading.sensors.items()},
-        applied={name: np.array(value) for name, value in reading.applied.items()},
+    return robot_state._replace(
+        sensors={name: np.array(value) for name, value in robot_state.sensors.items()},
+        applied={name: np.array(value) for name, value in robot_state.applied.items()},
     )

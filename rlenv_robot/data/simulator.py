@@ -8,7 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from hal import Reading, SourceError
+from hal import RobotState, SourceError
 from hal.guard import limited
 from rlenv_robot.task import Task
 from sim.batch import SimBatch
@@ -48,7 +48,7 @@ class SimulatedDynamics:
         batch.reset()
         self._place(batch, observation)
         asked = action if self._task is None else self._task.command(action, observation)
-        last, spec = Reading(observation, batch.held(), 0), self._sim_model.spec
+        last, spec = RobotState(observation, batch.held(), 0), self._sim_model.spec
         commands = {name: np.asarray(value) for name, value in asked.items()}
         for name in spec.limits.names:
             commands[name] = limited(spec, name, commands[name], last)

@@ -13,7 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import Answer, Automatic, Field, Guard, Homing, Reading, ResetRecord, RobotSpec, Spec, StreamSpec, WithCameras
+from hal import (
+    Answer,
+    Automatic,
+    Field,
+    Guard,
+    Homing,
+    ResetRecord,
+    RobotSpec,
+    RobotState,
+    Spec,
+    StreamSpec,
+    WithCameras,
+)
 from hal.around import RobotWrapper, inner_robots
 from real.remote_cameras import RemoteCameras
 from rlenv_robot.logged_robot import LoggedRobot
@@ -33,15 +45,15 @@ class Everything:
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
-        return self._reading("reset", dict(options))
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        return self._robot_state("reset", dict(options))
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
-        return self._reading("step", float(command["to"][0]))
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        return self._robot_state("step", float(command["to"][0]))
 
-    def _reading(self, *call: Any) -> Reading:
+    def _robot_state(self, *call: Any) -> RobotState:
         self.calls.append(call)
-        return Reading({"at": np.ones(1, np.float32)}, {"to": np.ones(1, np.float32)}, 7)
+        return RobotState({"at": np.ones(1, np.float32)}, {"to": np.ones(1, np.float32)}, 7)
 
     def stop(self, reason: str) -> None:
         self.calls.append(("stop", reason))
@@ -75,7 +87,12 @@ class Bare:
     """A robot and nothing else."""
 
     spec, reset, step = Everything.spec, Everything.reset, Everything.step
-    stop, close, _reading, __init__ = Everything.stop, Everything.close, Everything._reading, Everything.__init__
+    stop, close, _robot_state, __init__ = (
+        Everything.stop,
+        Everything.close,
+        Everything._robot_state,
+        Everything.__init__,
+    )
 
 
 WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {

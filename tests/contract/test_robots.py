@@ -102,15 +102,15 @@ def test_a_robot_that_goes_home_by_itself_keeps_the_contract(remote: bool) -> No
 
 def test_one_robot_is_the_same_in_all_places(recorded: ReplayRobot) -> None:
     """The simulated arm, the same behind a guard, and the same over the network read the same, bit for bit."""
-    readings = {}
+    robot_states = {}
     for name in ("simulated", "guarded", "remote"):
         with ROBOTS[name]() as robot:
-            reading = robot.reset({"seed": 3})
-            target = reading.applied["joint_target"]
+            robot_state = robot.reset({"seed": 3})
+            target = robot_state.applied["joint_target"]
             for step in range(10):
-                reading = robot.step({"joint_target": target + np.float32(0.01 * (step % 3))})
-            readings[name] = {**reading.sensors, **reading.applied, "stamp": np.array(reading.stamp_ns)}
+                robot_state = robot.step({"joint_target": target + np.float32(0.01 * (step % 3))})
+            robot_states[name] = {**robot_state.sensors, **robot_state.applied, "stamp": np.array(robot_state.stamp_ns)}
             robot.close()
     for name in ("guarded", "remote"):
-        for field, value in readings["simulated"].items():
-            np.testing.assert_array_equal(readings[name][field], value, err_msg=f"{name}: {field}")
+        for field, value in robot_states["simulated"].items():
+            np.testing.assert_array_equal(robot_states[name][field], value, err_msg=f"{name}: {field}")

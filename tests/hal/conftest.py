@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import Field, Limits, Reading, RobotSpec, Spec
+from hal import Field, Limits, RobotSpec, RobotState, Spec
 
 TWO_JOINTS = RobotSpec(
     name="two_joints",
@@ -34,20 +34,20 @@ class Puppet:
         self.calls: list[str] = []
         self.stamp_ns = 0
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         self.calls.append("reset")
-        return self._reading()
+        return self._robot_state()
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.calls.append("step")
         self.applied = np.asarray(command["target"]).copy()
         self.told.append(self.applied)
         self.stamp_ns += round(1e9 / self.spec.rate_hz)
         self.angle = self.angle + np.float32(self.follows) * (self.applied - self.angle)
-        return self._reading()
+        return self._robot_state()
 
-    def _reading(self) -> Reading:
-        return Reading({"angle": self.angle.copy()}, {"target": self.applied.copy()}, self.stamp_ns, self.age_ns)
+    def _robot_state(self) -> RobotState:
+        return RobotState({"angle": self.angle.copy()}, {"target": self.applied.copy()}, self.stamp_ns, self.age_ns)
 
     def stop(self, reason: str) -> None:
         self.calls.append(f"stop {reason}")

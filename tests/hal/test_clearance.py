@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Field, Limits, Reading, RobotSpec, Spec
+from hal import Field, Limits, RobotSpec, RobotState, Spec
 from hal.clearance import plainly_within
 from hal.guard import limited
 
@@ -30,8 +30,8 @@ def robot(velocity: float | None, lead: float | None, dtype: str = "float32") ->
     )
 
 
-def reading(applied: list[float], measured: list[float], dtype: str) -> Reading:
-    return Reading({"position": np.array(measured)}, {"target": np.array(applied, dtype)}, 0)
+def robot_state(applied: list[float], measured: list[float], dtype: str) -> RobotState:
+    return RobotState({"position": np.array(measured)}, {"target": np.array(applied, dtype)}, 0)
 
 
 @given(limits, limits, angles, angles, angles, st.sampled_from(["float32", "float64"]), st.floats(0, 1.5))
@@ -49,7 +49,7 @@ def test_what_is_let_through_is_what_limiting_returns(
     start = np.array(applied)
     stride = near * min((velocity or 3.0) * spec.period_s, lead or 3.0)
     target = np.clip(start + np.sign(np.array(goal) - start) * stride, -3, 3).astype(dtype)
-    last = reading(applied, [a + m / 100 for a, m in zip(applied, measured, strict=True)], dtype)
+    last = robot_state(applied, [a + m / 100 for a, m in zip(applied, measured, strict=True)], dtype)
     within = plainly_within(spec, "target")
     assert within is not None
     if within(target, last.applied["target"], last.sensors["position"]):
@@ -60,7 +60,7 @@ def test_what_is_let_through_is_what_limiting_returns(
 def test_no_number_is_never_plainly_within(where: str) -> None:
     values = {"applied": [0.0, 0.0], "measured": [0.0, 0.0]}
     values[where][1] = np.nan
-    last = reading(values["applied"], values["measured"], "float32")
+    last = robot_state(values["applied"], values["measured"], "float32")
     within = plainly_within(robot(1.0, 1.0), "target")
     assert within is not None
     assert not within(np.zeros(2, np.float32), last.applied["target"], last.sensors["position"])

@@ -27,22 +27,22 @@ def guard(inner: Any) -> Guard:
 
 
 def test_a_gentle_command_passes_unchanged(guard: Guard, inner: Any) -> None:
-    reading = guard.step(target(0.1, -0.1))
+    robot_state = guard.step(target(0.1, -0.1))
     np.testing.assert_array_equal(inner.told[0], np.float32([0.1, -0.1]))
-    np.testing.assert_array_equal(reading.applied["target"], inner.told[0])
+    np.testing.assert_array_equal(robot_state.applied["target"], inner.told[0])
 
 
 def test_a_fast_command_is_slowed_and_says_so(guard: Guard) -> None:
-    reading = guard.step(target(1.0, -1.0))
-    np.testing.assert_allclose(reading.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
+    robot_state = guard.step(target(1.0, -1.0))
+    np.testing.assert_allclose(robot_state.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
 
 
 def test_a_stuck_arm_is_not_pressed_on(puppet: Any) -> None:
     guard = Guard(puppet(follows=0.0))
     guard.reset({})
     for _ in range(10):
-        reading = guard.step(target(1.0, 0.0))
-    np.testing.assert_allclose(reading.applied["target"], [0.5, 0.0])  # no farther than the lead
+        robot_state = guard.step(target(1.0, 0.0))
+    np.testing.assert_allclose(robot_state.applied["target"], [0.5, 0.0])  # no farther than the lead
 
 
 def test_an_arm_pushed_outside_its_range_is_led_back_inside(puppet: Any) -> None:
@@ -56,8 +56,8 @@ def test_one_wrong_measurement_moves_a_command_no_faster_than_its_speed(guard: G
     inner.angle = np.float32([3.14, -3.14])
     inner.follows = 0.0
     guard.step(target(0, 0))
-    reading = guard.step(target(0, 0))
-    np.testing.assert_allclose(reading.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
+    robot_state = guard.step(target(0, 0))
+    np.testing.assert_allclose(robot_state.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
 
 
 @pytest.mark.requirement("R1.2")

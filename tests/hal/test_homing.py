@@ -47,8 +47,8 @@ QUICK = HomingSettings(deadline_s=1.0)
 def test_it_asks_then_moves_home_at_the_speed_allowed_and_settles(puppet: Any) -> None:
     robot, signal, events = puppet(at=(0.9, -0.5)), Nobody(), []
     homing = Homing(robot, signal, QUICK, lambda state, detail: events.append(state))
-    reading = homing.reset({})
-    np.testing.assert_array_equal(reading.sensors["angle"], [0, 0])
+    robot_state = homing.reset({})
+    np.testing.assert_array_equal(robot_state.sensors["angle"], [0, 0])
     assert events == ["asked", "ready", "homing", "reached", "settled", "reset"]
     assert signal.asked == [ResetRequest("two_joints", 0, 60.0)]
     steps = np.diff([[0.9, -0.5], *robot.told], axis=0)
@@ -59,16 +59,16 @@ def test_it_asks_then_moves_home_at_the_speed_allowed_and_settles(puppet: Any) -
 
 def test_a_given_start_replaces_home(puppet: Any) -> None:
     homing = Homing(puppet(), Automatic(), QUICK)
-    reading = homing.reset({"start": {"target": (0.3, -0.3)}})
-    np.testing.assert_allclose(reading.applied["target"], [0.3, -0.3], atol=1e-6)
+    robot_state = homing.reset({"start": {"target": (0.3, -0.3)}})
+    np.testing.assert_allclose(robot_state.applied["target"], [0.3, -0.3], atol=1e-6)
 
 
 def test_a_driver_that_does_not_wait_goes_home_no_faster(puppet: Any) -> None:
     """`real.Server` paces such a driver's steps, but not those within its reset."""
 
     class Hasty(puppet):  # type: ignore[misc]
-        def _reading(self) -> Any:
-            return super()._reading()._replace(stamp_ns=time.monotonic_ns())
+        def _robot_state(self) -> Any:
+            return super()._robot_state()._replace(stamp_ns=time.monotonic_ns())
 
     robot, began = Hasty(at=(0.6, 0.0)), time.monotonic()
     Homing(robot, Automatic(), HomingSettings(velocity=2.0, deadline_s=5.0)).reset({})
@@ -87,8 +87,8 @@ def test_what_is_no_float_changes_at_once() -> None:
 
 def test_it_waits_until_the_arm_is_still(puppet: Any) -> None:
     robot = puppet(at=(0.9, 0.0), follows=0.3)  # lags behind
-    reading = Homing(robot, Automatic(), HomingSettings(tolerance=0.5, deadline_s=1.0)).reset({})
-    assert abs(reading.sensors["angle"][0]) < 0.03  # the tolerance alone would have been content with 0.5
+    robot_state = Homing(robot, Automatic(), HomingSettings(tolerance=0.5, deadline_s=1.0)).reset({})
+    assert abs(robot_state.sensors["angle"][0]) < 0.03  # the tolerance alone would have been content with 0.5
 
 
 def test_an_encoder_that_flickers_is_still_in_a_fast_loop_and_a_drift_is_not(puppet: Any) -> None:
@@ -97,13 +97,13 @@ def test_an_encoder_that_flickers_is_still_in_a_fast_loop_and_a_drift_is_not(pup
 
     def reset(moved: Callable[[int], float]) -> None:
         robot = puppet(replace(puppet().spec, rate_hz=240.0))
-        exact, count = robot._reading, [0]
+        exact, count = robot._robot_state, [0]
 
-        def reading() -> Any:
+        def robot_state() -> Any:
             count[0] += 1
             return exact()._replace(sensors={"angle": np.array([moved(count[0]), 0.0], np.float32)})
 
-        robot._reading = reading
+        robot._robot_state = robot_state
         Homing(robot, Automatic(), HomingSettings(tolerance=10.0, deadline_s=0.3)).reset({})
 
     reset(lambda n: tick * (n % 2))

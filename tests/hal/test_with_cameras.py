@@ -51,13 +51,13 @@ class Eye:
 def test_each_reading_carries_every_newest_picture(puppet):
     left, right = Eye("left"), Eye("right")
     robot = Guard(WithCameras(puppet(), [left, right]))
-    reading = robot.reset({})
-    assert {name: image.stamp_ns for name, image in reading.images.items()} == {"left": 1, "right": 1}
+    robot_state = robot.reset({})
+    assert {name: image.stamp_ns for name, image in robot_state.images.items()} == {"left": 1, "right": 1}
     assert robot.step(HOLD).images["left"].stamp_ns == 1, "the same one again, until there is a newer"
     left.see(2)
-    reading = robot.step(HOLD)
-    assert {name: image.stamp_ns for name, image in reading.images.items()} == {"left": 2, "right": 1}
-    assert reading.faults == ()
+    robot_state = robot.step(HOLD)
+    assert {name: image.stamp_ns for name, image in robot_state.images.items()} == {"left": 2, "right": 1}
+    assert robot_state.faults == ()
     robot.close()
     assert (left.opened, left.closed, right.closed) == (1, 1, 1)
 
@@ -74,9 +74,9 @@ def test_a_lost_camera_is_a_fault_and_its_picture_is_gone(puppet):
     robot = Guard(WithCameras(puppet(), [eye]))
     robot.reset({})
     eye.lose()
-    reading = robot.step(HOLD)
-    assert reading.faults == ("camera 'left' is gone",)
-    assert reading.images == {}
+    robot_state = robot.step(HOLD)
+    assert robot_state.faults == ("camera 'left' is gone",)
+    assert robot_state.images == {}
     eye.see(5)
     assert robot.step(HOLD).faults == ()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import zmq
 
-from hal import Field, Image, Reading, RobotSpec, RobotStopped, Spec
+from hal import Field, Image, RobotSpec, RobotState, RobotStopped, Spec
 from real.keys import Role, allow, new_pair
 
 SPEC = RobotSpec(
@@ -53,7 +53,7 @@ class Integrator:
         self.stopping = threading.Event()
         self._position = np.zeros(2, np.float32)
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         self.threads.add(threading.get_ident())
         self.stopping.clear()
         self.resets.append(dict(options))
@@ -64,18 +64,18 @@ class Integrator:
         self._position = np.asarray(options.get("start", {}).get("target", (0.0, 0.0)), np.float32)
         return self._read()
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.threads.add(threading.get_ident())
         self.on_step()
         self._position = np.array(command["target"])
         self.commands.append(tuple(self._position.tolist()))
         return self._read()
 
-    def _read(self) -> Reading:
+    def _read(self) -> RobotState:
         count = np.asarray(len(self.commands), np.int64)
         sensors = {"position": self._position.copy(), "steps": count}
         applied = {"target": self._position.copy()}
-        return Reading(sensors, applied, time.monotonic_ns(), {}, self.images, self.faults)
+        return RobotState(sensors, applied, time.monotonic_ns(), {}, self.images, self.faults)
 
     def stop(self, reason: str) -> None:
         self.stops.append(reason)

@@ -193,9 +193,9 @@ def test_a_controller_with_a_full_disk_goes_on_serving_and_ends_in_order(tmp_pat
         process = subprocess.Popen(command, stdout=full, stderr=full)
         robot = RemoteRobot(address, expect=SO101, connect_timeout_s=20)
         try:
-            reading = robot.reset({})
+            robot_state = robot.reset({})
             for _ in range(5):
-                reading = robot.step({name: reading.applied[name] for name in reading.applied})
+                robot_state = robot.step({name: robot_state.applied[name] for name in robot_state.applied})
             assert robot.look()["state"] == "running"
         finally:
             robot.close()

@@ -40,8 +40,8 @@ class Faulty:
 
     def step(self, command):
         self.told.append(command["joint_target"].tolist())
-        reading = self._inner.step(command)
-        return reading if self.fault is None else self.fault(self, reading)
+        robot_state = self._inner.step(command)
+        return robot_state if self.fault is None else self.fault(self, robot_state)
 
     def stop(self, reason):
         self._inner.stop(reason)
@@ -107,21 +107,21 @@ def is_still(run, seconds=0.15):
     return len(np.unique(run.robot.told[at:], axis=0)) <= 1
 
 
-def raises(robot, reading):
+def raises(robot, robot_state):
     raise OSError("the bus does not answer")
 
 
-def aged(robot, reading):
-    return reading._replace(age_ns={"joint_position": 10**10})
+def aged(robot, robot_state):
+    return robot_state._replace(age_ns={"joint_position": 10**10})
 
 
-def unsound(robot, reading):
-    return reading._replace(sensors={**reading.sensors, "joint_position": np.full(6, np.nan, np.float32)})
+def unsound(robot, robot_state):
+    return robot_state._replace(sensors={**robot_state.sensors, "joint_position": np.full(6, np.nan, np.float32)})
 
 
-def hangs(robot, reading):
+def hangs(robot, robot_state):
     robot.woken.wait(20)
-    return reading
+    return robot_state
 
 
 STOPS = {

@@ -33,11 +33,11 @@ def test_clients_see_their_own_rate(served, robot):
 
 def test_a_step_is_eight_ticks_on_a_straight_line(served, fast, target):
     served.reset({})
-    reading = served.step(target(0.8, -0.4))
-    assert reading.sensors["steps"] == 8
+    robot_state = served.step(target(0.8, -0.4))
+    assert robot_state.sensors["steps"] == 8
     line = [(round(0.1 * n, 6), round(-0.05 * n, 6)) for n in range(1, 9)]
     assert [tuple(round(value, 6) for value in command) for command in fast.commands] == line
-    np.testing.assert_array_equal(reading.applied["target"], np.float32([0.8, -0.4]))
+    np.testing.assert_array_equal(robot_state.applied["target"], np.float32([0.8, -0.4]))
 
 
 def test_limits_hold_for_every_tick(make_robot, robot, target):
@@ -47,8 +47,8 @@ def test_limits_hold_for_every_tick(make_robot, robot, target):
     with Server(fast, control_hz=50.0, lockstep=True) as server:
         remote = RemoteRobot(server.address, step_timeout_s=5)
         remote.reset({})
-        reading = remote.step(target(1.0, 0.04))
-        np.testing.assert_allclose(reading.applied["target"], [0.08, 0.04], rtol=1e-5)
+        robot_state = remote.step(target(1.0, 0.04))
+        np.testing.assert_allclose(robot_state.applied["target"], [0.08, 0.04], rtol=1e-5)
         np.testing.assert_allclose(np.diff([0, *(first for first, _ in fast.commands)]), 0.01, rtol=1e-4)
         remote.close()
 

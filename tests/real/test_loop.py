@@ -7,7 +7,7 @@ import time
 import numpy as np
 import pytest
 
-from hal import EpisodeError, IllegalAction, Reading, RobotStopped
+from hal import EpisodeError, IllegalAction, RobotState, RobotStopped
 from real import ControlLoop
 
 
@@ -61,9 +61,9 @@ def test_nothing_moves_before_a_reset(make_loop, robot, answers, target):
 def test_holds_what_was_applied_last_at_the_robots_rate(make_loop, robot, answers, target, until):
     loop = make_loop(watchdog_s=100)
     loop.reset(0, {})
-    assert isinstance(answers.next(0), Reading)
+    assert isinstance(answers.next(0), RobotState)
     loop.step(1, target(0.5, -0.5))
-    assert isinstance(answers.next(1), Reading)
+    assert isinstance(answers.next(1), RobotState)
     at = len(robot.commands)
     began = time.monotonic()
     until(lambda: len(robot.commands) >= at + 10)
@@ -92,7 +92,7 @@ def test_silence_breaks_the_episode_and_a_reset_mends_it(make_loop, robot, answe
     loop.reset(3, {})
     answers.next(3)
     loop.step(4, target(-0.5, 0))
-    assert isinstance(answers.next(4), Reading)
+    assert isinstance(answers.next(4), RobotState)
 
 
 def test_illegal_commands_do_not_feed_the_watchdog(make_loop, answers, target, until):
@@ -116,7 +116,7 @@ def test_a_slow_step_is_not_the_clients_silence(make_loop, robot, answers, targe
     robot.on_step = lambda: time.sleep(0.25)
     for request_id in range(1, 4):
         loop.step(request_id, target(0.5, 0))
-        assert isinstance(answers.next(request_id), Reading)
+        assert isinstance(answers.next(request_id), RobotState)
 
 
 def test_only_the_newest_of_several_commands_is_executed(make_loop, robot, answers, target):
@@ -178,7 +178,7 @@ def test_a_stop_is_not_cleared_by_a_reset_asked_for_before(make_loop, robot, ans
     assert "a newer one" in str(answers.next(2))
     assert loop.stopped == "a newer one"
     loop.reset(3, {"clear_stop": "looked"})
-    assert isinstance(answers.next(3), Reading)
+    assert isinstance(answers.next(3), RobotState)
 
 
 def test_a_stop_that_the_robots_own_reset_does_not_notice_still_counts(make_loop, robot, answers):
@@ -204,7 +204,7 @@ def test_a_fault_while_holding_stops_the_robot_and_the_loop_survives(make_loop, 
     assert loop.stopped == "fault in hold: OSError: bus error"
     robot.on_step = lambda: None
     loop.reset(1, {"clear_stop": "bus is back"})
-    assert isinstance(answers.next(1), Reading)
+    assert isinstance(answers.next(1), RobotState)
 
 
 def test_a_driver_that_never_returns_does_not_hang_the_close(robot, answers, caplog):
@@ -233,5 +233,5 @@ def test_a_bug_in_the_loop_stops_the_robot_and_is_survived(robot, answers, until
     until(lambda: loop.stopped)
     assert "ZeroDivisionError" in loop.stopped
     loop.reset("good", {"clear_stop": "mended"})
-    assert isinstance(answers.next("good"), Reading)
+    assert isinstance(answers.next("good"), RobotState)
     loop.close()

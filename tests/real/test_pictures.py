@@ -101,11 +101,11 @@ def test_every_reading_of_a_client_carries_the_newest_pictures_with_their_age(se
     robot = client(served("left", "right"))
     stamps = [robot.reset({}).images["left"].stamp_ns]
     for _ in range(10):
-        reading = robot.step(target(0.1, 0.1))
-        assert reading.images.keys() == {"left", "right"}
-        image = reading.images["left"]
+        robot_state = robot.step(target(0.1, 0.1))
+        assert robot_state.images.keys() == {"left", "right"}
+        image = robot_state.images["left"]
         assert image.encoding == "jpeg"
-        assert (reading.stamp_ns - image.stamp_ns) / 1e9 < 0.5
+        assert (robot_state.stamp_ns - image.stamp_ns) / 1e9 < 0.5
         stamps.append(image.stamp_ns)
         assert cv2.imdecode(np.frombuffer(image.data, np.uint8), cv2.IMREAD_COLOR).shape == (48, 64, 3)
     assert stamps == sorted(stamps)
@@ -132,10 +132,10 @@ def test_a_camera_that_stops_is_said_by_its_server_and_its_old_picture_is_gone(s
     robot.reset({})
     studio.on.clear()
     until(lambda: robot.step(target(0, 0)).faults)
-    reading = robot.step(target(0, 0))
-    assert reading.images == {}
-    assert len(reading.faults) == 1
-    assert reading.faults[0].startswith("camera 'left': its newest picture is")
+    robot_state = robot.step(target(0, 0))
+    assert robot_state.images == {}
+    assert len(robot_state.faults) == 1
+    assert robot_state.faults[0].startswith("camera 'left': its newest picture is")
     studio.on.set()
     until(lambda: not robot.step(target(0, 0)).faults)
     assert robot.step(target(0, 0)).images.keys() == {"left"}

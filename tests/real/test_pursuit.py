@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Field, IllegalAction, Reading, Spec
+from hal import Field, IllegalAction, RobotState, Spec
 from real.orders import Step
 from real.pursuit import SetpointInterpolator, ticks_of
 
@@ -18,8 +18,8 @@ def command(a, b=0.0, gear=0):
     return {"joint": np.array([a, b], np.float32), "gear": np.array(gear, np.int8)}
 
 
-def reading(applied):
-    return Reading({}, applied, 0)
+def robot_state(applied):
+    return RobotState({}, applied, 0)
 
 
 @pytest.fixture
@@ -38,7 +38,7 @@ def run(interpolator, ticks):
     for _ in range(ticks):
         values = interpolator.next()
         told.append(values)
-        ended.append(interpolator.went(reading(values)))
+        ended.append(interpolator.went(robot_state(values)))
     return told, ended
 
 
@@ -82,7 +82,7 @@ def test_it_goes_on_from_what_was_applied_and_not_from_what_was_asked(interpolat
     way.follow(Step(1, command(1.0)))
     for _ in range(2):
         way.next()
-        way.went(reading(command(0.125)))  # a guard that lets no more through
+        way.went(robot_state(command(0.125)))  # a guard that lets no more through
     assert way.next()["joint"][0] == 0.125
 
 
@@ -102,7 +102,7 @@ def test_one_tick_a_period_goes_through_as_it_is(interpolator):
     order = Step(1, command(1.0))
     way.follow(order)
     assert way.next() is order.command
-    assert way.went(reading(order.command)) is order
+    assert way.went(robot_state(order.command)) is order
 
 
 @given(st.floats(-3, 3, width=32), st.floats(-3, 3, width=32), st.integers(2, 17))

@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Field, Image, Reading, RobotSpec, Spec, WireError
+from hal import Field, Image, RobotSpec, RobotState, Spec, WireError
 from hal.field import DTYPES
 from hal.robots.so101 import SO101
-from real.rows import ReadingCodec, RowCodec
+from real.rows import RobotStateCodec, RowCodec
 from real.wire import MessageKind, decode, encode
 
 fields = st.builds(
@@ -39,20 +39,20 @@ def test_any_row_comes_back(spec, seed):
 @given(specs, specs, st.integers(0, 2**32), st.integers(0, 2**62), st.lists(st.text(max_size=20), max_size=3))
 def test_any_reading_comes_back(sensors, commands, seed, stamp_ns, faults):
     rng = np.random.default_rng(seed)
-    codec = ReadingCodec(RobotSpec("any", sensors, commands, 10))
+    codec = RobotStateCodec(RobotSpec("any", sensors, commands, 10))
     arrays = [{name: np.asarray(value) for name, value in spec.sample(rng).items()} for spec in (sensors, commands)]
     images = {"a": Image(rng.integers(0, 255, (2, 3, 3), np.uint8), "rgb8", 1), "b": Image(b"\xff", "jpeg", 2)}
-    for reading in (
-        Reading(*arrays, stamp_ns),
-        Reading(*arrays, stamp_ns, {"f0": 17}, images, tuple(faults)),
+    for robot_state in (
+        RobotState(*arrays, stamp_ns),
+        RobotState(*arrays, stamp_ns, {"f0": 17}, images, tuple(faults)),
     ):
-        message = decode(encode(MessageKind.READING, 1, 1, *codec.encode(reading)))
+        message = decode(encode(MessageKind.READING, 1, 1, *codec.encode(robot_state)))
         got = codec.decode(message.detail, message.frames)
-        same(got.sensors, reading.sensors)
-        same(got.applied, reading.applied)
-        assert (got.stamp_ns, got.age_ns, got.faults) == (stamp_ns, reading.age_ns, reading.faults)
-        assert got.images.keys() == reading.images.keys()
-        for name, image in reading.images.items():
+        same(got.sensors, robot_state.sensors)
+        same(got.applied, robot_state.applied)
+        assert (got.stamp_ns, got.age_ns, got.faults) == (stamp_ns, robot_state.age_ns, robot_state.faults)
+        assert got.images.keys() == robot_state.images.keys()
+        for name, image in robot_state.images.items():
             assert got.images[name][1:] == image[1:]
             np.testing.assert_array_equal(got.images[name].data, image.data)
 
@@ -76,8 +76,8 @@ def test_a_value_of_another_shape_is_never_spread(value, problem):
 
 def good():
     sensors = {field.name: np.zeros(field.shape, field.dtype) for field in SO101.sensors}
-    reading = Reading(sensors, {"joint_target": np.zeros(6, np.float32)}, 5, {"joint_position": 3})
-    return ReadingCodec(SO101).encode(reading)
+    robot_state = RobotState(sensors, {"joint_target": np.zeros(6, np.float32)}, 5, {"joint_position": 3})
+    return RobotStateCodec(SO101).encode(robot_state)
 
 
 @pytest.mark.parametrize(
@@ -101,4 +101,4 @@ def good():
 def test_a_damaged_reading_is_refused(damage):
     detail, frames = good()
     with pytest.raises(WireError):
-        ReadingCodec(SO101).decode(*damage(detail, frames))
+        RobotStateCodec(SO101).decode(*damage(detail, frames))

@@ -50,11 +50,11 @@ def test_steps_cross_the_wire_exactly(remote, robot, target):
     np.testing.assert_array_equal(first.sensors["position"], np.float32([0.25, -0.5]))
     assert robot.resets == [{"seed": 3, "start": {"target": [0.25, -0.5]}}]
     for n in range(1, 20):
-        reading = remote.step(target(n / 20, -n / 20))
-        np.testing.assert_array_equal(reading.sensors["position"], np.float32([n / 20, -n / 20]))
-        np.testing.assert_array_equal(reading.applied["target"], reading.sensors["position"])
-        assert reading.sensors["steps"] == n
-        assert reading.sensors["steps"].shape == ()
+        robot_state = remote.step(target(n / 20, -n / 20))
+        np.testing.assert_array_equal(robot_state.sensors["position"], np.float32([n / 20, -n / 20]))
+        np.testing.assert_array_equal(robot_state.applied["target"], robot_state.sensors["position"])
+        assert robot_state.sensors["steps"] == n
+        assert robot_state.sensors["steps"].shape == ()
     assert robot.commands == [tuple(np.float32([n / 20, -n / 20]).tolist()) for n in range(1, 20)]
     assert len(robot.threads) == 1, "one thread owns the robot"
     assert threading.get_ident() not in robot.threads
@@ -71,11 +71,11 @@ def test_images_faults_and_ages_arrive(remote, robot, target):
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     robot.images = {"top": Image(pixels, "rgb8", 5), "wrist": Image(b"\xff\xd8jpeg", "jpeg", 6)}
     robot.faults = ("servo 3 is hot",)
-    reading = remote.reset({})
-    np.testing.assert_array_equal(reading.images["top"].data, pixels)
-    assert reading.images["top"].stamp_ns == 5
-    assert reading.images["wrist"] == Image(b"\xff\xd8jpeg", "jpeg", 6)
-    assert reading.faults == ("servo 3 is hot",)
+    robot_state = remote.reset({})
+    np.testing.assert_array_equal(robot_state.images["top"].data, pixels)
+    assert robot_state.images["top"].stamp_ns == 5
+    assert robot_state.images["wrist"] == Image(b"\xff\xd8jpeg", "jpeg", 6)
+    assert robot_state.faults == ("servo 3 is hot",)
 
 
 @pytest.mark.requirement("R1.2")

@@ -89,8 +89,8 @@ def test_the_command_serves_a_picture_of_a_served_robot():
             eye.open()
             before = decoded(eye.wait(20.0).image.data)
             remote = RemoteRobot(server.address)
-            reading = remote.reset({})
-            target = reading.applied["joint_target"].copy()
+            robot_state = remote.reset({})
+            target = robot_state.applied["joint_target"].copy()
             end = time.monotonic() + 20
             while True:
                 target[0] = min(target[0] + 0.05, 1.5)

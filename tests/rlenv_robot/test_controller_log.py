@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import Field, Guard, Reading, ResetFailed, RobotSpec, RobotStopped, Spec, StreamSpec
+from hal import Field, Guard, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec, StreamSpec
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from recorder.reader import LogReader
@@ -56,18 +56,18 @@ class Fader:
     def stream_to(self, sinks: Mapping[str, Any]) -> None:
         self._sinks = sinks
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         return self._read(np.zeros(2, np.float32))
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.told.append(tuple(command["target"].tolist()))
         return self._read(command["target"].copy())
 
-    def _read(self, at: np.ndarray) -> Reading:
+    def _read(self, at: np.ndarray) -> RobotState:
         now = time.monotonic_ns()
         if self._sinks:
             self._sinks["taps"].write({"count": len(self.told)}, now)
-        return Reading({"position": at, "noise": self._dice.random(NOISE)}, {"target": at.copy()}, now)
+        return RobotState({"position": at, "noise": self._dice.random(NOISE)}, {"target": at.copy()}, now)
 
     def stop(self, reason: str) -> None:
         pass
@@ -122,7 +122,7 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
         remote = RemoteRobot(server.address)
         ends.callback(remote.close)
         remote.reset({})
-        readings = [remote.step(target(0.5, at / 10)) for at in range(5)]
+        robot_states = [remote.step(target(0.5, at / 10)) for at in range(5)]
         until(lambda: server.broken)
         remote.reset({})
         remote.step(target(-0.5, 0))
@@ -145,14 +145,14 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
     done = orders[orders["reading_ns"] > 0]
     assert len(done) == 8
     assert len(orders) == 9, "the refused one too"
-    assert orders["reading_ns"][1:6].tolist() == [reading.stamp_ns for reading in readings]
+    assert orders["reading_ns"][1:6].tolist() == [robot_state.stamp_ns for robot_state in robot_states]
     sent = orders["sent_ns"] > 0
     assert sent[1:6].all()
     frames = reader.frames()
     assert frames["frame_no"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
     assert frames["acted"].tolist() == [0, 1, 1, 1, 1, 1, 0, 1]
     assert np.allclose(frames["action_target"][1:6, 1], np.arange(5) / 10)
-    assert np.array_equal(frames["sensor_noise"][1:6], [reading.sensors["noise"] for reading in readings])
+    assert np.array_equal(frames["sensor_noise"][1:6], [robot_state.sensors["noise"] for robot_state in robot_states])
     first, second = reader.episodes()
     assert first.end is not None
     assert first.end["end"] == "held: no valid command for 0.2 s"
@@ -234,9 +234,9 @@ def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None
     assert process.stdout is not None
     assert process.stdout.readline().startswith(f"recording into {own}")
     remote = RemoteRobot(process.stdout.readline().split()[-1], expect=SO101, connect_timeout_s=10)
-    reading = remote.reset({})
+    robot_state = remote.reset({})
     for _ in range(60):
-        reading = remote.step({name: value.copy() for name, value in reading.applied.items()})
+        robot_state = remote.step({name: value.copy() for name, value in robot_state.applied.items()})
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     remote.close()
@@ -245,6 +245,6 @@ def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None
     assert reader.notes
     ticks = reader.samples("tick")
     assert np.array_equal(ticks["sequence"], np.arange(len(ticks)))
-    assert 0 <= (reading.stamp_ns - int(ticks["stamp_ns"][-1])) / 1e9 < 1.5, "a chunk, and what had not been packed"
+    assert 0 <= (robot_state.stamp_ns - int(ticks["stamp_ns"][-1])) / 1e9 < 1.5, "a chunk, and what had not been packed"
     (episode,) = reader.episodes()
     assert episode.end is None

@@ -14,8 +14,8 @@ from hal import (
     Field,
     Guard,
     IllegalAction,
-    Reading,
     RobotError,
+    RobotState,
     RobotStopped,
     Spec,
     SpecMismatch,
@@ -211,17 +211,17 @@ class Loses:
         self.inner, self.left, self.error, self.faults = SimRobot(so101()), steps, error, faults
         self.spec = self.inner.spec
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         return self.inner.reset(options)
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.left -= 1
-        reading = self.inner.step(command)
+        robot_state = self.inner.step(command)
         if self.left == 0:
             if self.error is not None:
                 raise self.error
-            return reading._replace(faults=self.faults)
-        return reading
+            return robot_state._replace(faults=self.faults)
+        return robot_state
 
     def stop(self, reason: str) -> None:
         self.inner.stop(reason)

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from hal import ConnectionLost, Field, LogError, Reading, Spec
+from hal import ConnectionLost, Field, LogError, RobotState, Spec
 from recorder.frames import FrameLayout
 from recorder.table import build, load_runs
 from rlenv_robot.environment import Environment
@@ -191,7 +191,7 @@ class LostAfterTwo:
         self.spec = self.inner.spec
         self.reset, self.stop, self.close = self.inner.reset, self.inner.stop, self.inner.close
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.steps += 1
         if self.steps == 3:
             raise ConnectionLost("gone")

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import Automatic, Field, Guard, Homing, LogError, Reading, Robot, SampleSink, Spec, StreamSpec
+from hal import Automatic, Field, Guard, Homing, LogError, Robot, RobotState, SampleSink, Spec, StreamSpec
 from recorder.frames import FrameLayout
 from recorder.reader import LogReader
 from rlenv_robot.recording import FrameObserver
@@ -44,15 +44,15 @@ class WithClock:
             self._last = sink.write({"seconds": now / 1e9}, now)
             due += 0.002
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         return self._said(self._inner.reset(options))
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         return self._said(self._inner.step(command))
 
-    def _said(self, reading: Reading) -> Reading:
+    def _said(self, robot_state: RobotState) -> RobotState:
         used = self._last  # the number first: whatever has this number was captured before the stamp
-        return reading._replace(used={"clock": used}, stamp_ns=time.monotonic_ns())
+        return robot_state._replace(used={"clock": used}, stamp_ns=time.monotonic_ns())
 
     def stop(self, reason: str) -> None:
         self._inner.stop(reason)

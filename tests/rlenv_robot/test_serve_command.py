@@ -25,11 +25,11 @@ def test_sigterm_lowers_and_exits_in_time(lower_s):
     assert process.stdout is not None
     address = process.stdout.readline().split()[-1]
     remote = RemoteRobot(address, expect=SO101, connect_timeout_s=10)
-    reading = remote.reset({})
-    start = {name: value.copy() for name, value in reading.applied.items()}
+    robot_state = remote.reset({})
+    start = {name: value.copy() for name, value in robot_state.applied.items()}
     for _ in range(5):
         start["joint_target"][0] += 0.1
-        reading = remote.step(start)
+        robot_state = remote.step(start)
     began = time.monotonic()
     process.send_signal(signal.SIGTERM)
     told = process.communicate(timeout=15)[1]

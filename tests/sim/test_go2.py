@@ -51,16 +51,16 @@ def test_it_stands_on_its_feet_alone_and_they_carry_its_weight(standing):
 
 
 def test_without_its_looks_it_moves_the_same_bit_for_bit():
-    readings = []
+    robot_states = []
     for looks in (True, False):
         batch = SimBatch(go2(looks), 2, 1)
         batch.reset(seeds=[1, 2])
         target = np.tile(np.asarray(STANCE, np.float32) + 0.1, (2, 1))
         for _ in range(20):
-            reading = batch.step({"joint_target": target})
-        readings.append(reading.sensors)
-    for name, value in readings[0].items():
-        assert np.array_equal(value, readings[1][name]), name
+            robot_state = batch.step({"joint_target": target})
+        robot_states.append(robot_state.sensors)
+    for name, value in robot_states[0].items():
+        assert np.array_equal(value, robot_states[1][name]), name
 
 
 def test_the_velocity_is_the_trunks_own_as_mujoco_computes_it():

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hal import EpisodeError, IllegalAction, Reading, RobotError
+from hal import EpisodeError, IllegalAction, RobotError, RobotState
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
@@ -24,8 +24,8 @@ def commands(num: int, seed: int) -> dict[str, np.ndarray]:
     return {"torque": rng.uniform(-1, 1, (num, 2)), "bend": rng.uniform(-2, 2, num).astype(np.float32)}
 
 
-def row(reading: Reading, index: int) -> dict[str, np.ndarray]:
-    return {name: value[index] for name, value in (*reading.sensors.items(), *reading.applied.items())}
+def row(robot_state: RobotState, index: int) -> dict[str, np.ndarray]:
+    return {name: value[index] for name, value in (*robot_state.sensors.items(), *robot_state.applied.items())}
 
 
 def assert_same(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray], when: str) -> None:
@@ -45,16 +45,16 @@ def either(request: pytest.FixtureRequest, pendulum: SimModel) -> SimModel:
 
 def test_readings_have_the_shapes_and_types_of_the_spec(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 4, 1)
-    for reading in (batch.reset(), batch.step(commands(4, 0))):
-        assert list(reading.sensors) == list(pendulum.spec.sensors.names)
+    for robot_state in (batch.reset(), batch.step(commands(4, 0))):
+        assert list(robot_state.sensors) == list(pendulum.spec.sensors.names)
         for field in pendulum.spec.sensors:
-            assert reading.sensors[field.name].shape == (4, *field.shape)
-            assert reading.sensors[field.name].dtype == field.numpy_dtype
+            assert robot_state.sensors[field.name].shape == (4, *field.shape)
+            assert robot_state.sensors[field.name].dtype == field.numpy_dtype
         for field in pendulum.spec.commands:
-            assert reading.applied[field.name].shape == (4, *field.shape)
-            assert reading.applied[field.name].dtype == field.numpy_dtype
-        assert np.asarray(reading.stamp_ns).dtype == np.int64
-        assert np.shape(reading.stamp_ns) == (4,)
+            assert robot_state.applied[field.name].shape == (4, *field.shape)
+            assert robot_state.applied[field.name].dtype == field.numpy_dtype
+        assert np.asarray(robot_state.stamp_ns).dtype == np.int64
+        assert np.shape(robot_state.stamp_ns) == (4,)
 
 
 def test_sensors_read_the_columns_they_name(pendulum: SimModel) -> None:
@@ -104,22 +104,22 @@ def test_a_batch_is_a_loop_over_mj_step(either: SimModel) -> None:
     mujoco.mj_forward(either.model, data)
     for time in range(10):
         command = commands(2, time)
-        reading = batch.step(command)
+        robot_state = batch.step(command)
         data.ctrl[:] = (*command["torque"][1], 0)
         data.ctrl[[0, 2, 1]] = (*command["torque"][1], command["bend"][1])
         for _ in range(5):
             mujoco.mj_step(either.model, data)
-        np.testing.assert_array_equal(reading.sensors["angles"][1], data.qpos)
+        np.testing.assert_array_equal(robot_state.sensors["angles"][1], data.qpos)
 
 
 def test_position_sensors_are_of_the_end_of_the_period_not_one_substep_old(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 1, 1)
     batch.reset(seeds=[1])
-    reading = batch.step(commands(1, 0))
+    robot_state = batch.step(commands(1, 0))
     data = mujoco.MjData(pendulum.model)
-    data.qpos[:] = reading.sensors["angles"][0]
+    data.qpos[:] = robot_state.sensors["angles"][0]
     mujoco.mj_kinematics(pendulum.model, data)
-    np.testing.assert_array_equal(reading.sensors["frame"][0].ravel(), data.site_xmat[0])
+    np.testing.assert_array_equal(robot_state.sensors["frame"][0].ravel(), data.site_xmat[0])
 
 
 def test_returned_arrays_stay_as_they_were(pendulum: SimModel) -> None:

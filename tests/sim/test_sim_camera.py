@@ -139,10 +139,10 @@ def test_a_robot_with_cameras_puts_pictures_into_its_readings() -> None:
     first = arm.reset({})
     second = arm.step({"joint_target": np.float32(np.array(HOME) + 0.2)})
     arm.close()
-    for reading in (first, second):
-        image = reading.images["overhead"]
+    for robot_state in (first, second):
+        image = robot_state.images["overhead"]
         assert image.encoding == "rgb8"
-        assert image.stamp_ns == reading.stamp_ns
+        assert image.stamp_ns == robot_state.stamp_ns
         assert isinstance(image.data, np.ndarray)
         assert image.data.shape == (SO101.cameras[0].height, SO101.cameras[0].width, 3)
     assert (first.images["overhead"].data != second.images["overhead"].data).any()  # type: ignore[comparison-overlap]

@@ -85,11 +85,11 @@ def test_values_are_those_of_the_fields_that_are_named() -> None:
     robot.reset({"start": {"angle_target": np.array([0.4]), "distance_target": np.array([0.1])}})
     data.qpos[7], data.qpos[8] = 0.4, 0.1
     command = {field.name: np.full(field.shape, 0.1) for field in model.spec.commands}
-    reading = robot.step(command)
+    robot_state = robot.step(command)
     data.ctrl[:] = 0.1
     mujoco.mj_step(model.model, data, model.substeps)
     mujoco.mj_step1(model.model, data)
-    seen = reading.sensors
+    seen = robot_state.sensors
     np.testing.assert_array_equal(seen["joint_position"], data.qpos[[7, 13]])
     np.testing.assert_array_equal(seen["root_orientation"], data.qpos[3:7])
     np.testing.assert_array_equal(seen["root_angular_velocity"], data.qvel[3:6])

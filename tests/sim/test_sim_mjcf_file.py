@@ -101,7 +101,7 @@ def test_models_of_strangers_run_as_they_are(path: Path) -> None:
     batch.reset(None, [1, 2])
     for _ in range(5):
         chosen = [model.spec.commands.sample(rng) for _ in range(2)]
-        reading = batch.step({name: np.stack([each[name] for each in chosen]) for name in chosen[0]})
-    assert all(np.isfinite(value).all() for value in reading.sensors.values())
+        robot_state = batch.step({name: np.stack([each[name] for each in chosen]) for name in chosen[0]})
+    assert all(np.isfinite(value).all() for value in robot_state.sensors.values())
     assert {"view", "overhead"} <= {model.model.camera(number).name for number in range(model.model.ncam)}
     batch.close()

@@ -55,10 +55,10 @@ def test_readings_carry_the_pictures_of_their_rows() -> None:
     np.testing.assert_array_equal(moved.sensors["joint_position"], bare_moved.sensors["joint_position"])
     assert not bare.images
     with Camera(model, "overhead", 64, 48) as camera:
-        for reading in (first, moved, some):
-            wanted = [camera.render(angles) for angles in reading.sensors["joint_position"].astype(float)]
+        for robot_state in (first, moved, some):
+            wanted = [camera.render(angles) for angles in robot_state.sensors["joint_position"].astype(float)]
             # Sensors are single precision, what is drawn is not: a pixel at an edge may differ.
-            assert (np.array(wanted) != reading.images["overhead"]).mean() < 0.001
+            assert (np.array(wanted) != robot_state.images["overhead"]).mean() < 0.001
     assert (first.images["overhead"] != moved.images["overhead"]).any(axis=(1, 2, 3)).all()
     kept = batch.snapshot([0])
     shown = batch.restore(kept, [2])

@@ -63,10 +63,10 @@ def test_the_physics_are_those_of_a_model_with_these_numbers(pendulum: SimModel)
     mujoco.mj_forward(model, data)
     for step in range(10):
         command = commands(2, step)
-        reading = batch.step(command)
+        robot_state = batch.step(command)
         data.ctrl[[0, 2, 1]] = (*command["torque"][1], command["bend"][1])
         mujoco.mj_step(model, data, 5)
-        np.testing.assert_array_equal(reading.sensors["angles"][1], data.qpos)
+        np.testing.assert_array_equal(robot_state.sensors["angles"][1], data.qpos)
 
 
 @pytest.mark.requirement("R1.3")

@@ -18,10 +18,10 @@ def test_eight_steps_at_240_hz_are_one_at_30() -> None:
     slow.reset({"seed": 1})
     fast.reset({"seed": 1})
     for _ in range(10):
-        reading = slow.step(command)
+        robot_state = slow.step(command)
         for _ in range(8):
             quick = fast.step(command)
-        for name, value in reading.sensors.items():
+        for name, value in robot_state.sensors.items():
             np.testing.assert_array_equal(value, quick.sensors[name])
     slow.close()
     fast.close()

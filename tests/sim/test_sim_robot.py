@@ -30,13 +30,13 @@ def test_it_is_a_robot_and_readable_before_it_is_opened(robot: SimRobot, pendulu
 
 @pytest.mark.requirement("R1.1", "R1.3", "R1.4")
 def test_readings_are_single_values_of_the_spec(robot: SimRobot) -> None:
-    for reading in (robot.reset({"seed": 3}), robot.step(command())):
-        robot.spec.sensors.validate(reading.sensors)
-        robot.spec.commands.validate(reading.applied)
-        assert type(reading.stamp_ns) is int
-        assert reading.faults == ()
-    np.testing.assert_array_equal(reading.applied["torque"], [0.1, -0.2])
-    assert reading.stamp_ns == 50_000_000
+    for robot_state in (robot.reset({"seed": 3}), robot.step(command())):
+        robot.spec.sensors.validate(robot_state.sensors)
+        robot.spec.commands.validate(robot_state.applied)
+        assert type(robot_state.stamp_ns) is int
+        assert robot_state.faults == ()
+    np.testing.assert_array_equal(robot_state.applied["torque"], [0.1, -0.2])
+    assert robot_state.stamp_ns == 50_000_000
 
 
 def test_readings_and_commands_are_copies(robot: SimRobot) -> None:
@@ -79,9 +79,9 @@ def test_an_illegal_command_is_refused_and_moves_nothing(pendulum: SimModel, giv
 
 def test_what_converts_is_taken(robot: SimRobot) -> None:
     robot.reset({})
-    reading = robot.step({"torque": [0, 0.5], "bend": 1})
-    assert reading.applied["bend"].dtype == np.float32
-    np.testing.assert_array_equal(reading.applied["torque"], [0.0, 0.5])
+    robot_state = robot.step({"torque": [0, 0.5], "bend": 1})
+    assert robot_state.applied["bend"].dtype == np.float32
+    np.testing.assert_array_equal(robot_state.applied["torque"], [0.0, 0.5])
 
 
 @pytest.mark.requirement("R1.3")

@@ -38,9 +38,9 @@ def drive(batch: SimBatch, steps: int, first: int = 0) -> list[dict[str, np.ndar
         if step % 7 == 6:
             batch.reset([0])
         torque, bend = rng.uniform(-1, 1, (batch.num, 2)), rng.uniform(-2, 2, batch.num).astype(np.float32)
-        reading = batch.step({"torque": torque, "bend": bend})
-        ages = {f"age_{name}": np.asarray(age) for name, age in reading.age_ns.items()}
-        seen.append({**reading.sensors, **reading.applied, **ages, **batch.drawn})
+        robot_state = batch.step({"torque": torque, "bend": bend})
+        ages = {f"age_{name}": np.asarray(age) for name, age in robot_state.age_ns.items()}
+        seen.append({**robot_state.sensors, **robot_state.applied, **ages, **batch.drawn})
     return seen
 
 
@@ -58,7 +58,7 @@ def test_a_restored_batch_goes_on_bit_by_bit(pendulum: SimModel, conditions: str
     other = SimBatch(pendulum, 3, 1, **CONDITIONS[conditions])  # type: ignore[arg-type]
     batch.reset(seeds=[1, 2, 3])
     drive(batch, 9)
-    kept, shown = batch.snapshot(), batch.reading()
+    kept, shown = batch.snapshot(), batch.robot_state()
     after = drive(batch, 20, 9)
     for place in (batch, other):
         restored = place.restore(kept)
@@ -85,8 +85,8 @@ def test_one_state_goes_into_all(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 4, 2)
     batch.reset(seeds=[1, 2, 3, 4])
     drive(batch, 5)
-    reading = batch.restore(batch.snapshot()[2])
-    assert (reading.sensors["angles"] == reading.sensors["angles"][0]).all()
+    robot_state = batch.restore(batch.snapshot()[2])
+    assert (robot_state.sensors["angles"] == robot_state.sensors["angles"][0]).all()
     with pytest.raises(IndexError):
         batch.snapshot()[4]
 
@@ -138,8 +138,10 @@ def test_one_robot_goes_on_bit_by_bit_and_anywhere(pendulum: SimModel) -> None:
     def run(each: SimRobot) -> list[bytes]:
         seen = []
         for step in range(10):
-            reading = each.step({"torque": np.array([0.5, -0.5]), "bend": np.float32(step / 10)})
-            seen.append(b"".join(value.tobytes() for value in reading.sensors.values()) + str(reading.age_ns).encode())
+            robot_state = each.step({"torque": np.array([0.5, -0.5]), "bend": np.float32(step / 10)})
+            seen.append(
+                b"".join(value.tobytes() for value in robot_state.sensors.values()) + str(robot_state.age_ns).encode()
+            )
         return seen
 
     run(robot)

@@ -45,12 +45,12 @@ def test_the_arm_goes_where_it_is_told() -> None:
     arm.reset({})
     goal = np.float32([0.6, -0.2, 0.2, 0.9, 0.5, 0.8])
     for _ in range(60):
-        reading = arm.step({"joint_target": goal})
-    np.testing.assert_allclose(reading.sensors["joint_position"], goal, atol=0.01)
-    np.testing.assert_array_equal(reading.sensors["joint_goal"], goal)
-    np.testing.assert_allclose(reading.sensors["joint_velocity"], np.zeros(6), atol=0.01)
-    tip = forward_kinematics(reading.sensors["joint_position"].astype(float))
-    np.testing.assert_allclose(reading.sensors["gripper_position"], tip, atol=1e-6)
+        robot_state = arm.step({"joint_target": goal})
+    np.testing.assert_allclose(robot_state.sensors["joint_position"], goal, atol=0.01)
+    np.testing.assert_array_equal(robot_state.sensors["joint_goal"], goal)
+    np.testing.assert_allclose(robot_state.sensors["joint_velocity"], np.zeros(6), atol=0.01)
+    tip = forward_kinematics(robot_state.sensors["joint_position"].astype(float))
+    np.testing.assert_allclose(robot_state.sensors["gripper_position"], tip, atol=1e-6)
 
 
 def test_random_commands_never_break_the_physics_nor_leave_the_spec() -> None:
@@ -58,21 +58,21 @@ def test_random_commands_never_break_the_physics_nor_leave_the_spec() -> None:
     batch.reset(seeds=range(8))
     low, high = SO101.commands["joint_target"].bounds
     for _ in range(150):
-        reading = batch.step({"joint_target": rng.uniform(low, high, (8, 6)).astype(np.float32)})
+        robot_state = batch.step({"joint_target": rng.uniform(low, high, (8, 6)).astype(np.float32)})
         for row in range(8):
-            batch.spec.sensors.validate({name: value[row] for name, value in reading.sensors.items()})
+            batch.spec.sensors.validate({name: value[row] for name, value in robot_state.sensors.items()})
     assert not batch.broken.any()
 
 
 def test_without_its_looks_it_moves_just_the_same() -> None:
     batches = [SimBatch(so101(cube=True, looks=looks), 4, 1) for looks in (True, False)]
     rng, (low, high) = np.random.default_rng(2), SO101.commands["joint_target"].bounds
-    readings = [batch.reset(seeds=range(4)) for batch in batches]
+    robot_states = [batch.reset(seeds=range(4)) for batch in batches]
     for _ in range(40):
-        for name, value in readings[0].sensors.items():
-            np.testing.assert_array_equal(value, readings[1].sensors[name], err_msg=name)
+        for name, value in robot_states[0].sensors.items():
+            np.testing.assert_array_equal(value, robot_states[1].sensors[name], err_msg=name)
         goals = {"joint_target": rng.uniform(low, high, (4, 6)).astype(np.float32)}
-        readings = [batch.step(goals) for batch in batches]
+        robot_states = [batch.step(goals) for batch in batches]
     assert batches[1].sim_model.model.ngeom < batches[0].sim_model.model.ngeom / 2
 
 
@@ -103,13 +103,13 @@ def test_a_seed_places_the_cube_on_the_table() -> None:
 def test_a_cube_can_be_picked_up() -> None:
     """Reach around the cube, close, lift: the gripper holds what a task asks it to hold."""
     arm = SimRobot(so101(cube=True))
-    reading = arm.reset({"seed": 1})
-    cube = reading.sensors["cube_position"].astype(float)
+    robot_state = arm.reset({"seed": 1})
+    cube = robot_state.sensors["cube_position"].astype(float)
     above, around = (_reach(cube + np.array([0, 0, height])) for height in (0.07, 0.0))
     for pose, jaw, steps in ((above, 0.7, 40), (around, 0.7, 40), (around, -0.1, 30), (above, -0.1, 40)):
         for _ in range(steps):
-            reading = arm.step({"joint_target": np.float32([*pose, jaw])})
-    assert reading.sensors["cube_position"][2] > 0.05
+            robot_state = arm.step({"joint_target": np.float32([*pose, jaw])})
+    assert robot_state.sensors["cube_position"][2] > 0.05
     assert SO101_CUBE.name == "so101-cube"
 
 

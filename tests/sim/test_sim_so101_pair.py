@@ -62,16 +62,16 @@ def test_the_arms_touch_each_other() -> None:
 
 def test_a_seed_places_the_bar() -> None:
     batch = SimBatch(so101_pair(), 64, 1)
-    reading = batch.reset(seeds=range(64))
-    place, turn = reading.sensors["bar_position"], reading.sensors["bar_orientation"]
+    robot_state = batch.reset(seeds=range(64))
+    place, turn = robot_state.sensors["bar_position"], robot_state.sensors["bar_orientation"]
     for axis, (low, high) in enumerate(BAR_AREA):
         assert low <= place[:, axis].min() < low + 0.01 < high - 0.01 < place[:, axis].max() <= high
     assert np.abs(2 * np.arcsin(turn[:, 3])).max() <= BAR_TURN + 1e-6
     for _ in range(10):
-        held = {name: reading.applied[name] for name in SO101_PAIR.commands.names}
-        reading = batch.step(held)
-    np.testing.assert_allclose(reading.sensors["bar_position"][:, 2], BAR_HALF[2], atol=1e-3)
-    np.testing.assert_allclose(reading.sensors["bar_velocity"], 0, atol=1e-3)
+        held = {name: robot_state.applied[name] for name in SO101_PAIR.commands.names}
+        robot_state = batch.step(held)
+    np.testing.assert_allclose(robot_state.sensors["bar_position"][:, 2], BAR_HALF[2], atol=1e-3)
+    np.testing.assert_allclose(robot_state.sensors["bar_velocity"], 0, atol=1e-3)
 
 
 def test_without_its_looks_it_moves_just_the_same() -> None:

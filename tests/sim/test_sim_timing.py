@@ -82,9 +82,9 @@ def test_a_command_acts_after_its_delay_to_the_substep(delay_ms: int) -> None:
     batch = batch_of({"command_delay": delay_ms / 1000})
     batch.reset()
     for period in range(1, 7):
-        reading = push(batch)
+        robot_state = push(batch)
         acted = max(0.0, period * SUBSTEPS * TIMESTEP - round(delay_ms / 1000 / TIMESTEP) * TIMESTEP)
-        assert reading.sensors["speed"][0] == pytest.approx(acted, abs=1e-12)
+        assert robot_state.sensors["speed"][0] == pytest.approx(acted, abs=1e-12)
 
 
 def test_each_has_its_own_delay_within_one_batch() -> None:
@@ -102,11 +102,11 @@ def test_a_sensor_shows_the_past_and_says_how_old_it_is(delay_ms: int) -> None:
     batch = batch_of({"reading_delay": delay_ms / 1000})
     batch.reset()
     for period in range(1, 7):
-        reading = push(batch)
+        robot_state = push(batch)
         now = period * SUBSTEPS * TIMESTEP
-        assert reading.sensors["hand"][0] == pytest.approx(max(0.0, now - delay_ms / 1000), abs=1e-12)
+        assert robot_state.sensors["hand"][0] == pytest.approx(max(0.0, now - delay_ms / 1000), abs=1e-12)
         if delay_ms:
-            assert reading.age_ns["hand"].tolist() == [delay_ms * 1_000_000]
+            assert robot_state.age_ns["hand"].tolist() == [delay_ms * 1_000_000]
 
 
 def test_sensors_have_their_own_delay_and_rate() -> None:
@@ -115,16 +115,16 @@ def test_sensors_have_their_own_delay_and_rate() -> None:
     batch.reset()
     ages = []
     for period in range(1, 13):
-        reading = push(batch)
+        robot_state = push(batch)
         now = period * SUBSTEPS * TIMESTEP
-        age = reading.age_ns["hand"].item() / 1e9
+        age = robot_state.age_ns["hand"].item() / 1e9
         ages.append(round(age * 100))
-        assert reading.sensors["hand"][0] == pytest.approx(max(0.0, now - age), abs=1e-12)
+        assert robot_state.sensors["hand"][0] == pytest.approx(max(0.0, now - age), abs=1e-12)
         taken = (now - age) / 0.03
         assert taken == pytest.approx(round(taken), abs=1e-9), "at a multiple of the sensor's period"
         assert 0.02 <= age + 1e-9 < 0.05
-        assert reading.age_ns["speed"].item() == 0
-        assert reading.sensors["speed"][0] == pytest.approx(now)
+        assert robot_state.age_ns["speed"].item() == 0
+        assert robot_state.sensors["speed"][0] == pytest.approx(now)
     assert set(ages) == {2, 3, 4}
 
 
@@ -144,11 +144,11 @@ def test_jitter_changes_no_order_and_newer_commands_win() -> None:
     last_told, last_hand = np.zeros(20), np.full(20, -1.0)
     waits = []
     for period in range(60):
-        reading = batch.step({"force": np.full((20, 2), [0.0, period / 60])})
+        robot_state = batch.step({"force": np.full((20, 2), [0.0, period / 60])})
         ctrl = batch.open_batch.bind("ctrl")[:, 1].copy()
         assert (ctrl >= last_told).all()
-        assert (reading.sensors["hand"] >= last_hand).all()
-        last_told, last_hand = ctrl, reading.sensors["hand"]
+        assert (robot_state.sensors["hand"] >= last_hand).all()
+        last_told, last_hand = ctrl, robot_state.sensors["hand"]
         waits.append(period / 60 - ctrl)
     assert np.ptp(waits[20:]) > 0.03, "some came late"
     assert max(map(np.max, waits[20:])) <= 5 / 60 + 1e-9, "none more than 0.2 s and a period"
@@ -160,8 +160,8 @@ def test_a_lost_command_is_never_heard_of_and_the_last_one_held() -> None:
     lost = 0
     before = np.zeros(50)
     for period in range(1, 21):
-        reading = batch.step({"force": np.full((50, 2), period / 10)})
-        applied = reading.applied["force"][:, 1]
+        robot_state = batch.step({"force": np.full((50, 2), period / 10)})
+        applied = robot_state.applied["force"][:, 1]
         np.testing.assert_array_equal(applied, batch.open_batch.bind("ctrl")[:, 1])
         assert set(np.unique(applied - period / 10).tolist()) - {0.0} or period == 1
         np.testing.assert_array_equal(applied[applied != period / 10], before[applied != period / 10])
@@ -175,9 +175,9 @@ def test_a_lost_reading_repeats_the_last_one_older() -> None:
     batch.reset(seeds=np.arange(50))
     lost = 0
     for period in range(1, 21):
-        reading = push(batch)
-        age = reading.age_ns["hand"] / 1e9
-        np.testing.assert_allclose(reading.sensors["hand"], period * 0.05 - age, atol=1e-9)
+        robot_state = push(batch)
+        age = robot_state.age_ns["hand"] / 1e9
+        np.testing.assert_allclose(robot_state.sensors["hand"], period * 0.05 - age, atol=1e-9)
         assert (np.rint(age / 0.05 * 1000) % 1000 == 0).all()
         lost += int((age > 0).sum())
     assert 400 < lost < 600
@@ -197,9 +197,9 @@ def test_backlash_is_a_play_operator_on_the_driven_side() -> None:
     batch.reset()
     seen = []
     for wanted in (0.1, 0.5, 1.0, 0.8, 0.7, 0.6, 0.0):
-        reading = push(batch, wanted)
-        assert reading.applied["force"].tolist() == [[wanted, wanted]]
-        seen.append(reading.sensors["told"][0, 0].item())
+        robot_state = push(batch, wanted)
+        assert robot_state.applied["force"].tolist() == [[wanted, wanted]]
+        seen.append(robot_state.sensors["told"][0, 0].item())
     np.testing.assert_allclose(seen, [0.0, 0.3, 0.8, 0.8, 0.8, 0.8, 0.2], atol=1e-12)
 
 

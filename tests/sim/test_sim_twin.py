@@ -120,15 +120,15 @@ def test_velocities_are_whole_steps_of_the_servo(velocity: float) -> None:
 
 def test_it_sags_and_reports_what_it_was_told() -> None:
     arm = Guard(SimRobot(so101_twin()))
-    reading = arm.reset({})
+    robot_state = arm.reset({})
     goal = np.float32(SO101.home["joint_target"])
     for _ in range(60):
-        reading = arm.step({"joint_target": goal})
-    measured = reading.sensors["joint_position"]
+        robot_state = arm.step({"joint_target": goal})
+    measured = robot_state.sensors["joint_position"]
     assert np.degrees(np.abs(measured - goal)[1:3]).max() > 1.0  # sags under its own weight
-    np.testing.assert_array_equal(reading.sensors["joint_goal"], goal)
-    np.testing.assert_allclose(reading.sensors["gripper_position"], forward_kinematics(measured), atol=1e-6)
-    assert (reading.sensors["joint_velocity"] == 0).all()
+    np.testing.assert_array_equal(robot_state.sensors["joint_goal"], goal)
+    np.testing.assert_allclose(robot_state.sensors["gripper_position"], forward_kinematics(measured), atol=1e-6)
+    assert (robot_state.sensors["joint_velocity"] == 0).all()
 
 
 def test_one_alone_is_bit_identical_to_one_of_many() -> None:
@@ -146,5 +146,5 @@ def test_one_alone_is_bit_identical_to_one_of_many() -> None:
 
 def test_a_reset_by_slow_motion_works_on_it() -> None:
     arm = SimRobot(so101_twin(1), teleport=False)
-    reading = Homing(Guard(arm), Automatic()).reset({})
-    np.testing.assert_allclose(reading.sensors["joint_position"], SO101.home["joint_target"], atol=0.15)
+    robot_state = Homing(Guard(arm), Automatic()).reset({})
+    np.testing.assert_allclose(robot_state.sensors["joint_position"], SO101.home["joint_target"], atol=0.15)

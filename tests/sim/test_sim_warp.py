@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import IllegalAction, Reading, RobotError, SpecError
+from hal import IllegalAction, RobotError, RobotState, SpecError
 from sim.batch import SimBatch
 from sim.go2 import go2
 from sim.mjcf import from_mjcf
@@ -48,7 +48,7 @@ on_each = pytest.mark.parametrize(
 patient = pytest.mark.timeout(900)
 
 
-def apart(ours: Reading, theirs: Reading) -> dict[str, float]:
+def apart(ours: RobotState, theirs: RobotState) -> dict[str, float]:
     """The largest difference in each sensor."""
     return {name: float(np.abs(ours.sensors[name] - value).max()) for name, value in theirs.sensors.items()}
 
@@ -153,9 +153,9 @@ def test_physics_that_fail_are_told_and_hand_out_no_nan(carts: WarpBatch) -> Non
     assert device is not None
     device.bind("qvel")[2] = np.nan
     device.push(["qvel"])
-    reading = carts.step(force(0, 0, 0, 0))
+    robot_state = carts.step(force(0, 0, 0, 0))
     assert carts.broken.tolist() == [False, False, True, False]
-    assert all(np.isfinite(value).all() for value in reading.sensors.values())
+    assert all(np.isfinite(value).all() for value in robot_state.sensors.values())
     assert "not finite" in carts.faults(2)[0]
     assert carts.faults(1) == ()
     carts.reset([2])
@@ -167,9 +167,9 @@ def test_physics_that_fail_are_told_and_hand_out_no_nan(carts: WarpBatch) -> Non
 @patient
 def test_contacts_without_room_break_an_episode_and_say_what_to_raise(caplog: pytest.LogCaptureFixture) -> None:
     batch = WarpBatch(go2(looks=False), 2, "cpu", contacts=1, constraints=4)
-    reading = batch.reset()
+    robot_state = batch.reset()
     for _ in range(2):
-        reading = batch.step(reading.applied)
+        robot_state = batch.step(robot_state.applied)
     assert batch.broken.all()
     assert "1 contacts and 4 constraints a robot are too few" in batch.faults(0)[0]
     assert "contacts were left out" in caplog.text

@@ -29,8 +29,8 @@ def test_automatic_is_ready_at_once() -> None:
 @contextmanager
 def pipe() -> Iterator[tuple[TextIO, TextIO]]:
     """A reader and a writer joined to it."""
-    reading, writing = os.pipe()
-    with os.fdopen(reading) as reader, os.fdopen(writing, "w") as writer:
+    robot_state, writing = os.pipe()
+    with os.fdopen(robot_state) as reader, os.fdopen(writing, "w") as writer:
         yield reader, writer
 
 

@@ -22,10 +22,10 @@ QUESTION = VerdictRequest("arm", 2, deadline_s=5.0)
 
 @contextmanager
 def typed(text: str, shown: io.StringIO) -> Iterator[Terminal]:
-    reading, writing = os.pipe()
+    robot_state, writing = os.pipe()
     os.write(writing, text.encode())
     os.close(writing)
-    with os.fdopen(reading) as source:
+    with os.fdopen(robot_state) as source:
         yield Terminal(source, shown)
 
 
@@ -53,8 +53,11 @@ def test_a_slip_is_asked_again() -> None:
 
 
 def test_silence_ends_at_the_deadline() -> None:
-    reading, writing = os.pipe()
-    with os.fdopen(reading) as source, pytest.raises(DeadlineExceeded, match=r"nobody pressed Enter within 0\.05 s"):
+    robot_state, writing = os.pipe()
+    with (
+        os.fdopen(robot_state) as source,
+        pytest.raises(DeadlineExceeded, match=r"nobody pressed Enter within 0\.05 s"),
+    ):
         Terminal(source, io.StringIO()).judge(VerdictRequest("arm", 2, deadline_s=0.05))
     os.close(writing)
 

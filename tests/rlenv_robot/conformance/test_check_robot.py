@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import EpisodeError, Field, IllegalAction, Image, Reading, RobotSpec, RobotStopped, Spec
+from hal import EpisodeError, Field, IllegalAction, Image, RobotSpec, RobotState, RobotStopped, Spec
 from rlenv_robot.conformance import RobotContract, check_robot
 
 pytestmark = pytest.mark.requirement("R4.3")
@@ -35,14 +35,14 @@ class Cart:
         self.closed = False
         self.now = 0
 
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         if self.stopped is not None and not str(options.get("clear_stop") or "").strip():
             raise RobotStopped(self.stopped)
         self.stopped = None
         self.place = np.random.default_rng(options["seed"]).normal(size=2).astype(np.float32).clip(-1, 1)
         return self.read(self.place)
 
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         self.check()
         goal = self.spec.commands.validate(command, "command")["goal"].copy()
         self.place = self.place + (goal - self.place) / 2
@@ -54,9 +54,9 @@ class Cart:
         if self.closed or self.place is None:
             raise EpisodeError("step out of turn")
 
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         self.now += 20_000_000
-        return Reading({"place": self.place.copy()}, {"goal": goal.copy()}, self.now)
+        return RobotState({"place": self.place.copy()}, {"goal": goal.copy()}, self.now)
 
     def stop(self, reason: str) -> None:
         self.stopped = self.stopped or reason
@@ -96,58 +96,58 @@ class StepsBeforeReset(Cart):
 
 
 class DoublePrecision(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
-        reading = super().read(goal)
-        return reading._replace(sensors={"place": reading.sensors["place"].astype(np.float64)})
+    def read(self, goal: np.ndarray) -> RobotState:
+        robot_state = super().read(goal)
+        return robot_state._replace(sensors={"place": robot_state.sensors["place"].astype(np.float64)})
 
 
 class MissingSensor(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(sensors={})
 
 
 class MeasuresNaN(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(sensors={"place": np.full(2, np.nan, np.float32)})
 
 
 class NothingApplied(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(applied={})
 
 
 class FromTheFuture(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(age_ns={"place": -1})
 
 
 class AgeOfNothing(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(age_ns={"speed": 1})
 
 
 class PictureOfNothing(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(images={"front": Image(b"", "jpeg", 0)})
 
 
 class FaultIsText(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(faults="hot")  # type: ignore[arg-type]
 
 
 class TimeStandsStill(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(stamp_ns=1)
 
 
 class TimeInSeconds(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(stamp_ns=self.now * 1e-9)  # type: ignore[arg-type]
 
 
 class OneBuffer(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         if not hasattr(self, "buffer"):
             self.buffer = np.zeros(2, np.float32)
         self.buffer[:] = self.place
@@ -155,23 +155,23 @@ class OneBuffer(Cart):
 
 
 class HandsOutItsPlace(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(sensors={"place": self.place})
 
 
 class KeepsTheCommand(Cart):
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         return super().step(command)._replace(applied={"goal": command["goal"]})
 
 
 class Drifts(Cart):
-    def read(self, goal: np.ndarray) -> Reading:
+    def read(self, goal: np.ndarray) -> RobotState:
         self.place = (self.place + np.float32(self.now * 1e-12)).clip(-5, 5)
         return super().read(goal)
 
 
 class ClipsCommands(Cart):
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         try:
             command = {**command, "goal": np.clip(command["goal"], *SPEC.commands["goal"].bounds)}
         except Exception:
@@ -180,7 +180,7 @@ class ClipsCommands(Cart):
 
 
 class ValueErrors(Cart):
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         try:
             return super().step(command)
         except IllegalAction as error:
@@ -188,7 +188,7 @@ class ValueErrors(Cart):
 
 
 class IllegalShakesIt(Cart):
-    def step(self, command: Mapping[str, np.ndarray]) -> Reading:
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         try:
             return super().step(command)
         except IllegalAction:
@@ -210,12 +210,12 @@ class StopIsIgnored(Cart):
 
 
 class AnyResetClears(Cart):
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         return super().reset({"clear_stop": "why not", **options})
 
 
 class NoReasonClears(Cart):
-    def reset(self, options: Mapping[str, Any]) -> Reading:
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
         return super().reset({**options, "clear_stop": "!"} if "clear_stop" in options else options)
 
 
@@ -228,14 +228,14 @@ class StopsFromItsThreadOnly(Cart):
 class OtherFastPath(Cart):
     simulated = True
 
-    def step_checked(self, values: Mapping[str, np.ndarray]) -> Reading:
+    def step_checked(self, values: Mapping[str, np.ndarray]) -> RobotState:
         return super().step({"goal": values["goal"] / 2})
 
 
 class FastPathKnowsNoStop(Cart):
     simulated = True
 
-    def step_checked(self, values: Mapping[str, np.ndarray]) -> Reading:
+    def step_checked(self, values: Mapping[str, np.ndarray]) -> RobotState:
         self.stopped = None
         return super().step(values)
 

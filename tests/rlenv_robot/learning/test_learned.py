@@ -46,8 +46,8 @@ def test_known_dynamics_are_found_again() -> None:
 
 def test_a_learned_arm_sags_where_the_recorded_one_did() -> None:
     arms = LearnedBatch(fit([trajectory(seed) for seed in range(10)]), 8)
-    reading = arms.reset(None, None, None)
-    sag = np.asarray(HOME) - reading.sensors["joint_position"]
+    robot_state = arms.reset(None, None, None)
+    sag = np.asarray(HOME) - robot_state.sensors["joint_position"]
     np.testing.assert_allclose(sag, np.broadcast_to(SAG, sag.shape), atol=0.01)
     assert not arms.broken.any()
 
