@@ -24,7 +24,7 @@ from hal import Field, Image, Spec
 from recorder.frames import FrameLayout
 from recorder.images import Images
 from recorder.picture_index import PictureIndex
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import Table, build
 from rlenv_robot.source import SourceData
 
@@ -44,7 +44,7 @@ def pictures(count: int) -> list[bytes]:
 
 
 def record(folder: Path, encoded: list[bytes], count: int) -> Table:
-    sink = McapSink(folder, LAYOUT, {})
+    sink = McapWriter(folder, LAYOUT, {})
     sink.episode("begin", 0, "{}", 0)
     for frame in range(count):
         row = LAYOUT.spec.rows()

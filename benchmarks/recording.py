@@ -36,7 +36,7 @@ from hal import Image
 from recorder.log import LogWriter
 from recorder.reader import LogReader
 from recorder.ros import COMPRESSED_IMAGE, compressed_image, message_type
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import build
 
 PICTURES, PICTURE_BYTES = 3000, 100_000
@@ -129,7 +129,7 @@ def make_log(folder: Path) -> None:
     rows["observation_position"], rows["stamp_ns"] = rows["sensor_position"], np.arange(ROWS) * 20_000_000
     rows["action_position"] = rows["applied_position"] = rng.normal(0, 1, (ROWS, 7))
     rows["episode"], rows["frame_no"] = np.divmod(np.arange(ROWS), EPISODE)
-    sink = McapSink(folder, LAYOUT, {})
+    sink = McapWriter(folder, LAYOUT, {})
     for start in range(0, ROWS, EPISODE):
         sink.episode("begin", start // EPISODE, '{"seed": 1}', start)
         for index in range(start, start + EPISODE):

@@ -22,7 +22,7 @@ from recorder.frames import FrameLayout
 from recorder.scan import Scan, edge
 from recorder.segments import Found, Segments, find
 
-__all__ = ["FOLDER", "Kept", "kept", "stamps"]
+__all__ = ["FOLDER", "TableCache", "kept", "stamps"]
 
 FOLDER = "table"
 _FORMAT = 2
@@ -31,7 +31,7 @@ _BLOCK = 64 << 20
 
 
 @dataclass
-class Kept:
+class TableCache:
     """A table on disk.
 
     Attributes:
@@ -138,7 +138,7 @@ class Kept:
         os.replace(fresh, folder / "episodes.json")
 
     @staticmethod
-    def load(folder: Path) -> tuple[Kept, Mapping[str, Any]] | None:
+    def load(folder: Path) -> tuple[TableCache, Mapping[str, Any]] | None:
         """What was saved, and what it says of the log's files; None if it is not there or makes no sense."""
         try:
             index = json.loads((folder / "episodes.json").read_text())
@@ -147,7 +147,9 @@ class Kept:
             layout, path = FrameLayout.from_plain(index["layout"]), folder / "rows.bin"
             bounds = [(int(start), int(stop)) for start, stop in index["bounds"]]
             scan = Scan.from_plain(index["scan"])
-            kept = Kept(layout, path, index["rows"], index["tail"], bounds, index["episodes"], index["notes"], scan)
+            kept = TableCache(
+                layout, path, index["rows"], index["tail"], bounds, index["episodes"], index["notes"], scan
+            )
             if path.stat().st_size < kept.rows * kept.size:
                 return None
             kept.last = find(layout, kept.raw(kept.tail), scan.episodes)
@@ -156,7 +158,7 @@ class Kept:
         return kept, index["files"]
 
 
-def kept(files: Mapping[int, Path], layout: FrameLayout) -> Kept | None:
+def kept(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
     """The table beside a log, made or continued if need be; None if nothing can be written there.
 
     Args:
@@ -167,7 +169,7 @@ def kept(files: Mapping[int, Path], layout: FrameLayout) -> Kept | None:
         LogError: the log can't be read.
     """
     folder = next(iter(files.values())).parent / FOLDER
-    found = Kept.load(folder)
+    found = TableCache.load(folder)
     if found is not None and found[1] == stamps(files):
         return found[0]
     try:
@@ -178,8 +180,8 @@ def kept(files: Mapping[int, Path], layout: FrameLayout) -> Kept | None:
         return None
 
 
-def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Kept:
-    now, found = stamps(files), Kept.load(folder)  # again: another process may have done it meanwhile
+def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> TableCache:
+    now, found = stamps(files), TableCache.load(folder)  # again: another process may have done it meanwhile
     if found is not None and found[0].layout.spec.digest == layout.spec.digest and _continues(*found, files):
         table = found[0]
         table.grow(files)
@@ -188,7 +190,7 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ke
         fresh = folder / f".rows-{os.getpid()}.bin"
         fresh.touch()
         os.replace(fresh, folder / "rows.bin")  # whoever has the old one mapped keeps it
-        table = Kept(layout, folder / "rows.bin")
+        table = TableCache(layout, folder / "rows.bin")
         table.grow(files)
     table.save(folder, now)
     return table
@@ -211,7 +213,7 @@ def stamps(files: Mapping[int, Path]) -> dict[str, Any]:
     return {str(number): [status.st_size, status.st_mtime_ns] for number, status in found}
 
 
-def _continues(table: Kept, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
+def _continues(table: TableCache, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
     """Whether the log is the one that was read, with more at its end."""
     now = stamps(files)
     numbers = sorted(int(number) for number in before)

@@ -19,7 +19,7 @@ import numpy as np
 
 from hal import SourceError
 
-__all__ = ["chained"]
+__all__ = ["concatenated"]
 
 _FIXED = 0x10  # MAP_FIXED, the same on all of Linux
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -55,7 +55,7 @@ class _Addresses:
         return int(got)
 
 
-def chained(parts: Sequence[tuple[Path, int]], kind: np.dtype) -> tuple[np.ndarray, np.ndarray]:
+def concatenated(parts: Sequence[tuple[Path, int]], kind: np.dtype) -> tuple[np.ndarray, np.ndarray]:
     """The rows of all files, and where each file's begin.
 
     Args:

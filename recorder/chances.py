@@ -9,7 +9,7 @@ import numpy as np
 
 from recorder.sum_tree import WIDTH, SumTree
 
-__all__ = ["Chances"]
+__all__ = ["PrioritizedSampler"]
 
 _CHUNK = 1 << 20
 _PIECE = 1 << 15
@@ -24,7 +24,7 @@ _FRESH = 1024
 """Changes after which lowest and highest chance are looked up anew; more often the larger N is, less often."""
 
 
-class Chances:
+class PrioritizedSampler:
     """Chances of N things: drawn in O(1) by rejection, or in O(log N) where few of them outweigh all others.
 
     A candidate is any of the N alike, and is taken with its chance over the highest one: exactly in proportion

@@ -23,7 +23,7 @@ from recorder.plain import from_json, to_json
 from recorder.reader import LogReader
 from recorder.records import Message
 from recorder.ros import read_compressed_image, read_note
-from recorder.sink import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapSink
+from recorder.sink import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapWriter
 
 __all__ = ["Copied", "Part", "copy_parts"]
 
@@ -129,7 +129,7 @@ def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, re
         for reader in readers
     ]
     copied, total, before = Copied(), sum(map(_count, readers)), 0
-    sink = McapSink(folder, readers[0].layout, metadata)
+    sink = McapWriter(folder, readers[0].layout, metadata)
     samples = CopiedStreams(sink)
     try:
         for part, reader in zip(parts, readers, strict=True):
@@ -164,7 +164,7 @@ def _span_s(reader: LogReader) -> float:
 class _Copier:
     """Takes one part of one log along, message by message."""
 
-    def __init__(self, part: Part, reader: LogReader, sink: McapSink, copied: Copied, samples: CopiedStreams) -> None:
+    def __init__(self, part: Part, reader: LogReader, sink: McapWriter, copied: Copied, samples: CopiedStreams) -> None:
         self._part, self._reader, self._sink, self._copied, self._samples = part, reader, sink, copied, samples
         self._layout: FrameLayout = reader.layout
         self._labels = read_labels(reader.path.parent)

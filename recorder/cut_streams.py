@@ -9,7 +9,7 @@ from recorder.cdr import HEADER
 from recorder.frames import used_field
 from recorder.reader import LogReader
 from recorder.records import Message
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.streams import Stream
 
 __all__ = ["CopiedStreams"]
@@ -22,7 +22,7 @@ class CopiedStreams:
         sink: where to.
     """
 
-    def __init__(self, sink: McapSink) -> None:
+    def __init__(self, sink: McapWriter) -> None:
         self._sink = sink
         self._described: dict[str, Stream] = {}
         self._base: dict[str, int] = {}  # what is added to the numbers of the present run

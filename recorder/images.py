@@ -16,7 +16,7 @@ import numpy as np
 from hal import SourceError
 from recorder.picture import opencv
 from recorder.picture_source import MISSING, PictureSources
-from recorder.room import Room
+from recorder.room import BufferPool
 from recorder.table import Table
 
 __all__ = ["Images"]
@@ -77,7 +77,7 @@ class Images:
         self._pool = ThreadPoolExecutor(self._threads, "pictures")
         self._sources = sources or PictureSources(table)
         self._shapes: dict[str, tuple[int, ...]] = {}
-        self._cache, self._room = _Cache(cache_bytes), Room()
+        self._cache, self._room = _Cache(cache_bytes), BufferPool()
 
     def close(self) -> None:
         """End the threads. Twice is fine."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["Room"]
+__all__ = ["BufferPool"]
 
 _KEPT = 3
 """Blocks that wait to be used again: a batch that is learned from, one that is ready, one that is being made."""
@@ -24,7 +24,7 @@ class _Lease:
         }  # fmt: skip
 
 
-class Room:
+class BufferPool:
     """Hands out arrays of bytes, for any number of threads.
 
     Fresh memory costs more than what is copied into it: the system clears every page of it. So the memory of an array

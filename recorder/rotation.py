@@ -13,7 +13,7 @@ from typing import Any
 from hal import Image, LogError
 from recorder.frames import FrameLayout
 from recorder.plain import to_json
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.streams import Stream
 
 __all__ = ["DiskBudget", "Limits", "Rotating"]
@@ -43,7 +43,7 @@ class DiskBudget(LogError):
 
 
 class Rotating:
-    """Is to its caller what `McapSink` is: writes one file of a run after the other. Used by one thread at a time.
+    """Is to its caller what `McapWriter` is: writes one file of a run after the other. Used by one thread at a time.
 
     Each file begins with all that is needed to read it alone: the description of the run, its streams, and the
     beginning of the episode that is open.
@@ -55,7 +55,7 @@ class Rotating:
         limits: of files, run and disk.
 
     Raises:
-        LogError: as `McapSink`, or there is too little room to begin with.
+        LogError: as `McapWriter`, or there is too little room to begin with.
     """
 
     def __init__(self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any], limits: Limits) -> None:
@@ -75,8 +75,8 @@ class Rotating:
         """Of the file that is being written."""
         return self._file.path
 
-    def _next(self) -> McapSink:
-        file = McapSink(self._folder, self._layout, self._metadata, self._number, self._run)
+    def _next(self) -> McapWriter:
+        file = McapWriter(self._folder, self._layout, self._metadata, self._number, self._run)
         self._begun = time.monotonic()
         return file
 
@@ -112,7 +112,7 @@ class Rotating:
     # -- in time -------------------------------------------------------------------------------------------
 
     def keep_up(self) -> None:
-        """What `McapSink.keep_up` does; and go on in a new file where it is time.
+        """What `McapWriter.keep_up` does; and go on in a new file where it is time.
 
         Raises:
             DiskBudget: there is no more room; the open episode was ended and the file closed.

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from recorder.chances import Chances
+from recorder.chances import PrioritizedSampler
 from recorder.transitions import Transitions
 
 __all__ = ["Draw", "NStep", "advantages", "n_step", "priorities", "returns_to_go", "td_priorities"]
@@ -115,14 +115,14 @@ class Draw:
     """
 
     positions: np.ndarray | range
-    chances: np.ndarray | Chances | None = None
+    chances: np.ndarray | PrioritizedSampler | None = None
 
     @cached_property
-    def _chances(self) -> Chances | None:
+    def _chances(self) -> PrioritizedSampler | None:
         given = self.chances
-        if given is None or isinstance(given, Chances):
+        if given is None or isinstance(given, PrioritizedSampler):
             return given
-        return Chances(len(given), lambda begin, end: given[begin:end])
+        return PrioritizedSampler(len(given), lambda begin, end: given[begin:end])
 
     def take(
         self, rng: np.random.Generator, size: int, beta: float = 0.0, replace: bool = True

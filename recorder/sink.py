@@ -31,7 +31,7 @@ from recorder.ros import (
 )
 from recorder.streams import STREAM, Stream
 
-__all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "McapSink"]
+__all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "McapWriter"]
 
 FORMAT = 1
 """The number of this layout of a log; a reader refuses those that it doesn't know."""
@@ -50,7 +50,7 @@ SYNC_S = 0.7
 """What was written is forced to the disk this long after the last time; with a chunk on top, 1 s holds."""
 
 
-class McapSink:
+class McapWriter:
     """Writes one log. Used by one thread at a time.
 
     Opening it writes the description of the run and forces it to the disk, so that even a log that is torn

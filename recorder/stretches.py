@@ -9,7 +9,7 @@ import numpy as np
 
 from recorder.table import Table
 
-__all__ = ["Finder", "Places", "Stretches"]
+__all__ = ["TransitionIndex", "Places", "Stretches"]
 
 _CHUNK = 1 << 20
 """Rows that are looked at in one go."""
@@ -65,7 +65,7 @@ class Stretches(NamedTuple):
         return int(self.first[-1])
 
 
-class Finder:
+class TransitionIndex:
     """Finds positions in stretches, in the time of a few array look-ups.
 
     Args:

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SourceError, SpecMismatch
-from recorder.cache import Kept, kept
-from recorder.chain import chained
+from recorder.cache import TableCache, kept
+from recorder.chain import concatenated
 from recorder.disk import LOG_NAME
 from recorder.frames import FrameLayout
 from recorder.labels import labelled
@@ -59,10 +59,10 @@ def build(run_folder: Path | str) -> Table:
         LogError: there is no log, or it can't be read at all.
     """
     layout, run, cached = _built(run_folder)
-    return _table(layout, run, cached.segments() if isinstance(cached, Kept) else cached)
+    return _table(layout, run, cached.segments() if isinstance(cached, TableCache) else cached)
 
 
-def _built(run_folder: Path | str) -> tuple[FrameLayout, Path, Kept | Segments]:
+def _built(run_folder: Path | str) -> tuple[FrameLayout, Path, TableCache | Segments]:
     reader = LogReader(run_folder)
     cached = kept(reader.files, reader.layout)
     if cached is not None:
@@ -103,7 +103,7 @@ def load_runs(path: Path | str) -> Table:
     return _joined(runs, str(root), notes)
 
 
-_Run = tuple[FrameLayout, Path, Kept | Segments]
+_Run = tuple[FrameLayout, Path, TableCache | Segments]
 
 
 def _check_layouts(runs: Sequence[_Run]) -> None:
@@ -116,11 +116,11 @@ def _check_layouts(runs: Sequence[_Run]) -> None:
 
 def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
     layout, kind = runs[0][0], runs[0][0].spec.row_dtype
-    large = sum(cached.rows for *_, cached in runs if isinstance(cached, Kept)) * kind.itemsize > _COPY_BYTES
-    if len(runs) > 1 and large and all(isinstance(cached, Kept) for *_, cached in runs):
+    large = sum(cached.rows for *_, cached in runs if isinstance(cached, TableCache)) * kind.itemsize > _COPY_BYTES
+    if len(runs) > 1 and large and all(isinstance(cached, TableCache) for *_, cached in runs):
         rows, offsets, tables = _chained(runs, kind)
     else:
-        tables = [_table(each, run, got.segments() if isinstance(got, Kept) else got) for each, run, got in runs]
+        tables = [_table(each, run, got.segments() if isinstance(got, TableCache) else got) for each, run, got in runs]
         rows = tables[0].rows if len(tables) == 1 else np.concatenate([table.rows for table in tables])
         offsets = np.cumsum([0] + [len(table.rows) for table in tables])[:-1]
     return Table(
@@ -135,8 +135,8 @@ def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
 
 
 def _chained(runs: Sequence[_Run], kind: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Table]]:
-    found = [(layout, run, cached) for layout, run, cached in runs if isinstance(cached, Kept)]
-    rows, offsets = chained([(cached.path, cached.rows) for *_, cached in found], kind)
+    found = [(layout, run, cached) for layout, run, cached in runs if isinstance(cached, TableCache)]
+    rows, offsets = concatenated([(cached.path, cached.rows) for *_, cached in found], kind)
     for (*_, cached), offset in zip(found, offsets.tolist(), strict=True):
         for index, row in cached.mends.items():
             rows[offset + index] = row

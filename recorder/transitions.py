@@ -9,7 +9,7 @@ import numpy as np
 
 from hal.spec import Spec
 from recorder.frames import reward_field
-from recorder.stretches import Finder, Places, Stretches
+from recorder.stretches import Places, Stretches, TransitionIndex
 from recorder.table import Table
 
 __all__ = ["Transitions", "columns"]
@@ -83,8 +83,8 @@ class Transitions:
         return self._finder.spans(positions)
 
     @cached_property
-    def _finder(self) -> Finder:
-        return Finder(self.stretches)
+    def _finder(self) -> TransitionIndex:
+        return TransitionIndex(self.stretches)
 
     @cached_property
     def facts(self) -> np.ndarray:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from recorder.chances import Chances
+from recorder.chances import PrioritizedSampler
 from recorder.sampling import td_priorities
 
 __all__ = ["TdErrors"]
@@ -44,7 +44,7 @@ class TdErrors:
         self._largest = highest if first else max(before, highest)
         return self._unseen > 0 and self._largest != before
 
-    def chances(self, part: np.ndarray | range, alpha: float) -> Chances:
+    def chances(self, part: np.ndarray | range, alpha: float) -> PrioritizedSampler:
         """The chances of positions, in order, or of all."""
 
         def some(begin: int, end: int) -> np.ndarray:
@@ -53,7 +53,7 @@ class TdErrors:
             known = self._error[begin:end] if isinstance(part, range) else self._error[part[begin:end]]
             return self.priorities(known, alpha)
 
-        return Chances(len(part), some)
+        return PrioritizedSampler(len(part), some)
 
     def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
         """Chances of errors from 0, (B,); NaN where there is none yet."""

@@ -11,7 +11,7 @@ from hal import Field, Image, Spec
 from recorder.check import ADVICE, Finding, check_table
 from recorder.check_cameras import check_cameras
 from recorder.frames import FrameLayout
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import Table, build
 
 PERIOD_NS = 20_000_000
@@ -132,7 +132,7 @@ def filmed(tmp_path: Path) -> Callable[..., list[Finding]]:
     """A run of 100 frames at 50 Hz, with pictures of the given stamps, which are not decoded here."""
 
     def make(stamps: Any, same: range = range(0)) -> list[Finding]:
-        sink = McapSink(tmp_path / "run", LAYOUT, {})
+        sink = McapWriter(tmp_path / "run", LAYOUT, {})
         sink.episode("begin", 0, "{}", 0)
         table = healthy(1, 100)
         for number, row in enumerate(table.rows):

@@ -15,7 +15,7 @@ from recorder.labels import add_labels
 from recorder.log import LogWriter
 from recorder.reader import LogReader
 from recorder.records import Records
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import build
 
 JPEG = b"\xff\xd8 stands for a picture"
@@ -24,7 +24,7 @@ JPEG = b"\xff\xd8 stands for a picture"
 @pytest.fixture
 def run(tmp_path: Path, layout: FrameLayout, make_row: Any) -> Path:
     """Three episodes of five frames, a frame a second by the wall clock, a picture a frame, an event in the second."""
-    sink = McapSink(tmp_path / "run", layout, {"task": "reach", "robot": "so101"})
+    sink = McapWriter(tmp_path / "run", layout, {"task": "reach", "robot": "so101"})
     for number in range(3):
         at = number * 5_000_000_000
         sink.episode("begin", number, f'{{"env_id": "e", "seed": {number}}}', at)
@@ -96,7 +96,7 @@ def test_a_stretch_of_time_begins_and_ends_like_episodes(run: Path, tmp_path: Pa
 def test_every_cut_is_a_whole_run(edges: tuple[float, float], tmp_path_factory: pytest.TempPathFactory) -> None:
     folder = tmp_path_factory.mktemp("cut")
     layout = FrameLayout(Spec("o", (Field("x", (2,)),)), Spec("a", (Field("u", ()),)))
-    sink = McapSink(folder / "run", layout, {})
+    sink = McapWriter(folder / "run", layout, {})
     for number in range(3):
         sink.episode("begin", number, "{}", number * 5_000_000_000)
         for frame in range(5):
@@ -135,7 +135,7 @@ def test_merging_keeps_everything_in_order(run: Path, tmp_path: Path, make_log: 
 
 
 def test_a_torn_run_is_taken_as_far_as_it_goes(tmp_path: Path, layout: FrameLayout, make_row: Any) -> None:
-    sink = McapSink(tmp_path / "torn", layout, {})
+    sink = McapWriter(tmp_path / "torn", layout, {})
     sink.episode("begin", 0, "{}", 0)
     for frame in range(4):
         sink.frame(make_row(layout, 0, frame).tobytes(), frame)

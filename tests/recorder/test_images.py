@@ -13,7 +13,7 @@ from recorder.frames import FrameLayout
 from recorder.images import Images, _Cache
 from recorder.log_pictures import ByTime
 from recorder.picture_index import PictureIndex, Place
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import Table, build, load_runs
 
 cv2 = pytest.importorskip("cv2")
@@ -29,7 +29,7 @@ def colour(episode: int, frame: int) -> np.ndarray:
 
 def record(folder: Path, episodes: int = 2, frames: int = 20, every: int = 1, same_clock: bool = True) -> Table:
     """PNG pictures of a single colour, of every so-manieth frame, taken 5 ms before it."""
-    sink = McapSink(folder, LAYOUT, {})
+    sink = McapWriter(folder, LAYOUT, {})
     for episode in range(episodes):
         sink.episode("begin", episode, "{}", 0)
         for frame in range(frames):
@@ -152,7 +152,7 @@ def test_wrong_options_and_pictures(tmp_path: Path) -> None:
             Images(table, **options)  # type: ignore[arg-type]
     with Images(table, crop=(0, 0, 13, 4)) as images, pytest.raises(SourceError, match="does not fit pictures of"):
         images.at([0], "top")
-    sink = McapSink(tmp_path / "bad", LAYOUT, {})
+    sink = McapWriter(tmp_path / "bad", LAYOUT, {})
     sink.episode("begin", 0, "{}", 0)
     sink.frame(LAYOUT.spec.rows().tobytes(), 0)
     sink.image("top", Image(b"\xff\xd8 no picture", "jpeg", 0), 0)

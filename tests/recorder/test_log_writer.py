@@ -23,7 +23,7 @@ from recorder.frames import FrameLayout
 from recorder.log import LogWriter
 from recorder.picture import decoded
 from recorder.reader import LogReader
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 
 
 @pytest.mark.requirement("R1.5", "R6.6")
@@ -169,13 +169,13 @@ def test_full_queue_drops_counts_and_says_so(
     tmp_path: Path, layout: FrameLayout, make_row: Any, monkeypatch: pytest.MonkeyPatch, caplog: Any
 ) -> None:
     gate = threading.Event()
-    original = McapSink.frame
+    original = McapWriter.frame
 
-    def slow(self: McapSink, row: bytes, time_ns: int) -> None:
+    def slow(self: McapWriter, row: bytes, time_ns: int) -> None:
         gate.wait(30)
         original(self, row, time_ns)
 
-    monkeypatch.setattr(McapSink, "frame", slow)
+    monkeypatch.setattr(McapWriter, "frame", slow)
     with LogWriter(tmp_path, layout, capacity=5_000) as log:
         log.begin({})
         for frame in range(100):

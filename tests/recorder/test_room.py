@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 
-from recorder.room import Room
+from recorder.room import BufferPool
 
 
 def address(array: np.ndarray) -> int:
@@ -12,7 +12,7 @@ def address(array: np.ndarray) -> int:
 
 
 def test_memory_is_used_again_only_when_nothing_looks_at_it() -> None:
-    room = Room()
+    room = BufferPool()
     first = room.take((4, 10))
     first[:] = 7
     view = first[1:3].reshape(-1)[::2]
@@ -31,7 +31,7 @@ def test_memory_is_used_again_only_when_nothing_looks_at_it() -> None:
 
 
 def test_a_block_is_not_kept_for_what_it_does_not_fit() -> None:
-    room = Room(kept=1)
+    room = BufferPool(kept=1)
     where = address(room.take((100,)))
     assert address(room.take((10,))) != where or room._free[0].nbytes == 10
     assert len(room._free) == 1

@@ -7,12 +7,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recorder.chances import Chances
+from recorder.chances import PrioritizedSampler
 from recorder.sum_tree import WIDTH, SumTree
 
 
-def chances_of(values: np.ndarray) -> Chances:
-    return Chances(len(values), lambda begin, end: values[begin:end])
+def chances_of(values: np.ndarray) -> PrioritizedSampler:
+    return PrioritizedSampler(len(values), lambda begin, end: values[begin:end])
 
 
 SKEWED = np.where(np.arange(2000) == 1234, 500.0, 0.5)

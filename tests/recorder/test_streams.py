@@ -13,7 +13,7 @@ from hal import Field, LogError, Spec
 from recorder.frames import FrameLayout
 from recorder.log import LogWriter
 from recorder.reader import LogReader
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.streams import Stream
 
 IMU = Spec("imu", (Field("acceleration", (3,), unit="m/s^2"), Field("count", (), "int32")))
@@ -122,13 +122,13 @@ def test_wrong_streams_are_refused(tmp_path: Path, layout: FrameLayout) -> None:
 
 
 def test_a_dropped_sample_is_missed(tmp_path: Path, layout: FrameLayout, monkeypatch: pytest.MonkeyPatch) -> None:
-    gate, original = threading.Event(), McapSink.sample
+    gate, original = threading.Event(), McapWriter.sample
 
-    def slow(self: McapSink, stream: str, row: bytes, time_ns: int) -> None:
+    def slow(self: McapWriter, stream: str, row: bytes, time_ns: int) -> None:
         gate.wait(30)
         original(self, stream, row, time_ns)
 
-    monkeypatch.setattr(McapSink, "sample", slow)
+    monkeypatch.setattr(McapWriter, "sample", slow)
     with LogWriter(tmp_path, layout, capacity=3000) as log:
         write(log, 100)
         gate.set()

@@ -10,7 +10,7 @@ import pytest
 
 import rlenv_robot
 from hal import Image, RobotError, SourceError
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import Table, build
 from rlenv_robot import history
 from rlenv_robot.history import render_history
@@ -29,7 +29,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 action = {"joint_target": seen["extra_info"]["applied"]["joint_target"]}
                 seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
     table = build(next((folder / "plain").iterdir()))
-    sink = McapSink(folder / "filmed", table.layout, {})
+    sink = McapWriter(folder / "filmed", table.layout, {})
     for number, info in enumerate(table.episodes):
         sink.episode("begin", number, f'{{"task": "so101-reach", "robot": "so101", "seed": {info["seed"]}}}', 0)
         for row in table.rows[table.starts[number] : table.stops[number]]:

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Field, Image, SourceError, Spec
 from recorder.frames import FrameLayout
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from rlenv_robot.source import SourceData, open_source
 
 cv2 = pytest.importorskip("cv2")
@@ -27,7 +27,7 @@ def colour(episode: Any, frame: Any) -> np.ndarray:
 
 def record(folder: Path, cameras: tuple[str, ...] = ("top", "wrist"), first: int = 0, lost: int = -1) -> Path:
     """Two episodes of 9 frames; the camera wrist begins with frame ``first``; row ``lost`` is not recorded."""
-    sink = McapSink(folder, LAYOUT, {})
+    sink = McapWriter(folder, LAYOUT, {})
     for episode in range(2):
         sink.episode("begin", episode, "{}", 0)
         for frame in range(FRAMES):

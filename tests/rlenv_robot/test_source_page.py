@@ -14,7 +14,7 @@ import rlenv_robot as rr
 from hal import Image
 from hal.robots.so101 import HOME, forward_kinematics
 from recorder.plain import to_json
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import load_runs
 from rlenv_robot.data.figures import KINDS
 from rlenv_robot.data.options import ACTIONS, IMAGES, INIT, PAIRS, STEPS, TRAJECTORIES
@@ -49,7 +49,7 @@ def film(folder: Path) -> None:
     shutil.rmtree(folder)
     runs = dict.fromkeys(str(info["run"]) for info in table.episodes)
     for number, run in enumerate(runs):
-        sink = McapSink(folder / str(number), table.layout, {})
+        sink = McapWriter(folder / str(number), table.layout, {})
         for episode, info in enumerate(table.episodes):
             if info["run"] == run:
                 rows = table.rows[table.starts[episode] : table.stops[episode]]

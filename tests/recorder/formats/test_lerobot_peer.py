@@ -19,7 +19,7 @@ from hal import Image
 from recorder.formats.lerobot import load_lerobot, write_lerobot
 from recorder.formats.pictures import Filming
 from recorder.images import Images
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import Table, load_runs
 
 NEEDED = ("lerobot", "torch", "datasets", "accelerate", "pandas", "pyarrow")
@@ -154,7 +154,7 @@ def test_what_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> None:
 def filmed(folder: Path, plain: Table) -> Table:
     """The table as a log with a camera, whose pictures' colour says episode and frame."""
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
-    sink = McapSink(folder / "run", plain.layout, {})
+    sink = McapWriter(folder / "run", plain.layout, {})
     for episode, (start, stop) in enumerate(zip(plain.starts, plain.stops, strict=True)):
         sink.episode("begin", episode, '{"task": "reach"}', 0)
         for frame, row in enumerate(plain.rows[start:stop]):

@@ -18,7 +18,7 @@ from recorder.formats.parquet import load_parquet, write_parquet
 from recorder.formats.pictures import Filming
 from recorder.formats.robomimic import load_robomimic, write_robomimic
 from recorder.images import Images
-from recorder.sink import McapSink
+from recorder.sink import McapWriter
 from recorder.table import Table, load_runs
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
@@ -39,7 +39,7 @@ def says(pixels: np.ndarray, episode: int, frame: int) -> bool:
 
 def film(folder: Path, plain: Table, first: int = 0) -> Table:
     """The table as a log with a camera, which takes its first picture at frame ``first``."""
-    sink = McapSink(folder / "run", plain.layout, {})
+    sink = McapWriter(folder / "run", plain.layout, {})
     for episode, (start, stop) in enumerate(zip(plain.starts, plain.stops, strict=True)):
         sink.episode("begin", episode, '{"task": "reach"}', 0)
         for frame, row in enumerate(plain.rows[start:stop]):
