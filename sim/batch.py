@@ -13,14 +13,14 @@ from mujoco.batch import Batch
 
 from hal.errors import EpisodeError, RobotError
 from hal.robot import RobotState
-from sim.draws import Draws
+from sim.draws import SeedStreams
 from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel
 from sim.randomise import Randomise, Randomised
-from sim.readers import Readers
+from sim.readers import SensorReader
 from sim.simulations import Simulations
 from sim.snapshot import BatchSnapshot, fitting
-from sim.starts import Starts
+from sim.starts import InitialState
 from sim.timing import DelayModel
 
 __all__ = ["SimBatch"]
@@ -63,17 +63,17 @@ class SimBatch(Simulations):
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
         super().__init__(sim_model, num)
         self._stage = sim_model.stage
-        self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.apart)
-        self._starts = Starts(self._batch, sim_model, teleport)
+        self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)
+        self._starts = InitialState(self._batch, sim_model, teleport)
         self._ctrl = self._batch.bind("ctrl")
         self._warning = self._batch.warning
         self._warned = self._warning.tobytes()
-        self._read = Readers(self._batch, sim_model).read
+        self._read = SensorReader(self._batch, sim_model).read
         self._writers = self.writers()
         self._reset_once = np.zeros(num, bool)
         self._ready = False
         self._owner = os.getpid()
-        self._draws = None if timing is None and randomise is None else Draws(num)
+        self._draws = None if timing is None and randomise is None else SeedStreams(num)
         self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
         self._delays = None if timing is None else self._starts.delays(timing)
         self.any_broken = False
@@ -351,9 +351,9 @@ class SimBatch(Simulations):
 
     # -- for SimRobot ------------------------------------------------------------------------------------
 
-    def readers(self, row: int) -> Readers:
+    def readers(self, row: int) -> SensorReader:
         """Reads one of them, without the leading axis."""
-        return Readers(self.open_batch, self._sim_model, row)
+        return SensorReader(self.open_batch, self._sim_model, row)
 
     def writers(self, row: int | None = None) -> list[Writer]:
         """Per command: name, live array, index, shape and dtype; ``array[index] = value`` commands it."""

@@ -75,7 +75,7 @@ class Camera:
         _release(self._gl)
         self._pixels = np.empty((height, width, 3), np.uint8)
 
-    def wear(self, fields: Mapping[str, np.ndarray]) -> None:
+    def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
         """Draw from now on with these values in the model, name of a field -> values; see `seen`."""
         for name, values in fields.items():
             field = getattr(self._model, name)

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["Draws", "Purpose", "uniform"]
+__all__ = ["SeedStreams", "Purpose", "uniform"]
 
 
 class Purpose(IntEnum):
@@ -17,7 +17,7 @@ class Purpose(IntEnum):
     TIMING = 2
 
 
-class Draws:
+class SeedStreams:
     """Each simulation's seed, and how many episodes it had since it was given.
 
     Args:

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.robot import RobotSpec
 from sim.distribution import Distribution, Fixed
-from sim.draws import Draws, Purpose, uniform
+from sim.draws import Purpose, SeedStreams, uniform
 from sim.timing import DelayModel
 
 __all__ = ["DelayBuffers"]
@@ -101,7 +101,7 @@ class DelayBuffers:
 
     # -- an episode begins -------------------------------------------------------------------------------
 
-    def begin(self, rows: np.ndarray, draws: Draws, ctrl: np.ndarray, sensors: Mapping[str, np.ndarray]) -> None:
+    def begin(self, rows: np.ndarray, draws: SeedStreams, ctrl: np.ndarray, sensors: Mapping[str, np.ndarray]) -> None:
         """Draw what an episode keeps; what is there now was there for ever.
 
         Args:

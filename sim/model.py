@@ -121,7 +121,7 @@ class SimModel:
         return int((mujoco.mjtStage.mjSTAGE_VEL if fresh else mujoco.mjtStage.mjSTAGE_NONE).value)
 
     @property
-    def apart(self) -> bool:
+    def needs_own_model(self) -> bool:
         """Whether each simulation of a batch needs an ``mjData`` of its own, rather than one for each thread.
 
         It does where a step begins with what the one before derived (`stage`), with plugins, sleep or IPC, and where a

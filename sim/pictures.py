@@ -79,7 +79,7 @@ class Pictures:
             for row in range(number, len(qpos), count):
                 own = {name: values[row] for name, values in clothes.items()}
                 for eye, into in eyes:
-                    eye.wear(own)
+                    eye.set_model(own)
                     eye.render(qpos[row], out=into[row])
 
         waiting = [self._pool.submit(share, number) for number in range(1, count)]

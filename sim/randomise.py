@@ -13,7 +13,7 @@ from mujoco.batch import Batch
 
 from hal.errors import SpecError
 from sim.distribution import Distribution, distribution
-from sim.draws import Draws, Purpose, uniform
+from sim.draws import Purpose, SeedStreams, uniform
 from sim.targets import Target, targets
 
 __all__ = ["Draw", "Randomise", "Randomised"]
@@ -185,7 +185,7 @@ class Randomised:
         inputs = getattr(mujoco.MjModel, "_setconst_inputs", None)
         self._constants |= inputs is None or field in inputs or field.startswith("opt.")
 
-    def begin(self, rows: np.ndarray, draws: Draws) -> None:
+    def begin(self, rows: np.ndarray, draws: SeedStreams) -> None:
         """Draw the models of these simulations' next episode; before they are reset.
 
         Every number is drawn by its name, so that one more line of the declaration, or an object that another version

@@ -54,8 +54,8 @@ class RayCamera:
         self._rays = _rays(float(self._model.cam_fovy[self._camera]), width, height)
         self._colours, self._checked = _looks(self._model)
 
-    def wear(self, fields: Mapping[str, np.ndarray]) -> None:
-        """As `sim.camera.Camera.wear`, but refused: rays are cast in the nominal model.
+    def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
+        """As `sim.camera.Camera.set_model`, but refused: rays are cast in the nominal model.
 
         Raises:
             RobotError: there is anything to wear.

@@ -12,13 +12,13 @@ from hal.errors import SpecError
 from hal.field import Field
 from sim.model import Columns, Computed, SimModel, as_slice
 
-__all__ = ["Readers"]
+__all__ = ["SensorReader"]
 
 Source = tuple[np.ndarray, np.ndarray | None]
 """A live array, and the columns to gather from it, or None where it is the value already."""
 
 
-class Readers:
+class SensorReader:
     """Reads all sensors of a model.
 
     Args:

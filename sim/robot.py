@@ -289,7 +289,7 @@ class SimRobot:
 
         qpos = self._batch.open_batch.bind("qpos")[0]
         for camera in self._cameras.values():
-            camera.wear({name: values[0] for name, values in seen(self._batch.models).items()})
+            camera.set_model({name: values[0] for name, values in seen(self._batch.models).items()})
         return {name: Image(camera.render(qpos), "rgb8", stamp_ns) for name, camera in self._cameras.items()}
 
     def stop(self, reason: str) -> None:

@@ -15,10 +15,10 @@ from sim.legal import Writer
 from sim.model import Indices, SimModel, as_slice
 from sim.timing import DelayModel
 
-__all__ = ["Starts"]
+__all__ = ["InitialState"]
 
 
-class Starts:
+class InitialState:
     """Writes the starts of a batch's simulations into their state; knows each one's random generator.
 
     Args:

@@ -12,9 +12,9 @@ from hal.errors import EpisodeError
 from hal.robot import RobotState
 from sim.legal import Writer, checked, rows_of
 from sim.model import SimModel
-from sim.readers import Readers
+from sim.readers import SensorReader
 from sim.simulations import Simulations
-from sim.starts import Starts
+from sim.starts import InitialState
 from sim.warp_device import STATE, WarpDevice
 
 __all__ = ["WarpBatch"]
@@ -54,8 +54,8 @@ class WarpBatch(Simulations):
             sim_model.model, num, sim_model.substeps, fresh, device, contacts, constraints
         )
         self._room = f"{contacts} contacts and {constraints} constraints"
-        self._starts = Starts(self._device, sim_model, teleport=True)
-        self._read = Readers(self._device, sim_model).read
+        self._starts = InitialState(self._device, sim_model, teleport=True)
+        self._read = SensorReader(self._device, sim_model).read
         self._ctrl = self._device.bind("ctrl")
         self._writers = self._all_writers()
         self._reset_once = np.zeros(num, bool)

@@ -39,7 +39,7 @@ def assert_same(mine: dict[str, np.ndarray], theirs: dict[str, np.ndarray], when
 def either(request: pytest.FixtureRequest, pendulum: SimModel) -> SimModel:
     """The pendulum in both of the ways in which a batch may hold it."""
     model = pendulum if request.param == "an mjData each" else replace(pendulum, derived="as_stepped")
-    assert model.apart == (model is pendulum)
+    assert model.needs_own_model == (model is pendulum)
     return model
 
 

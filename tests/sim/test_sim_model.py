@@ -70,14 +70,16 @@ def test_a_sensor_that_is_not_there_is_named(pendulum: SimModel, reader: Columns
     ],
 )
 def test_simulations_are_kept_apart_where_they_must(
-    pendulum: SimModel, derived: Literal["fresh", "as_stepped"], sensors: dict[str, Columns], apart: bool
+    pendulum: SimModel, derived: Literal["fresh", "as_stepped"], sensors: dict[str, Columns], needs_own_model: bool
 ) -> None:
-    assert replace(pendulum, derived=derived, sensors={**pendulum.sensors, **sensors}).apart == apart
+    assert (
+        replace(pendulum, derived=derived, sensors={**pendulum.sensors, **sensors}).needs_own_model == needs_own_model
+    )
 
 
 def test_a_model_that_sleeps_is_kept_apart(pendulum: SimModel, pendulum_xml: str) -> None:
     option = '<option timestep="0.01" integrator="implicitfast"'
     asleep = pendulum_xml.replace(f"{option}/>", f'{option}><flag sleep="enable"/></option>')
     sleeping = replace(pendulum, model=mujoco.MjModel.from_xml_string(asleep), derived="as_stepped")
-    assert sleeping.apart
+    assert sleeping.needs_own_model
     SimBatch(sleeping, 2, 1).reset()

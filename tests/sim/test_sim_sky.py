@@ -83,7 +83,7 @@ def test_through_glass_the_sky_is_seen() -> None:
         camera.render(np.zeros(1))
         assert sky_drawn(camera)
     with room() as camera:
-        camera.wear({"geom_rgba": np.array([[0.2, 0.7, 0.2, 0.5], [1, 1, 1, 1]])})
+        camera.set_model({"geom_rgba": np.array([[0.2, 0.7, 0.2, 0.5], [1, 1, 1, 1]])})
         camera.render(np.zeros(1))
         assert sky_drawn(camera)
 

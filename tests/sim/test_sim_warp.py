@@ -48,7 +48,7 @@ on_each = pytest.mark.parametrize(
 patient = pytest.mark.timeout(900)
 
 
-def apart(ours: RobotState, theirs: RobotState) -> dict[str, float]:
+def needs_own_model(ours: RobotState, theirs: RobotState) -> dict[str, float]:
     """The largest difference in each sensor."""
     return {name: float(np.abs(ours.sensors[name] - value).max()) for name, value in theirs.sensors.items()}
 
@@ -60,10 +60,10 @@ def driven(model: SimModel, device: str | None, steps: int, reach: float) -> dic
     targets = home + np.random.default_rng(1).uniform(-reach, reach, (num, command.size))
     told = {command.name: np.clip(targets, command.low, command.high).astype(np.float32)}
     ours, theirs = WarpBatch(model, num, device), SimBatch(model, num)
-    worst = apart(ours.reset(seeds=range(num)), theirs.reset(seeds=range(num)))
+    worst = needs_own_model(ours.reset(seeds=range(num)), theirs.reset(seeds=range(num)))
     assert max(worst.values()) < 1e-6
     for _ in range(steps):
-        seen = apart(ours.step(told), theirs.step(told))
+        seen = needs_own_model(ours.step(told), theirs.step(told))
         worst = {name: max(worst[name], value) for name, value in seen.items()}
     assert not ours.broken.any()
     ours.close()
