@@ -189,9 +189,9 @@ def make(
 def _with_person(world: RobotWorld, operator: Operator | None) -> World:
     if operator is None:
         return world
-    from rlenv_robot.intervention import Intervened
+    from rlenv_robot.intervention import HumanIntervention
 
-    return Intervened(world, operator)
+    return HumanIntervention(world, operator)
 
 
 _robot = robot  # `make` has a parameter of that name

@@ -16,7 +16,7 @@ from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.agents import agents_of, each, mapping, messages
 from rlenv_robot.task import Arrays, Episode, Task
-from rlenv_robot.verdicts import Judged, asker, rewarded
+from rlenv_robot.verdicts import Verdicts, asker, rewarded
 from rlenv_robot.world import EnvDescription, TimeStep, first_part
 
 __all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
@@ -115,7 +115,7 @@ class RobotWorld:
         self._robot_state: RobotState | None = None
         self._step_no = 0
         self._last: TimeStep | None = None
-        self._judged = Judged(asker(robot, task, judge))
+        self._judged = Verdicts(asker(robot, task, judge))
         self._step_checked: Callable[[Any], RobotState] = robot.step
         same = task.action.digest == spec.commands.digest
         self._trusted = robot if same and isinstance(robot, Guard) and robot.simulated else None

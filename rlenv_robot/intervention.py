@@ -16,7 +16,7 @@ from rlenv_robot.handover import ActionBlender
 from rlenv_robot.task import Arrays
 from rlenv_robot.world import EnvDescription, TimeStep
 
-__all__ = ["Intervened", "Operator"]
+__all__ = ["HumanIntervention", "Operator"]
 
 _TELLS = {
     "intervention": "True where a person chose the action that was executed, whatever was asked for",
@@ -50,7 +50,7 @@ class Operator(Protocol):
         ...
 
 
-class Intervened:
+class HumanIntervention:
     """A world around a `RobotWorld` in which a person may take over.
 
     The agent goes on choosing actions; while the person has the robot, theirs is executed in its place, and

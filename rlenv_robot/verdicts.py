@@ -11,7 +11,7 @@ from hal.reset_record import ResetRecord
 from hal.signals import Answer, ResetConfirmation, VerdictRequest
 from rlenv_robot.task import Task
 
-__all__ = ["DEADLINE_S", "Judged", "VerdictReward", "asker", "rewarded", "verdict_reward"]
+__all__ = ["DEADLINE_S", "Verdicts", "VerdictReward", "asker", "rewarded", "verdict_reward"]
 
 _log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ def rewarded(reward: Any, task: Task, verdict: str | None) -> Any:
     return reward + more
 
 
-class Judged:
+class Verdicts:
     """What is known of the verdicts and resets of one robot's episodes.
 
     Args:

@@ -17,7 +17,7 @@ from recorder.table import load_runs
 from rlenv_robot.conformance import check_environment
 from rlenv_robot.embodied import RobotWorld
 from rlenv_robot.environment import Environment
-from rlenv_robot.intervention import Intervened
+from rlenv_robot.intervention import HumanIntervention
 from rlenv_robot.recording import record_to
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
@@ -50,8 +50,8 @@ class Plan:
         self.calls.append("close")
 
 
-def world(operator: Any, steps: int = 40) -> Intervened:
-    return Intervened(RobotWorld(Guard(SimRobot(so101())), Reach(steps=steps)), operator, VELOCITY)
+def world(operator: Any, steps: int = 40) -> HumanIntervention:
+    return HumanIntervention(RobotWorld(Guard(SimRobot(so101())), Reach(steps=steps)), operator, VELOCITY)
 
 
 def run(env: Environment, act: Callable[[int], np.ndarray], count: int) -> list[dict[str, Any]]:
@@ -151,7 +151,7 @@ def test_actions_that_are_no_commands_cant_be_taken_over() -> None:
             return replace(inner, fields=tuple(replace(field, name="nudge") for field in inner.fields))
 
     with pytest.raises(SpecError, match=r"its actions \(nudge\) are not the commands of 'so101' \(joint_target\)"):
-        Intervened(RobotWorld(Guard(SimRobot(so101())), Nudges()), Plan())
+        HumanIntervention(RobotWorld(Guard(SimRobot(so101())), Nudges()), Plan())
 
 
 def test_a_layout_with_the_policys_actions_is_read_back() -> None:

@@ -26,7 +26,7 @@ from sim.so101 import so101
 
 
 @dataclass(frozen=True)
-class Judged(Reach):
+class Verdicts(Reach):
     """Reach, rewarded by what the person says of it."""
 
     steps: int = 4
@@ -97,7 +97,7 @@ def infos(folder: Path) -> list[Mapping[str, Any]]:
 @pytest.mark.requirement("R6.6")
 def test_the_task_asks_and_the_verdict_is_in_reward_and_record(tmp_path: Path) -> None:
     person = Person("success", "failure")
-    world = RobotWorld(homing(person), Judged())
+    world = RobotWorld(homing(person), Verdicts())
     with Environment(world, observer=record_to(tmp_path, world, None)) as env:
         good, rewards = episode(env)
         bad, worse = episode(env)
@@ -113,7 +113,7 @@ def test_the_task_asks_and_the_verdict_is_in_reward_and_record(tmp_path: Path) -
     ]
     assert infos(tmp_path)[0]["return"] == pytest.approx(sum(rewards))
     # The same task rewards the log anew, to the same sum.
-    data = rr.open_source(tmp_path, task=Judged())  # type: ignore[arg-type]
+    data = rr.open_source(tmp_path, task=Verdicts())  # type: ignore[arg-type]
     assert [record["return"] for record in data.table.episodes] == pytest.approx([sum(rewards), sum(worse)])
 
 
@@ -135,7 +135,7 @@ def test_a_judge_is_asked_after_every_episode_of_any_task() -> None:
 
 @pytest.mark.parametrize("problem", [DeadlineExceeded("nobody", 1.0), ResetFailed("the terminal is closed")])
 def test_nobody_there_costs_the_verdict_and_nothing_else(problem: Exception) -> None:
-    table, _ = episode(Environment(RobotWorld(homing(Person(problem)), Judged())))
+    table, _ = episode(Environment(RobotWorld(homing(Person(problem)), Verdicts())))
     assert "verdict" not in table["extra_info"]
 
 
@@ -192,7 +192,7 @@ def test_a_verdict_that_comes_with_the_next_reset_labels_the_episode_before(tmp_
 def test_over_the_network_the_person_at_the_robot_is_asked_at_the_end(tmp_path: Path) -> None:
     person = Person("success", ResetFailed("nobody is here"))
     with served(person, verdicts=True) as robot:
-        world = RobotWorld(robot, Judged())
+        world = RobotWorld(robot, Verdicts())
         with Environment(world, observer=record_to(tmp_path, world, None)) as env:
             table, rewards = episode(env)
             assert table["extra_info"]["verdict"] == "success"
