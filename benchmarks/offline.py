@@ -28,7 +28,7 @@ from train import PICTURES, recipe
 import rlenv_robot
 from rlenv_robot.catalogue import task as task_of
 from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.offline_agents import METHODS
 from rlenv_robot.policy import Policy
 
@@ -58,7 +58,7 @@ def record(folder: Path) -> None:
     expert, _ = ppo.train(TASK, 120_000, 0)
     best = {}
     for place, (name, policy) in enumerate({"random": None, "half": half, "expert": expert}.items()):
-        curve = Curve(TASK, quiet=True)
+        curve = LearningCurve(TASK, quiet=True)
         best[name] = curve.add(0, policy or Noisy(None, 5)).returns
         curve.close()
         begun = time.perf_counter()

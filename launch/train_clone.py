@@ -15,8 +15,8 @@ from rlenv_robot.experts.pair_lift import PairLiftExpert
 from rlenv_robot.experts.pick_place import PickPlaceExpert
 from rlenv_robot.experts.push import PushExpert
 from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.learning.curve import Curve
-from rlenv_robot.learning.finer import Finer
+from rlenv_robot.learning.curve import LearningCurve
+from rlenv_robot.learning.finer import AppendScaledDifferences
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 SCRIPTS = {"so101-push": PushExpert(), "so101-pick-place": PickPlaceExpert(), "so101-pair-lift": PairLiftExpert()}
@@ -43,8 +43,11 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed, steps=EPISODE)
-    flat, curve, script = flat_for(envs.task), Curve(name, quiet=quiet), SCRIPTS[name]
-    finer, hidden = Finer(flat), [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
+    flat, curve, script = flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]
+    finer, hidden = (
+        AppendScaledDifferences(flat),
+        [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)],
+    )
     policy = FlatPolicy(nn.Sequential(finer, nn.Linear(finer.size, 256), *hidden), flat)
     optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))

@@ -14,7 +14,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from rlenv_robot.catalogue import task
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.interop.tianshou import to_replay_buffer
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 from rlenv_robot.learning.offline_agents import METHODS, offline_agent
 from rlenv_robot.source import open_source
@@ -31,7 +31,7 @@ def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tr
         buffer.done[:] = buffer.terminated  # these two take `done` for the task's end, which time is not
     mean = AveragedModel(network, multi_avg_fn=get_ema_multi_avg_fn(0.999)) if method == "bc" else None
     policy = FlatPolicy(mean.module if mean else network, flat)  # a clone's last batches sway it, so their mean
-    curve = Curve(name, quiet=quiet)
+    curve = LearningCurve(name, quiet=quiet)
     for update in range(1, updates + 1):
         with policy_within_training_step(algorithm.policy):
             algorithm.update(buffer, 256)

@@ -17,7 +17,7 @@ import rlenv_robot
 from rlenv_robot.catalogue import task
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.interop.gymnasium import to_gymnasium
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 
@@ -33,7 +33,7 @@ def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, qu
     here = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, **here)
     settings = {"name": profile.task.name, "options": profile.task.options, "profile": profile}
-    flat, curve = flat_for(task(settings["name"], **settings["options"])), Curve(settings["name"], quiet=quiet)
+    flat, curve = flat_for(task(settings["name"], **settings["options"])), LearningCurve(settings["name"], quiet=quiet)
     register_env("profile", environment)
     algorithm = (
         PPOConfig()

@@ -17,7 +17,7 @@ from rlenv_robot.catalogue import task
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.interop.gymnasium import flat_spaces
 from rlenv_robot.interop.tianshou_vector import to_tianshou
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 EACH, UPDATES = 10, 40  # steps of each environment between updates, and how many updates then
@@ -45,7 +45,7 @@ def agent(flat, hidden=(128, 128)):
 def train(name="so101-reach", steps=30_000, seed=0, num_envs=16, quiet=False):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
-    flat, curve, batch = flat_for(task(name)), Curve(name, quiet=quiet), num_envs * EACH
+    flat, curve, batch = flat_for(task(name)), LearningCurve(name, quiet=quiet), num_envs * EACH
     envs = to_tianshou(rlenv_robot.make_vector(name, num_envs, seed=seed, autoreset="disabled"), flat)
     sac, network = agent(flat)
     policy, buffer = FlatPolicy(network, flat), VectorReplayBuffer(steps + batch, num_envs, random_seed=seed)

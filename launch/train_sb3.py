@@ -10,7 +10,7 @@ import rlenv_robot
 from rlenv_robot.catalogue import task
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.interop.stable_baselines3 import to_stable_baselines3
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 
@@ -33,7 +33,7 @@ class Watch(BaseCallback):
 def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
     """A policy after so many steps, and how it came about."""
     torch.set_num_threads(1)
-    flat, curve = flat_for(task(name)), Curve(name, quiet=quiet)
+    flat, curve = flat_for(task(name)), LearningCurve(name, quiet=quiet)
     envs = to_stable_baselines3(rlenv_robot.make_vector(name, num_envs, seed=seed), flat)
     network = {"net_arch": [64, 64], "log_std_init": -0.7}
     ppo = PPO("MlpPolicy", envs, learning_rate=1e-3, n_steps=60, batch_size=120, gamma=0.9, n_epochs=10, seed=seed,

@@ -18,7 +18,7 @@ from rlenv_robot.catalogue import task
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.interop.gymnasium import flat_spaces
 from rlenv_robot.interop.tianshou_vector import to_tianshou
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 HORIZON = 60  # steps of each environment between updates
@@ -47,7 +47,7 @@ def agent(flat, hidden=(64, 64)):
 def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, envs=None, quiet=False, profile=None):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), np.random.seed(seed), torch.set_num_threads(1)
-    flat, curve = flat_for(task(name)), Curve(name, quiet=quiet)
+    flat, curve = flat_for(task(name)), LearningCurve(name, quiet=quiet)
     made = {"seed": seed, "autoreset": "disabled", "profile": profile}  # the profile's timing and randomisation
     envs = envs or to_tianshou(rlenv_robot.make_vector(name, num_envs, **made), flat)
     ppo, actor = agent(flat)

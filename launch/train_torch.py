@@ -9,7 +9,7 @@ from torch.distributions import Normal
 import rlenv_robot
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 HORIZON, GAMMA, LAMBDA, CLIP = 60, 0.9, 0.95, 0.2
@@ -48,7 +48,7 @@ def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed)
-    flat, curve = flat_for(envs.task), Curve(name, quiet=quiet)
+    flat, curve = flat_for(envs.task), LearningCurve(name, quiet=quiet)
     envs = to_gymnasium_vector(envs, flat=flat)
     actor, critic = network(flat.size, flat.action_size), network(flat.size, 1)
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})

@@ -10,7 +10,7 @@ from torch.distributions import Normal, kl_divergence
 
 import rlenv_robot
 from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 HORIZON, GAMMA, LAMBDA, CLIP, KL, SMALL = 24, 0.99, 0.95, 0.2, 0.01, 0.05  # small rewards: a new critic is soon right
@@ -33,7 +33,7 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False):
     """A policy after so many steps, and how it came about."""
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed)
-    flat, curve, table, rate = flat_for(envs.task), Curve(name, quiet=quiet), envs.reset(), 1e-3
+    flat, curve, table, rate = flat_for(envs.task), LearningCurve(name, quiet=quiet), envs.reset(), 1e-3
     actor, critic = network(flat.size, flat.action_size), network(flat.size + 8, 1)
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
     width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)

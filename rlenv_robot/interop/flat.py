@@ -12,7 +12,7 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_robot.task import Arrays, Task
 
-__all__ = ["Difference", "Flat", "flat_for"]
+__all__ = ["Difference", "FlattenObservation", "flat_for"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class Difference:
 
 
 @dataclass(frozen=True)
-class Flat:
+class FlattenObservation:
     """An observation as one float32 vector of about unit size, and an action as one in [-1, 1].
 
     The vector is, in this order: every field of the observation, in the order of its spec and in C order within,
@@ -242,6 +242,6 @@ _KNOWN: Mapping[str, Mapping[str, Any]] = {
 """Task -> settings that were tried with it (benchmarks/train.py); any other task gets the defaults."""
 
 
-def flat_for(task: Task) -> Flat:
+def flat_for(task: Task) -> FlattenObservation:
     """How learners see a task: settings that were tried with it, or the plain ranges of its fields."""
-    return Flat(task.observation, task.action, **_KNOWN.get(task.name, {}))
+    return FlattenObservation(task.observation, task.action, **_KNOWN.get(task.name, {}))

@@ -12,7 +12,7 @@ from gymnasium import spaces
 from hal import Field, IllegalAction, Spec, SpecMismatch
 from rlenv_robot.agents import agents_of
 from rlenv_robot.environment import Environment
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 
 __all__ = ["GymnasiumEnv", "action_space_of", "check_flat", "flat_spaces", "scaled_action", "space_of", "to_gymnasium"]
 
@@ -62,20 +62,20 @@ def scaled_action(field: Field, action: np.ndarray) -> np.ndarray:
     return np.where((share >= 0) & (share <= 1), np.clip(value, low, high), value)
 
 
-def flat_spaces(flat: Flat) -> tuple[spaces.Box, spaces.Box]:
-    """The spaces of a `Flat`'s vectors: observation and action."""
+def flat_spaces(flat: FlattenObservation) -> tuple[spaces.Box, spaces.Box]:
+    """The spaces of a `FlattenObservation`'s vectors: observation and action."""
     seen = spaces.Box(-flat.LIMIT, flat.LIMIT, (flat.size,), np.float32)
     return seen, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
 
 
-def check_flat(flat: Flat, observation: Spec, action: Spec) -> None:
+def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> None:
     """Refuse vectors that were made for another environment.
 
     Raises:
         SpecMismatch: with every difference.
-        TypeError: it is no `Flat`.
+        TypeError: it is no `FlattenObservation`.
     """
-    if not isinstance(flat, Flat):
+    if not isinstance(flat, FlattenObservation):
         raise TypeError(f"flat is a {type(flat).__name__}, wanted is a Flat, such as flat_for(task) makes")
     lines = [f"observation.{line}" for line in flat.observation.difference(observation)]
     lines += [f"action.{line}" for line in flat.action.difference(action)]
@@ -100,7 +100,11 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     metadata = {"render_modes": ["rgb_array"]}  # noqa: RUF012  (Gymnasium's own declaration)
 
     def __init__(
-        self, env: Environment, normalise: bool = True, render_mode: str | None = None, flat: Flat | None = None
+        self,
+        env: Environment,
+        normalise: bool = True,
+        render_mode: str | None = None,
+        flat: FlattenObservation | None = None,
     ) -> None:
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
@@ -179,7 +183,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 
 
 def to_gymnasium(
-    env: Environment, *, normalise: bool = True, render_mode: str | None = None, flat: Flat | None = None
+    env: Environment, *, normalise: bool = True, render_mode: str | None = None, flat: FlattenObservation | None = None
 ) -> GymnasiumEnv:
     """See `GymnasiumEnv`.
 

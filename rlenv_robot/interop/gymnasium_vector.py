@@ -9,7 +9,7 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 from rlenv_robot.interop.gymnasium import action_space_of, check_flat, flat_spaces, scaled_action, space_of
 from rlenv_robot.vector import VectorEnvironment
 
@@ -37,7 +37,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         normalise: without ``flat``: scale an only action field to [-1, 1].
     """
 
-    def __init__(self, envs: VectorEnvironment, flat: Flat | None = None, normalise: bool = True) -> None:
+    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation | None = None, normalise: bool = True) -> None:
         self.envs, self.flat, self.num_envs = envs, flat, envs.num_envs
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
         self._scaled = None
@@ -153,7 +153,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 
 
 def to_gymnasium_vector(
-    envs: VectorEnvironment, *, flat: Flat | None = None, normalise: bool = True
+    envs: VectorEnvironment, *, flat: FlattenObservation | None = None, normalise: bool = True
 ) -> GymnasiumVectorEnv:
     """See `GymnasiumVectorEnv`.
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv
 from rlenv_robot.vector import VectorEnvironment
 
@@ -29,7 +29,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         ValueError: the batch resets otherwise.
     """
 
-    def __init__(self, envs: VectorEnvironment, flat: Flat) -> None:
+    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation) -> None:
         if envs.autoreset != "same_step":
             raise ValueError(f"autoreset is {envs.autoreset!r}: Stable-Baselines3 wants 'same_step'")
         self.envs = GymnasiumVectorEnv(envs, flat)
@@ -104,6 +104,6 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         return len(list(self._get_indices(indices)))
 
 
-def to_stable_baselines3(envs: VectorEnvironment, flat: Flat) -> StableBaselinesVecEnv:
+def to_stable_baselines3(envs: VectorEnvironment, flat: FlattenObservation) -> StableBaselinesVecEnv:
     """See `StableBaselinesVecEnv`."""
     return StableBaselinesVecEnv(envs, flat)

@@ -11,7 +11,7 @@ from recorder.formats.runs import Run
 from recorder.frames import FrameLayout
 from recorder.table import Table
 from rlenv_robot.interop.columns import joined, runs_for
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 from rlenv_robot.source import SourceData
 
 __all__ = ["to_replay_buffer"]
@@ -21,7 +21,7 @@ def to_replay_buffer(
     source: SourceData | Table,
     *,
     vector: bool = True,
-    flat: Flat | None = None,
+    flat: FlattenObservation | None = None,
     best: float = 1.0,
     alpha: float | None = None,
     beta: float = 0.4,
@@ -83,7 +83,7 @@ def to_replay_buffer(
     return buffer
 
 
-def _action(run: Run, layout: FrameLayout, flat: Flat | None) -> np.ndarray:
+def _action(run: Run, layout: FrameLayout, flat: FlattenObservation | None) -> np.ndarray:
     actions = run.group("action", layout.action)
     if flat is None:
         return joined(actions, len(run))
@@ -91,7 +91,7 @@ def _action(run: Run, layout: FrameLayout, flat: Flat | None) -> np.ndarray:
     return flat.vector_of(actions, {name: value[:-1] for name, value in seen.items()})
 
 
-def _observation(parts: list[dict[str, np.ndarray]], vector: bool, flat: Flat | None) -> Any:
+def _observation(parts: list[dict[str, np.ndarray]], vector: bool, flat: FlattenObservation | None) -> Any:
     if flat is not None:
         return np.concatenate([flat.observe(part) for part in parts])
     if vector or len(parts[0]) == 1:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from tianshou.env import BaseVectorEnv
 
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv
 from rlenv_robot.vector import VectorEnvironment
 
@@ -29,7 +29,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         ValueError: the batch resets itself.
     """
 
-    def __init__(self, envs: VectorEnvironment, flat: Flat) -> None:
+    def __init__(self, envs: VectorEnvironment, flat: FlattenObservation) -> None:
         if envs.autoreset != "disabled":
             raise ValueError(f"autoreset is {envs.autoreset!r}: Tianshou resets by itself, make it with 'disabled'")
         self.envs = GymnasiumVectorEnv(envs, flat)
@@ -120,6 +120,6 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         self.is_closed = True
 
 
-def to_tianshou(envs: VectorEnvironment, flat: Flat) -> TianshouVectorEnv:
+def to_tianshou(envs: VectorEnvironment, flat: FlattenObservation) -> TianshouVectorEnv:
     """See `TianshouVectorEnv`."""
     return TianshouVectorEnv(envs, flat)

@@ -15,7 +15,7 @@ from rlenv_robot.catalogue import make_vector
 from rlenv_robot.learning.rollout import evaluate
 from rlenv_robot.policy import Policy
 
-__all__ = ["Curve", "Point"]
+__all__ = ["LearningCurve", "Point"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class Point:
     returns: float
 
 
-class Curve:
+class LearningCurve:
     """Tries a policy on the same fresh episodes again and again. The time that this takes is not counted.
 
     Args:

@@ -7,15 +7,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 
-__all__ = ["Finer"]
+__all__ = ["AppendScaledDifferences"]
 
 
-class Finer(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+class AppendScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
     """A first layer without weights: ``flat``'s vector, and its differences again, `MAGNIFIED` times as large.
 
-    The differences are the last elements of the vector (see `rlenv_robot.interop.flat.Flat`). Beside the whole range
+    The differences are the last elements of the vector (see `rlenv_robot.interop.flat.FlattenObservation`). Beside the whole range
     of each it gives ``tanh(MAGNIFIED * difference)``, whose range a fifth of the difference's scale fills: 1 cm where
     the scale is 5 cm.
 
@@ -25,7 +25,7 @@ class Finer(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
 
     MAGNIFIED = 5.0
 
-    def __init__(self, flat: Flat) -> None:
+    def __init__(self, flat: FlattenObservation) -> None:
         super().__init__()
         self._gaps = sum(flat.observation[gap.minuend].size for gap in flat.differences)
         self.size = flat.size + self._gaps

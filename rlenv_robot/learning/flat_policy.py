@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from hal import RobotError
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 from rlenv_robot.onnx_policy import METADATA, metadata
 
 __all__ = ["FlatPolicy"]
@@ -29,7 +29,7 @@ class FlatPolicy:
         flat: what its vectors are.
     """
 
-    def __init__(self, actor: nn.Module, flat: Flat) -> None:
+    def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
         self.actor, self.flat = actor, flat
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -88,9 +88,9 @@ def _quietly() -> Iterator[None]:
 
 
 class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
-    """`Flat` in PyTorch's words, with the network in between; a test holds the two to each other."""
+    """`FlattenObservation` in PyTorch's words, with the network in between; a test holds the two to each other."""
 
-    def __init__(self, actor: nn.Module, flat: Flat) -> None:
+    def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
         super().__init__()
         self.actor, self.flat = actor, flat
         self.register_buffer("scale", torch.from_numpy(flat.scale))

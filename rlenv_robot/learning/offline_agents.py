@@ -22,7 +22,7 @@ from tianshou.utils.net.continuous import (
 )
 from torch import nn
 
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 from rlenv_robot.interop.gymnasium import flat_spaces
 
 __all__ = ["METHODS", "LikeliestBest", "MLPWithState", "offline_agent"]
@@ -33,7 +33,9 @@ _NARROW = (64, 64)
 """For cloning: a network of 256 learned the noise of some ten thousand recorded actions by heart (docs/trainers.md)."""
 
 
-def offline_agent(method: str, flat: Flat, gamma: float = 0.95, lr: float | None = None) -> tuple[Any, nn.Module]:
+def offline_agent(
+    method: str, flat: FlattenObservation, gamma: float = 0.95, lr: float | None = None
+) -> tuple[Any, nn.Module]:
     """An algorithm with an ``update(buffer, sample_size)``, and a network from observation to action vectors.
 
     Args:
@@ -65,7 +67,9 @@ def offline_agent(method: str, flat: Flat, gamma: float = 0.95, lr: float | None
     return TD3BC(policy=ContinuousDeterministicPolicy(actor=actor, **space), policy_optim=optim, **values), network
 
 
-def _cql(flat: Flat, values: dict[str, Any], optim: Any, space: dict[str, Any], body: Any) -> tuple[Any, nn.Module]:
+def _cql(
+    flat: FlattenObservation, values: dict[str, Any], optim: Any, space: dict[str, Any], body: Any
+) -> tuple[Any, nn.Module]:
     size = flat.action_size
     wide = ContinuousActorProbabilistic(
         preprocess_net=body, action_shape=(size,), unbounded=True, conditioned_sigma=True
@@ -76,7 +80,7 @@ def _cql(flat: Flat, values: dict[str, Any], optim: Any, space: dict[str, Any], 
     return cql, nn.Sequential(body.model, wide.mu, nn.Tanh())
 
 
-def _bcq(flat: Flat, values: dict[str, Any], optim: Any, space: dict[str, Any]) -> tuple[Any, nn.Module]:
+def _bcq(flat: FlattenObservation, values: dict[str, Any], optim: Any, space: dict[str, Any]) -> tuple[Any, nn.Module]:
     size, latents = flat.action_size, 2 * flat.action_size
     encoder = MLP(input_dim=flat.size + size, hidden_sizes=_WIDE)
     decoder = MLP(input_dim=flat.size + latents, output_dim=size, hidden_sizes=_WIDE)

@@ -14,7 +14,7 @@ import pytest
 
 import rlenv_robot
 from rlenv_robot.cli import main
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.policy import load_policy
 
 pytest.importorskip("ray", reason="ray is not installed")
@@ -73,7 +73,7 @@ def test_rllib_trains_on_two_workers_from_a_profile(cluster: Any, tmp_path: Path
         '[task]\nname = "so101-reach"\noptions = {steps = 20}\n[timing]\ncommand_delay = {uniform = [0.01, 0.02]}\n'
     )
     profile = rlenv_robot.load_profile(tmp_path / "short.toml")
-    module.Curve = partial(Curve, episodes=4)  # type: ignore[attr-defined]  # trials of 100 are for benchmarks
+    module.LearningCurve = partial(LearningCurve, episodes=4)  # type: ignore[attr-defined]  # trials of 100 are for benchmarks
     worker = module.environment({"name": profile.task.name, "options": profile.task.options, "profile": profile})
     _, info = worker.reset(seed=0)
     assert 0.01 <= info["randomisation"]["timing.command_delay"] <= 0.02

@@ -14,7 +14,7 @@ import pytest
 
 import rlenv_robot
 from rlenv_robot import catalogue
-from rlenv_robot.learning.curve import Curve
+from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.policy import load_policy
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(300)]
@@ -41,7 +41,7 @@ def _module(name: str) -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # what other projects deprecate in each other
         spec.loader.exec_module(module)
-    module.Curve = partial(Curve, episodes=4)  # type: ignore[attr-defined]  # trials of 100 are for benchmarks
+    module.LearningCurve = partial(LearningCurve, episodes=4)  # type: ignore[attr-defined]  # trials of 100 are for benchmarks
     return module
 
 

@@ -11,7 +11,7 @@ import pytest
 from hal import RobotError, SpecMismatch
 from rlenv_robot.catalogue import task
 from rlenv_robot.cli import main
-from rlenv_robot.interop.flat import Flat, flat_for
+from rlenv_robot.interop.flat import FlattenObservation, flat_for
 from rlenv_robot.policy import load_policy
 from rlenv_robot.task import Task
 from rlenv_robot.tasks.pair_lift import PairLift
@@ -28,7 +28,7 @@ from rlenv_robot.onnx_policy import METADATA, OnnxPolicy, metadata  # noqa: E402
 REACH = task("so101-reach")
 
 
-def _policy(flat: Flat) -> FlatPolicy:
+def _policy(flat: FlattenObservation) -> FlatPolicy:
     torch.manual_seed(0)
     net = torch.nn.Sequential(
         torch.nn.Linear(flat.size, 16), torch.nn.Tanh(), torch.nn.Linear(16, flat.action_size), torch.nn.Tanh()
@@ -45,7 +45,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("plain", [False, True], ids=["around", "range"])
 def test_the_file_does_what_the_network_does(plain: bool, saved: Path, tmp_path: Path) -> None:
-    flat = Flat(REACH.observation, REACH.action) if plain else flat_for(REACH)
+    flat = FlattenObservation(REACH.observation, REACH.action) if plain else flat_for(REACH)
     policy, path = _policy(flat), saved
     if plain:
         path = tmp_path / "plain.onnx"

@@ -7,7 +7,7 @@ import pytest
 
 from hal import Field, Spec
 from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import Difference, Flat, flat_for
+from rlenv_robot.interop.flat import Difference, FlattenObservation, flat_for
 
 SEEN = Spec(
     "seen",
@@ -23,7 +23,7 @@ GAP = Difference("goal", "place", 0.5)
 
 
 def test_the_order_is_the_specs_then_the_differences() -> None:
-    flat = Flat(SEEN, DONE, {"open": 2.0}, (GAP,))
+    flat = FlattenObservation(SEEN, DONE, {"open": 2.0}, (GAP,))
     observation = {
         "place": np.array([[2, 4]], "f"),
         "goal": np.array([[1, 2]], "f"),
@@ -36,13 +36,13 @@ def test_the_order_is_the_specs_then_the_differences() -> None:
 
 
 def test_far_values_are_cut_off() -> None:
-    flat = Flat(SEEN, DONE)
+    flat = FlattenObservation(SEEN, DONE)
     observation = {"place": np.zeros(2), "goal": np.zeros(2), "count": np.array(0), "open": np.array(1e6)}
-    assert flat.observe(observation)[-1] == Flat.LIMIT
+    assert flat.observe(observation)[-1] == FlattenObservation.LIMIT
 
 
 def test_an_action_spans_the_range_exactly() -> None:
-    flat = Flat(SEEN, DONE)
+    flat = FlattenObservation(SEEN, DONE)
     for vector, push, grip in ((-1, (-1, -2), 0), (1, (1, 6), 1), (0, (0, 2), 0.5), (7, (1, 6), 1)):
         action = flat.act(np.full(3, vector), {})
         assert action["push"].tolist() == list(push)
@@ -50,7 +50,7 @@ def test_an_action_spans_the_range_exactly() -> None:
 
 
 def test_what_moves_around_nothing_keeps_its_range() -> None:
-    flat = Flat(SEEN, DONE, around={"push": "goal"}, stride=0.5)
+    flat = FlattenObservation(SEEN, DONE, around={"push": "goal"}, stride=0.5)
     observation = {"goal": np.array([[0.2, 3.0], [0.9, 0.0]])}
     action = flat.act(np.array([[1.0, -1.0, -1.0], [1.0, -1.0, 0.0]]), observation)
     np.testing.assert_allclose(action["push"], [[0.7, 2.5], [1.0, -0.5]], rtol=1e-6)
@@ -61,7 +61,7 @@ def test_what_moves_around_nothing_keeps_its_range() -> None:
 @pytest.mark.parametrize("plain", [False, True])
 def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> None:
     chosen = task(name)
-    flat = Flat(chosen.observation, chosen.action) if plain else flat_for(chosen)
+    flat = FlattenObservation(chosen.observation, chosen.action) if plain else flat_for(chosen)
     rng = np.random.default_rng(0)
     observation = chosen.observation.sample(rng, (50,))
     for name, held in flat.held.items():
@@ -89,4 +89,4 @@ def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> N
 )
 def test_what_does_not_fit_is_refused(change: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        Flat(**{"observation": SEEN, "action": DONE, **change})
+        FlattenObservation(**{"observation": SEEN, "action": DONE, **change})

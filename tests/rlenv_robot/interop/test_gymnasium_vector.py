@@ -9,7 +9,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import rlenv_robot
-from rlenv_robot.interop.flat import Flat, flat_for
+from rlenv_robot.interop.flat import FlattenObservation, flat_for
 from rlenv_robot.interop.gymnasium import to_gymnasium
 from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv, to_gymnasium_vector
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.requirement("R1.1")
 NUM, STEPS = 3, 20
 
 
-def _single(flat: Flat | None = None) -> Any:
+def _single(flat: FlattenObservation | None = None) -> Any:
     return to_gymnasium(rlenv_robot.make("so101-reach", steps=8), flat=flat)
 
 

@@ -8,7 +8,7 @@ import pytest
 from hal import Field, Spec
 from recorder.frames import FrameLayout
 from recorder.table import Table
-from rlenv_robot.interop.flat import Flat
+from rlenv_robot.interop.flat import FlattenObservation
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("tianshou", reason="tianshou is not installed")
@@ -19,7 +19,7 @@ from rlenv_robot.interop.tianshou import to_replay_buffer  # noqa: E402
 from rlenv_robot.learning.offline_agents import METHODS, offline_agent  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-FLAT = Flat(
+FLAT = FlattenObservation(
     Spec("o", (Field("place", (2,), "float32", -1, 1),)),
     Spec("a", (Field("push", (2,), "float32", (-2, 0), (2, 4)),)),
 )
