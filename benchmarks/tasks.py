@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 import rlenv_robot
-from rlenv_robot.experts.pair_lift import PairLiftExpert
-from rlenv_robot.experts.pick_place import PickPlaceExpert
-from rlenv_robot.experts.push import PushExpert
+from rlenv_robot.experts.pair_lift import ScriptedPairLift
+from rlenv_robot.experts.pick_place import ScriptedPickPlace
+from rlenv_robot.experts.push import ScriptedPush
 from rlenv_robot.learning.rollout import evaluate
 from rlenv_robot.policy import load_policy
 from rlenv_robot.vector import VectorEnvironment
@@ -26,9 +26,9 @@ from rlenv_robot.vector import VectorEnvironment
 SEED = 1000
 Act = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 EXPERTS: dict[str, Any] = {
-    "so101-push": PushExpert(),
-    "so101-pick-place": PickPlaceExpert(),
-    "so101-pair-lift": PairLiftExpert(),
+    "so101-push": ScriptedPush(),
+    "so101-pick-place": ScriptedPickPlace(),
+    "so101-pair-lift": ScriptedPairLift(),
 }
 
 

@@ -11,15 +11,15 @@ import torch
 from torch import nn
 
 import rlenv_robot
-from rlenv_robot.experts.pair_lift import PairLiftExpert
-from rlenv_robot.experts.pick_place import PickPlaceExpert
-from rlenv_robot.experts.push import PushExpert
+from rlenv_robot.experts.pair_lift import ScriptedPairLift
+from rlenv_robot.experts.pick_place import ScriptedPickPlace
+from rlenv_robot.experts.push import ScriptedPush
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.learning.curve import LearningCurve
 from rlenv_robot.learning.finer import AppendScaledDifferences
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
-SCRIPTS = {"so101-push": PushExpert(), "so101-pick-place": PickPlaceExpert(), "so101-pair-lift": PairLiftExpert()}
+SCRIPTS = {"so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift()}
 EPISODE = 100  # shorter than the tasks': what comes when all is done teaches little
 TURN, UPDATES, BATCH, RATE, TRIALS = 10, 50, 256, 1e-3, 5  # steps of each robot, then updates of the network
 

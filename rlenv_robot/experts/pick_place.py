@@ -10,10 +10,10 @@ from hal.robots.so101_cube import CUBE_HALF
 from rlenv_robot.experts.grasp import grasp_and_carry
 from rlenv_robot.experts.motion import yaw_of
 
-__all__ = ["PickPlaceExpert"]
+__all__ = ["ScriptedPickPlace"]
 
 
-class PickPlaceExpert:
+class ScriptedPickPlace:
     """A `rlenv_robot.policy.Policy` without memory: takes the cube from above and holds it at the target.
 
     Of the cube's four sides the fingers take the pair that they meet with the least turn of the wrist.

@@ -9,7 +9,7 @@ import numpy as np
 from hal.robots.so101_cube import CUBE_HALF
 from rlenv_robot.experts.motion import STEP_RAD, blend, pan_to, ramp, same_turn, toward
 
-__all__ = ["PushExpert"]
+__all__ = ["ScriptedPush"]
 
 _BEHIND_M = 0.032
 _OVER_M = 0.07
@@ -17,7 +17,7 @@ _PUSH_RAD = 0.04
 _STROKE_M = 0.03
 
 
-class PushExpert:
+class ScriptedPush:
     """A `rlenv_robot.policy.Policy` without memory: goes behind the cube, then pushes it along the line to the target.
 
     Where the cube leaves the line, the fingers are lifted over it, or go round behind it, and push again.

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 import rlenv_robot as rr
 from hal.robots.so101_cube import CUBE_AREA, CUBE_HALF, SO101_CUBE
-from rlenv_robot.experts.pick_place import PickPlaceExpert
-from rlenv_robot.experts.push import PushExpert
+from rlenv_robot.experts.pick_place import ScriptedPickPlace
+from rlenv_robot.experts.push import ScriptedPush
 from rlenv_robot.policy import Policy
 from rlenv_robot.task import Task
 from rlenv_robot.tasks.pick_place import PickPlace
@@ -129,7 +129,7 @@ def test_pushing_fingers_stay_closed() -> None:
 
 @pytest.mark.parametrize(
     ("name", "expert", "share"),
-    [("so101-pick-place", PickPlaceExpert(), 0.95), ("so101-push", PushExpert(), 0.9)],
+    [("so101-pick-place", ScriptedPickPlace(), 0.95), ("so101-push", ScriptedPush(), 0.9)],
 )
 def test_a_script_solves_it_through_the_guards_limits(name: str, expert: Policy, share: float) -> None:
     """The table in docs/tasks has the share over more episodes; here it must not have become impossible."""
@@ -143,7 +143,7 @@ def test_a_script_solves_it_through_the_guards_limits(name: str, expert: Policy,
 
 
 def test_a_script_needs_no_batch() -> None:
-    env, expert = rr.make("so101-pick-place"), PickPlaceExpert()
+    env, expert = rr.make("so101-pick-place"), ScriptedPickPlace()
     table = env.reset({"seed": 3})
     while not table["truncated"]:
         action = expert.act(table["observation"])

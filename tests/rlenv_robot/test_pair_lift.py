@@ -15,7 +15,7 @@ from hal import SpecError
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, SO101_PAIR, from_right
 from rlenv_robot.agents import Agent, agents_of, joint_action, messages, own
-from rlenv_robot.experts.pair_lift import PairLiftExpert
+from rlenv_robot.experts.pair_lift import ScriptedPairLift
 from rlenv_robot.tasks.pair_lift import HANDLE, PairLift
 
 TASK = PairLift()
@@ -136,7 +136,7 @@ def test_a_message_reaches_the_other_with_its_next_observation() -> None:
 
 
 def test_rewards_are_recorded_by_agent_and_come_back(tmp_path: Path) -> None:
-    expert = PairLiftExpert()
+    expert = ScriptedPairLift()
     with rr.make("so101-pair-lift", record=tmp_path, steps=12) as env:
         table, paid = env.reset({"seed": 1}), []
         while not table["truncated"]:
@@ -155,7 +155,7 @@ def test_rewards_are_recorded_by_agent_and_come_back(tmp_path: Path) -> None:
 
 @pytest.mark.requirement("R6.3")
 def test_a_batch_does_what_one_does_and_a_script_lifts_the_bar() -> None:
-    expert = PairLiftExpert(message_size=1)
+    expert = ScriptedPairLift(message_size=1)
     with (
         rr.make_vector("so101-pair-lift", 12, seed=5, autoreset="disabled", message_size=1) as envs,
         rr.make("so101-pair-lift", message_size=1) as env,

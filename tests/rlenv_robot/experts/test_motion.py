@@ -11,9 +11,9 @@ import rlenv_robot as rr
 from hal.robots.so101 import HOME, SO101
 from hal.robots.so101_inverse import inverse_kinematics, steepest
 from rlenv_robot.experts.motion import STEP_RAD, blend, ramp, same_turn, toward
-from rlenv_robot.experts.pair_lift import PairLiftExpert
-from rlenv_robot.experts.pick_place import PickPlaceExpert
-from rlenv_robot.experts.push import PushExpert
+from rlenv_robot.experts.pair_lift import ScriptedPairLift
+from rlenv_robot.experts.pick_place import ScriptedPickPlace
+from rlenv_robot.experts.push import ScriptedPush
 
 TREMOR_M = 0.0002
 
@@ -55,9 +55,9 @@ def test_a_way_is_walked_in_short_steps_and_ends_where_it_should() -> None:
 @pytest.mark.parametrize(
     ("name", "script", "seen"),
     [
-        ("so101-push", PushExpert(), ("cube_position", "gripper_position")),
-        ("so101-pick-place", PickPlaceExpert(), ("cube_position", "gripper_position")),
-        ("so101-pair-lift", PairLiftExpert(), ("left_handle_position", "right_gripper_position")),
+        ("so101-push", ScriptedPush(), ("cube_position", "gripper_position")),
+        ("so101-pick-place", ScriptedPickPlace(), ("cube_position", "gripper_position")),
+        ("so101-pair-lift", ScriptedPairLift(), ("left_handle_position", "right_gripper_position")),
     ],
 )
 def test_a_fifth_of_a_millimetre_changes_little(name: str, script: Any, seen: tuple[str, ...]) -> None:
