@@ -32,7 +32,7 @@ __all__ = ["Answerer", "ControlLoop"]
 
 _log = logging.getLogger(__name__)
 
-Answerer = Callable[[Any, "Reading | Exception"], None]
+Answerer = Callable[[Any, "RobotState | Exception"], None]
 """Given an order's token and what came of it, on the loop's thread; must not wait for anything."""
 
 

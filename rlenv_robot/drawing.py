@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError
-from rlenv_robot.kinds import Kind
+from rlenv_robot.kinds import RobotModel
 
 __all__ = ["draw", "window", "write_picture"]
 
@@ -46,11 +46,13 @@ def window(title: str, picture: np.ndarray) -> None:
         ) from error
 
 
-def draw(kind: Kind, sensors: Mapping[str, Any], goal: Mapping[str, Any], options: Mapping[str, Any]) -> Iterator[Any]:
+def draw(
+    robot_model: RobotModel, sensors: Mapping[str, Any], goal: Mapping[str, Any], options: Mapping[str, Any]
+) -> Iterator[Any]:
     """Pictures of a robot's model in measured poses, the goal's position marked by a ball.
 
     Args:
-        kind: of the robot.
+        robot_model: of the robot.
         sensors: name -> values, shape (...) for one picture or (T, ...) for T.
         goal: of the episode; ``target_position`` is drawn.
         options: ``camera`` (default ``view``), ``width``, ``height`` (pixels), ``fine``: shadows and smooth edges
@@ -64,10 +66,15 @@ def draw(kind: Kind, sensors: Mapping[str, Any], goal: Mapping[str, Any], option
     """
     from sim.camera import Marker, film
 
-    shapes = {field.name: field.shape for field in kind.robot_spec().sensors}
+    shapes = {field.name: field.shape for field in robot_model.robot_spec().sensors}
     rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}
     markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []
     size = int(options.get("width", 640)), int(options.get("height", 480))
     yield from film(
-        kind.simulated(), rows, options.get("camera", "view"), *size, markers, fine=bool(options.get("fine", True))
+        robot_model.simulated(),
+        rows,
+        options.get("camera", "view"),
+        *size,
+        markers,
+        fine=bool(options.get("fine", True)),
     )

@@ -347,15 +347,15 @@ class RobotWorld:
     def picture(self, options: Mapping[str, Any]) -> np.ndarray:
         """The robot's model posed as last measured, with the goal marked."""
         from rlenv_robot.drawing import draw
-        from rlenv_robot.kinds import kind_for
+        from rlenv_robot.kinds import robot_model_for
 
         if self._robot_state is None:
             raise RobotError("nothing to show yet: reset first")
         try:
-            kind = kind_for(self.task)
+            model = robot_model_for(self.task)
         except ValueError as error:
             raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
-        frames = draw(kind, self._robot_state.sensors, self._episode.goal, options)
+        frames = draw(model, self._robot_state.sensors, self._episode.goal, options)
         return next(iter(frames))
 
     def stop(self, reason: str) -> None:

@@ -71,7 +71,7 @@ def _kind_of(table: Table, info: Mapping[str, Any]) -> RobotModel:
     if robot in ROBOT_MODELS or not is_model_file(task):
         robot = robot.split("_")[0]  # LeRobot calls the arm so101_follower
         if robot not in ROBOT_MODELS:
-            raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(KINDS))}")
+            raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(ROBOT_MODELS))}")
         return ROBOT_MODELS[robot]
     try:
         return robot_model(task)

@@ -65,7 +65,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
             f"## Action\n\n{_fields(env.action)}",
             f"## Reward\n\n{_field_table([description.reward])}",
             *drawn,
-            f"## Options of reset\n\n{_named('option', manual.reset_options)}",
+            f"## Options of reset\n\n{_named('option', description.reset_options)}",
             f"## What `step` takes in `extra_info`\n\n{_named('key', {**_STEP_EXTRA, **description.step_extra})}",
             f"## What Table 1 holds in `extra_info`\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
             f"## Errors\n\n{_errors(description.error_codes)}",

@@ -7,7 +7,7 @@ from typing import Any
 
 from hal.camera_settings import CameraSettings
 from rlenv_robot.commands.ending import Ending
-from rlenv_robot.kinds import KINDS, kind
+from rlenv_robot.kinds import ROBOT_MODELS, robot_model
 
 __all__ = ["add", "run"]
 
@@ -15,7 +15,9 @@ __all__ = ["add", "run"]
 def add(subparsers: Any) -> None:
     """Declare the verb."""
     parser = subparsers.add_parser("camera", help="serve pictures of a simulated robot", description=__doc__)
-    parser.add_argument("robot", help=f"what is in the picture: {', '.join(sorted(KINDS))}, or a MuJoCo model (.xml)")
+    parser.add_argument(
+        "robot", help=f"what is in the picture: {', '.join(sorted(ROBOT_MODELS))}, or a MuJoCo model (.xml)"
+    )
     parser.add_argument("--view", default="overhead", help="which of the model's cameras (default: overhead)")
     parser.add_argument("--watch", metavar="ADDRESS", help="telemetry of a served robot: the picture moves as it does")
     parser.add_argument("--keys", metavar="FOLDER", help="for --watch beyond this machine")
@@ -35,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.virtual_camera import Follower, VirtualCamera
     from sim.mjpeg import MjpegServer
 
-    chosen = kind(args.robot)
+    chosen = robot_model(args.robot)
     settings = CameraSettings(
         "simulation", width=args.width, height=args.height, fps=args.fps, quality=args.quality
     )  # refuses what can't be

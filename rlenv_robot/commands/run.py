@@ -11,7 +11,7 @@ from hal import Robot, Terminal
 from rlenv_robot.catalogue import make, robot, task
 from rlenv_robot.environment import Environment
 from rlenv_robot.keyboard import Keyboard
-from rlenv_robot.kinds import kind_for
+from rlenv_robot.kinds import robot_model_for
 from rlenv_robot.learning.rollout import Outcome, run_episode
 from rlenv_robot.plain_policies import PLAIN
 from rlenv_robot.policy import SavedPolicy, load_policy
@@ -96,7 +96,7 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
         raise ValueError(
             f"--take is for a robot on the network, such as tcp://10.0.0.7:5555, and this is {args.robot!r}"
         )
-    return robot(kind_for(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
+    return robot(robot_model_for(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:

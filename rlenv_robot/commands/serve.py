@@ -92,7 +92,7 @@ def _hardware(profile: Profile) -> Robot:
 
 def _kind(profile: Profile) -> RobotModel:
     try:
-        return robot_model(profile.robot.robot_model)
+        return robot_model(profile.robot.kind)
     except ValueError as error:
         raise ProfileError(profile.file, "robot.kind", str(error)) from error
 

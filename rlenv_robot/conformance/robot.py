@@ -77,7 +77,7 @@ def _robot_states(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     for number, robot_state in enumerate(probe.walk()):
         if not isinstance(robot_state, RobotState):
-            raise Failed(f"reading {number} is a {type(robot_state).__name__}, wanted a Reading")
+            raise Failed(f"reading {number} is a {type(robot_state).__name__}, wanted a RobotState")
         check_structure(robot_state.sensors, spec.sensors, "sensors")
         check_structure(robot_state.applied, spec.commands, "applied")
         _check_rest(robot_state, spec)

@@ -10,10 +10,10 @@ from real.allowance import BURST, PER_S, RateLimiter
 
 FLOOD = """
 import sys, zmq
-from real import Kind, wire
+from real import MessageKind, wire
 dealer = zmq.Context.instance().socket(zmq.DEALER)
 dealer.connect(sys.argv[1])
-message = wire.encode(Kind.STEP, 7, 1, None, (bytes(8),), 1)[0]
+message = wire.encode(MessageKind.STEP, 7, 1, None, (bytes(8),), 1)[0]
 print("flooding", flush=True)
 while True:
     dealer.send(message)

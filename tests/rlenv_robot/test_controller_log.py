@@ -22,7 +22,7 @@ from real import RemoteRobot, Server
 from recorder.reader import LogReader
 from recorder.rotation import Limits
 from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.kinds import KINDS
+from rlenv_robot.kinds import ROBOT_MODELS
 from rlenv_robot.server_watch import ServerWatch
 
 NOISE = 2000
@@ -215,7 +215,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, serve: Serve) -> None:
 def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     log = ControllerLog(tmp_path / "file")
-    robot = KINDS["so101"].served("sim")
+    robot = ROBOT_MODELS["so101"].served("sim")
     server = Server(Guard(log.around(robot)), paced_by_robot=True, observer=log)
     with server, rr.make("so101-reach", robot=server.address) as env:
         seen = env.reset()

@@ -19,7 +19,7 @@ from recorder.reader import LogReader
 from rlenv_robot.cli import main
 from rlenv_robot.controller_log import ControllerLog
 from rlenv_robot.data_tools.timeline import Clocks, clocks_of, met
-from rlenv_robot.kinds import KINDS
+from rlenv_robot.kinds import ROBOT_MODELS
 from rlenv_robot.server_watch import ServerWatch
 
 SECOND = 1_000_000_000
@@ -56,7 +56,9 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     """The kernel gives the client another monotonic clock, so the true offset is known to the nanosecond."""
     needs_another_time()
     log = ControllerLog(tmp_path / "controller")
-    server = Server(Guard(log.around(KINDS["so101"].served("sim"))), paced_by_robot=True, watchdog_s=1.0, observer=log)
+    server = Server(
+        Guard(log.around(ROBOT_MODELS["so101"].served("sim"))), paced_by_robot=True, watchdog_s=1.0, observer=log
+    )
     watch = ServerWatch(server, log).start()
     with server:
         done = subprocess.run(in_another_time(sys.executable, "-c", CLIENT, server.address, str(tmp_path / "client")))

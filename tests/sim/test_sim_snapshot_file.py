@@ -40,10 +40,10 @@ from sim.batch import SimBatch
 from sim.randomise import Randomise
 from sim.snapshot import BatchSnapshot
 from sim.so101 import so101
-from sim.timing import Timing
+from sim.timing import DelayModel
 
 def go_on(kept, late, drawn):
-    batch = SimBatch(so101(), 3, 1, timing=Timing.from_plain(late), randomise=Randomise.from_plain(drawn))
+    batch = SimBatch(so101(), 3, 1, timing=DelayModel.from_plain(late), randomise=Randomise.from_plain(drawn))
     batch.restore(BatchSnapshot.load(kept))
     seen = []
     for step in range(30):
