@@ -31,18 +31,18 @@ from rlenv_robot.virtual_camera import VirtualCamera
 from sim.mjpeg import MjpegServer
 
 FPS = 30.0
-PICTURES = 30
+IMAGES = 30
 CONTEXT = mp.get_context("spawn")
 
 
 def send(pipe: Any) -> None:
     """Serve pictures that were drawn before, so that drawing takes no part."""
     eye = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", CameraSettings("simulation"), noise=8)
-    pictures = [eye.shoot() for _ in range(PICTURES)]
+    images = [eye.shoot() for _ in range(IMAGES)]
     eye.close()
-    again = cycle(pictures)
+    again = cycle(images)
     with MjpegServer(lambda: next(again), FPS) as server:
-        pipe.send((server.url, statistics.median(map(len, pictures))))
+        pipe.send((server.url, statistics.median(map(len, images))))
         pipe.recv()
 
 
@@ -87,13 +87,13 @@ def main() -> None:
         here, there = CONTEXT.Pipe()
         process = CONTEXT.Process(target=look, args=(there, url, way, seconds))
         process.start()
-        share, pictures, age_s = here.recv()
+        share, images, age_s = here.recv()
         process.join()
         idle = idle or share
-        net = f"{(share - idle) * seconds / pictures * 1e3:.2f}" if pictures else ""
+        net = f"{(share - idle) * seconds / images * 1e3:.2f}" if images else ""
         print(
-            f"| {way} | {share:.1%} | {pictures} | {net} | {age_s * 1e3:.0f} ms |"
-            if pictures
+            f"| {way} | {share:.1%} | {images} | {net} | {age_s * 1e3:.0f} ms |"
+            if images
             else f"| {way} | {share:.1%} | | | |"
         )
     ours.send(None)

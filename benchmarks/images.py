@@ -23,7 +23,7 @@ import numpy as np
 from hal import Field, Image, Spec
 from recorder.frames import FrameLayout
 from recorder.images import Images
-from recorder.picture_index import PictureIndex
+from recorder.picture_index import ImageIndex
 from recorder.sink import McapWriter
 from recorder.table import Table, build
 from rlenv_robot.source import SourceData
@@ -33,7 +33,7 @@ PERIOD_NS = 33_333_333
 LAYOUT = FrameLayout(Spec("o", (Field("x", (6,)),)), Spec("a", (Field("u", (6,)),)))
 
 
-def pictures(count: int) -> list[bytes]:
+def images(count: int) -> list[bytes]:
     rng = np.random.default_rng(0)
     found = []
     for _ in range(count):
@@ -100,7 +100,7 @@ def main() -> None:
     args = parser.parse_args()
     cv2.setNumThreads(1)
     threads = len(os.sched_getaffinity(0))
-    encoded = pictures(64)
+    encoded = images(64)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         table = record(Path(folder) / "run", encoded, args.frames)
         with Images(table, cache_bytes=0) as images:
@@ -112,7 +112,7 @@ def main() -> None:
                 f" of {statistics.mean(map(len, encoded)) / 1e3:.0f} kB, indexed in {time.perf_counter() - begun:.2f} s"
             )
             begun = time.perf_counter()
-            PictureIndex.kept(Path(folder) / "run")
+            ImageIndex.kept(Path(folder) / "run")
             print(f"opened again with its kept index in {(time.perf_counter() - begun) * 1e3:.1f} ms")
             _compare(images, SourceData(table), encoded, args, threads)
 

@@ -23,7 +23,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from train import PICTURES, recipe
+from train import IMAGES, recipe
 
 import rlenv_robot
 from rlenv_robot.catalogue import task as task_of
@@ -158,7 +158,7 @@ def plot() -> None:
         axis.grid(alpha=0.3)
     axes[1].axhline(95, color="grey", lw=0.8, ls=":")
     axes[0].legend(fontsize=8, loc="lower right")
-    figure.savefig(PICTURES / "offline.png", dpi=110)
+    figure.savefig(IMAGES / "offline.png", dpi=110)
 
 
 def vars_of(point: Any) -> dict[str, float]:

@@ -39,14 +39,14 @@ from recorder.ros import COMPRESSED_IMAGE, compressed_image, message_type
 from recorder.sink import McapWriter
 from recorder.table import build
 
-PICTURES, PICTURE_BYTES = 3000, 100_000
+IMAGES, IMAGE_BYTES = 3000, 100_000
 ROWS, EPISODE = 300_000, 1000
 Figures = dict[str, list[float]]
 
 
 def hot_path(folder: Path, seconds: float) -> dict[str, float]:
     """Microseconds of a step's calls: one frame and two pictures."""
-    pictures = [noise(30_000, seed) for seed in range(8)]
+    images = [noise(30_000, seed) for seed in range(8)]
     times, row = Times(), LAYOUT.spec.rows()
     with LogWriter(folder, LAYOUT) as log:
         sensors = SensorThread(log)
@@ -59,7 +59,7 @@ def hot_path(folder: Path, seconds: float) -> dict[str, float]:
             row["frame_no"] = frame
             log.frame(row)
             for camera in ("wrist", "top"):
-                log.image(camera, Image(pictures[frame % 8], "jpeg", frame))
+                log.image(camera, Image(images[frame % 8], "jpeg", frame))
             times.add(time.perf_counter_ns() - begun)
         sensors.ending.set()
         sensors.join()
@@ -75,14 +75,14 @@ def noise(size: int, seed: int) -> bytes:
 
 def raw_writes(folder: Path, data: list[bytes]) -> None:
     with (folder / "raw").open("xb", buffering=0) as file:
-        for index in range(PICTURES):
+        for index in range(IMAGES):
             file.write(data[index % len(data)])
         os.fsync(file.fileno())
 
 
 def our_writer(folder: Path, data: list[bytes]) -> None:
     with LogWriter(folder, LAYOUT, capacity=1 << 30) as log:
-        for index in range(PICTURES):
+        for index in range(IMAGES):
             log.image("wrist", Image(data[index % len(data)], "jpeg", index))
         log.sync(60)
         assert log.dropped == 0
@@ -94,7 +94,7 @@ def bare_foxglove(folder: Path, data: list[bytes]) -> None:
     robot_model = COMPRESSED_IMAGE
     schema = foxglove.Schema(name=robot_model.name, encoding="ros2msg", data=robot_model.definition.encode())
     channel = foxglove.Channel("/camera/wrist", schema=schema, message_encoding="cdr", context=context)
-    for index in range(PICTURES):
+    for index in range(IMAGES):
         message = compressed_image(Image(data[index % len(data)], "jpeg", index), "wrist")
         channel.log(message, log_time=index)
     writer.close()
@@ -107,7 +107,7 @@ def mcap_writer(folder: Path, data: list[bytes]) -> None:
         writer.start("ros2")
         schema = writer.register_schema(COMPRESSED_IMAGE.name, "ros2msg", COMPRESSED_IMAGE.definition.encode())
         channel = writer.register_channel("/camera/wrist", "cdr", schema)
-        for index in range(PICTURES):
+        for index in range(IMAGES):
             message = compressed_image(Image(data[index % len(data)], "jpeg", index), "wrist")
             writer.add_message(channel, index, message, index)
         writer.finish()
@@ -170,13 +170,13 @@ def timed(figures: Figures, name: str, amount: Callable[[], float]) -> None:
 
 
 def one_round(root: Path, writing: Figures, robot_state: Figures) -> None:
-    data = [noise(PICTURE_BYTES, seed) for seed in range(64)]
+    data = [noise(IMAGE_BYTES, seed) for seed in range(64)]
     for name, write in WRITERS.items():
         with tempfile.TemporaryDirectory(dir=root) as folder:
 
             def act(write: Callable[[Path, list[bytes]], None] = write, folder: str = folder) -> float:
                 write(Path(folder), data)
-                return PICTURES * PICTURE_BYTES / 1e6
+                return IMAGES * IMAGE_BYTES / 1e6
 
             timed(writing, name, act)
     for name, read in READERS.items():

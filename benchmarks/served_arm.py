@@ -69,7 +69,7 @@ class Noise:
         rng = np.random.default_rng(0)
         self._settings, self._wait = settings, wait
         coarse = rng.integers(0, 255, (8, settings.height // 8, settings.width // 8, 3), np.uint8)
-        self._pictures = [each.repeat(8, 0).repeat(8, 1) for each in coarse]
+        self._images = [each.repeat(8, 0).repeat(8, 1) for each in coarse]
         self._count, self._next = 0, time.monotonic()
 
     def open(self) -> None:
@@ -79,7 +79,7 @@ class Noise:
         self._next += 1 / self._settings.fps
         self._wait(max(0.0, self._next - time.monotonic()))
         self._count += 1
-        return Frame(self._pictures[self._count % 8], time.monotonic_ns())
+        return Frame(self._images[self._count % 8], time.monotonic_ns())
 
     def cancel(self) -> None:
         """Its wait ends by itself."""

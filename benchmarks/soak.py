@@ -115,7 +115,7 @@ class Frames:
 
     def __init__(self, log: LogWriter, sensors: SensorThread) -> None:
         self.log, self.sensors = log, sensors
-        self.count, self.pictures, self.step, self.late = 0, 0, Times(), Times()
+        self.count, self.images, self.step, self.late = 0, 0, Times(), Times()
         rng = np.random.default_rng(0)
         self._pixels = [np.repeat(np.repeat(rng.integers(0, 255, (15, 20, 3), np.uint8), 8, 0), 8, 1) for _ in range(8)]
 
@@ -145,8 +145,8 @@ class Frames:
         self.log.frame(row)
         if self.count % CAMERA_EVERY == 0:
             for camera in CAMERAS:
-                self.log.image(camera, Image(self._pixels[self.pictures % 8], "rgb8", self.pictures))
-            self.pictures += 1
+                self.log.image(camera, Image(self._pixels[self.images % 8], "rgb8", self.images))
+            self.images += 1
         self.step.add(time.perf_counter_ns() - begun)
         self.count += 1
 
@@ -174,7 +174,7 @@ def record(folder: Path, seconds: float, **options: Any) -> dict[str, Any]:
         "seconds": seconds,
         "samples": sensors.latest + 1,
         "frames": frames.count,
-        "pictures": frames.pictures,
+        "pictures": frames.images,
         "dropped": log.dropped,
         "frame and two pictures": frames.step.summary(),
         "sample": sensors.write.summary(),
@@ -203,7 +203,7 @@ def verify(folder: Path) -> list[str]:
     for camera in CAMERAS:
         stamps = [image.stamp_ns for image in reader.images(camera)]
         if stamps != list(range(report["pictures"])):
-            wrong.append(f"camera {camera}: {len(stamps)} of {report['pictures']} pictures, or out of order")
+            wrong.append(f"camera {camera}: {len(stamps)} of {report['images']} pictures, or out of order")
     wrong += _check_memory(report["memory"])
     return wrong
 

@@ -30,7 +30,7 @@ from typing import Any
 import numpy as np
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS, PICTURES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
+RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
 NUM = 16
 RECIPES = ("tianshou", "async", "sb3", "torch", "sac", "ray", "walk", "clone")
@@ -153,7 +153,7 @@ def plot() -> None:
     import matplotlib.pyplot as plt
     from matplotlib.ticker import LogLocator
 
-    PICTURES.mkdir(exist_ok=True)
+    IMAGES.mkdir(exist_ok=True)
     found = curves()
     for task in sorted({task for task, _ in found}):
         figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
@@ -178,7 +178,7 @@ def plot() -> None:
             axes[1].xaxis.set_minor_formatter("")
         axes[0].set(ylabel="success, % of 100 episodes", title=task)
         axes[0].legend(fontsize=8, loc="lower right")
-        figure.savefig(PICTURES / f"{task}.png", dpi=110)
+        figure.savefig(IMAGES / f"{task}.png", dpi=110)
 
 
 def main() -> None:

@@ -11,9 +11,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
+from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
 from hal.drivers.camera import make_source
-from hal.drivers.camera_source import EndOfPictures, Frame, Source, Wait, opencv
+from hal.drivers.camera_source import EndOfStream, Frame, Source, Wait, opencv
 from hal.errors import RobotError
 from hal.jpeg import jpeg_size
 from hal.robot import CameraSpec, Image
@@ -68,7 +68,7 @@ class Camera:
         self._last: tuple[_Newest | None, _Newest | None] = (None, None)  # replaced whole: readers need no lock
         self._trouble = "it was not opened"
         self._told = ""
-        self._pictures = self._damaged = self._attempts = 0
+        self._images = self._damaged = self._attempts = 0
         self._listeners: list[Callable[[], None]] = []
         self._over = threading.Event()
         self._came = threading.Event()
@@ -133,7 +133,7 @@ class Camera:
         """How it does, for telemetry: pictures taken, damaged ones, attempts to open it, age (or None), fault."""
         seen = self.look()
         return {
-            "pictures": self._pictures,
+            "pictures": self._images,
             "damaged": self._damaged,
             "attempts": self._attempts,
             "age_s": None if self._last[0] is None else seen.age_s,
@@ -155,10 +155,10 @@ class Camera:
     def _run(self) -> None:
         pause_s = _FIRST_PAUSE_S
         while not self._over.is_set():
-            before = self._pictures
+            before = self._images
             try:
                 self._play()
-            except EndOfPictures as end:
+            except EndOfStream as end:
                 self._say(str(end))
                 return
             except (RobotError, OSError) as error:
@@ -166,7 +166,7 @@ class Camera:
             except Exception as error:  # a bug in a driver is no reason to lose the camera for good
                 _log.exception("camera %s", self.settings.name)
                 self._say(f"{type(error).__name__}: {error}")
-            pause_s = _FIRST_PAUSE_S if self._pictures > before else min(2 * pause_s, _LONGEST_PAUSE_S)
+            pause_s = _FIRST_PAUSE_S if self._images > before else min(2 * pause_s, _LONGEST_PAUSE_S)
             self._over.wait(pause_s)
 
     def _play(self) -> None:
@@ -199,8 +199,8 @@ class Camera:
         same = last is not None and last.checksum == checksum and last.image.data == data
         since_ns = last.since_ns if last is not None and same else stamp_ns
         self._last = (_Newest(Image(data, "jpeg", stamp_ns), checksum, since_ns), last)
-        self._pictures += 1
-        if self._told or self._pictures == 1:
+        self._images += 1
+        if self._told or self._images == 1:
             _log.info("camera %s: pictures come from %s", self.settings.name, self.settings.shown)
         self._trouble = self._told = ""
         self._came.set()
@@ -217,8 +217,8 @@ class Camera:
             )
         if not isinstance(data, bytes):
             data = _encoded(data, settings.quality)
-        if len(data) > MAX_PICTURE_BYTES:
-            raise RobotError(f"a picture has {len(data)} bytes, allowed are {MAX_PICTURE_BYTES}; lower the quality")
+        if len(data) > MAX_IMAGE_BYTES:
+            raise RobotError(f"a picture has {len(data)} bytes, allowed are {MAX_IMAGE_BYTES}; lower the quality")
         return data
 
 

@@ -10,11 +10,11 @@ from urllib.parse import urlsplit
 
 from hal.robot import CameraSpec
 
-__all__ = ["MAX_PICTURE_BYTES", "CameraSettings", "Loss"]
+__all__ = ["MAX_IMAGE_BYTES", "CameraSettings", "Loss"]
 
 Loss = Literal["note", "fault", "stop"]
 
-MAX_PICTURE_BYTES = 8 * 1024 * 1024
+MAX_IMAGE_BYTES = 8 * 1024 * 1024
 """Of one encoded picture; a JPEG of 3840 x 2160 pixels at quality 90 has about 2 MiB."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")

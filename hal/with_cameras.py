@@ -20,7 +20,7 @@ __all__ = ["WithCameras"]
 
 _log = logging.getLogger(__name__)
 
-FIRST_PICTURE_S = 5.0
+FIRST_IMAGE_S = 5.0
 """Longest wait of a reset for the first picture of the cameras, seconds."""
 
 
@@ -73,7 +73,7 @@ class WithCameras(RobotWrapper):
         """
         for camera in self._cameras:
             camera.open()
-        end = time.monotonic() + FIRST_PICTURE_S
+        end = time.monotonic() + FIRST_IMAGE_S
         for camera in self._cameras:
             if camera.settings.loss != "note":
                 seen = camera.wait(max(0.0, end - time.monotonic()))

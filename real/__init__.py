@@ -2,7 +2,7 @@
 
 from real.link import Connection
 from real.loop import ControlLoop
-from real.pictures import PictureListener
+from real.pictures import ImageListener
 from real.remote import RemoteRobot
 from real.remote_cameras import RemoteCameras
 from real.server import Server
@@ -14,7 +14,7 @@ __all__ = [
     "MessageKind",
     "Connection",
     "Message",
-    "PictureListener",
+    "ImageListener",
     "RemoteCameras",
     "RemoteRobot",
     "Server",

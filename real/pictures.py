@@ -15,14 +15,14 @@ import msgpack
 import zmq
 
 from hal.camera import Camera
-from hal.camera_settings import MAX_PICTURE_BYTES
+from hal.camera_settings import MAX_IMAGE_BYTES
 from hal.errors import DeadlineExceeded, WireError
 from hal.robot import Image
 from real import wire
 from real.address import check_address
 from real.handshake import Handshake, load_keys
 
-__all__ = ["Announced", "PictureListener", "PicturePublisher", "announced"]
+__all__ = ["Announced", "ImageListener", "ImagePublisher", "announced"]
 
 _log = logging.getLogger(__name__)
 
@@ -40,7 +40,7 @@ class Announced(NamedTuple):
     loss: str
 
 
-class PicturePublisher:
+class ImagePublisher:
     """Sends every new picture once, to whoever listens. A listener that is slow gets fewer; nobody waits for it.
 
     A message is one frame: the camera's name, a zero byte, and msgpack of [version, encoding, stamp_ns, bytes].
@@ -99,7 +99,7 @@ class PicturePublisher:
             self._thread.join()
 
 
-class PictureListener:
+class ImageListener:
     """The newest picture of each camera; older ones that were not fetched are gone. For one thread at a time.
 
     Args:
@@ -127,7 +127,7 @@ class PictureListener:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.CONFLATE, 1)
-        socket.setsockopt(zmq.MAXMSGSIZE, MAX_PICTURE_BYTES + _ROOM)
+        socket.setsockopt(zmq.MAXMSGSIZE, MAX_IMAGE_BYTES + _ROOM)
         socket.subscribe(name.encode() + b"\0")
         if self._own is not None:
             self._own.secure(socket)
@@ -203,7 +203,7 @@ class PictureListener:
         for socket in self._names:
             socket.close()
 
-    def __enter__(self) -> PictureListener:
+    def __enter__(self) -> ImageListener:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -229,7 +229,7 @@ def _image(name: str, frame: bytes) -> Image:
     try:
         body = memoryview(frame)[len(name.encode()) + 1 :]
         limits = {"max_str_len": 16, "max_array_len": 4, "max_map_len": 0, "max_ext_len": 0}
-        version, encoding, stamp_ns, data = msgpack.unpackb(body, max_bin_len=MAX_PICTURE_BYTES, **limits)
+        version, encoding, stamp_ns, data = msgpack.unpackb(body, max_bin_len=MAX_IMAGE_BYTES, **limits)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
         raise WireError(f"this is no picture of camera {name!r}: {error!r:.80}") from None
     if version != wire.VERSION:

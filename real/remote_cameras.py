@@ -13,12 +13,12 @@ import numpy as np
 from hal.around import RobotWrapper
 from hal.errors import ConnectionLost, DeadlineExceeded, WireError
 from hal.robot import Image, RobotState
-from real.pictures import Announced, PictureListener, announced
+from real.pictures import Announced, ImageListener, announced
 from real.remote import RemoteRobot
 
 __all__ = ["RemoteCameras"]
 
-FIRST_PICTURE_S = 3.0
+FIRST_IMAGE_S = 3.0
 """Longest wait of a reset for the first picture of each camera that the server says is well, seconds."""
 
 
@@ -39,7 +39,7 @@ class RemoteCameras(RobotWrapper):
         super().__init__(robot)
         self._remote, self._keys = robot, keys
         self._known: dict[str, Announced] = {}
-        self._listener: PictureListener | None = None
+        self._listener: ImageListener | None = None
         self._asked = False
         self._lock = threading.Lock()  # a listener's sockets are for one thread at a time
 
@@ -80,7 +80,7 @@ class RemoteCameras(RobotWrapper):
             raise WireError("the server's word on its pictures is damaged")
         self._known = announced(plain.get("cameras"))
         address = _address(self._remote.address, str(plain.get("address")))
-        self._listener = PictureListener(address, tuple(self._known), self._keys)
+        self._listener = ImageListener(address, tuple(self._known), self._keys)
 
     def _wait(self, robot_state: RobotState) -> None:
         listener = self._listener
@@ -88,7 +88,7 @@ class RemoteCameras(RobotWrapper):
             return
         well = [name for name, camera in self._known.items() if camera.loss != "note" and not _told(robot_state, name)]
         try:
-            listener.wait(well, FIRST_PICTURE_S)
+            listener.wait(well, FIRST_IMAGE_S)
         except DeadlineExceeded as error:
             self._forget()
             raise ConnectionLost(f"{error}. Pictures have a port of their own (rlenv-robot serve --pictures)") from None
@@ -133,9 +133,9 @@ def _age_s(image: Image | None, robot_state: RobotState) -> float:
     return float("inf") if image is None else (robot_state.stamp_ns - image.stamp_ns) / 1e9
 
 
-def _address(control: str, pictures: str) -> str:
+def _address(control: str, images: str) -> str:
     """Where the pictures are: the server knows its port, and the client by which name it reaches the server."""
-    if not (control.startswith("tcp://") and pictures.startswith("tcp://")):
-        return pictures
+    if not (control.startswith("tcp://") and images.startswith("tcp://")):
+        return images
     host = control.removeprefix("tcp://").rpartition(":")[0]
-    return f"tcp://{host}:{pictures.rpartition(':')[2]}"
+    return f"tcp://{host}:{images.rpartition(':')[2]}"

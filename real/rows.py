@@ -80,12 +80,12 @@ class RobotStateCodec:
             WireError: the reading doesn't fit the spec.
         """
         frames: list[Any] = [self._sensors.pack(robot_state.sensors) + self._applied.pack(robot_state.applied)]
-        pictures = [_picture(name, image, frames) for name, image in robot_state.images.items()]
+        images = [_image(name, image, frames) for name, image in robot_state.images.items()]
         return [
             robot_state.stamp_ns,
             dict(robot_state.age_ns) or None,
             robot_state.faults or None,
-            pictures or None,
+            images or None,
         ], frames
 
     def decode(self, detail: Any, frames: Sequence[Any]) -> RobotState:
@@ -111,7 +111,7 @@ class RobotStateCodec:
             raise WireError(f"a reading's details are damaged: {error}") from None
 
 
-def _picture(name: str, image: Image, frames: list[Any]) -> list[Any]:
+def _image(name: str, image: Image, frames: list[Any]) -> list[Any]:
     """Append the picture's bytes to the frames; its line for the header."""
     if isinstance(image.data, np.ndarray):
         frames.append(image.data.tobytes())
@@ -123,10 +123,10 @@ def _picture(name: str, image: Image, frames: list[Any]) -> list[Any]:
 def _images(lines: Any, frames: Sequence[Any]) -> dict[str, Image]:
     if not isinstance(lines, list) or len(lines) != len(frames):
         raise WireError(f"{len(frames)} pictures came where the header promised another number")
-    return dict(_image(line, frame) for line, frame in zip(lines, frames, strict=True))
+    return dict(_image_from(line, frame) for line, frame in zip(lines, frames, strict=True))
 
 
-def _image(line: Any, frame: Any) -> tuple[str, Image]:
+def _image_from(line: Any, frame: Any) -> tuple[str, Image]:
     try:
         name, encoding, stamp_ns, shape = line
         known = isinstance(name, str) and encoding in _ENCODINGS and type(stamp_ns) is int

@@ -25,7 +25,7 @@ from real.judging import Judging
 from real.lease import Lease
 from real.life import Lifecycle
 from real.loop import Answerer, ControlLoop
-from real.pictures import PicturePublisher
+from real.pictures import ImagePublisher
 from real.telemetry import Publisher
 
 __all__ = ["Server"]
@@ -91,7 +91,7 @@ class Server:
         telemetry: str | None = None,
         telemetry_hz: float = 20.0,
         cameras: Sequence[Camera] = (),
-        pictures: str = "tcp://127.0.0.1:*",
+        images: str = "tcp://127.0.0.1:*",
         observer: ServerObserver | None = None,
     ) -> None:
         self._wanted = check_address(address, keys=keys is not None)
@@ -100,8 +100,8 @@ class Server:
             raise ValueError(f"telemetry_hz is {telemetry_hz}, it must be above 0")
         self._telemetry_hz = telemetry_hz
         self._publisher: Publisher | None = None
-        self._cameras, self._pictures = tuple(cameras), check_address(pictures, keys=keys is not None)
-        self._picture_publisher: PicturePublisher | None = None
+        self._cameras, self._images = tuple(cameras), check_address(images, keys=keys is not None)
+        self._image_publisher: ImagePublisher | None = None
         self._lease = Lease(lease_s)
         self._transport: Transport = Lockstep() if lockstep else Independent()
         self._judging = Judging(robot, self._transport.answer)
@@ -146,15 +146,15 @@ class Server:
         return self._telemetry
 
     @property
-    def pictures(self) -> str:
+    def images(self) -> str:
         """Where the cameras' pictures are, with the real port.
 
         Raises:
             RobotError: the server was not started, or has no cameras.
         """
-        if self._picture_publisher is None:
+        if self._image_publisher is None:
             raise RobotError("this server has no pictures: give it cameras, and start it")
-        return self._pictures
+        return self._images
 
     @property
     def broken(self) -> str | None:
@@ -219,10 +219,10 @@ class Server:
             self._publisher = Publisher(socket, self._spec, self._look, self._telemetry_hz)
             self._publisher.start()
         if self._cameras:
-            socket = self._bound(zmq.PUB, self._pictures, TELEMETRY)
-            self._pictures = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-            self._picture_publisher = PicturePublisher(socket, self._cameras)
-            self._picture_publisher.start()
+            socket = self._bound(zmq.PUB, self._images, TELEMETRY)
+            self._images = socket.getsockopt_string(zmq.LAST_ENDPOINT)
+            self._image_publisher = ImagePublisher(socket, self._cameras)
+            self._image_publisher.start()
 
     def _look(self) -> tuple[dict[str, Any], RobotState | None]:
         """What telemetry tells; on its thread."""
@@ -234,9 +234,9 @@ class Server:
         Keys: ``state`` and ``why``, ``holder`` of the lease, ``loop_timing`` of the loop, ``real_time``, ``late_commands``,
         ``pictures``, and ``recording``: what the diary says of itself, None where there is none.
         """
-        loop, pictures = self._loop, self._picture_publisher
+        loop, images = self._loop, self._image_publisher
         return {
-            "pictures": None if pictures is None else {"address": self._pictures, **pictures.to_plain()},
+            "pictures": None if images is None else {"address": self._images, **images.to_plain()},
             "state": loop.lifecycle.state.value,
             "why": loop.lifecycle.why[:1000],
             "holder": self._lease.holder,
@@ -300,8 +300,8 @@ class Server:
         self._transport.close()
         if self._publisher is not None:
             self._publisher.close()
-        if self._picture_publisher is not None:
-            self._picture_publisher.close()
+        if self._image_publisher is not None:
+            self._image_publisher.close()
         if self._authenticator is not None:
             self._authenticator.close()
 

@@ -42,14 +42,14 @@ def check_cameras(run: Path | str, table: Table) -> list[Finding]:
     index = {int(info.get("episode", -1)): at for at, info in reversed(list(enumerate(table.episodes)))}
     steps = np.diff(table.rows["stamp_ns"])
     period_ns = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
-    for (camera, number), pictures in sorted(_pictures(run).items()):
+    for (camera, number), images in sorted(_images(run).items()):
         at = index.get(number, -1)
-        rows = int(table.stops[at] - table.starts[at]) if at >= 0 else len(pictures)
-        found += _examine(camera, at, pictures, rows, period_ns)
+        rows = int(table.stops[at] - table.starts[at]) if at >= 0 else len(images)
+        found += _examine(camera, at, images, rows, period_ns)
     return sorted(found, key=lambda finding: finding.episode)
 
 
-def _pictures(run: Path | str) -> Mapping[tuple[str, int], list[_Seen]]:
+def _images(run: Path | str) -> Mapping[tuple[str, int], list[_Seen]]:
     """By camera and episode, in order."""
     reader, seen = LogReader(run), defaultdict(list)
     dtype = reader.layout.spec.row_dtype

@@ -68,7 +68,7 @@ class Copied:
 
     episodes: int = 0
     rows: int = 0
-    pictures: int = 0
+    images: int = 0
     notes: list[str] = field(default_factory=list)
 
 
@@ -203,7 +203,7 @@ class _Copier:
         elif topic.startswith(CAMERA_TOPIC):
             if self._open is not None:
                 self._sink.image(topic[len(CAMERA_TOPIC) :], read_compressed_image(message.data), message.time_ns)
-                self._copied.pictures += 1
+                self._copied.images += 1
         elif self._samples.has(topic):
             if self._open is not None or self._part.whole:
                 self._samples.take(message)

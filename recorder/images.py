@@ -15,7 +15,7 @@ import numpy as np
 
 from hal import SourceError
 from recorder.picture import opencv
-from recorder.picture_source import MISSING, PictureSources
+from recorder.picture_source import MISSING, ImageSources
 from recorder.room import BufferPool
 from recorder.table import Table
 
@@ -60,7 +60,7 @@ class Images:
         layout: str = "hwc",
         threads: int | None = None,
         cache_bytes: int = 256 << 20,
-        sources: PictureSources | None = None,
+        sources: ImageSources | None = None,
     ) -> None:
         if order not in _ORDERS:
             raise SourceError(f"order is {order!r}, allowed are {', '.join(_ORDERS)}")
@@ -75,7 +75,7 @@ class Images:
         self._cv2 = opencv("decoding pictures")
         self._threads = threads or len(os.sched_getaffinity(0))
         self._pool = ThreadPoolExecutor(self._threads, "pictures")
-        self._sources = sources or PictureSources(table)
+        self._sources = sources or ImageSources(table)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._cache, self._room = _Cache(cache_bytes), BufferPool()
 
@@ -142,11 +142,11 @@ class Images:
         keys = self._keys(stacked.ravel(), np.repeat(episodes, len(past)), camera, how, max_age_s)
         mask = np.array([number != MISSING for _, _, number in keys], bool)
         leading = stacked.shape if len(past) > 1 else wanted.shape
-        pictures = self._taken((*leading, *self._shape(keys, camera)), out)
-        flat = pictures.reshape(len(keys), *pictures.shape[len(leading) :])
+        images = self._taken((*leading, *self._shape(keys, camera)), out)
+        flat = images.reshape(len(keys), *images.shape[len(leading) :])
         flat[~mask] = 0
         self._decode_all(keys, flat)
-        return pictures, mask.reshape(leading)
+        return images, mask.reshape(leading)
 
     def _taken(self, shape: tuple[int, ...], out: np.ndarray | None) -> np.ndarray:
         if out is None:
@@ -256,10 +256,10 @@ class _Cache:
                 self._kept.move_to_end(key)
             return found
 
-    def put(self, key: _Key, picture: np.ndarray) -> None:
-        if picture.nbytes > self._capacity:
+    def put(self, key: _Key, image: np.ndarray) -> None:
+        if image.nbytes > self._capacity:
             return
-        owned = picture if picture.base is None else picture.copy()  # a cropped view would hold the whole
+        owned = image if image.base is None else image.copy()  # a cropped view would hold the whole
         with self._lock:
             old = self._kept.pop(key, None)
             self._size += owned.nbytes - (0 if old is None else old.nbytes)

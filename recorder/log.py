@@ -16,7 +16,7 @@ from hal import Image, LogError, Spec
 from recorder.background import ITEM_BYTES, Background
 from recorder.disk import new_run
 from recorder.frames import FrameLayout
-from recorder.picture import check_picture
+from recorder.picture import check_image
 from recorder.plain import to_json
 from recorder.rotation import Limits, Rotating
 from recorder.stream_writer import StreamWriter
@@ -204,7 +204,7 @@ class LogWriter:
         Raises:
             LogError: it is no picture that can be recorded, or the log can't be written.
         """
-        size, now = check_picture(image, camera), time.time_ns()
+        size, now = check_image(image, camera), time.time_ns()
         self._opened().put(size, lambda sink: sink.image(camera, image, now))
 
     def stream(self, name: str, spec: Spec, rate_hz: float) -> StreamWriter:

@@ -8,13 +8,13 @@ import numpy as np
 
 from hal import LogError
 from recorder.picture import decode_bytes
-from recorder.picture_index import PictureIndex
+from recorder.picture_index import ImageIndex
 from recorder.picture_source import MISSING
 
-__all__ = ["ByTime", "LogPictures"]
+__all__ = ["ByTime", "LogImages"]
 
 
-class LogPictures:
+class LogImages:
     """The pictures of one run. They belong to rows of the same episode by their stamps, of the robot's clock.
 
     Args:
@@ -26,7 +26,7 @@ class LogPictures:
 
     def __init__(self, run: Path) -> None:
         self._run = run
-        self.index = PictureIndex.kept(run)
+        self.index = ImageIndex.kept(run)
         self._by_time = {camera: ByTime(places) for camera, places in self.index.places.items()}
 
     @property

@@ -70,8 +70,8 @@ class Montage:
         """The montage, uint8 of shape (height, 1280, 3), RGB: one a frame."""
         total = np.nancumsum(self._reward)
         for number in range(len(self._rows)):
-            pictures = {title: next(pictures) for title, pictures in self._tiles.items()}
-            body = [self._head(number, float(total[number])), *self._grid(pictures), self._timeline(number)]
+            images = {title: next(images) for title, images in self._tiles.items()}
+            body = [self._head(number, float(total[number])), *self._grid(images), self._timeline(number)]
             yield np.concatenate(body)
 
     def _head(self, number: int, total: float) -> np.ndarray:
@@ -84,17 +84,17 @@ class Montage:
             self._write(head, "a person acts", WIDTH - GAP, 42, 15, GOAL, right=True)
         return head
 
-    def _grid(self, pictures: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
-        named = list(pictures.items())
+    def _grid(self, images: Mapping[str, np.ndarray]) -> Iterator[np.ndarray]:
+        named = list(images.items())
         for first in range(0, len(named), MOST_COLUMNS):
             line = named[first : first + MOST_COLUMNS]
             columns = min(max(len(named), 2), MOST_COLUMNS)
             width = (WIDTH - GAP * (columns + 1)) // columns
             height = round(width * 3 / 4)
             strip = np.full((height + GAP, WIDTH, 3), 255, np.uint8)
-            for column, (title, picture) in enumerate(line):
+            for column, (title, image) in enumerate(line):
                 left = GAP + column * (width + GAP)
-                strip[:height, left : left + width] = _fitted(picture, height, width)
+                strip[:height, left : left + width] = _fitted(image, height, width)
                 self._write(strip, title, left + 10, 8, 17, "#ffffff", bold=True, shade=True)
             yield strip
 
@@ -120,13 +120,13 @@ def _name(table: Table, episode: int) -> str:
     return text if len(text) <= 28 else text[:25] + "..."
 
 
-def _fitted(picture: np.ndarray, height: int, width: int) -> np.ndarray:
+def _fitted(image: np.ndarray, height: int, width: int) -> np.ndarray:
     """The picture in full, on a dark ground if its shape is another."""
     import cv2
 
-    scale = min(height / picture.shape[0], width / picture.shape[1])
-    size = max(round(picture.shape[1] * scale), 1), max(round(picture.shape[0] * scale), 1)
-    small = cv2.resize(picture, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
+    scale = min(height / image.shape[0], width / image.shape[1])
+    size = max(round(image.shape[1] * scale), 1), max(round(image.shape[0] * scale), 1)
+    small = cv2.resize(image, size, interpolation=cv2.INTER_AREA if scale < 1 else cv2.INTER_LINEAR)
     ground = np.full((height, width, 3), 28, np.uint8)
     top, left = (height - size[1]) // 2, (width - size[0]) // 2
     ground[top : top + size[1], left : left + size[0]] = small
@@ -167,8 +167,8 @@ def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.nda
     unit = "" if lines.field.unit == "1" else f" in {lines.field.unit}"
     _legend(figure, height, lines.goal is not None, unit, bool(rows["intervention"].any()))
     canvas.draw()
-    picture = np.asarray(canvas.buffer_rgba())[..., :3].copy()
-    return picture, [_box(axis, picture.shape[0]) for axis in axes]
+    image = np.asarray(canvas.buffer_rgba())[..., :3].copy()
+    return image, [_box(axis, image.shape[0]) for axis in axes]
 
 
 def _dress(axis: Any, name: str) -> None:
@@ -214,18 +214,18 @@ class _Writer:
     def __init__(self) -> None:
         self._fonts: dict[tuple[int, bool], Any] = {}
 
-    def __call__(self, picture: np.ndarray, text: str, x: int, y: int, size: int, colour: str, *, bold: bool = False,
+    def __call__(self, image: np.ndarray, text: str, x: int, y: int, size: int, colour: str, *, bold: bool = False,
                  right: bool = False, shade: bool = False) -> None:  # fmt: skip
         from PIL import Image, ImageDraw
 
         font = self._font(size, bold)
-        drawn = Image.fromarray(picture)
+        drawn = Image.fromarray(image)
         pen = ImageDraw.Draw(drawn)
         x = x - round(pen.textlength(text, font)) if right else x
         if shade:
             pen.text((x + 1, y + 1), text, (0, 0, 0), font)
         pen.text((x, y), text, colour, font)
-        picture[:] = np.asarray(drawn)
+        image[:] = np.asarray(drawn)
 
     def _font(self, size: int, bold: bool) -> Any:
         if (size, bold) not in self._fonts:

@@ -8,7 +8,7 @@ import numpy as np
 
 from hal import Image, LogError
 
-__all__ = ["check_picture", "decode_bytes", "decoded", "encoded", "opencv"]
+__all__ = ["check_image", "decode_bytes", "decoded", "encoded", "opencv"]
 
 _QUALITY = 90
 """Of JPEG, 0 to 100."""
@@ -30,7 +30,7 @@ def opencv(what: str) -> Any:
     return cv2
 
 
-def check_picture(image: Image, camera: str) -> int:
+def check_image(image: Image, camera: str) -> int:
     """How many bytes it holds.
 
     Raises:

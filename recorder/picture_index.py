@@ -29,7 +29,7 @@ from recorder.reader import LogReader
 from recorder.ros import read_compressed_image
 from recorder.sink import CAMERA_TOPIC, FRAME_TOPIC
 
-__all__ = ["Chunks", "PictureIndex", "Place"]
+__all__ = ["Chunks", "ImageIndex", "Place"]
 
 _RECORD = struct.Struct("<BQ")  # kind, length
 _CHUNK = struct.Struct("<QQQII")  # start and end time, size and checksum when decompressed, length of a name
@@ -124,7 +124,7 @@ def _chunks(data: memoryview) -> Iterator[tuple[int, int]]:
 
 
 @dataclass(frozen=True)
-class PictureIndex:
+class ImageIndex:
     """The pictures of one run.
 
     Attributes:
@@ -136,7 +136,7 @@ class PictureIndex:
     places: dict[str, np.ndarray]
 
     @staticmethod
-    def kept(run: Path) -> PictureIndex:
+    def kept(run: Path) -> ImageIndex:
         """The index beside the table of a log, or if there is none of this very log, a new one, which is kept there.
 
         Raises:
@@ -145,14 +145,14 @@ class PictureIndex:
         files = log_files(LogReader(run).path.parent)
         places = picture_cache.load(files)
         if places is not None:
-            return PictureIndex(Chunks(list(files.values())), places)
+            return ImageIndex(Chunks(list(files.values())), places)
         seen = stamps(files)
-        index = PictureIndex.of(run)
+        index = ImageIndex.of(run)
         picture_cache.save(files, seen, index.places)
         return index
 
     @staticmethod
-    def of(run: Path) -> PictureIndex:
+    def of(run: Path) -> ImageIndex:
         """Read all of a log once, checksums included.
 
         Raises:
@@ -165,7 +165,7 @@ class PictureIndex:
         chunks = Chunks(list(log_files(reader.path.parent).values()))
         for number in range(len(chunks.where)):
             walk.take(number, chunks.checked(number))
-        return PictureIndex(chunks, walk.places())
+        return ImageIndex(chunks, walk.places())
 
 
 class _Walk:

@@ -12,13 +12,13 @@ from hal import SourceError
 from recorder.disk import LOG_NAME
 from recorder.table import Table
 
-__all__ = ["MISSING", "PictureSource", "PictureSources"]
+__all__ = ["MISSING", "ImageSource", "ImageSources"]
 
 MISSING = -1
 """The number of a picture that is not there."""
 
 
-class PictureSource(Protocol):
+class ImageSource(Protocol):
     """The pictures of one run, or of one data set. Its methods may be called from any thread."""
 
     @property
@@ -48,7 +48,7 @@ class PictureSource(Protocol):
         ...
 
 
-class PictureSources:
+class ImageSources:
     """The sources of a table's episodes, each opened when it is first asked for.
 
     Args:
@@ -57,8 +57,8 @@ class PictureSources:
 
     def __init__(self, table: Table) -> None:
         self._table = table
-        self._opened: dict[str, PictureSource | None] = {}
-        self._foreign: Callable[[Path], PictureSource | None] | None = _foreign(Path(table.origin))
+        self._opened: dict[str, ImageSource | None] = {}
+        self._foreign: Callable[[Path], ImageSource | None] | None = _foreign(Path(table.origin))
 
     def where(self, episode: int) -> str:
         """The folder or file with the pictures of an episode."""
@@ -66,7 +66,7 @@ class PictureSources:
             return self._table.origin
         return str(self._table.episodes[episode].get("run", self._table.origin))
 
-    def at(self, where: str) -> PictureSource | None:
+    def at(self, where: str) -> ImageSource | None:
         """The source in such a place; None where nothing has pictures.
 
         Raises:
@@ -87,26 +87,26 @@ class PictureSources:
         there = ", ".join(self.cameras()) or "none"
         return SourceError(f"{self._table.origin} has no camera {camera!r}, it has {there}")
 
-    def _open(self, where: Path) -> PictureSource | None:
+    def _open(self, where: Path) -> ImageSource | None:
         if self._foreign is not None:
             return self._foreign(where)
         if where.name == LOG_NAME or (where / LOG_NAME).is_file():
-            from recorder.log_pictures import LogPictures
+            from recorder.log_pictures import LogImages
 
-            return LogPictures(where)
+            return LogImages(where)
         return None
 
 
-def _foreign(origin: Path) -> Callable[[Path], PictureSource | None] | None:
+def _foreign(origin: Path) -> Callable[[Path], ImageSource | None] | None:
     """What opens the pictures of another project's data set, if the table is of one."""
     from recorder.formats.lerobot import is_lerobot
     from recorder.formats.minari import is_minari
     from recorder.formats.robomimic import is_robomimic
 
     if is_lerobot(origin):
-        from recorder.formats.lerobot_pictures import LeRobotPictures
+        from recorder.formats.lerobot_pictures import LeRobotImages
 
-        return LeRobotPictures
+        return LeRobotImages
     if is_minari(origin) or is_robomimic(origin):
         return lambda _: None  # theirs are not read, and their episodes are counted otherwise than the run's
     return None

@@ -207,7 +207,7 @@ def make_vector(
     timing: DelayModel | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
     cameras: Sequence[str] = (),
-    picture_size: tuple[int, int] = (320, 240),
+    image_size: tuple[int, int] = (320, 240),
     device: str = "cpu",
     **options: Any,
 ) -> VectorEnvironment:
@@ -245,9 +245,9 @@ def make_vector(
     else:
         batch = simulated = SimBatch(model, num_envs, threads, **given)
     if cameras:
-        from sim.pictures import PicturedBatch  # looks for OpenGL
+        from sim.pictures import ImageBatch  # looks for OpenGL
 
-        batch = PicturedBatch(simulated, cameras, picture_size, threads)
+        batch = ImageBatch(simulated, cameras, image_size, threads)
     return VectorEnvironment(batch, chosen, seed=seed, **own)
 
 

@@ -11,10 +11,10 @@ import numpy as np
 from hal import RobotError
 from rlenv_robot.kinds import RobotModel
 
-__all__ = ["draw", "window", "write_picture"]
+__all__ = ["draw", "window", "write_image"]
 
 
-def write_picture(path: Path, picture: np.ndarray) -> None:
+def write_image(path: Path, image: np.ndarray) -> None:
     """Write a picture, uint8 of shape (height, width, 3), RGB.
 
     Raises:
@@ -23,11 +23,11 @@ def write_picture(path: Path, picture: np.ndarray) -> None:
     from recorder.picture import opencv
 
     cv2 = opencv("writing a picture")
-    if not cv2.imwrite(str(path), np.ascontiguousarray(picture[..., ::-1])):
+    if not cv2.imwrite(str(path), np.ascontiguousarray(image[..., ::-1])):
         raise RobotError(f"no picture could be written to {path}; its ending must be .png or .jpg, its folder exist")
 
 
-def window(title: str, picture: np.ndarray) -> None:
+def window(title: str, image: np.ndarray) -> None:
     """Show a picture in the window of that title, which is opened the first time.
 
     Raises:
@@ -37,7 +37,7 @@ def window(title: str, picture: np.ndarray) -> None:
 
     cv2 = opencv("showing a window")
     try:
-        cv2.imshow(title, np.ascontiguousarray(picture[..., ::-1]))
+        cv2.imshow(title, np.ascontiguousarray(image[..., ::-1]))
         cv2.waitKey(1)
     except cv2.error as error:
         raise RobotError(

@@ -344,7 +344,7 @@ class RobotWorld:
         info.update(self._judged.to_plain())
         return info
 
-    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """The robot's model posed as last measured, with the goal marked."""
         from rlenv_robot.drawing import draw
         from rlenv_robot.kinds import robot_model_for

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hal import RobotError, SourceError, SpecError
-from rlenv_robot.drawing import draw, window, write_picture
+from rlenv_robot.drawing import draw, window, write_image
 from rlenv_robot.kinds import ROBOT_MODELS, RobotModel, is_model_file, robot_model
 
 if TYPE_CHECKING:
@@ -148,23 +148,23 @@ def render_history(
     if step is not None and not -length <= step < length:
         raise SourceError(f"episode {number} has no frame {step}, it has 0 to {length - 1}, or -1 for the last")
     wanted = slice(None) if step is None else slice(step % length, step % length + 1)
-    pictures: Iterator[np.ndarray]
+    images: Iterator[np.ndarray]
     if montage:
-        pictures = itertools.islice(_montage(table, number, notes, look), wanted.start, wanted.stop)
+        images = itertools.islice(_montage(table, number, notes, look), wanted.start, wanted.stop)
     else:
-        pictures = twin(table, number, look, wanted)
-    pictures = itertools.chain([next(pictures)], pictures)  # what can't be drawn is said before a file is begun
+        images = twin(table, number, look, wanted)
+    images = itertools.chain([next(images)], images)  # what can't be drawn is said before a file is begun
     if frames is not None:
-        pictures = _kept(pictures, Path(frames), (step or 0) % length)
+        images = _kept(images, Path(frames), (step or 0) % length)
     if video is not None:
         from recorder.video import write_video
 
-        write_video(Path(video), pictures, rate_of(table, number))
+        write_video(Path(video), images, rate_of(table, number))
     elif frames is not None:
-        for _ in pictures:
+        for _ in images:
             pass
     else:
-        _play(str(path), pictures, rate_of(table, number), hold=step is not None)
+        _play(str(path), images, rate_of(table, number), hold=step is not None)
     return tuple(notes)
 
 
@@ -184,11 +184,11 @@ def _montage(table: Table, episode: int, notes: list[str], look: Mapping[str, An
     """All that can be shown of an episode; what can't is noted."""
     from recorder.montage import Montage
 
-    tiles = {f"camera {name}": pictures for name, pictures in _cameras(table, episode, notes)}
+    tiles = {f"camera {name}": images for name, images in _cameras(table, episode, notes)}
     for title, camera in (("simulated twin", "view"), ("simulated twin, from above", "overhead"))[: 1 if tiles else 2]:
         try:
-            pictures = twin(table, episode, {"camera": camera, **look})
-            tiles[title] = itertools.chain([next(pictures)], pictures)
+            images = twin(table, episode, {"camera": camera, **look})
+            tiles[title] = itertools.chain([next(images)], images)
         except RobotError as error:
             notes.append(f"no simulated twin: {error}")
             break
@@ -218,21 +218,21 @@ def _of_camera(images: Images, camera: str, rows: range) -> Iterator[np.ndarray]
         yield from images.at(np.array(rows[first : first + _AT_ONCE]), camera)[0]
 
 
-def _kept(pictures: Iterator[np.ndarray], folder: Path, first: int) -> Iterator[np.ndarray]:
+def _kept(images: Iterator[np.ndarray], folder: Path, first: int) -> Iterator[np.ndarray]:
     """The same pictures, each written on its way."""
     folder.mkdir(parents=True, exist_ok=True)
-    for number, picture in enumerate(pictures, first):
-        write_picture(folder / f"{number:06d}.png", picture)
-        yield picture
+    for number, image in enumerate(images, first):
+        write_image(folder / f"{number:06d}.png", image)
+        yield image
 
 
-def _play(title: str, pictures: Iterator[np.ndarray], rate_hz: float, hold: bool = False) -> None:
+def _play(title: str, images: Iterator[np.ndarray], rate_hz: float, hold: bool = False) -> None:
     from hal import Rate
 
     rate = Rate(rate_hz)
-    for picture in pictures:
+    for image in images:
         rate.wait()
-        window(title, picture)
+        window(title, image)
     if hold:
         _wait_for_key()
 

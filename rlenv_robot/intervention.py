@@ -129,9 +129,9 @@ class HumanIntervention:
         """As the inner world's."""
         self._world.stream_to(sinks)
 
-    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """The inner world's."""
-        return self._world.picture(options)
+        return self._world.image(options)
 
     # -- turns ---------------------------------------------------------------------------------------------
 

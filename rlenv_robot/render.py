@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.drawing import window, write_picture
+from rlenv_robot.drawing import window, write_image
 from rlenv_robot.history import render_history
 from rlenv_robot.protocol import VisualisationTable
 from rlenv_robot.world import World
@@ -46,14 +46,14 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
             fine=options.get("fine"),
         )  # fmt: skip
         return
-    picture = world.picture(options)
+    image = world.image(options)
     if mode == "call":
-        table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": {"image": picture}}
+        table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": {"image": image}}
         _wanted(options, "to")(table)
     elif mode == "file":
-        write_picture(Path(_wanted(options, "path")), picture)
+        write_image(Path(_wanted(options, "path")), image)
     else:
-        window(env_id, picture)
+        window(env_id, image)
 
 
 def _wanted(options: Mapping[str, Any], name: str) -> Any:

@@ -24,7 +24,7 @@ from rlenv_robot.data.hindsight import relabel_goals
 from rlenv_robot.data.nearby import StateIndex
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, read, whole
 from rlenv_robot.data.pairs import PreferencePair, draw_pairs
-from rlenv_robot.data.pictures import Pictures
+from rlenv_robot.data.pictures import ImageLoader
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.data.windows import WINDOWS, Windows
 from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
@@ -183,7 +183,7 @@ class SourceData:
             found = [self._batches.trajectory(number, weight, hidden) for number, weight in drawn]
         if "images" in options:
             for trajectory in found:
-                self._pictures.add(trajectory["steps_set"], options)
+                self._images.add(trajectory["steps_set"], options)
         return found
 
     def sample_pairs(self, pair_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> list[PreferencePair]:
@@ -300,8 +300,8 @@ class SourceData:
         return Windows(self.transitions, self._batches.rows)
 
     @cached_property
-    def _pictures(self) -> Pictures:
-        return Pictures(self.transitions, self._windows)
+    def _images(self) -> ImageLoader:
+        return ImageLoader(self.transitions, self._windows)
 
     def _widen(self, table: StepTable, options: Mapping[str, Any]) -> None:
         """Other goals, windows and pictures."""
@@ -312,7 +312,7 @@ class SourceData:
             relabel_goals(table, self.transitions, self._task, options, self._draws.rng, self.discount)
         self._windows.add(table, options)
         if "images" in options:
-            self._pictures.add(table, options)
+            self._images.add(table, options)
 
     def _may_see_hidden(self, options: Mapping[str, Any]) -> bool:
         """Whether the hidden state is asked for; refuses where it may not or can't be had."""

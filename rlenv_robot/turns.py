@@ -142,9 +142,9 @@ class OneAtATime:
         """The whole world's."""
         return self.world.episode_info()
 
-    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """The whole world's."""
-        return self.world.picture(options)
+        return self.world.image(options)
 
     def stop(self, reason: str) -> None:
         """Stop the whole world."""

@@ -125,7 +125,7 @@ class World(Protocol):
         """What the record keeps of the running episode, as plain data (goal, seed, ...)."""
         ...
 
-    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """The present state for people, uint8 of shape (height, width, 3), RGB.
 
         Raises:

@@ -128,9 +128,9 @@ class Camera:
         mujoco.mjr_render(rectangle, self._scene, self._context)
         mujoco.mjr_readPixels(self._pixels, None, rectangle, self._context)
         _release(self._gl)
-        picture = np.empty_like(self._pixels) if out is None else out
-        picture[:] = self._pixels[::-1]  # OpenGL counts rows from below
-        return picture
+        image = np.empty_like(self._pixels) if out is None else out
+        image[:] = self._pixels[::-1]  # OpenGL counts rows from below
+        return image
 
     def close(self) -> None:
         """Free the graphics memory. Twice is fine."""

@@ -82,23 +82,23 @@ class MjpegServer:
             raise RobotError(f"can't listen at {host}:{port}: {error.strerror}; port 0 takes any free one") from None
         server.daemon_threads, server.block_on_close = True, False
         self._server = server
-        for run in (self._take_pictures, lambda: server.serve_forever(poll_interval=0.1)):
+        for run in (self._take_images, lambda: server.serve_forever(poll_interval=0.1)):
             thread = threading.Thread(target=run, name="rlenv-robot virtual camera", daemon=True)
             thread.start()
             self._threads.append(thread)
         return self
 
-    def _take_pictures(self) -> None:
+    def _take_images(self) -> None:
         self._rate.restart()
         while not self._over.is_set():
             try:
-                picture = self._shoot()
+                image = self._shoot()
             except RobotError as error:
                 _log.error("no picture: %s", error)
                 self._over.wait(1.0)
                 continue
             with self._news:
-                self._newest, self._number = picture, self._number + 1
+                self._newest, self._number = image, self._number + 1
                 self._news.notify_all()
             self._rate.wait()
 
@@ -147,9 +147,9 @@ class MjpegServer:
         while not self._over.is_set():
             got = self.next(number)
             if got is not None:
-                number, picture = got
-                head = f"--{_BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(picture)}\r\n\r\n"
-                handler.wfile.write(head.encode() + picture + b"\r\n")
+                number, image = got
+                head = f"--{_BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(image)}\r\n\r\n"
+                handler.wfile.write(head.encode() + image + b"\r\n")
 
     def close(self) -> None:
         """End all threads; viewers see the stream end. Twice is fine."""

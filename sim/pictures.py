@@ -16,7 +16,7 @@ from sim.camera import Eye, available, open_camera, seen
 from sim.model import SimModel
 from sim.snapshot import BatchSnapshot
 
-__all__ = ["SIZE", "PicturedBatch", "Pictures"]
+__all__ = ["SIZE", "ImageBatch", "BatchRenderer"]
 
 SIZE = 320, 240
 """Width and height of pictures where nobody says otherwise, pixels."""
@@ -24,7 +24,7 @@ SIZE = 320, 240
 _MAX_DRAWERS = 8
 
 
-class Pictures:
+class BatchRenderer:
     """Draws many states of one model.
 
     Each thread has OpenGL contexts of its own, which draw while Python goes on elsewhere. A picture does not depend on
@@ -71,11 +71,11 @@ class Pictures:
         if not self._drawers:
             raise RobotError("these cameras are closed, make new ones")
         clothes = seen(models or {})
-        pictures = {name: np.empty((len(qpos), self.height, self.width, 3), np.uint8) for name in self.cameras}
+        images = {name: np.empty((len(qpos), self.height, self.width, 3), np.uint8) for name in self.cameras}
         count = min(len(self._drawers), len(qpos))
 
         def share(number: int) -> None:
-            eyes = list(zip(self._drawers[number], pictures.values(), strict=True))
+            eyes = list(zip(self._drawers[number], images.values(), strict=True))
             for row in range(number, len(qpos), count):
                 own = {name: values[row] for name, values in clothes.items()}
                 for eye, into in eyes:
@@ -87,7 +87,7 @@ class Pictures:
             share(0)
         for each in waiting:
             each.result()
-        return pictures
+        return images
 
     def close(self) -> None:
         """Free the graphics memory. Twice is fine."""
@@ -97,7 +97,7 @@ class Pictures:
         self._drawers = []
 
 
-class PicturedBatch:
+class ImageBatch:
     """A `SimBatch` whose readings carry pictures: ``images`` is camera name -> RGB, uint8, (n, height, width, 3).
 
     They show what is, without the delays of a `DelayModel`. All are drawn anew in every step, which in software takes a
@@ -107,7 +107,7 @@ class PicturedBatch:
         batch: what is drawn, owned from now on. Its model should have its looks (``so101(looks=True)``).
         cameras: names of cameras of the model.
         size: width and height of the pictures, pixels.
-        threads: as for `Pictures`.
+        threads: as for `Images`.
 
     Raises:
         RobotError: no such camera.
@@ -115,7 +115,7 @@ class PicturedBatch:
 
     def __init__(self, batch: SimBatch, cameras: Sequence[str], size: tuple[int, int] = SIZE, threads: int = 0) -> None:
         self.batch = batch
-        self._pictures = Pictures(batch.sim_model, cameras, *size, min(_as_many(threads), batch.num))
+        self._images = BatchRenderer(batch.sim_model, cameras, *size, min(_as_many(threads), batch.num))
         self._qpos = batch.open_batch.bind("qpos")
 
     @property
@@ -162,11 +162,11 @@ class PicturedBatch:
     def _seen(self, robot_state: RobotState, ids: Any) -> RobotState:
         rows = slice(None) if ids is None else np.asarray(ids)
         models = {name: values[rows] for name, values in self.batch.models.items()}
-        return robot_state._replace(images=self._pictures.draw(self._qpos[rows], models))  # type: ignore[arg-type]  # (n,)
+        return robot_state._replace(images=self._images.draw(self._qpos[rows], models))  # type: ignore[arg-type]  # (n,)
 
     def close(self) -> None:
         """Close the batch and its cameras. Twice is fine."""
-        self._pictures.close()
+        self._images.close()
         self.batch.close()
 
 

@@ -72,9 +72,9 @@ class RayCamera:
         colours = self._shade(eye, rays)
         for marker in markers:
             self._add(marker, eye, rays, colours)
-        picture = np.empty((self.height, self.width, 3), np.uint8) if out is None else out
-        picture[:] = np.clip(colours * 255.0 + 0.5, 0, 255).reshape(picture.shape)
-        return picture
+        image = np.empty((self.height, self.width, 3), np.uint8) if out is None else out
+        image[:] = np.clip(colours * 255.0 + 0.5, 0, 255).reshape(image.shape)
+        return image
 
     def depth(self, state: np.ndarray) -> np.ndarray:
         """Distances along the rays to what is seen, metres, shape (height, width); infinite where there is nothing.

@@ -71,13 +71,13 @@ def test_python_that_is_not_run_says_why() -> None:
             assert before.strip().endswith(":"), f"{_shown(page)}: nothing says what this block needs"
 
 
-def _robot(pictures: Path) -> WithCameras:
-    eyes = [Camera(CameraSettings(str(pictures), name=name, width=64, height=48)) for name in ("top", "wrist")]
+def _robot(images: Path) -> WithCameras:
+    eyes = [Camera(CameraSettings(str(images), name=name, width=64, height=48)) for name in ("top", "wrist")]
     return WithCameras(SimRobot(so101(), real_time=True, teleport=False), eyes)
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> Path:
+def images(tmp_path: Path) -> Path:
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
     folder, rng = tmp_path / "pictures", np.random.default_rng(0)
     folder.mkdir()
@@ -87,9 +87,9 @@ def pictures(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def recorded(tmp_path: Path, pictures: Path) -> Path:
+def recorded(tmp_path: Path, images: Path) -> Path:
     """A run of twelve frames with two cameras, in ``runs`` of the folder."""
-    with rr.make("so101-reach", robot=_robot(pictures), record=tmp_path / "runs", steps=12) as env:
+    with rr.make("so101-reach", robot=_robot(images), record=tmp_path / "runs", steps=12) as env:
         seen = env.reset({"seed": 0})
         while not (seen["terminated"] or seen["truncated"]):
             action = {"joint_target": seen["observation"]["joint_goal"]}
@@ -99,13 +99,13 @@ def recorded(tmp_path: Path, pictures: Path) -> Path:
 
 
 @pytest.fixture
-def served(tmp_path: Path, pictures: Path) -> Iterator[Server]:
+def served(tmp_path: Path, images: Path) -> Iterator[Server]:
     """A robot with keys, telemetry and pictures, of which a client's keys are in ``tablet-keys`` of the folder."""
     server = new_pair(tmp_path / "server")
     allow(tmp_path / "server", new_pair(tmp_path / "tablet-keys", server.public).public, Role.MOVE, "tablet")
-    robot, free = _robot(pictures), "tcp://127.0.0.1:*"
+    robot, free = _robot(images), "tcp://127.0.0.1:*"
     cameras, keys = robot.cameras, tmp_path / "server"
-    with Server(robot, paced_by_robot=True, keys=keys, telemetry=free, cameras=cameras, pictures=free) as serving:
+    with Server(robot, paced_by_robot=True, keys=keys, telemetry=free, cameras=cameras, images=free) as serving:
         for camera in cameras:  # a reset opens them; nobody asks for one here
             camera.open()
         yield serving
@@ -146,8 +146,8 @@ def test_what_is_shown_of_telemetry_runs(tmp_path: Path, served: Server, monkeyp
 
 
 @pytest.mark.requirement("R4.1", "R6.6")
-def test_what_is_shown_of_pictures_runs(tmp_path: Path, served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    _run("cameras.md", tmp_path, monkeypatch, {"tcp://10.0.0.7:5557": served.pictures})
+def test_what_is_shown_of_images_runs(tmp_path: Path, served: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    _run("cameras.md", tmp_path, monkeypatch, {"tcp://10.0.0.7:5557": served.images})
 
 
 # -- names ---------------------------------------------------------------------------------------------------

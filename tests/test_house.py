@@ -109,7 +109,7 @@ def test_what_a_package_exports_is_there(package: str) -> None:
         assert hasattr(module, name)
 
 
-def test_what_works_on_joint_states_needs_no_pictures_and_no_extras() -> None:
+def test_what_works_on_joint_states_needs_no_images_and_no_extras() -> None:
     heavy = {"cv2", "OpenGL", "glfw", "matplotlib", "pyarrow", "pandas", "gymnasium", "rich", "cmaes", "h5py"}
     heavy |= {"rosbags", "torch", "av"}
     _run(

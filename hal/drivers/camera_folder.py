@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
-from hal.drivers.camera_source import EndOfPictures, Frame, Wait, opencv
+from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
+from hal.drivers.camera_source import EndOfStream, Frame, Wait, opencv
 from hal.errors import RobotError
 
 __all__ = ["Folder"]
@@ -41,14 +41,14 @@ class Folder:
         """As `Source.read`. JPEG files are given as they are."""
         if self._next == len(self._files):
             if not self._settings.loop:
-                raise EndOfPictures(f"{self._settings.shown} is at its end; loop = true plays it again")
+                raise EndOfStream(f"{self._settings.shown} is at its end; loop = true plays it again")
             self._next = 0
         self._wait(max(0.0, self._due - time.monotonic()))
         period_s = 1.0 / self._settings.fps
         self._due = max(self._due + period_s, time.monotonic() - period_s)
         path = self._files[self._next]
         self._next += 1
-        return Frame(_picture(path), time.monotonic_ns())
+        return Frame(_image(path), time.monotonic_ns())
 
     def cancel(self) -> None:
         """Its waits end by themselves."""
@@ -57,9 +57,9 @@ class Folder:
         """Nothing is held."""
 
 
-def _picture(path: Path) -> bytes | np.ndarray:
-    if path.stat().st_size > MAX_PICTURE_BYTES:
-        raise RobotError(f"{path} has {path.stat().st_size} bytes, allowed are {MAX_PICTURE_BYTES}")
+def _image(path: Path) -> bytes | np.ndarray:
+    if path.stat().st_size > MAX_IMAGE_BYTES:
+        raise RobotError(f"{path} has {path.stat().st_size} bytes, allowed are {MAX_IMAGE_BYTES}")
     data = path.read_bytes()
     if path.suffix.lower() in (".jpg", ".jpeg"):
         return data

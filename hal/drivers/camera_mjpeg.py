@@ -9,7 +9,7 @@ import socket
 import time
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
+from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
 from hal.drivers.camera_source import Frame
 from hal.errors import ConnectionLost, DeadlineExceeded, RobotError
 
@@ -18,7 +18,7 @@ __all__ = ["MjpegStream"]
 _SILENCE_S = 2.0
 """Longest wait for the next bytes."""
 
-_PICTURE_S = 5.0
+_IMAGE_S = 5.0
 """Longest wait for a whole picture; ends a sender that drips."""
 
 _MAX_HEAD = 16 * 1024
@@ -84,14 +84,14 @@ class MjpegStream:
             ConnectionLost: the other side ended the stream.
             RobotError: a part is too large or its head is damaged.
         """
-        self._deadline = time.monotonic() + _PICTURE_S
+        self._deadline = time.monotonic() + _IMAGE_S
         while not (head := self._until(_BLANK, _MAX_HEAD)).strip():
             pass  # some cameras send empty lines between their pictures
         stamp_ns = time.monotonic_ns()
         size = _content_length(head)
         if size is not None:
             return Frame(self._exactly(size), stamp_ns)
-        return Frame(self._until(b"\r\n" + _delimiter(head), MAX_PICTURE_BYTES, keep=True), stamp_ns)
+        return Frame(self._until(b"\r\n" + _delimiter(head), MAX_IMAGE_BYTES, keep=True), stamp_ns)
 
     # -- bytes ---------------------------------------------------------------------------------------------
 
@@ -127,7 +127,7 @@ class MjpegStream:
             raise ConnectionLost(f"{self._settings.shown} ended the stream")
         self._buffer += piece
         if time.monotonic() > self._deadline:
-            raise DeadlineExceeded(f"{self._settings.shown} sent no whole picture", _PICTURE_S)
+            raise DeadlineExceeded(f"{self._settings.shown} sent no whole picture", _IMAGE_S)
 
     def cancel(self) -> None:
         """As `Source.cancel`."""
@@ -156,9 +156,9 @@ def _content_length(head: bytes) -> int | None:
         name, _, value = line.partition(b":")
         if name.strip().lower() == b"content-length":
             text = value.strip()
-            if not (text.isdigit() and len(text) < 12 and 0 < int(text) <= MAX_PICTURE_BYTES):
+            if not (text.isdigit() and len(text) < 12 and 0 < int(text) <= MAX_IMAGE_BYTES):
                 raise RobotError(
-                    f"a picture of {text[:20].decode('latin-1')} bytes, allowed are 1 to {MAX_PICTURE_BYTES}"
+                    f"a picture of {text[:20].decode('latin-1')} bytes, allowed are 1 to {MAX_IMAGE_BYTES}"
                 )
             return int(text)
     return None

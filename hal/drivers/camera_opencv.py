@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import EndOfPictures, Frame, Wait, opencv
+from hal.drivers.camera_source import EndOfStream, Frame, Wait, opencv
 from hal.errors import ConnectionLost, RobotError
 
 __all__ = ["Device", "Stream", "VideoFile"]
@@ -133,5 +133,5 @@ class VideoFile(_Capture):
             if frame is None:
                 raise RobotError(f"{self._settings.shown} holds no picture that OpenCV can read")
         if frame is None:
-            raise EndOfPictures(f"{self._settings.shown} is at its end; loop = true plays it again")
+            raise EndOfStream(f"{self._settings.shown} is at its end; loop = true plays it again")
         return frame

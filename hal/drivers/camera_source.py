@@ -9,7 +9,7 @@ import numpy as np
 
 from hal.errors import RobotError
 
-__all__ = ["EndOfPictures", "Frame", "Source", "Wait", "opencv"]
+__all__ = ["EndOfStream", "Frame", "Source", "Wait", "opencv"]
 
 Wait = Callable[[float], bool]
 """Waits so many seconds, or shorter and then True if the camera is to be closed: `threading.Event.wait`."""
@@ -27,7 +27,7 @@ class Frame(NamedTuple):
     stamp_ns: int
 
 
-class EndOfPictures(RobotError):
+class EndOfStream(RobotError):
     """A file or folder that is not played in a loop has come to its end."""
 
 

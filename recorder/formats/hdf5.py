@@ -21,7 +21,7 @@ __all__ = [
     "read_numbers",
     "write_arrays",
     "write_json",
-    "write_pictures",
+    "write_images",
 ]
 
 
@@ -84,9 +84,7 @@ def write_arrays(group: Any, values: Mapping[str, np.ndarray]) -> None:
         group.create_dataset(name, data=value)
 
 
-def write_pictures(
-    group: Any, name: str, pictures: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]
-) -> None:
+def write_images(group: Any, name: str, images: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
     """Write pictures, each a chunk of its own so that any can be read alone.
 
     Args:
@@ -98,7 +96,7 @@ def write_pictures(
     """
     written = group.create_dataset(name, (count, *shape), "u1", chunks=(1, *shape))
     first = 0
-    for some in pictures:
+    for some in images:
         part = some[: count - first]
         written[first : first + len(part)] = part
         first += len(part)

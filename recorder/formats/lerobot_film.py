@@ -75,8 +75,8 @@ class LeRobotFilm:
             name = PREFIX + camera
             encoded = self._film.encoded(run, camera)
             columns[name], said[f"rlenv_robot/last/{name}"] = encoded[:-1], encoded[-1]
-            for pictures in self._film.of(run, camera):
-                self._stats[name].add(pictures)
+            for images in self._film.of(run, camera):
+                self._stats[name].add(images)
             said |= self._stats[name].of_episode(f"stats/{name}/")
         return columns, said
 
@@ -115,9 +115,9 @@ class LeRobotFilm:
         done, name = 0, PREFIX + camera
         for number in members:
             run = self._runs[number]
-            for pictures in self._film.of(run, camera):
-                self._stats[name].add(pictures)
-                yield from map(even, pictures)
+            for images in self._film.of(run, camera):
+                self._stats[name].add(images)
+                yield from map(even, images)
             entries[number] |= {
                 f"videos/{name}/chunk_index": names["chunk_index"],
                 f"videos/{name}/file_index": names["file_index"],

@@ -16,7 +16,7 @@ from recorder.formats.parquet_columns import column, read_parquet
 from recorder.picture import decode_bytes
 from recorder.picture_source import MISSING
 
-__all__ = ["PREFIX", "LeRobotPictures"]
+__all__ = ["PREFIX", "LeRobotImages"]
 
 PREFIX = "observation.images."
 """What the names of cameras begin with in a data set, and not here."""
@@ -24,7 +24,7 @@ _OPEN = 4
 """Files whose encoded images are kept in memory."""
 
 
-class LeRobotPictures:
+class LeRobotImages:
     """The pictures of one data set, v3.0 or v2.1. A picture belongs to the frame of its number.
 
     Args:

@@ -39,10 +39,10 @@ class PixelStats:
         self._seen = 0
         self._episodes: list[tuple[int, dict[str, np.ndarray]]] = []
 
-    def add(self, pictures: np.ndarray) -> None:
+    def add(self, images: np.ndarray) -> None:
         """Look at pictures, uint8 (N, height, width, 3), that follow those before."""
-        chosen = pictures[-self._seen % _EVERY :: _EVERY, ::_COARSE, ::_COARSE]
-        self._seen += len(pictures)
+        chosen = images[-self._seen % _EVERY :: _EVERY, ::_COARSE, ::_COARSE]
+        self._seen += len(images)
         self._sample.append(chosen.reshape(-1, 3).astype(np.float64) / 255)
 
     def of_episode(self, prefix: str) -> dict[str, Any]:

@@ -58,14 +58,14 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
         if film.cameras and not film.embedded and shape.jitters(runs):
             shape = replace(shape, clock=False)
             lost.append("timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes")
-        pictures = LeRobotFilm(film, runs, shape.fps)
-        entries, stats = _write_data(part, shape, runs, tasks, pictures)
-        if not pictures.embedded:
-            entries = [entry | more for entry, more in zip(entries, pictures.videos(part), strict=True)]
+        images = LeRobotFilm(film, runs, shape.fps)
+        entries, stats = _write_data(part, shape, runs, tasks, images)
+        if not images.embedded:
+            entries = [entry | more for entry, more in zip(entries, images.videos(part), strict=True)]
         _write_table(arrow, part / f"meta/episodes/{_at(0)}.parquet", arrow.Table.from_pylist(entries))
         _write_table(arrow, part / "meta" / "tasks.parquet", _tasks(arrow, tasks))
-        _write_json(part / "meta" / "stats.json", stats | pictures.stats())
-        _write_json(part / "meta" / "info.json", _info(shape, runs, tasks, pictures))
+        _write_json(part / "meta" / "stats.json", stats | images.stats())
+        _write_json(part / "meta" / "info.json", _info(shape, runs, tasks, images))
     lost.append("the last observation of each episode is where only this software reads it (meta/episodes)")
     return notes + lost + film.notes()
 
@@ -78,8 +78,8 @@ def _at(number: int) -> str:
     return FILE.format(chunk_index=number // CHUNK, file_index=number % CHUNK)
 
 
-def _info(shape: Shape, runs: list[Run], tasks: list[str], pictures: LeRobotFilm) -> dict[str, Any]:
-    filmed = pictures.features()
+def _info(shape: Shape, runs: list[Run], tasks: list[str], images: LeRobotFilm) -> dict[str, Any]:
+    filmed = images.features()
     return {
         "codebase_version": "v3.0",
         "robot_type": str(runs[0].info.get("robot") or "unknown"),
@@ -92,7 +92,7 @@ def _info(shape: Shape, runs: list[Run], tasks: list[str], pictures: LeRobotFilm
         "fps": shape.fps,
         "splits": {"train": f"0:{len(runs)}"},
         "data_path": f"data/{FILE}.parquet",
-        "video_path": VIDEO_PATH if filmed and not pictures.embedded else None,
+        "video_path": VIDEO_PATH if filmed and not images.embedded else None,
         "features": shape.features | filmed,
     }
 

@@ -24,8 +24,8 @@ from recorder.formats.hdf5 import (
     read_json,
     read_numbers,
     write_arrays,
+    write_images,
     write_json,
-    write_pictures,
 )
 from recorder.formats.minari_arrow import FORMATS, arrow_episodes
 from recorder.formats.minari_space import Leaf, leaves_of, space_of
@@ -97,7 +97,7 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
                 group = file.create_group(f"episode_{number}")
                 _write_run(group, number, run, table.layout, bool(shapes))
                 for camera, shape in shapes.items():
-                    write_pictures(group, f"observations/{IMAGES}/{camera}", film.of(run, camera), len(run) + 1, shape)
+                    write_images(group, f"observations/{IMAGES}/{camera}", film.of(run, camera), len(run) + 1, shape)
         size = (part / "data" / DATA).stat().st_size / 1e6
         meta = _meta(table.layout, runs, named, round(size, 1)) | {
             "observation_space": space_of(table.layout.observation, {IMAGES: shapes} if shapes else {})

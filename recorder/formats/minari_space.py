@@ -17,7 +17,7 @@ from recorder.formats.names import field_names
 __all__ = ["Leaf", "leaves_of", "space_of"]
 
 _WIDER = {"bool": "uint8", "float16": "float32"}
-_PICTURE = 32
+_IMAGE = 32
 """From this height and width on Minari takes an array of bytes for a picture."""
 
 
@@ -34,7 +34,7 @@ class Leaf:
     field: Field | None
 
 
-def space_of(spec: Spec, pictures: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
+def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
     """One field's own space, or several as a ``Dict``.
 
     Args:
@@ -42,7 +42,7 @@ def space_of(spec: Spec, pictures: Mapping[str, Mapping[str, tuple[int, ...]]] =
         pictures: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
     """
     parts = {field.name: _space(field) for field in spec}
-    for group, shapes in pictures.items():
+    for group, shapes in images.items():
         parts[group] = {"type": "Dict", "subspaces": {name: _bytes(shape) for name, shape in shapes.items()}}
     return json.dumps(parts[spec.names[0]] if len(parts) == 1 else {"type": "Dict", "subspaces": parts})
 
@@ -109,8 +109,8 @@ def _fits(space: Mapping[str, Any]) -> bool:
     """Whether an array of numbers, and no picture."""
     if space["type"] != "Box":
         return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
-    picture = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _PICTURE
-    return not picture and _WIDER.get(space["dtype"], space["dtype"]) in DTYPES
+    image = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _IMAGE
+    return not image and _WIDER.get(space["dtype"], space["dtype"]) in DTYPES
 
 
 def _field(name: str, space: Mapping[str, Any]) -> Field:

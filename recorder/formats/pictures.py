@@ -14,7 +14,7 @@ from recorder.disk import LOG_NAME
 from recorder.formats.runs import Run
 from recorder.images import Images
 from recorder.picture import opencv
-from recorder.picture_source import PictureSources
+from recorder.picture_source import ImageSources
 from recorder.reader import LogReader
 from recorder.table import Table
 
@@ -61,7 +61,7 @@ class Film:
 
     def __init__(self, table: Table, filming: Filming | None = None) -> None:
         self._filming = filming or Filming()
-        self._sources = PictureSources(table)
+        self._sources = ImageSources(table)
         there = self._sources.cameras() if self._filming.cameras != () else ()
         self.cameras = there if self._filming.cameras is None else self._filming.cameras
         for camera in self.cameras:
@@ -95,21 +95,21 @@ class Film:
             SourceError: their sizes differ, and none is given.
         """
         for first in range(0, len(run.numbers), _AT_ONCE):
-            pictures, mask = self._at(run.numbers[first : first + _AT_ONCE], camera)
+            images, mask = self._at(run.numbers[first : first + _AT_ONCE], camera)
             self._black[camera] = self._black.get(camera, 0) + int(np.count_nonzero(~mask))
-            yield pictures
+            yield images
 
     def encoded(self, run: Run, camera: str) -> list[bytes]:
         """The pictures of a run's T + 1 frames as JPEG or PNG: the bytes that were recorded, where that can be."""
         source = self._sources.at(self._sources.where(run.episode))
         stored = getattr(source, "stored", None)
         if stored is None or source is None or camera not in source.cameras or self._filming.size is not None:
-            return [_png(picture) for part in self.of(run, camera) for picture in part]
+            return [_png(image) for part in self.of(run, camera) for image in part]
         rows = np.asarray(self._table.rows).take(run.numbers)
         numbers = source.numbers(camera, rows, "latest", np.inf)
         if (numbers >= 0).all():
             return [bytes(stored(camera, number)) for number in numbers.tolist()]
-        return [_png(picture) for part in self.of(run, camera) for picture in part]
+        return [_png(image) for part in self.of(run, camera) for image in part]
 
     def notes(self) -> list[str]:
         """What is to be said of the pictures that were written, a sentence each."""
@@ -121,9 +121,9 @@ class Film:
         return self._images.at(rows, camera)
 
 
-def _png(picture: np.ndarray) -> bytes:
-    done, data = opencv("PNG").imencode(".png", np.ascontiguousarray(picture[..., ::-1]))
+def _png(image: np.ndarray) -> bytes:
+    done, data = opencv("PNG").imencode(".png", np.ascontiguousarray(image[..., ::-1]))
     if not done:
-        raise LogError(f"a picture of shape {picture.shape} could not be encoded as PNG")
+        raise LogError(f"a picture of shape {image.shape} could not be encoded as PNG")
     encoded: Any = data.tobytes()
     return bytes(encoded)

@@ -85,7 +85,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
             group = data.create_group(f"demo_{number}")
             _write_run(group, run, table.layout, scale)
             for camera, shape in shapes.items():
-                _write_pictures(group, f"{camera}{IMAGE}", film.of(run, camera), len(run), shape)
+                _write_images(group, f"{camera}{IMAGE}", film.of(run, camera), len(run), shape)
         for name, wanted in (("success", True), ("failure", False)):
             demos = [f"demo_{number}" for number, run in enumerate(runs) if outcome(run.info) is wanted]
             if demos:
@@ -94,9 +94,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
     return notes + film.notes()
 
 
-def _write_pictures(
-    group: Any, name: str, pictures: Iterator[np.ndarray], count: int, shape: tuple[int, int, int]
-) -> None:
+def _write_images(group: Any, name: str, images: Iterator[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
     """Those of the T frames that were acted on, and once more those that followed: one later, as robomimic has it."""
     for part in ("obs", "next_obs"):
         if name in group[part]:
@@ -104,7 +102,7 @@ def _write_pictures(
     written = [group.create_dataset(f"{part}/{name}", (count, *shape), "u1", chunks=(1, *shape))
                for part in ("obs", "next_obs")]  # fmt: skip
     first = 0
-    for some in pictures:
+    for some in images:
         for offset, target in enumerate(written):
             begin, stop = max(first - offset, 0), min(first - offset + len(some), count)
             target[begin:stop] = some[begin - first + offset : stop - first + offset]
@@ -209,10 +207,10 @@ class _Theirs:
         if "obs" not in first or "actions" not in first:
             raise SourceError(f"{file.filename}: {first.name} has no obs or no actions; extract observations first")
         numbers = {name: value for name, value in first["obs"].items() if value.dtype.kind in "fiub"}
-        pictures = [name for name, value in numbers.items() if value.dtype == np.uint8 and value.ndim == 4]
-        self._names = field_names(name for name in numbers if name not in pictures)
-        if pictures:
-            notes.append(f"pictures are not read: {', '.join(sorted(pictures))}")
+        images = [name for name, value in numbers.items() if value.dtype == np.uint8 and value.ndim == 4]
+        self._names = field_names(name for name in numbers if name not in images)
+        if images:
+            notes.append(f"pictures are not read: {', '.join(sorted(images))}")
         if not self._names:
             raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {', '.join(first['obs'])}")
         seen = tuple(as_field(name, numbers[key], "as in the robomimic data set") for key, name in self._names.items())

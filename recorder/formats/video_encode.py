@@ -18,12 +18,12 @@ _AV1 = {"g": "2", "crf": "30", "preset": "12"}
 """As LeRobot encodes: every other frame stands by itself, so that any can be decoded quickly."""
 
 
-def even(picture: np.ndarray) -> np.ndarray:
+def even(image: np.ndarray) -> np.ndarray:
     """A picture, (height, width, 3), with an even height and width, which codecs want: at most a pixel more."""
-    height, width = picture.shape[:2]
+    height, width = image.shape[:2]
     if height % 2 or width % 2:
-        return np.pad(picture, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
-    return picture
+        return np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    return image
 
 
 def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:

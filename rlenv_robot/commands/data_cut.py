@@ -50,8 +50,8 @@ def copy(parts: list[Any], to: Path) -> int:
 
     with progress("copying") as report:
         copied = copy_parts(parts, to, report)
-    pictures = f", {copied.pictures} pictures" if copied.pictures else ""
-    print(f"{to}: {copied.episodes} episodes, {copied.rows} frames{pictures}")
+    images = f", {copied.images} pictures" if copied.images else ""
+    print(f"{to}: {copied.episodes} episodes, {copied.rows} frames{images}")
     for note in copied.notes:
         print(f"note: {note}")
     return 0

@@ -156,7 +156,7 @@ def _server(profile: Profile, log: ControllerLog | None) -> Server:
         telemetry=settings.telemetry or None,
         telemetry_hz=settings.telemetry_hz,
         cameras=cameras,
-        pictures=settings.pictures or _beside(settings.address),
+        images=settings.pictures or _beside(settings.address),
         observer=log,
     )
     return server
@@ -166,7 +166,7 @@ def _announce(profile: Profile, server: Server) -> None:
     name = _kind(profile).robot_spec().name
     say(f"serving {name} ({profile.robot.where}) at {server.address}")
     if profile.cameras:
-        say(f"pictures of {', '.join(profile.cameras)} at {server.pictures}")
+        say(f"pictures of {', '.join(profile.cameras)} at {server.images}")
 
 
 def _own_log(profile: Profile) -> ControllerLog | None:

@@ -11,19 +11,19 @@ import numpy as np
 
 from hal import SourceError
 from recorder.images import Images
-from recorder.picture_source import PictureSources
+from recorder.picture_source import ImageSources
 from recorder.transitions import Transitions
 from rlenv_robot.data.windows import Windows
 from rlenv_robot.protocol import StepTable
 
-__all__ = ["PictureChoice", "Pictures"]
+__all__ = ["ImageChoice", "ImageLoader"]
 
 _OPENED = 4
 """Choices whose decoded pictures are kept, each in a cache of its own."""
 
 
 @dataclass(frozen=True)
-class PictureChoice:
+class ImageChoice:
     """What the option ``images`` asks for.
 
     Attributes:
@@ -48,17 +48,17 @@ class PictureChoice:
     next: bool = True
 
     @staticmethod
-    def of(value: Any) -> PictureChoice:
+    def of(value: Any) -> ImageChoice:
         """The choice that a checked value of the option makes: True, names of cameras, or a mapping."""
         if value is True:
-            return PictureChoice()
+            return ImageChoice()
         given = dict(value) if isinstance(value, Mapping) else {"cameras": value}
         if isinstance(given.get("cameras"), str):
             given["cameras"] = (given["cameras"],)
         for name in ("cameras", "crop", "size"):
             if given.get(name) is not None:
                 given[name] = tuple(given[name])
-        return PictureChoice(**{name: one for name, one in given.items() if one is not None})
+        return ImageChoice(**{name: one for name, one in given.items() if one is not None})
 
     @property
     def decoding(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class PictureChoice:
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
 
 
-class Pictures:
+class ImageLoader:
     """Adds pictures to batches.
 
     Args:
@@ -80,8 +80,8 @@ class Pictures:
         self._opened: dict[Any, Images] = {}
 
     @cached_property
-    def _sources(self) -> PictureSources:
-        return PictureSources(self._transitions.table)
+    def _sources(self) -> ImageSources:
+        return ImageSources(self._transitions.table)
 
     def add(self, table: StepTable, options: Mapping[str, Any]) -> None:
         """Put the pictures that ``options["images"]`` asks for into a batch's ``extra_info``.
@@ -95,7 +95,7 @@ class Pictures:
                 and may not be.
             LogError: a picture can't be decoded.
         """
-        choice, extra = PictureChoice.of(options["images"]), table["extra_info"]
+        choice, extra = ImageChoice.of(options["images"]), table["extra_info"]
         index, stack = extra["index"], choice.stack or options.get("stack", 1)
         parts = {"images": self._windows.before(index, stack)}
         if choice.next:
@@ -108,22 +108,22 @@ class Pictures:
         if not cameras:
             raise SourceError(f"images: {self._transitions.table.origin} has no pictures")
         for camera in cameras:
-            for name, (pictures, mask) in self._decoded(choice, camera, parts).items():
-                extra[name][camera], extra[f"{name}_mask"][camera] = pictures, mask
+            for name, (images, mask) in self._decoded(choice, camera, parts).items():
+                extra[name][camera], extra[f"{name}_mask"][camera] = images, mask
 
     def _decoded(
-        self, choice: PictureChoice, camera: str, parts: Mapping[str, np.ndarray]
+        self, choice: ImageChoice, camera: str, parts: Mapping[str, np.ndarray]
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Name -> pictures and mask, for each of the parts' row numbers; decoded all at once."""
         rows, places = _laid_out(parts)
-        pictures, mask = self._images(choice).at(rows, camera, choice.how, choice.max_age_s)
+        images, mask = self._images(choice).at(rows, camera, choice.how, choice.max_age_s)
         if choice.missing == "error" and not mask.all():
             self._refuse(rows[~mask], camera)
         found = {}
         for name, numbers in parts.items():
             shape = numbers.shape if numbers.ndim > 1 and numbers.shape[1] > 1 else numbers.shape[:1]
             part = places[name]
-            found[name] = pictures[part].reshape(*shape, *pictures.shape[1:]), mask[part].reshape(shape)
+            found[name] = images[part].reshape(*shape, *images.shape[1:]), mask[part].reshape(shape)
         return found
 
     def _refuse(self, rows: np.ndarray, camera: str) -> None:
@@ -134,7 +134,7 @@ class Pictures:
             f'{row - int(starts[episode])} of episode {episode}; with "missing": "mask" they are black and masked'
         )
 
-    def _images(self, choice: PictureChoice) -> Images:
+    def _images(self, choice: ImageChoice) -> Images:
         key = tuple(choice.decoding.items())
         if key not in self._opened:
             while len(self._opened) >= _OPENED:

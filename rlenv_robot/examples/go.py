@@ -211,7 +211,7 @@ class Go:
         """Size and komi."""
         return {"task": self.name, "size": self.size, "komi": KOMI}
 
-    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """Not drawn."""
         raise RobotError("Go has no picture here; print the observation's board")
 

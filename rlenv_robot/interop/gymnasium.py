@@ -175,7 +175,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 
     def render(self) -> Any:
         """The picture of the present state, if made with ``render_mode="rgb_array"``."""
-        return self.env.world.picture({}) if self.render_mode else None
+        return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
         """Close the adapted environment."""

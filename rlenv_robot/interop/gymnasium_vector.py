@@ -136,8 +136,8 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         figures = {name: self._spread(index, value) for name, value in final["metrics"].items()}
         info["final_info"] = {name: self._spread(index, value) for name, value in facts.items()} | {"metrics": figures}
         if "images" in final:
-            pictures = {name: self._spread(index, value) for name, value in final["images"].items()}
-            info["final_info"]["images"] = pictures
+            images = {name: self._spread(index, value) for name, value in final["images"].items()}
+            info["final_info"]["images"] = images
         info["_final_obs"], info["_final_info"] = mask, mask.copy()
         return info
 

@@ -142,7 +142,7 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
 
     def render(self) -> Any:
         """The picture of the present state, if made with ``render_mode="rgb_array"``."""
-        return self.env.world.picture({}) if self.render_mode else None
+        return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
         """Close the adapted environment."""
@@ -246,7 +246,7 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
 
     def render(self) -> Any:
         """The picture of the present state, if made with ``render_mode="rgb_array"``."""
-        return self.env.world.picture({}) if self.render_mode else None
+        return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
         """Close the adapted environment."""

@@ -11,7 +11,7 @@ import pytest
 
 from hal.camera import Camera
 from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import EndOfPictures, Frame
+from hal.drivers.camera_source import EndOfStream, Frame
 from hal.errors import ConnectionLost
 from hal.jpeg import jpeg_size
 
@@ -107,10 +107,10 @@ def test_the_quality_is_the_chosen_one(script, camera):
 
 
 def test_jpeg_is_kept_as_it_came(script, camera):
-    picture = cv2.imencode(".jpg", pixels(7))[1].tobytes()
+    image = cv2.imencode(".jpg", pixels(7))[1].tobytes()
     eye = camera()
-    script.acts.put(picture)
-    assert eye.wait(LONG_S).image.data is picture
+    script.acts.put(image)
+    assert eye.wait(LONG_S).image.data is image
 
 
 def test_the_newest_wins_and_every_listener_hears(script, camera):
@@ -124,7 +124,7 @@ def test_the_newest_wins_and_every_listener_hears(script, camera):
     assert eye.look().image.stamp_ns == max(heard) == heard[-1]
 
 
-def test_a_look_at_a_moment_is_no_picture_from_after_it(script, camera):
+def test_a_look_at_a_moment_is_no_image_from_after_it(script, camera):
     eye, now_ns = camera(), time.monotonic_ns()
     for stamp_ns in (now_ns, now_ns + 10):
         script.acts.put(Frame(pixels(stamp_ns % 200), stamp_ns))
@@ -140,7 +140,7 @@ def test_a_known_delay_makes_the_stamp_earlier(script, camera):
     assert eye.wait(LONG_S).image.stamp_ns == stamp_ns - 80_000_000
 
 
-def test_a_stream_that_stops_is_a_fault_and_no_old_picture(script, camera):
+def test_a_stream_that_stops_is_a_fault_and_no_old_image(script, camera):
     eye = camera(max_age_s=0.1)
     script.acts.put(pixels())
     until(lambda: eye.to_plain()["pictures"] == 1)
@@ -153,7 +153,7 @@ def test_a_stream_that_stops_is_a_fault_and_no_old_picture(script, camera):
     until(lambda: eye.look().fault is None)
 
 
-def test_the_same_picture_for_too_long_is_frozen_however_new_its_stamp(script, camera):
+def test_the_same_image_for_too_long_is_frozen_however_new_its_stamp(script, camera):
     eye, still = camera(frozen_s=0.15), threading.Event()
 
     def send(shade: int) -> None:
@@ -205,7 +205,7 @@ def test_any_bug_of_a_driver_is_survived(script, camera):
     ],
     ids=["garbage", "cut", "jpeg of another size", "pixels of another size"],
 )
-def test_a_bad_picture_is_counted_and_never_shown(script, camera, bad, words):
+def test_a_bad_image_is_counted_and_never_shown(script, camera, bad, words):
     eye = camera()
     script.acts.put(bad)
     until(lambda: eye.to_plain()["damaged"] == 1)
@@ -217,12 +217,12 @@ def test_a_bad_picture_is_counted_and_never_shown(script, camera, bad, words):
 
 def test_the_end_of_a_file_is_the_end(script, camera):
     eye = camera()
-    script.acts.put(EndOfPictures("film.mp4 is at its end"))
+    script.acts.put(EndOfStream("film.mp4 is at its end"))
     until(lambda: not eye._thread.is_alive())
     assert "film.mp4 is at its end" in eye.look().fault
 
 
-def test_before_the_first_picture_it_says_what_it_waits_for(script):
+def test_before_the_first_image_it_says_what_it_waits_for(script):
     eye = Camera(CameraSettings("nowhere", "eye"), script)
     assert "was not opened" in eye.look().fault
     assert eye.to_plain()["age_s"] is None

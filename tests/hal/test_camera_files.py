@@ -15,7 +15,7 @@ from hal.camera_settings import CameraSettings
 from hal.drivers import camera as sources
 from hal.drivers.camera import make_source
 from hal.drivers.camera_opencv import Device
-from hal.drivers.camera_source import EndOfPictures
+from hal.drivers.camera_source import EndOfStream
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 
@@ -75,7 +75,7 @@ def test_without_a_loop_the_end_is_said(kind, request):
     source = opened(request.getfixturevalue(kind), fps=500.0, loop=False)
     for _ in SHADES:
         source.read()
-    with pytest.raises(EndOfPictures, match="loop = true"):
+    with pytest.raises(EndOfStream, match="loop = true"):
         source.read()
     source.close()
 
@@ -86,7 +86,7 @@ def test_jpeg_files_are_kept_as_they_are(folder):
     assert source.read().data == (folder / "001.jpg").read_bytes()
 
 
-def test_a_folder_of_one_picture_is_a_frozen_camera(folder):
+def test_a_folder_of_one_image_is_a_frozen_camera(folder):
     for path in sorted(folder.iterdir())[1:]:
         path.unlink()
     camera = Camera(CameraSettings(str(folder), "eye", 64, 48, fps=100.0, max_age_s=60.0, frozen_s=0.2))
@@ -99,7 +99,7 @@ def test_a_folder_of_one_picture_is_a_frozen_camera(folder):
     camera.close()
 
 
-def test_a_folder_without_pictures_and_a_file_that_is_none(tmp_path):
+def test_a_folder_without_images_and_a_file_that_is_none(tmp_path):
     (tmp_path / "film.mp4").write_bytes(b"no film")
     (tmp_path / "empty").mkdir()
     with pytest.raises(RobotError, match=r"holds no picture; wanted are files ending in \.jpg"):

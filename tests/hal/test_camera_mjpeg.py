@@ -14,7 +14,7 @@ import pytest
 
 from hal import RobotError
 from hal.camera import Camera
-from hal.camera_settings import MAX_PICTURE_BYTES, CameraSettings
+from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
 from hal.drivers import camera_mjpeg
 from hal.drivers.camera_mjpeg import MjpegStream
 
@@ -24,7 +24,7 @@ LONG_S = 10.0
 HELLO = b"HTTP/1.0 200 OK\r\nContent-Type: multipart/x-mixed-replace; boundary=b\r\n\r\n"
 
 
-def picture(shade: int) -> bytes:
+def image(shade: int) -> bytes:
     return cv2.imencode(".jpg", np.full((24, 32, 3), shade, np.uint8))[1].tobytes()
 
 
@@ -91,16 +91,16 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 FORMS = {
-    "lengths": HELLO + b"".join(part(picture(shade)) for shade in range(3)),
-    "lengths, empty lines between": HELLO + b"\r\n\r\n".join(part(picture(shade)) for shade in range(3)),
+    "lengths": HELLO + b"".join(part(image(shade)) for shade in range(3)),
+    "lengths, empty lines between": HELLO + b"\r\n\r\n".join(part(image(shade)) for shade in range(3)),
     "lower case, more headers": HELLO
     + b"".join(
-        part(picture(shade)).replace(b"Content-Length", b"X-Timestamp: 1.5\r\ncontent-length") for shade in range(3)
+        part(image(shade)).replace(b"Content-Length", b"X-Timestamp: 1.5\r\ncontent-length") for shade in range(3)
     ),
     "boundary alone": HELLO
-    + b"".join(b"--b\r\nContent-Type: image/jpeg\r\n\r\n" + picture(shade) + b"\r\n" for shade in range(4)),
+    + b"".join(b"--b\r\nContent-Type: image/jpeg\r\n\r\n" + image(shade) + b"\r\n" for shade in range(4)),
     "another boundary than announced": HELLO.replace(b"=b", b"=--b")
-    + b"".join(b"--b\r\nContent-Type: image/jpeg\r\n\r\n" + picture(shade) + b"\r\n" for shade in range(4)),
+    + b"".join(b"--b\r\nContent-Type: image/jpeg\r\n\r\n" + image(shade) + b"\r\n" for shade in range(4)),
 }
 
 
@@ -118,7 +118,7 @@ def test_every_usual_form_of_the_stream_is_read_bit_by_bit(strange, stream, form
     before_ns = time.monotonic_ns()
     for shade in range(3):
         frame = stream.read()
-        assert frame.data == picture(shade)
+        assert frame.data == image(shade)
         assert frame.stamp_ns >= before_ns - 1_000_000_000
     assert strange.requests[0].startswith(b"GET /video.mjpg HTTP/1.1\r\n")
 
@@ -127,14 +127,14 @@ def test_a_chunked_answer_is_read_too(strange, stream):
     def answer(peer: socket.socket) -> None:
         peer.sendall(HELLO.replace(b"1.0", b"1.1").replace(b"\r\n\r\n", b"\r\nTransfer-Encoding: chunked\r\n\r\n"))
         for shade in range(2):
-            sent = part(picture(shade))
+            sent = part(image(shade))
             for piece in (sent[:50], sent[50:]):
                 peer.sendall(b"%x\r\n%s\r\n" % (len(piece), piece))
         strange.over.wait(LONG_S)
 
     strange.answers = [answer]
     stream.open()
-    assert [stream.read().data for _ in range(2)] == [picture(0), picture(1)]
+    assert [stream.read().data for _ in range(2)] == [image(0), image(1)]
 
 
 def test_user_and_password_are_sent_and_never_shown(strange):
@@ -176,7 +176,7 @@ def test_nobody_there_is_said():
 @pytest.mark.parametrize(
     ("sent", "words"),
     [
-        (b"--b\r\nContent-Length: %d\r\n\r\n" % (MAX_PICTURE_BYTES + 1), "allowed are 1 to"),
+        (b"--b\r\nContent-Length: %d\r\n\r\n" % (MAX_IMAGE_BYTES + 1), "allowed are 1 to"),
         (b"--b\r\nContent-Length: 99999999999999999999\r\n\r\n", "allowed are 1 to"),
         (b"--b\r\nContent-Length: -5\r\n\r\n", "allowed are 1 to"),
         (b"--b\r\nContent-Length: x\r\n\r\n", "allowed are 1 to"),
@@ -193,8 +193,8 @@ def test_a_damaged_stream_is_refused_before_memory_is_taken(strange, stream, sen
         stream.read()
 
 
-def test_a_picture_without_a_length_is_capped_too(strange, stream, monkeypatch):
-    monkeypatch.setattr(camera_mjpeg, "MAX_PICTURE_BYTES", 10_000)
+def test_a_image_without_a_length_is_capped_too(strange, stream, monkeypatch):
+    monkeypatch.setattr(camera_mjpeg, "MAX_IMAGE_BYTES", 10_000)
     strange.answers = [lambda peer: peer.sendall(HELLO + b"--b\r\n\r\n" + b"x" * 200_000)]
     stream.open()
     with pytest.raises(RobotError, match="longer than 10000 bytes"):
@@ -204,10 +204,10 @@ def test_a_picture_without_a_length_is_capped_too(strange, stream, monkeypatch):
 @pytest.mark.parametrize("drip", [False, True])
 def test_silence_and_dripping_have_a_deadline(strange, stream, monkeypatch, drip):
     monkeypatch.setattr(camera_mjpeg, "_SILENCE_S", 0.3)
-    monkeypatch.setattr(camera_mjpeg, "_PICTURE_S", 0.6)
+    monkeypatch.setattr(camera_mjpeg, "_IMAGE_S", 0.6)
 
     def answer(peer: socket.socket) -> None:
-        peer.sendall(HELLO + part(picture(0))[:60])
+        peer.sendall(HELLO + part(image(0))[:60])
         while drip and not strange.over.wait(0.02):
             peer.sendall(b"\xff")
         strange.over.wait(LONG_S)
@@ -228,10 +228,10 @@ def test_a_wait_can_be_cancelled(strange, stream):
 
 def test_a_camera_that_dies_and_comes_back(strange, camera):
     def dies(peer: socket.socket) -> None:
-        peer.sendall(HELLO + part(picture(1)))
+        peer.sendall(HELLO + part(image(1)))
 
     def freezes(peer: socket.socket) -> None:
-        peer.sendall(HELLO + part(picture(2)) + part(b"not a jpeg"))
+        peer.sendall(HELLO + part(image(2)) + part(b"not a jpeg"))
         strange.over.wait(0.6)
 
     def lives(peer: socket.socket) -> None:
@@ -239,11 +239,11 @@ def test_a_camera_that_dies_and_comes_back(strange, camera):
         shade = 0
         while not strange.over.wait(0.01):
             shade += 1
-            peer.sendall(part(picture(shade % 200)))
+            peer.sendall(part(image(shade % 200)))
 
     strange.answers = [dies, freezes, lives]
     camera.open()
-    assert camera.wait(LONG_S).image.data == picture(1)
+    assert camera.wait(LONG_S).image.data == image(1)
     until(lambda: "ended the stream" in (camera.look().fault or "") or len(strange.requests) > 1)
     until(lambda: len(strange.requests) == 3)
     until(lambda: camera.look().fault is None)

@@ -29,7 +29,7 @@ def test_what_can_not_be_is_refused_by_name(key, value, words):
     assert str(refused.value).startswith(key)
 
 
-def test_a_frozen_picture_may_be_allowed_for_ever():
+def test_a_frozen_image_may_be_allowed_for_ever():
     assert CameraSettings("0", frozen_s=math.inf).frozen_s == math.inf
 
 

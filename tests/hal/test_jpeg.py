@@ -21,20 +21,20 @@ def test_the_size_is_what_opencv_encoded(size, options):
 
 
 def test_padding_behind_the_end_is_fine_and_a_missing_end_is_not():
-    picture = encoded(64, 48)
-    assert jpeg_size(picture + bytes(32)) == (64, 48)
+    image = encoded(64, 48)
+    assert jpeg_size(image + bytes(32)) == (64, 48)
     with pytest.raises(RobotError, match="cut off"):
-        jpeg_size(picture[:-2])
+        jpeg_size(image[:-2])
 
 
 def test_every_cut_and_any_garbage_is_refused_or_has_a_size():
-    picture, rng = encoded(32, 32), np.random.default_rng(1)
-    for stop in range(len(picture) - 1):
+    image, rng = encoded(32, 32), np.random.default_rng(1)
+    for stop in range(len(image) - 1):
         with pytest.raises(RobotError):
-            jpeg_size(picture[:stop])
+            jpeg_size(image[:stop])
     for _ in range(2000):
-        garbage = bytearray(picture)
-        for place in rng.integers(0, len(picture), 8):
+        garbage = bytearray(image)
+        for place in rng.integers(0, len(image), 8):
             garbage[place] = rng.integers(256)
         try:
             width, height = jpeg_size(bytes(garbage))

@@ -48,7 +48,7 @@ class Eye:
         self.closed += 1
 
 
-def test_each_reading_carries_every_newest_picture(puppet):
+def test_each_reading_carries_every_newest_image(puppet):
     left, right = Eye("left"), Eye("right")
     robot = Guard(WithCameras(puppet(), [left, right]))
     robot_state = robot.reset({})
@@ -69,7 +69,7 @@ def test_its_description_has_the_cameras_and_the_rest_is_the_robots(puppet):
     assert robot.spec.digest == inner.spec.digest, "a robot is the same one with another camera"
 
 
-def test_a_lost_camera_is_a_fault_and_its_picture_is_gone(puppet):
+def test_a_lost_camera_is_a_fault_and_its_image_is_gone(puppet):
     eye = Eye("left")
     robot = Guard(WithCameras(puppet(), [eye]))
     robot.reset({})
@@ -103,8 +103,8 @@ def test_or_is_a_note_once(puppet, caplog):
     assert len([r for r in caplog.records if "is gone" in r.getMessage()]) == 1
 
 
-def test_a_reset_waits_for_the_first_picture_and_then_asks_nothing_of_the_robot(puppet, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_PICTURE_S", 0.1)
+def test_a_reset_waits_for_the_first_image_and_then_asks_nothing_of_the_robot(puppet, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_IMAGE_S", 0.1)
     inner, eyes = puppet(), [Eye("left"), Eye("right")]
     for eye in eyes:
         eye.lose()

@@ -18,7 +18,7 @@ from hal.drivers.camera_source import Frame
 from hal.with_cameras import WithCameras
 from real import RemoteRobot, Server, wire
 from real import remote_cameras as module
-from real.pictures import PictureListener, announced
+from real.pictures import ImageListener, announced
 from real.remote_cameras import RemoteCameras
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
@@ -97,7 +97,7 @@ def client():
         robot.close()
 
 
-def test_every_reading_of_a_client_carries_the_newest_pictures_with_their_age(served, client, target):
+def test_every_reading_of_a_client_carries_the_newest_images_with_their_age(served, client, target):
     robot = client(served("left", "right"))
     stamps = [robot.reset({}).images["left"].stamp_ns]
     for _ in range(10):
@@ -127,7 +127,7 @@ def test_what_arrives_is_bit_for_bit_what_the_camera_gave(served, client, studio
     assert seen() == last
 
 
-def test_a_camera_that_stops_is_said_by_its_server_and_its_old_picture_is_gone(served, client, target, studio, until):
+def test_a_camera_that_stops_is_said_by_its_server_and_its_old_image_is_gone(served, client, target, studio, until):
     robot = client(served("left", max_age_s=0.2))
     robot.reset({})
     studio.on.clear()
@@ -150,28 +150,28 @@ def test_a_stop_of_a_camera_that_motion_needs_stops_the_robot(served, client, ta
     assert "camera 'left': its newest picture is" in server.stopped
 
 
-def test_where_the_network_loses_pictures_the_client_says_so(served, client, target, until):
+def test_where_the_network_loses_images_the_client_says_so(served, client, target, until):
     server = served("left", max_age_s=0.2)
     robot = client(server)
     robot.reset({})
-    server._picture_publisher.close()  # as if a cable between the two carried only the control
+    server._image_publisher.close()  # as if a cable between the two carried only the control
     until(lambda: robot.step(target(0, 0)).faults)
     assert "look at the network" in robot.step(target(0, 0)).faults[0]
     assert robot.step(target(0, 0)).images == {}
 
 
-def test_pictures_that_never_come_fail_the_reset(served, client, monkeypatch):
-    monkeypatch.setattr(module, "FIRST_PICTURE_S", 0.2)
+def test_images_that_never_come_fail_the_reset(served, client, monkeypatch):
+    monkeypatch.setattr(module, "FIRST_IMAGE_S", 0.2)
     server, robot = served("left"), None
     with socket.create_server(("127.0.0.1", 0)) as network_dead:  # accepts, and never greets: a firewall
-        server._pictures = f"tcp://127.0.0.1:{network_dead.getsockname()[1]}"
+        server._images = f"tcp://127.0.0.1:{network_dead.getsockname()[1]}"
         robot = client(server)
         with pytest.raises(ConnectionLost, match=r"no picture of left.*Pictures have a port of their own"):
             robot.reset({})
 
 
 def test_a_camera_that_is_not_there_fails_the_reset_with_its_words(served, client, studio, monkeypatch):
-    monkeypatch.setattr("hal.with_cameras.FIRST_PICTURE_S", 0.1)
+    monkeypatch.setattr("hal.with_cameras.FIRST_IMAGE_S", 0.1)
     studio.on.clear()
     with pytest.raises(ResetFailed, match="camera 'left' has given no picture yet"):
         client(served("left")).reset({})
@@ -184,9 +184,9 @@ def test_a_server_without_cameras_is_as_before(robot, client, target):
         assert remote.step(target(0, 0)).images == {}
 
 
-def test_steps_carry_no_picture_and_any_number_may_watch(served, client, target):
+def test_steps_carry_no_image_and_any_number_may_watch(served, client, target):
     server = served("left")
-    listeners = [PictureListener(server.pictures, ["left"]) for _ in range(3)]
+    listeners = [ImageListener(server.images, ["left"]) for _ in range(3)]
     plain = RemoteRobot(server.address)
     assert plain.reset({}).images == {}, "the control channel carries none"
     for listener in listeners:
@@ -197,7 +197,7 @@ def test_steps_carry_no_picture_and_any_number_may_watch(served, client, target)
 
 
 def test_a_listener_that_fetches_rarely_gets_the_newest(served, until):
-    with PictureListener(served("left").pictures, ["left"]) as listener:
+    with ImageListener(served("left").images, ["left"]) as listener:
         listener.wait(["left"], LONG_S)
         for _ in range(3):
             time.sleep(0.3)  # 30 pictures
@@ -207,11 +207,11 @@ def test_a_listener_that_fetches_rarely_gets_the_newest(served, until):
 def test_with_keys_only_who_may_watch_sees(served, client, identities, tmp_path):
     mover, watcher, button = identities("laptop"), identities("watcher", "watch"), identities("button", "stop")
     server = served("left", keys=tmp_path / "server")
-    with PictureListener(server.pictures, ["left"], watcher) as viewer:
+    with ImageListener(server.images, ["left"], watcher) as viewer:
         viewer.wait(["left"], LONG_S)
     for keys in (button, None):
         with (
-            PictureListener(server.pictures, ["left"], keys) as nobody,
+            ImageListener(server.images, ["left"], keys) as nobody,
             pytest.raises(DeadlineExceeded, match=r"does not let this key in|wants keys"),
         ):
             nobody.wait(["left"], LONG_S)
@@ -230,11 +230,11 @@ def test_with_keys_only_who_may_watch_sees(served, client, identities, tmp_path)
         (msgpack.packb([wire.VERSION, "jpeg", 1, ["x"] * 100]), "no picture of camera"),
     ],
 )
-def test_what_is_no_picture_is_refused(body, words):
+def test_what_is_no_image_is_refused(body, words):
     publisher: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.XPUB)
     publisher.linger = 0
     port = publisher.bind_to_random_port("tcp://127.0.0.1")
-    with PictureListener(f"tcp://127.0.0.1:{port}", ["left"]) as listener:
+    with ImageListener(f"tcp://127.0.0.1:{port}", ["left"]) as listener:
         assert publisher.poll(10_000), "nobody subscribed"
         publisher.send(b"left\0" + body)
         with pytest.raises(WireError, match=words):
@@ -252,7 +252,7 @@ def test_a_damaged_announcement_is_refused(plain):
 
 def test_beyond_loopback_only_with_keys(robot, eyes):
     with pytest.raises(WireError, match="no keys were given"):
-        Server(robot, cameras=eyes("left"), pictures="tcp://*:5557")
+        Server(robot, cameras=eyes("left"), images="tcp://*:5557")
 
 
 def test_who_asks_how_the_robot_is_hears_how_its_cameras_are(served, client):

@@ -155,7 +155,7 @@ def test_a_camera_at_half_the_rate_is_fine(filmed: Any) -> None:
     assert filmed([n * PERIOD_NS for n in range(0, 100, 2)]) == []
 
 
-def test_pictures_that_repeat(filmed: Any) -> None:
+def test_images_that_repeat(filmed: Any) -> None:
     (finding,) = filmed([n * PERIOD_NS for n in range(100)], range(20, 40))
     assert (finding.kind, finding.field, finding.first, finding.last) == ("duplicate", "camera wrist", 21, 39)
     assert "19 of 100 pictures" in finding.message

@@ -44,7 +44,7 @@ def test_episodes_are_cut_out_bit_for_bit(run: Path, tmp_path: Path) -> None:
     before = (run / "log.mcap").read_bytes()
     add_labels(run, [2], {"verdict": "success"}, "ana")
     copied = copy_parts([Part(run, frozenset({1, 2}))], tmp_path / "new")
-    assert (copied.episodes, copied.rows, copied.pictures, copied.notes) == (2, 10, 10, [])
+    assert (copied.episodes, copied.rows, copied.images, copied.notes) == (2, 10, 10, [])
     new, old = LogReader(tmp_path / "new"), LogReader(run)
     assert (run / "log.mcap").read_bytes() == before
     assert new.complete

@@ -12,7 +12,7 @@ from hal import Field, Image, LogError, SourceError, Spec
 from recorder.frames import FrameLayout
 from recorder.images import Images, _Cache
 from recorder.log_pictures import ByTime
-from recorder.picture_index import PictureIndex, Place
+from recorder.picture_index import ImageIndex, Place
 from recorder.sink import McapWriter
 from recorder.table import Table, build, load_runs
 
@@ -38,9 +38,9 @@ def record(folder: Path, episodes: int = 2, frames: int = 20, every: int = 1, sa
             row["episode"], row["frame_no"], row["stamp_ns"], row["acted"] = episode, frame, stamp, frame > 0
             sink.frame(row.tobytes(), episode * 10**12 + stamp)
             if frame % every == 0:
-                picture = np.tile(colour(episode, frame)[::-1], (12, 16, 1))
-                picture[:4, :4] = 0  # the corner that a crop leaves out
-                data = cv2.imencode(".png", picture)[1].tobytes()
+                image = np.tile(colour(episode, frame)[::-1], (12, 16, 1))
+                image[:4, :4] = 0  # the corner that a crop leaves out
+                data = cv2.imencode(".png", image)[1].tobytes()
                 sink.image("top", Image(data, "png", stamp - 5_000_000), episode * 10**12 + stamp)
         sink.sync()  # a chunk ends
         sink.episode("end", episode, '{"end": "time"}', 0)
@@ -49,7 +49,7 @@ def record(folder: Path, episodes: int = 2, frames: int = 20, every: int = 1, sa
 
 
 @pytest.mark.requirement("R3.3")
-def test_rows_get_their_own_pictures(tmp_path: Path) -> None:
+def test_rows_get_their_own_images(tmp_path: Path) -> None:
     table = record(tmp_path)  # both episodes begin at stamp 0, as simulated ones do
     with Images(table) as images:
         assert images.cameras() == ("top",)
@@ -57,8 +57,8 @@ def test_rows_get_their_own_pictures(tmp_path: Path) -> None:
         pictures, mask = images.at(rows, "top")
     assert pictures.shape == (80, 12, 16, 3)
     assert mask.all()
-    for row, picture in zip(rows, pictures, strict=True):
-        assert (picture[-1, -1] == colour(row // 20, row % 20)).all()
+    for row, image in zip(rows, pictures, strict=True):
+        assert (image[-1, -1] == colour(row // 20, row % 20)).all()
 
 
 def test_crop_size_order_and_stack(tmp_path: Path) -> None:
@@ -112,20 +112,20 @@ def test_the_cache_gives_the_same_and_stays_small(tmp_path: Path) -> None:
     assert [number for _, _, number in cache._kept] == [3, 9]
 
 
-def test_a_torn_log_has_the_pictures_that_are_whole(tmp_path: Path) -> None:
+def test_a_torn_log_has_the_images_that_are_whole(tmp_path: Path) -> None:
     record(tmp_path)
     log = tmp_path / "log.mcap"
     whole = log.read_bytes()
     for size in (len(whole) - 9, len(whole) * 2 // 3):
         log.write_bytes(whole[:size])
-        places = PictureIndex.of(tmp_path).places["top"]
+        places = ImageIndex.of(tmp_path).places["top"]
         assert len(places) in (20, 40)
-    index = PictureIndex.of(tmp_path)
+    index = ImageIndex.of(tmp_path)
     content = index.chunks.content(0)
     at = whole.find(content[-40:-20])  # chunks of noise are stored as they are; else nothing is found here
     if at > 0:
         log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert len(PictureIndex.of(tmp_path).places["top"]) < 40
+        assert len(ImageIndex.of(tmp_path).places["top"]) < 40
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_wrong_requests(tmp_path: Path, arguments: dict[str, Any], told: str) ->
         images.at(**arguments)
 
 
-def test_wrong_options_and_pictures(tmp_path: Path) -> None:
+def test_wrong_options_and_images(tmp_path: Path) -> None:
     table = record(tmp_path)
     for options, told in (
         ({"order": "gray"}, "order is 'gray'"), ({"crop": (0, 0, 0, 4)}, "crop is"), ({"size": (4,)}, "size is"),
@@ -198,18 +198,18 @@ def test_channels_first(tmp_path: Path) -> None:
 
 def test_the_index_is_kept_beside_the_table_until_the_log_changes(tmp_path: Path, monkeypatch: Any) -> None:
     table = record(tmp_path)
-    places = PictureIndex.kept(tmp_path).places
+    places = ImageIndex.kept(tmp_path).places
     with monkeypatch.context() as patched:
-        patched.setattr(PictureIndex, "of", None)  # nothing is read again
-        again = PictureIndex.kept(tmp_path)
+        patched.setattr(ImageIndex, "of", None)  # nothing is read again
+        again = ImageIndex.kept(tmp_path)
         np.testing.assert_array_equal(again.places["top"], places["top"])
         with Images(table) as images:
             assert (images.at([7], "top")[0][0, -1, -1] == colour(0, 7)).all()
     record(tmp_path / "other", episodes=1)
     (tmp_path / "log.mcap").write_bytes((tmp_path / "other" / "log.mcap").read_bytes())
-    assert len(PictureIndex.kept(tmp_path).places["top"]) == 20
+    assert len(ImageIndex.kept(tmp_path).places["top"]) == 20
     (tmp_path / "table" / "pictures.npz").write_bytes(b"PK nonsense")
-    assert len(PictureIndex.kept(tmp_path).places["top"]) == 20
+    assert len(ImageIndex.kept(tmp_path).places["top"]) == 20
 
 
 def test_a_folder_that_cannot_be_written_needs_no_kept_index(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_a_folder_that_cannot_be_written_needs_no_kept_index(tmp_path: Path) -> 
         path.unlink()
     (tmp_path / "table").rmdir()
     (tmp_path / "table").write_text("a file is in the way")
-    assert len(PictureIndex.kept(tmp_path).places["top"]) == 40
+    assert len(ImageIndex.kept(tmp_path).places["top"]) == 40

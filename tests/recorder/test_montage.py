@@ -30,9 +30,9 @@ def plain(shade: int, count: int = 12) -> Iterator[np.ndarray]:
         yield np.full((48, 64, 3), shade, np.uint8)
 
 
-def amount(picture: np.ndarray, colour: str) -> int:
+def amount(image: np.ndarray, colour: str) -> int:
     wanted = np.frombuffer(bytes.fromhex(colour[1:]), np.uint8).astype(int)
-    return int((np.abs(picture.astype(int) - wanted).max(-1) < 45).sum())
+    return int((np.abs(image.astype(int) - wanted).max(-1) < 45).sum())
 
 
 @pytest.mark.requirement("R1.5")
@@ -47,7 +47,7 @@ def test_everything_is_on_it_and_time_goes_on(table: Table) -> None:
     assert drawn[0] < drawn[5] < drawn[11]  # what is to come is pale
 
 
-def test_without_pictures_it_is_a_plot(table: Table) -> None:
+def test_without_images_it_is_a_plot(table: Table) -> None:
     (first, *_, last) = Montage(table, 0, {}).frames()
     assert first.shape[0] < HEAD + 400
     assert amount(last, MEASURED) > amount(first, MEASURED) + 500

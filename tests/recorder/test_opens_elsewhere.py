@@ -82,7 +82,7 @@ def test_rosbags_converts_it_to_a_ros_2_bag_folder(run: Path, tmp_path: Path, st
     assert [m.name for m in got["/joint_states"]] == [["pan", "lift"]] * FRAMES
 
 
-def test_rerun_shows_its_pictures_joints_and_numbers(run: Path, tmp_path: Path) -> None:
+def test_rerun_shows_its_images_joints_and_numbers(run: Path, tmp_path: Path) -> None:
     rerun = shutil.which("rerun", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
     if rerun is None:
         pytest.skip("Rerun's command line is not installed (pip install rerun-sdk)")

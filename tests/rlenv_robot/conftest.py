@@ -71,7 +71,7 @@ class Slider:
     def episode_info(self) -> dict[str, Any]:
         return {"task": self.name, "moves": self.moves}
 
-    def picture(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
         return np.zeros((4, 4, 3), np.uint8)
 
     def stop(self, reason: str) -> None:

@@ -27,7 +27,7 @@ def decoded(data: bytes) -> np.ndarray:
     return cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR).astype(int)
 
 
-def test_a_still_scene_is_never_twice_the_same_picture_but_nearly():
+def test_a_still_scene_is_never_twice_the_same_image_but_nearly():
     camera = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", SMALL)
     first, second = camera.shoot(), camera.shoot()
     camera.close()
@@ -77,7 +77,7 @@ def test_it_moves_as_the_robot_does():
     assert watched.closed
 
 
-def test_the_command_serves_a_picture_of_a_served_robot():
+def test_the_command_serves_a_image_of_a_served_robot():
     robot = ROBOT_MODELS["so101"].served("twin")
     with Server(robot, paced_by_robot=True, telemetry="tcp://127.0.0.1:*") as server:
         command = [sys.executable, "-m", "rlenv_robot", "camera", "so101", "--port", "0", "--watch", server.telemetry]

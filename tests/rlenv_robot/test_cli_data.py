@@ -186,7 +186,7 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
     assert capsys.readouterr().out == f"{runs / 'out'}: 5 episodes as cassette\nnote: it has no place for goals\n"
 
 
-def test_export_says_which_pictures(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+def test_export_says_which_images(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(
         "recorder.formats.catalogue.writers", lambda: {"lerobot": lambda *all_: calls.append(all_) or []}

@@ -34,8 +34,8 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sink.episode("begin", number, f'{{"task": "so101-reach", "robot": "so101", "seed": {info["seed"]}}}', 0)
         for row in table.rows[table.starts[number] : table.stops[number]]:
             sink.frame(row.tobytes(), int(row["wall_ns"]))
-            picture = np.full((24, 32, 3), 20 * int(row["frame_no"]) + 40, np.uint8)
-            data = cv2.imencode(".png", picture)[1].tobytes()
+            image = np.full((24, 32, 3), 20 * int(row["frame_no"]) + 40, np.uint8)
+            data = cv2.imencode(".png", image)[1].tobytes()
             sink.image("top", Image(data, "png", int(row["stamp_ns"])), int(row["wall_ns"]))
         sink.episode("end", number, '{"end": "time"}', 0)
     sink.close()

@@ -39,8 +39,8 @@ def record(folder: Path, cameras: tuple[str, ...] = ("top", "wrist"), first: int
             for camera in cameras:
                 if camera == "wrist" and frame < first:
                     continue
-                picture = np.tile(colour(episode, frame)[::-1], (12, 16, 1))
-                data = cv2.imencode(".png", 255 - picture if camera == "wrist" else picture)[1].tobytes()
+                image = np.tile(colour(episode, frame)[::-1], (12, 16, 1))
+                data = cv2.imencode(".png", 255 - image if camera == "wrist" else image)[1].tobytes()
                 sink.image(camera, Image(data, "png", frame * PERIOD), episode * 10**12 + frame * PERIOD)
         sink.episode("end", episode, '{"end": "time"}', 0)
     sink.close()
@@ -52,14 +52,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SourceData:
     return open_source(record(tmp_path_factory.mktemp("runs") / "run"))
 
 
-def fits(pictures: np.ndarray, observation: np.ndarray) -> bool:
+def fits(images: np.ndarray, observation: np.ndarray) -> bool:
     """Whether each picture is that of the observation beside it."""
     seen = observation.astype(int)
-    return bool((pictures[..., 3, 3, :] == colour(seen[..., 0], seen[..., 1])).all())
+    return bool((images[..., 3, 3, :] == colour(seen[..., 0], seen[..., 1])).all())
 
 
 @pytest.mark.requirement("R3.3")
-def test_pictures_of_both_observations_come_along(data: SourceData) -> None:
+def test_images_of_both_observations_come_along(data: SourceData) -> None:
     batch = data.sample_steps(64, {"images": True})
     extra = batch["extra_info"]
     assert set(extra["images"]) == set(extra["next_images"]) == {"top", "wrist"}
@@ -78,10 +78,10 @@ def test_a_choice_of_all_kinds(data: SourceData) -> None:
     extra = batch["extra_info"]
     assert list(extra["images"]) == ["top"]
     assert "next_images" not in extra
-    pictures = extra["images"]["top"]
-    assert pictures.shape == (16, 3, 4, 6)
+    images = extra["images"]["top"]
+    assert images.shape == (16, 3, 4, 6)
     seen = batch["observation"]["place"].astype(int)
-    assert (pictures[:, ::-1, 1, 1] == colour(seen[:, 0], seen[:, 1])).all()
+    assert (images[:, ::-1, 1, 1] == colour(seen[:, 0], seen[:, 1])).all()
 
 
 def test_stacks_follow_the_batchs_or_their_own(data: SourceData) -> None:
@@ -98,7 +98,7 @@ def test_stacks_follow_the_batchs_or_their_own(data: SourceData) -> None:
     assert fits(extra["future_images"]["top"], extra["future_observation"]["place"])
 
 
-def test_no_window_of_pictures_crosses_a_lost_frame(tmp_path: Path) -> None:
+def test_no_window_of_images_crosses_a_lost_frame(tmp_path: Path) -> None:
     data = open_source(record(tmp_path / "run", lost=4))
     batch = data.sample_steps(200, {"images": "top", "stack": 3})
     assert fits(batch["extra_info"]["images"]["top"], batch["observation"]["place"])
@@ -109,7 +109,7 @@ def test_no_window_of_pictures_crosses_a_lost_frame(tmp_path: Path) -> None:
 
 
 @pytest.mark.requirement("R3.4")
-def test_trajectories_decode_every_picture_once(data: SourceData, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_trajectories_decode_every_image_once(data: SourceData, monkeypatch: pytest.MonkeyPatch) -> None:
     for trajectory in data.sample_trajectories(2, {"images": {"cameras": "top", "cache_bytes": 0}}):
         steps = trajectory["steps_set"]
         extra = steps["extra_info"]
@@ -122,7 +122,7 @@ def test_trajectories_decode_every_picture_once(data: SourceData, monkeypatch: p
     assert fits(steps["extra_info"]["images"]["top"][:, 1], steps["observation"]["place"])
 
 
-def test_missing_pictures_are_masked_or_refused(tmp_path: Path) -> None:
+def test_missing_images_are_masked_or_refused(tmp_path: Path) -> None:
     data = open_source(record(tmp_path / "run", first=3))
     batch = data.sample_steps(64, {"images": True})
     frame, extra = batch["observation"]["place"][:, 1], batch["extra_info"]
@@ -139,7 +139,7 @@ def test_inference_sees_what_the_robot_saw(tmp_path: Path) -> None:
     assert fits(batch["extra_info"]["images"]["top"], batch["observation"]["place"])
 
 
-def test_a_batch_keeps_its_pictures_while_others_are_drawn(data: SourceData) -> None:
+def test_a_batch_keeps_its_images_while_others_are_drawn(data: SourceData) -> None:
     batch = data.sample_steps(8, {"images": "top"})
     for _ in range(5):
         data.sample_steps(8, {"images": "top"})
@@ -162,7 +162,7 @@ def test_wrong_choices(data: SourceData, images: Any, told: str) -> None:
         data.sample_steps(4, {"images": images})
 
 
-def test_data_without_pictures_say_so(tmp_path: Path) -> None:
+def test_data_without_images_say_so(tmp_path: Path) -> None:
     data = open_source(record(tmp_path / "run", cameras=()))
     with pytest.raises(SourceError, match="has no pictures"):
         data.sample_steps(4, {"images": True})

@@ -23,7 +23,7 @@ def test_the_settings_are_the_tasks(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_there_is_a_picture_a_baseline_and_a_way_to_the_fields(name: str) -> None:
+def test_there_is_a_image_a_baseline_and_a_way_to_the_fields(name: str) -> None:
     text = (FOLDER / f"{name}.md").read_text()
     assert f"]({name}.png)" in text
     assert f"](../protocol/{name}.md)" in text

@@ -26,14 +26,14 @@ class Film:
     """Encodes the number of each picture as its shade."""
 
     def __init__(self) -> None:
-        self.pictures: list[bytes] = []
+        self.images: list[bytes] = []
         self.threads: set[int] = set()
 
     def __call__(self) -> bytes:
         self.threads.add(threading.get_ident())
-        shade = len(self.pictures) % 250
-        self.pictures.append(cv2.imencode(".jpg", np.full((48, 64, 3), shade, np.uint8))[1].tobytes())
-        return self.pictures[-1]
+        shade = len(self.images) % 250
+        self.images.append(cv2.imencode(".jpg", np.full((48, 64, 3), shade, np.uint8))[1].tobytes())
+        return self.images[-1]
 
 
 @pytest.fixture
@@ -65,14 +65,14 @@ def test_curl_reads_it_byte_by_byte(server, film):
     done = subprocess.run(["curl", "-s", "-m", "1", server.url], capture_output=True, check=False)
     parts = done.stdout.split(b"--picture\r\n")[1:-1]
     assert len(parts) > 5
-    assert all(part.partition(b"\r\n\r\n")[2][:-2] in film.pictures for part in parts)
+    assert all(part.partition(b"\r\n\r\n")[2][:-2] in film.images for part in parts)
     assert len(film.threads) == 1, "OpenGL wants one thread"
 
 
-def test_a_snapshot_is_one_picture(server, film):
+def test_a_snapshot_is_one_image(server, film):
     with urllib.request.urlopen(server.url.replace("stream.mjpg", "snapshot.jpg"), timeout=5) as answer:
         assert answer.headers["Content-Type"] == "image/jpeg"
-        assert answer.read() in film.pictures
+        assert answer.read() in film.images
 
 
 def test_our_driver_keeps_the_bytes_and_notices_the_end_and_the_return(film):
@@ -80,7 +80,7 @@ def test_our_driver_keeps_the_bytes_and_notices_the_end_and_the_return(film):
         port = int(first.url.rsplit(":", 1)[1].split("/")[0])
         camera = Camera(CameraSettings(first.url, "eye", 64, 48, max_age_s=0.3))
         camera.open()
-        assert camera.wait(10.0).image.data in film.pictures
+        assert camera.wait(10.0).image.data in film.images
     end = time.monotonic() + 10
     while camera.look().fault is None and time.monotonic() < end:
         time.sleep(0.01)
@@ -90,7 +90,7 @@ def test_our_driver_keeps_the_bytes_and_notices_the_end_and_the_return(film):
         camera.close()
 
 
-def test_who_reads_slowly_misses_pictures_and_delays_nobody(server, film):
+def test_who_reads_slowly_misses_images_and_delays_nobody(server, film):
     slow = socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1].split("/")[0])))
     slow.sendall(b"GET / HTTP/1.0\r\n\r\n")
     number, seen = 0, 0

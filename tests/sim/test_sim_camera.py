@@ -21,15 +21,15 @@ from sim.so101 import REST, so101
 drawing = pytest.mark.skipif(available() is not None, reason=f"{available()}")
 
 
-def red(picture: np.ndarray) -> int:
+def red(image: np.ndarray) -> int:
     """Number of pixels that are clearly red."""
-    channels = picture.astype(int)
+    channels = image.astype(int)
     return int(((channels[..., 0] > 120) & (channels[..., 1] < 90) & (channels[..., 2] < 90)).sum())
 
 
 @drawing
 @pytest.mark.parametrize("name", ["view", "overhead", "wrist"])
-def test_pictures_show_the_pose(name: str) -> None:
+def test_images_show_the_pose(name: str) -> None:
     with Camera(so101(), name, 160, 120) as camera:
         first, again, other = (camera.render(np.array(pose)) for pose in (HOME, HOME, (0.7, *HOME[1:5], 1.2)))
     assert first.shape == (120, 160, 3)
@@ -80,7 +80,7 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
 
 
 @drawing
-def test_a_picture_too_large_for_the_driver_is_refused() -> None:
+def test_a_image_too_large_for_the_driver_is_refused() -> None:
     with pytest.raises(RobotError, match="pictures of 100000 x 100000 pixels can't be drawn here"):
         Camera(so101(), "view", 100_000, 100_000)
 
@@ -107,10 +107,10 @@ def test_a_closed_camera_says_so() -> None:
 def test_a_film_is_made_of_logged_sensors_alone() -> None:
     poses = np.linspace(REST, HOME, 4).astype(np.float32)
     sensors = {"joint_position": poses, "joint_velocity": np.zeros((4, 6)), "something_else": np.zeros(4)}
-    pictures = list(film(so101(), sensors, width=80, height=60, fine=False))
+    images = list(film(so101(), sensors, width=80, height=60, fine=False))
     with Camera(so101(), "view", 80, 60) as camera:
         wanted = [camera.render(pose) for pose in poses]
-    np.testing.assert_array_equal(pictures, wanted)
+    np.testing.assert_array_equal(images, wanted)
 
 
 @drawing
@@ -134,7 +134,7 @@ def test_an_unknown_camera_is_named() -> None:
 
 
 @drawing
-def test_a_robot_with_cameras_puts_pictures_into_its_readings() -> None:
+def test_a_robot_with_cameras_puts_images_into_its_readings() -> None:
     arm = SimRobot(so101(), cameras=("overhead",))
     first = arm.reset({})
     second = arm.step({"joint_target": np.float32(np.array(HOME) + 0.2)})

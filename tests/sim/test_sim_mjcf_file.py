@@ -62,7 +62,7 @@ def test_views_are_added_where_there_are_none_and_see_all_of_it(tmp_path: Path) 
     np.testing.assert_array_equal(_model(tmp_path, extra=own).model.camera("view").pos, [7, 7, 7])
 
 
-def test_pictures_get_what_changes_no_physics(tmp_path: Path) -> None:
+def test_images_get_what_changes_no_physics(tmp_path: Path) -> None:
     plain = mujoco.MjModel.from_xml_string(ARM.format(name="", extra=""))
     made = _model(tmp_path).model
     for each in ("nq", "nv", "nu", "nbody", "ngeom"):

@@ -13,7 +13,7 @@ from hal import RobotError
 from hal.robots.so101 import HOME
 from sim.batch import SimBatch
 from sim.camera import Camera, available
-from sim.pictures import PicturedBatch, Pictures
+from sim.pictures import ImageBatch, Images
 from sim.randomise import Randomise
 from sim.robot import SimRobot
 from sim.so101 import so101
@@ -32,23 +32,23 @@ def targets(num: int) -> dict[str, np.ndarray]:
 
 @drawing
 @pytest.mark.parametrize("threads", [1, 3])
-def test_each_picture_is_the_one_of_a_single_camera(threads: int) -> None:
+def test_each_image_is_the_one_of_a_single_camera(threads: int) -> None:
     model, states = so101(), poses(7)
-    drawer = Pictures(model, ["overhead", "wrist"], 64, 48, threads)
-    pictures = drawer.draw(states)
+    drawer = Images(model, ["overhead", "wrist"], 64, 48, threads)
+    images = drawer.draw(states)
     drawer.close()
     drawer.close()
     for name in ("overhead", "wrist"):
         with Camera(model, name, 64, 48) as camera:
-            np.testing.assert_array_equal(pictures[name], [camera.render(state) for state in states])
+            np.testing.assert_array_equal(images[name], [camera.render(state) for state in states])
     with pytest.raises(RobotError, match="closed"):
         drawer.draw(states)
 
 
 @drawing
-def test_readings_carry_the_pictures_of_their_rows() -> None:
+def test_readings_carry_the_images_of_their_rows() -> None:
     model = so101()
-    batch, plain = PicturedBatch(SimBatch(model, 4), ["overhead"], (64, 48)), SimBatch(model, 4)
+    batch, plain = ImageBatch(SimBatch(model, 4), ["overhead"], (64, 48)), SimBatch(model, 4)
     first, bare = batch.reset(seeds=range(4)), plain.reset(seeds=range(4))
     moved, bare_moved = batch.step(targets(4)), plain.step(targets(4))
     some = batch.reset([1, 3])
@@ -69,11 +69,11 @@ def test_readings_carry_the_pictures_of_their_rows() -> None:
 
 @drawing
 def test_what_was_drawn_of_a_model_is_seen() -> None:
-    batch = PicturedBatch(SimBatch(so101(), 3, randomise=Randomise.from_plain(LOOKS)), ["overhead"], (64, 48))
-    pictures = batch.reset(seeds=[1, 2, 1]).images["overhead"]
+    batch = ImageBatch(SimBatch(so101(), 3, randomise=Randomise.from_plain(LOOKS)), ["overhead"], (64, 48))
+    images = batch.reset(seeds=[1, 2, 1]).images["overhead"]
     batch.close()
-    assert (pictures[0] != pictures[1]).any()  # type: ignore[index]
-    np.testing.assert_array_equal(pictures[0], pictures[2])  # type: ignore[index]
+    assert (images[0] != images[1]).any()  # type: ignore[index]
+    np.testing.assert_array_equal(images[0], images[2])  # type: ignore[index]
     robot = SimRobot(so101(), cameras=("overhead",), randomise=Randomise.from_plain(LOOKS))
     one, other = (np.array(robot.reset({"seed": seed}).images["overhead"].data) for seed in (1, 2))
     robot.close()
@@ -82,10 +82,10 @@ def test_what_was_drawn_of_a_model_is_seen() -> None:
 
 @drawing
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
-def test_the_last_picture_of_an_episode_is_the_true_one(autoreset: str) -> None:
+def test_the_last_image_of_an_episode_is_the_true_one(autoreset: str) -> None:
     """Without resets in between, the pictures of one long episode; the end lies where `steps` says."""
     made = [
-        rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], picture_size=(64, 48), **options)
+        rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48), **options)
         for options in ({"steps": 3, "autoreset": autoreset}, {"steps": 100})
     ]
     ending, lasting = (drive(envs, 3) for envs in made)
@@ -113,7 +113,7 @@ def test_gymnasiums_vector_carries_them() -> None:
     pytest.importorskip("gymnasium")
     from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
 
-    made = rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], picture_size=(64, 48), steps=1)
+    made = rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48), steps=1)
     envs = to_gymnasium_vector(made)
     _, info = envs.reset()
     assert info["images"]["overhead"].shape == (2, 48, 64, 3)
@@ -125,8 +125,8 @@ def test_gymnasiums_vector_carries_them() -> None:
 
 
 @drawing
-def test_pictures_that_were_handed_out_stay_as_they_were() -> None:
-    with rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], picture_size=(64, 48)) as envs:
+def test_images_that_were_handed_out_stay_as_they_were() -> None:
+    with rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48)) as envs:
         first = envs.reset()["extra_info"]["images"]["overhead"]
         kept = first.copy()
         again = envs.reset({"ids": [1]})["extra_info"]["images"]["overhead"]
@@ -136,12 +136,12 @@ def test_pictures_that_were_handed_out_stay_as_they_were() -> None:
 
 
 def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sim.pictures, sim.camera):
+    for module in (sim.images, sim.camera):
         monkeypatch.setattr(module, "available", lambda: "no OpenGL in this test")
-    batch = PicturedBatch(SimBatch(so101(), 2), ["overhead"], (32, 24))
+    batch = ImageBatch(SimBatch(so101(), 2), ["overhead"], (32, 24))
     assert np.shape(batch.reset().images["overhead"]) == (2, 24, 32, 3)
     batch.close()
-    batch = PicturedBatch(SimBatch(so101(), 2, randomise=Randomise.from_plain(LOOKS)), ["overhead"], (32, 24))
+    batch = ImageBatch(SimBatch(so101(), 2, randomise=Randomise.from_plain(LOOKS)), ["overhead"], (32, 24))
     with pytest.raises(RobotError, match="cam_pos differ from simulation to simulation, which rays don't show"):
         batch.reset()
     batch.close()
@@ -149,6 +149,6 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_camera_and_unknown_cameras_are_refused() -> None:
     with pytest.raises(RobotError, match="pictures of no camera"):
-        Pictures(so101(), [], 32, 24)
+        Images(so101(), [], 32, 24)
     with pytest.raises(RobotError, match="no camera 'front', it has view, overhead, wrist"):
         rr.make_vector("so101-reach", 2, cameras=["front"])

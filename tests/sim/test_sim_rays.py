@@ -49,8 +49,8 @@ def test_distances_are_those_of_geometry(scene):
 
 def test_rows_count_from_above_and_colours_are_the_geoms(scene):
     with RayCamera(scene, "eye", 40, 20) as eye:
-        picture = eye.render(np.array([0.0]), [Marker((-0.5, 0.3, 0.0), 0.1, (0, 1, 0, 1))])
-    red, green, blue = (picture[..., channel] > picture.sum(axis=-1) * 0.6 for channel in range(3))
+        image = eye.render(np.array([0.0]), [Marker((-0.5, 0.3, 0.0), 0.1, (0, 1, 0, 1))])
+    red, green, blue = (image[..., channel] > image.sum(axis=-1) * 0.6 for channel in range(3))
     assert np.argwhere(red).mean(axis=0) == pytest.approx((9.5, 23.5), abs=0.7)
     rows, columns = np.nonzero(green)
     assert rows.mean() < 9
@@ -86,12 +86,12 @@ def test_without_opengl_cameras_cast_rays_and_say_so(monkeypatch, caplog):
     sim.camera._say_once.cache_clear()
     arm = SimRobot(so101(), cameras=("overhead",))
     try:
-        picture = arm.reset({}).images["overhead"].data
+        image = arm.reset({}).images["overhead"].data
     finally:
         arm.close()
     with open_camera(so101(), "overhead", 640, 480) as camera:
         assert isinstance(camera, RayCamera)
-        assert np.array_equal(camera.render(np.array(HOME)), picture)
+        assert np.array_equal(camera.render(np.array(HOME)), image)
     assert [record.message for record in caplog.records] == [
         "pictures are cast ray by ray, without shadows and more slowly: there is no EGL; install libegl1"
     ]

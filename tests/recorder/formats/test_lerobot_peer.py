@@ -159,8 +159,8 @@ def filmed(folder: Path, plain: Table) -> Table:
         sink.episode("begin", episode, '{"task": "reach"}', 0)
         for frame, row in enumerate(plain.rows[start:stop]):
             sink.frame(row.tobytes(), int(row["wall_ns"]))
-            picture = np.full((48, 64, 3), (200, 30 * frame, 60 * episode), np.uint8)  # BGR
-            data = cv2.imencode(".png", picture)[1].tobytes()
+            image = np.full((48, 64, 3), (200, 30 * frame, 60 * episode), np.uint8)  # BGR
+            data = cv2.imencode(".png", image)[1].tobytes()
             sink.image("top", Image(data, "png", int(row["stamp_ns"])), int(row["wall_ns"]))
         sink.episode("end", episode, '{"end": "time", "success": true}', 0)
     sink.close()
@@ -168,9 +168,7 @@ def filmed(folder: Path, plain: Table) -> Table:
 
 
 @pytest.mark.parametrize("embedded", [False, True])
-def test_its_pictures_are_ours(
-    tmp_path: Path, make_table: Callable[..., Table], dataset_of: Any, embedded: bool
-) -> None:
+def test_its_images_are_ours(tmp_path: Path, make_table: Callable[..., Table], dataset_of: Any, embedded: bool) -> None:
     pytest.importorskip("av", reason="PyAV is not installed")
     plain = make_table((5, 1, 4), "ttt")
     plain.rows["stamp_ns"] += np.random.default_rng(0).integers(0, 2_000_000, len(plain.rows))  # a real clock
@@ -181,10 +179,10 @@ def test_its_pictures_are_ours(
     assert len(seen) == 10
     for index in np.random.default_rng(0).permutation(10).tolist():
         item = seen[index]
-        picture = item["observation.images.top"].numpy()  # (3, height, width), 0 to 1
+        image = item["observation.images.top"].numpy()  # (3, height, width), 0 to 1
         wanted = np.array([60 * item["episode_index"].item(), 30 * item["frame_index"].item(), 200]) / 255
-        assert picture.shape == (3, 48, 64)
-        assert np.abs(picture.mean((1, 2)) - wanted).max() < (0.002 if embedded else 0.02), index
+        assert image.shape == (3, 48, 64)
+        assert np.abs(image.mean((1, 2)) - wanted).max() < (0.002 if embedded else 0.02), index
     stats = seen.meta.stats["observation.images.top"]
     assert stats["mean"].shape == (3, 1, 1)
     assert stats["mean"][2].item() == pytest.approx(200 / 255, abs=0.001)
@@ -203,9 +201,9 @@ def test_images_that_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> 
     pictures = np.random.default_rng(0).integers(0, 255, (2, 5, 48, 64, 3), np.uint8)
     zeros = np.zeros(2, np.float32)
     for episode in pictures:
-        for picture in episode:
+        for image in episode:
             made.add_frame({
-                "observation.state": zeros, "action": zeros, "observation.images.top": picture, "task": "look"
+                "observation.state": zeros, "action": zeros, "observation.images.top": image, "task": "look"
             })  # fmt: skip
         made.save_episode()
     made.finalize()

@@ -28,7 +28,7 @@ BY = pytest.mark.parametrize("by", [pytest.param("av", marks=NEEDS_AV), "cv2"])
 VERSIONS = pytest.mark.parametrize("version", ["v3.0", "v2.1"])
 
 
-def picture(episode: int, frame: int) -> np.ndarray:
+def image(episode: int, frame: int) -> np.ndarray:
     """Black and white bars that say which it is, and a red one that says which way round the colours are."""
     bits = np.array([(32 * episode + frame) >> place & 1 for place in range(7)], np.uint8) * 255
     made = np.repeat(np.repeat(bits, 8)[None, :, None], 48, 0).repeat(3, 2)
@@ -67,7 +67,7 @@ def write_set(root: Path, version: str) -> None:
         data = "data/chunk-{episode_chunk:03d}/episode_{episode_index:06d}.parquet"
     (root / "meta" / "info.json").write_text(json.dumps(info | {"video_path": video, "data_path": data}))
     entries = [{"episode_index": e, "length": n, "tasks": ["look"]} for e, n in enumerate(LENGTHS)]
-    films = [[picture(e, f) for f in range(n)] for e, n in enumerate(LENGTHS)]
+    films = [[image(e, f) for f in range(n)] for e, n in enumerate(LENGTHS)]
     table = pa.table(columns)
     if v3:
         pq.write_table(table, root / "data" / "chunk-000" / "file-000.parquet")
@@ -100,7 +100,7 @@ def test_every_frame_is_the_right_one(tmp_path: Path, version: str, by: str) -> 
             assert says(videos.at(TOP, *places[number]), *places[number]), places[number]
 
 
-def test_pictures_of_rows(tmp_path: Path) -> None:
+def test_images_of_rows(tmp_path: Path) -> None:
     write_set(tmp_path, "v3.0")
     table = load_lerobot(tmp_path)
     assert not [note for note in table.notes if "picture" in note]

@@ -57,7 +57,7 @@ def filmed(tmp_path: Path, make_table: Make) -> Table:
     return film(tmp_path / "log", make_table(LENGTHS, "ttt"))
 
 
-def check_pictures(back: Table) -> None:
+def check_images(back: Table) -> None:
     """Every frame has its own, the last of each episode too."""
     with Images(back) as images:
         assert images.cameras() == ("top",)
@@ -65,8 +65,8 @@ def check_pictures(back: Table) -> None:
         pictures, mask = images.at(order, "top")
     assert mask.all()
     episode = np.searchsorted(back.starts, order, "right") - 1
-    for picture, number, row in zip(pictures, episode.tolist(), order.tolist(), strict=True):
-        assert says(picture, number, row - int(back.starts[number])), (number, row)
+    for image, number, row in zip(pictures, episode.tolist(), order.tolist(), strict=True):
+        assert says(image, number, row - int(back.starts[number])), (number, row)
 
 
 @pytest.mark.requirement("R3.1")
@@ -76,7 +76,7 @@ def test_videos_of_a_lerobot_data_set(tmp_path: Path, filmed: Table) -> None:
     assert not [note for note in notes if "picture" in note]
     back = load_lerobot(tmp_path / "set")
     assert len(back.rows) == len(filmed.rows)
-    check_pictures(back)
+    check_images(back)
     assert len(list((tmp_path / "set" / "videos").rglob("*.mp4"))) == 1
 
 
@@ -89,30 +89,30 @@ def test_a_real_clock_is_kept_beside_the_videos(tmp_path: Path, make_table: Make
     assert "timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes" in notes
     back = load_lerobot(tmp_path / "set")
     np.testing.assert_array_equal(back.rows["stamp_ns"], plain.rows["stamp_ns"])
-    check_pictures(back)
+    check_images(back)
 
 
 def test_videos_without_pyav(tmp_path: Path, filmed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     monkeypatch.setitem(sys.modules, "av", None)
     write_lerobot(filmed, tmp_path / "set")
-    check_pictures(load_lerobot(tmp_path / "set"))
+    check_images(load_lerobot(tmp_path / "set"))
 
 
 def test_embedded_images_are_the_bytes_of_the_log(tmp_path: Path, filmed: Table) -> None:
     pq = pytest.importorskip("pyarrow.parquet", reason="pyarrow is not installed")
     write_lerobot(filmed, tmp_path / "set", Filming(embedded=True))
-    check_pictures(load_lerobot(tmp_path / "set"))
+    check_images(load_lerobot(tmp_path / "set"))
     cells = pq.read_table(tmp_path / "set" / "data" / "chunk-000" / "file-000.parquet")["observation.images.top"]
     assert len(cells) == sum(LENGTHS)
     first = cv2.imencode(".jpg", drawn(0, 0)[..., ::-1])[1].tobytes()
     assert cells[0].as_py() == {"bytes": first, "path": None}
     again = load_lerobot(tmp_path / "set")
     write_lerobot(again, tmp_path / "second")  # from a data set's images to videos
-    check_pictures(load_lerobot(tmp_path / "second"))
+    check_images(load_lerobot(tmp_path / "second"))
 
 
-def test_minari_itself_sees_the_pictures(tmp_path: Path, filmed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_minari_itself_sees_the_images(tmp_path: Path, filmed: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINARI_DATASETS_PATH", str(tmp_path))
     minari = pytest.importorskip("minari", reason="minari is not installed")
     assert write_minari(filmed, tmp_path / "arm" / "film-v0", Filming(size=(40, 50))) == []
@@ -137,9 +137,9 @@ def test_robomimic_has_them_twice(tmp_path: Path, filmed: Table) -> None:
         for number, count in enumerate(LENGTHS):
             demo = file[f"data/demo_{number}"]
             for part, later in (("obs", 0), ("next_obs", 1)):
-                pictures = demo[f"{part}/top_image"]
-                assert (pictures.shape, pictures.dtype) == ((count, 48, 64, 3), np.uint8)
-                assert all(says(pictures[frame], number, frame + later) for frame in range(count))
+                images = demo[f"{part}/top_image"]
+                assert (images.shape, images.dtype) == ((count, 48, 64, 3), np.uint8)
+                assert all(says(images[frame], number, frame + later) for frame in range(count))
     back = load_robomimic(tmp_path / "film.hdf5")
     np.testing.assert_array_equal(back.rows["observation_goal"], filmed.rows["observation_goal"])
 
@@ -147,7 +147,7 @@ def test_robomimic_has_them_twice(tmp_path: Path, filmed: Table) -> None:
 @pytest.mark.parametrize(("write", "load", "name"), [
     (write_robomimic, load_robomimic, "film.hdf5"), (write_minari, load_minari, "film-v0"),
 ])  # fmt: skip
-def test_no_picture_of_a_run_is_taken_for_one_of_a_copy(
+def test_no_image_of_a_run_is_taken_for_one_of_a_copy(
     tmp_path: Path, filmed: Table, write: Any, load: Any, name: str
 ) -> None:
     pytest.importorskip("h5py", reason="h5py is not installed")
@@ -164,15 +164,15 @@ def test_long_episodes_are_written_part_by_part(tmp_path: Path, make_table: Make
     write_robomimic(filmed, tmp_path / "film.hdf5")
     with h5py.File(tmp_path / "film.hdf5") as file:
         for part, later in (("obs", 0), ("next_obs", 1)):
-            pictures = file[f"data/demo_0/{part}/top_image"]
-            assert all(says(pictures[frame], 0, frame + later) for frame in range(70))
+            images = file[f"data/demo_0/{part}/top_image"]
+            assert all(says(images[frame], 0, frame + later) for frame in range(70))
 
 
 def test_parquet_finds_them_in_the_log(tmp_path: Path, filmed: Table) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     (note,) = write_parquet(filmed, tmp_path / "out")
     assert note.startswith("pictures stay in the logs")
-    check_pictures(load_parquet(tmp_path / "out"))
+    check_images(load_parquet(tmp_path / "out"))
 
 
 def test_they_can_be_left_out_and_what_is_missing_is_said(tmp_path: Path, make_table: Make) -> None:

@@ -126,7 +126,7 @@ class AgeOfNothing(Cart):
         return super().read(goal)._replace(age_ns={"speed": 1})
 
 
-class PictureOfNothing(Cart):
+class ImageOfNothing(Cart):
     def read(self, goal: np.ndarray) -> RobotState:
         return super().read(goal)._replace(images={"front": Image(b"", "jpeg", 0)})
 
@@ -266,7 +266,7 @@ MUTANTS: dict[type[Cart], str] = {
     NothingApplied: _READINGS,
     FromTheFuture: _READINGS,
     AgeOfNothing: _READINGS,
-    PictureOfNothing: _READINGS,
+    ImageOfNothing: _READINGS,
     FaultIsText: _READINGS,
     TimeStandsStill: "stamps rise",
     TimeInSeconds: "stamps rise",
