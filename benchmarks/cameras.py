@@ -60,13 +60,13 @@ def look(pipe: Any, url: str, way: str, seconds: float) -> None:
         fault = camera.wait(20.0).fault
         if fault is not None:
             raise SystemExit(fault)
-    before, began, first = time.process_time(), time.monotonic(), camera.to_plain()["pictures"]
+    before, began, first = time.process_time(), time.monotonic(), camera.to_dict()["pictures"]
     ages = []
     while time.monotonic() < began + seconds:
         time.sleep(0.02)
         ages.append(camera.look().age_s)
     cpu_s, took_s = time.process_time() - before, time.monotonic() - began
-    pipe.send((cpu_s / took_s, camera.to_plain()["pictures"] - first, statistics.median(ages)))
+    pipe.send((cpu_s / took_s, camera.to_dict()["pictures"] - first, statistics.median(ages)))
     camera.close()
 
 

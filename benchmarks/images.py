@@ -33,7 +33,7 @@ PERIOD_NS = 33_333_333
 LAYOUT = FrameLayout(Spec("o", (Field("x", (6,)),)), Spec("a", (Field("u", (6,)),)))
 
 
-def images(count: int) -> list[bytes]:
+def encoded_images(count: int) -> list[bytes]:
     rng = np.random.default_rng(0)
     found = []
     for _ in range(count):
@@ -100,7 +100,7 @@ def main() -> None:
     args = parser.parse_args()
     cv2.setNumThreads(1)
     threads = len(os.sched_getaffinity(0))
-    encoded = images(64)
+    encoded = encoded_images(64)
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         table = record(Path(folder) / "run", encoded, args.frames)
         with Images(table, cache_bytes=0) as images:

@@ -123,13 +123,13 @@ def candidates(camera: str, width: int, height: int) -> dict[str, Callable[[], i
 
 def rates(draws: dict[str, Callable[[], int]], rounds: int) -> dict[str, list[float]]:
     """Pictures a second, a figure a round; the first round warms up and is not counted."""
-    seen: dict[str, list[float]] = {name: [] for name in draws}
+    obs: dict[str, list[float]] = {name: [] for name in draws}
     for _ in range(rounds + 1):
         for name, draw in draws.items():
             began = time.perf_counter()
             count = draw()
-            seen[name].append(count / (time.perf_counter() - began))
-    return {name: values[1:] for name, values in seen.items()}
+            obs[name].append(count / (time.perf_counter() - began))
+    return {name: values[1:] for name, values in obs.items()}
 
 
 def main() -> None:

@@ -42,12 +42,12 @@ class Acting:
 def still(envs: VectorEnvironment) -> Act:
     """Keeps the servos' goals where they are; for a walking robot, its stance."""
 
-    def act(seen: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def act(obs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         action = {}
         for field in envs.action:
             name = field.name.replace("joint_target", "joint_goal").replace("arm_target", "joint_goal")
             zeros = np.zeros((envs.num_envs, *field.shape), field.numpy_dtype)
-            action[field.name] = seen[name][..., : field.shape[0]] if name in seen else zeros
+            action[field.name] = obs[name][..., : field.shape[0]] if name in obs else zeros
         return action
 
     return act
@@ -56,7 +56,7 @@ def still(envs: VectorEnvironment) -> Act:
 def random(envs: VectorEnvironment) -> Act:
     """Anything that is allowed."""
     rng = np.random.default_rng(SEED)
-    return lambda seen: envs.action.sample(rng, (envs.num_envs,))
+    return lambda obs: envs.action.sample(rng, (envs.num_envs,))
 
 
 def main() -> None:

@@ -53,7 +53,7 @@ class LoopTiming:
         """What lies between here and the next tick is no period."""
         self._before = None
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data, for telemetry and the log; times in milliseconds."""
         return {
             "period_ms": self.period_s * 1e3,

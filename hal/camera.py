@@ -129,7 +129,7 @@ class Camera:
                 return seen
             self._came.wait(left_s)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """How it does, for telemetry: pictures taken, damaged ones, attempts to open it, age (or None), fault."""
         seen = self.look()
         return {

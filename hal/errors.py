@@ -43,7 +43,7 @@ class Violation:
     index: tuple[int, ...]
     message: str
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data for ``extra_info["error"]``: keys code, field, index (list), message."""
         return {"code": self.code, "field": self.field, "index": list(self.index), "message": self.message}
 

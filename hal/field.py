@@ -244,7 +244,7 @@ class Field:
         value = np.where(has_low & has_high, low * (1 - part) + high * part, one_end)
         return np.asarray(np.clip(value, low, high), self.numpy_dtype)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data (JSON, msgpack, TOML); an unbounded side is None."""
 
         def plain(bound: Bound) -> Any:
@@ -258,8 +258,8 @@ class Field:
         }  # fmt: skip
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Field:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> Field:
+        """The inverse of `to_dict`.
 
         Raises:
             SpecError: a key is missing, unknown or of the wrong type.

@@ -85,7 +85,7 @@ class Limits:
             made[key] = step, None if lead is None else np.asarray(lead, dtype)
         return made[key]
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {
             key: {name: list(value) if isinstance(value, tuple) else value for name, value in limits.items()}
@@ -93,8 +93,8 @@ class Limits:
         }
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Limits:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> Limits:
+        """The inverse of `to_dict`.
 
         Raises:
             SpecError: a limit is not a positive number.

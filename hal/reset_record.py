@@ -81,13 +81,13 @@ class ResetRecord:
         """The same, for whom the verdict does not concern."""
         return replace(self, verdict=None, judged=None)
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data."""
         return {**asdict(self), "seconds": dict(self.seconds)}
 
     def to_json(self) -> str:
         """As one line of at most 1000 characters."""
-        return json.dumps(self.to_plain(), ensure_ascii=False)
+        return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> ResetRecord | None:

@@ -141,14 +141,14 @@ class RobotSpec:
         """Length of a control period, seconds."""
         return 1.0 / self.rate_hz
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data, for the wire and the log."""
         return {
             "name": self.name,
-            "sensors": self.sensors.to_plain(),
-            "commands": self.commands.to_plain(),
+            "sensors": self.sensors.to_dict(),
+            "commands": self.commands.to_dict(),
             "rate_hz": self.rate_hz,
-            "limits": self.limits.to_plain(),
+            "limits": self.limits.to_dict(),
             "cameras": [vars(camera).copy() for camera in self.cameras],
             "home": {name: np.asarray(value).tolist() for name, value in self.home.items()},
             "measured_by": dict(self.measured_by),
@@ -156,8 +156,8 @@ class RobotSpec:
         }
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> RobotSpec:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> RobotSpec:
+        """The inverse of `to_dict`.
 
         Raises:
             SpecError: it is no robot description.
@@ -165,10 +165,10 @@ class RobotSpec:
         try:
             return RobotSpec(
                 name=str(plain["name"]),
-                sensors=Spec.from_plain(plain["sensors"]),
-                commands=Spec.from_plain(plain["commands"]),
+                sensors=Spec.from_dict(plain["sensors"]),
+                commands=Spec.from_dict(plain["commands"]),
                 rate_hz=float(plain["rate_hz"]),
-                limits=Limits.from_plain(plain["limits"]),
+                limits=Limits.from_dict(plain["limits"]),
                 cameras=tuple(CameraSpec(**camera) for camera in plain["cameras"]),
                 home={
                     name: tuple(value) if isinstance(value, list | tuple) else value

@@ -190,7 +190,7 @@ class Spec:
     @cached_property
     def digest(self) -> str:
         """SHA-256 (hex) of everything but the meanings: a reworded sentence breaks no connection."""
-        plain = [{key: value for key, value in field.to_plain().items() if key != "meaning"} for field in self.fields]
+        plain = [{key: value for key, value in field.to_dict().items() if key != "meaning"} for field in self.fields]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: Spec) -> list[str]:
@@ -204,19 +204,19 @@ class Spec:
             lines.append(f"order: {', '.join(self.names)} here, {', '.join(other.names)} there")
         return lines
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data: name and fields."""
-        return {"name": self.name, "fields": [field.to_plain() for field in self.fields]}
+        return {"name": self.name, "fields": [field.to_dict() for field in self.fields]}
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> Spec:
+        """The inverse of `to_dict`.
 
         Raises:
             SpecError: it is no spec.
         """
         try:
-            return Spec(str(plain["name"]), tuple(Field.from_plain(field) for field in plain["fields"]))
+            return Spec(str(plain["name"]), tuple(Field.from_dict(field) for field in plain["fields"]))
         except (KeyError, TypeError) as error:
             raise SpecError(f"not a spec: {error!r}") from error
 
@@ -238,7 +238,7 @@ def _vector(field: Field) -> _Vector:
 
 
 def _field_difference(mine: Field, theirs: Field) -> list[str]:
-    here, there = mine.to_plain(), theirs.to_plain()
+    here, there = mine.to_dict(), theirs.to_dict()
     return [
         f"{mine.name}: {key}: {here[key]} here, {there[key]} there"
         for key in here

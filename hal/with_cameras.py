@@ -63,7 +63,7 @@ class WithCameras(RobotWrapper):
 
     def about(self) -> Mapping[str, Any]:
         """As `hal.self_report.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
-        return {**super().about(), "cameras": {c.settings.name: c.to_plain() for c in self._cameras}}
+        return {**super().about(), "cameras": {c.settings.name: c.to_dict() for c in self._cameras}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """As `Robot.reset`; opens the cameras first, and waits for each one's first picture, at most 5 s for all.

@@ -51,20 +51,20 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
     policy = FlatPolicy(nn.Sequential(finer, nn.Linear(finer.size, 256), *hidden), flat)
     optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
-    seen, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
+    obs, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))
     table, done = envs.reset(), 0
     for turn in range(1, turns + 1):
         for _ in range(TURN):
             observation = table["observation"]
-            seen[done] = torch.from_numpy(flat.observe(observation))
+            obs[done] = torch.from_numpy(flat.observe(observation))
             told[done] = torch.from_numpy(flat.vector_of(script.act(observation), observation))
-            own = policy.actor(seen[done]).detach().numpy()
+            own = policy.actor(obs[done]).detach().numpy()
             action = flat.act(drivers.choose(told[done].numpy(), own, min(0.7, 2.5 * turn / turns)), observation)
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
             done += 1
         optimizer.param_groups[0]["lr"] = RATE * min(1.0, 1.5 * (1 - turn / turns) + 0.02)
         for rows in torch.randint(done * num_envs, (UPDATES, BATCH)):
-            answer, wanted = policy.actor(seen.flatten(0, 1)[rows]), told.flatten(0, 1)[rows]
+            answer, wanted = policy.actor(obs.flatten(0, 1)[rows]), told.flatten(0, 1)[rows]
             loss = nn.functional.smooth_l1_loss(answer, wanted, beta=0.05)
             optimizer.zero_grad(), loss.backward(), optimizer.step()
         if turn % -(-turns // TRIALS) == 0 or turn == turns:

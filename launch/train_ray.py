@@ -63,9 +63,9 @@ class Mean(torch.nn.Module):
         super().__init__()
         self.encoder, self.head, self.size = module.encoder.actor_encoder.net, module.pi, size
 
-    def forward(self, seen):
+    def forward(self, obs):
         """Action vectors for observation vectors."""
-        return self.head(self.encoder(seen))[:, : self.size]
+        return self.head(self.encoder(obs))[:, : self.size]
 
 
 if __name__ == "__main__":

@@ -21,15 +21,15 @@ def network(inputs, outputs):
 
 
 @torch.no_grad()
-def collect(envs, seen, actor, width, critic):
+def collect(envs, obs, actor, width, critic):
     """Observations, actions, their log-probabilities, advantages and returns of ``HORIZON`` steps of all."""
     rows = []
     for _ in range(HORIZON):
-        now = torch.from_numpy(seen)
+        now = torch.from_numpy(obs)
         chosen = Normal(actor(now), width.exp())
         action = chosen.sample()
-        seen, reward, terminated, truncated, info = envs.step(action.numpy())
-        after = seen.copy()
+        obs, reward, terminated, truncated, info = envs.step(action.numpy())
+        after = obs.copy()
         for env in (terminated | truncated).nonzero()[0]:
             after[env] = info["final_obs"][env]
         value, following = critic(now)[:, 0], critic(torch.from_numpy(after))[:, 0]
@@ -41,7 +41,7 @@ def collect(envs, seen, actor, width, critic):
         advantages.insert(0, advantage := error + GAMMA * LAMBDA * unbroken * advantage)
     now, action, chance, value = (torch.stack(column).flatten(0, 1) for column in list(zip(*rows, strict=True))[:4])
     advantages = torch.cat(advantages)
-    return seen, (now, action, chance, advantages, advantages + value)
+    return obs, (now, action, chance, advantages, advantages + value)
 
 
 def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
@@ -54,9 +54,9 @@ def train(name="so101-reach", steps=60_000, seed=0, num_envs=16, quiet=False):
     actor[-1].load_state_dict({name: 0.01 * value for name, value in actor[-1].state_dict().items()})
     width, policy = nn.Parameter(torch.full((flat.action_size,), -0.7)), FlatPolicy(actor, flat)
     weights = [*actor.parameters(), width, *critic.parameters()]
-    optimizer, (seen, _), batch = torch.optim.Adam(weights, 1e-3), envs.reset(seed=seed), num_envs * HORIZON
+    optimizer, (obs, _), batch = torch.optim.Adam(weights, 1e-3), envs.reset(seed=seed), num_envs * HORIZON
     for update in range(1, steps // batch + 1):
-        seen, data = collect(envs, seen, actor, width, critic)
+        obs, data = collect(envs, obs, actor, width, critic)
         for rows in (rows for _ in range(10) for rows in torch.randperm(batch).split(120)):
             now, action, chance, advantage, goal = (column[rows] for column in data)
             ratio = (Normal(actor(now), width.exp()).log_prob(action).sum(-1) - chance).exp()

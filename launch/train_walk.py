@@ -22,7 +22,7 @@ def network(inputs, outputs):
     return nn.Sequential(*pairs, nn.Linear(64, outputs))
 
 
-def seen(table, flat):
+def observed(table, flat):
     """What the actor sees, and what the critic sees: the task's hidden state too (speed, height, load on the feet)."""
     own, hidden = flat.observe(table["observation"]), table["extra_info"]["state"]
     whole = [own, hidden["linear_velocity"] * 2, hidden["height"] * 3, hidden["foot_force"] / 50]
@@ -42,14 +42,14 @@ def train(name="go2-walk", steps=8_000_000, seed=0, num_envs=1024, quiet=False):
         rows, advantages, advantage = [], [], 0.0
         with torch.no_grad():
             for _ in range(HORIZON):
-                action = Normal(actor((sight := seen(table, flat))[0]), width.exp()).sample()
+                action = Normal(actor((sight := observed(table, flat))[0]), width.exp()).sample()
                 act = flat.act(action.numpy(), table["observation"])
                 table, paid = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": act})
                 late, over = (torch.from_numpy(table[end]) > 0 for end in ("truncated", "terminated"))
                 value, reward = critic(sight[1])[:, 0], torch.from_numpy(paid["reward"]).float() * SMALL
                 reward += GAMMA * late * value  # time's end is not the task's: what was expected goes on
                 rows.append((*sight, action, value, reward, (late | over).float()))
-            following = critic(seen(table, flat)[1])[:, 0]
+            following = critic(observed(table, flat)[1])[:, 0]
             for *_, value, reward, ended in reversed(rows):
                 advantage = reward + (1 - ended) * (GAMMA * following + GAMMA * LAMBDA * advantage) - value
                 advantages, following = [advantage, *advantages], value

@@ -36,7 +36,7 @@ class Delays:
         taken_ns = stamp_ns if 0 <= left_ns - stamp_ns < _OLDEST_NS else left_ns
         self._steps.append((asked_ns, came_ns, taken_ns, answered_ns))
 
-    def to_plain(self, offset_ns: int) -> dict[str, Any]:
+    def to_dict(self, offset_ns: int) -> dict[str, Any]:
         """Quantiles of the delays, seconds, from the smallest to the largest in 20 equal shares.
 
         Args:

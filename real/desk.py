@@ -17,7 +17,7 @@ from real import failure, wire
 from real.frames import receive_frames, send_frames
 from real.gate import Authenticator
 from real.handover import LeaseTransfer, RequestId
-from real.judging import Judging, answer_to_plain
+from real.judging import Judging, answer_to_list
 from real.keys import Role
 from real.lease import Lease
 from real.loop import ControlLoop
@@ -79,7 +79,7 @@ class RequestHandler:
         self._transfer: LeaseTransfer | None = None
         self._holder = b""  # where the last order came from
         self._commands, self._robot_states = RowCodec(spec.commands), RobotStateCodec(spec)
-        self._packed_spec: bytes = msgpack.packb(spec.to_plain())
+        self._packed_spec: bytes = msgpack.packb(spec.to_dict())
         self._pending: _Pending | None = None
         self._came_ns = 0
         self._beat = 0.0
@@ -258,7 +258,7 @@ class RequestHandler:
             self._refuse(request_id, outcome)
             return
         if isinstance(outcome, Answer):
-            self._send(request_id, MessageKind.DONE, answer_to_plain(outcome))
+            self._send(request_id, MessageKind.DONE, answer_to_list(outcome))
             return
         try:
             detail, frames = self._robot_states.encode(outcome)
@@ -302,7 +302,7 @@ class RequestHandler:
             self.tell("alive", "")
 
     def _refuse(self, request_id: RequestId, error: Exception) -> None:
-        self._send(request_id, MessageKind.ERROR, failure.to_plain(error))
+        self._send(request_id, MessageKind.ERROR, failure.to_dict(error))
 
     def _send(self, request_id: RequestId, kind: MessageKind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
         times = (request_id.came_ns, time.monotonic_ns()) if request_id.came_ns else None

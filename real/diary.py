@@ -31,7 +31,7 @@ class ServerObserver(Protocol):
         """What came of a reset or a command; on the loop's thread."""
         ...
 
-    def to_plain(self) -> Mapping[str, Any]:
+    def to_dict(self) -> Mapping[str, Any]:
         """Whether it is kept, and if not, why; for whoever asks the server how it is. From any thread."""
         ...
 

@@ -7,7 +7,7 @@ from typing import Any
 from hal import errors
 from hal.errors import IllegalAction, RobotError, Violation, WireError
 
-__all__ = ["from_plain", "stopped_by", "to_plain"]
+__all__ = ["from_dict", "stopped_by", "to_dict"]
 
 _ATTRIBUTES: dict[str, str] = {
     "CommandTooOld": "age_s",
@@ -28,19 +28,19 @@ _LONGEST = 8000
 """Characters of a message; a driver's text can be anything."""
 
 
-def to_plain(error: BaseException) -> dict[str, Any]:
+def to_dict(error: BaseException) -> dict[str, Any]:
     """Type, message and attribute. Anything that isn't ours becomes a `RobotError` that names its type."""
     name = type(error).__name__
     if name not in _ATTRIBUTES or type(error) is not getattr(errors, name):
         return {"type": "RobotError", "message": f"{name}: {error}"[:_LONGEST], "value": None}
     value = getattr(error, _ATTRIBUTES[name]) if _ATTRIBUTES[name] else None
     if isinstance(value, Violation):
-        value = value.to_plain()
+        value = value.to_dict()
     return {"type": name, "message": str(error)[:_LONGEST], "value": value}
 
 
-def from_plain(plain: Any) -> RobotError:
-    """The exception that `to_plain` described; a `WireError` if it is none."""
+def from_dict(plain: Any) -> RobotError:
+    """The exception that `to_dict` described; a `WireError` if it is none."""
     try:
         name, message, value = plain["type"], str(plain["message"]), plain["value"]
         attribute = _ATTRIBUTES[name]
@@ -58,9 +58,9 @@ def from_plain(plain: Any) -> RobotError:
 
 def stopped_by(error: Exception) -> RobotError:
     """What is told of an error that the robot was stopped for: the same, and what to do."""
-    plain = to_plain(error)
+    plain = to_dict(error)
     hint = 'the robot was stopped; look at it and at its server\'s log, then reset({"clear_stop": "<what you found>"})'
-    return from_plain({**plain, "message": f"{plain['message']}; {hint}"})
+    return from_dict({**plain, "message": f"{plain['message']}; {hint}"})
 
 
 def _violation(plain: Any) -> Violation:

@@ -10,7 +10,7 @@ from typing import Any
 from hal.robot import Robot
 from hal.signals.signal import VERDICTS, Answer
 
-__all__ = ["Judging", "answer_from_plain", "answer_to_plain"]
+__all__ = ["Judging", "answer_from_list", "answer_to_list"]
 
 _log = logging.getLogger(__name__)
 
@@ -46,12 +46,12 @@ class Judging:
             self._answer(request_id, Answer("nobody") if said is None else said)
 
 
-def answer_to_plain(answer: Answer) -> list[Any]:
+def answer_to_list(answer: Answer) -> list[Any]:
     """By, note and verdict, for the wire."""
     return [answer.by[:_NOTE], answer.note[:_NOTE], answer.verdict]
 
 
-def answer_from_plain(plain: Any) -> Answer | None:
+def answer_from_list(plain: Any) -> Answer | None:
     """The inverse; None for what is no answer."""
     match plain:
         case [str(by), str(note), verdict] if verdict is None or verdict in VERDICTS:

@@ -115,7 +115,7 @@ class Connection:
                 self._hear(message)
                 continue
             if message.kind is MessageKind.ERROR and message.sequence in (0, sequence):
-                raise failure.from_plain(message.detail)
+                raise failure.from_dict(message.detail)
             if message.sequence != sequence:  # the late answer to a request that was given up
                 continue
             if message.kind is not MessageKind.EVENT:
@@ -174,4 +174,4 @@ def server_spec(message: Message) -> RobotSpec:
     """
     if len(message.frames) != 1:
         raise WireError(f"a welcome has one frame, the robot's description, got {len(message.frames)}")
-    return RobotSpec.from_plain(wire.unpack_plain(message.frames[0], "robot description"))
+    return RobotSpec.from_dict(wire.unpack_data(message.frames[0], "robot description"))

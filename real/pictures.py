@@ -63,13 +63,13 @@ class ImagePublisher:
             camera.open()
         self._thread.start()
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """``cameras``: name -> [oldest age that counts, what its loss means], and ``health``: how they do."""
         return {
             "cameras": {
                 camera.settings.name: [camera.settings.max_age_s, camera.settings.loss] for camera in self._cameras
             },
-            "health": {camera.settings.name: camera.to_plain() for camera in self._cameras},
+            "health": {camera.settings.name: camera.to_dict() for camera in self._cameras},
         }
 
     def _run(self) -> None:

@@ -24,7 +24,7 @@ from real.address import check_address
 from real.clock_stream import CLOCK, ClockStream
 from real.delays import Delays
 from real.handshake import load_keys
-from real.judging import answer_from_plain
+from real.judging import answer_from_list
 from real.link import Connection, server_spec
 from real.rows import RobotStateCodec, RowCodec
 from real.wire import Message, MessageKind
@@ -216,7 +216,7 @@ class RemoteRobot:
         """How the server's robot is, and how its clock lies beside this machine's; plain data, for the log.
 
         Keys: ``clock`` (as `hal.offset.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns``
-        of its time of day), ``delays`` (of commands and readings, as `real.delays.Delays.to_plain`), ``server`` (state,
+        of its time of day), ``delays`` (of commands and readings, as `real.delays.Delays.to_dict`), ``server`` (state,
         why, holder, cadence, real_time, late_commands, recording), ``returned`` (where the last reset came after a
         lost connection: why it was ``lost``, and what had become of the ``session``, ``kept`` or how it had ended).
         What is not known is left out.
@@ -227,7 +227,7 @@ class RemoteRobot:
                 told["server"] = self._ask(self._connection, MessageKind.LOOK, None, (), self._step_timeout_s).detail
         clock = self.clock
         if clock is not None:
-            told["delays"] = self._delays.to_plain(clock.offset_ns)
+            told["delays"] = self._delays.to_dict(clock.offset_ns)
             told["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
         return told
 
@@ -251,7 +251,7 @@ class RemoteRobot:
             if connection is None:
                 return None
             detail = {"message": message, "deadline_s": float(deadline_s)}
-            return answer_from_plain(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
+            return answer_from_list(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
     def stop(self, reason: str) -> None:
         """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.

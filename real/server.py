@@ -236,14 +236,14 @@ class Server:
         """
         loop, images = self._loop, self._image_publisher
         return {
-            "pictures": None if images is None else {"address": self._images, **images.to_plain()},
+            "pictures": None if images is None else {"address": self._images, **images.to_dict()},
             "state": loop.lifecycle.state.value,
             "why": loop.lifecycle.why[:1000],
             "holder": self._lease.holder,
-            "cadence": loop.loop_timing.to_plain(),
+            "cadence": loop.loop_timing.to_dict(),
             "real_time": loop.real_time.told,
             "late_commands": loop.ages.refused,
-            "recording": None if self._observer is None else dict(self._observer.to_plain()),
+            "recording": None if self._observer is None else dict(self._observer.to_dict()),
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:

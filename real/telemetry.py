@@ -36,7 +36,7 @@ class Snapshot:
     Attributes:
         state: of the robot's life (`real.life.State`), with ``why``.
         holder: who holds the lease, or None.
-        cadence: of the control loop, as `hal.cadence.LoopTiming.to_plain`.
+        cadence: of the control loop, as `hal.cadence.LoopTiming.to_dict`.
         real_time: what the scheduler granted the loop, as a sentence.
         late_commands: how many were refused because of their age.
         sent_ns: robot's monotonic clock when it was sent.
@@ -153,7 +153,7 @@ class Watcher:
 
     def _snapshot(self, frame: bytes) -> Snapshot:
         try:
-            version, sent_ns, about, row = wire.unpack_plain(frame, "telemetry")
+            version, sent_ns, about, row = wire.unpack_data(frame, "telemetry")
             if version != wire.VERSION:
                 raise WireError(f"the telemetry's version is {version!r} there and {wire.VERSION} here")
             robot_state = self._codec.decode([about["stamp_ns"], None, about["faults"], None], [row]) if row else None

@@ -19,7 +19,7 @@ __all__ = [
     "Message",
     "decode",
     "encode",
-    "unpack_plain",
+    "unpack_data",
 ]
 
 VERSION = 3
@@ -116,7 +116,7 @@ def decode(parts: Sequence[Any]) -> Message:
         WireError: too many or too large frames, no header, another version, an unknown kind.
     """
     _check_sizes(parts)
-    header = unpack_plain(parts[0], "header")
+    header = unpack_data(parts[0], "header")
     if not isinstance(header, list) or not header:
         raise WireError("the header is not a list; is the other side an rlenv-robot of another kind?")
     if header[0] != VERSION:
@@ -148,7 +148,7 @@ def _check_times(times: Any) -> None:
         raise WireError(f"times {times!r:.80} are neither a whole number of nanoseconds nor two")
 
 
-def unpack_plain(frame: Any, what: str) -> Any:
+def unpack_data(frame: Any, what: str) -> Any:
     """Plain data from one msgpack frame, with capped lengths and no extension types.
 
     Raises:

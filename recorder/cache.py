@@ -130,8 +130,8 @@ class TableCache:
     def save(self, folder: Path, files: Mapping[str, Any]) -> None:
         """Write down what is beside the rows; it appears whole or not at all."""
         index = {
-            "format": _FORMAT, "files": files, "layout": self.layout.to_plain(), "rows": self.rows, "tail": self.tail,
-            "bounds": self.bounds, "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_plain(),
+            "format": _FORMAT, "files": files, "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail,
+            "bounds": self.bounds, "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
         }  # fmt: skip
         fresh = folder / f".episodes-{os.getpid()}.json"
         fresh.write_text(json.dumps(index))
@@ -144,9 +144,9 @@ class TableCache:
             index = json.loads((folder / "episodes.json").read_text())
             if index["format"] != _FORMAT:
                 return None
-            layout, path = FrameLayout.from_plain(index["layout"]), folder / "rows.bin"
+            layout, path = FrameLayout.from_dict(index["layout"]), folder / "rows.bin"
             bounds = [(int(start), int(stop)) for start, stop in index["bounds"]]
-            scan = Scan.from_plain(index["scan"])
+            scan = Scan.from_dict(index["scan"])
             kept = TableCache(
                 layout, path, index["rows"], index["tail"], bounds, index["episodes"], index["notes"], scan
             )

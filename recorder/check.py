@@ -69,7 +69,7 @@ class Finding:
     message: str
     advice: str = ""
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Plain data, for JSON."""
         return asdict(self) | {"advice": self.advice or ADVICE[self.kind]}
 

@@ -85,34 +85,34 @@ class FrameLayout:
         turn = (_TURN,) if self.turns else ()
         return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + used)))
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data, for a log's metadata."""
         return {
-            "observation": self.observation.to_plain(),
-            "action": self.action.to_plain(),
+            "observation": self.observation.to_dict(),
+            "action": self.action.to_dict(),
             "agents": list(self.agents),
-            "applied": self.applied.to_plain(),
-            "sensors": self.sensors.to_plain(),
+            "applied": self.applied.to_dict(),
+            "sensors": self.sensors.to_dict(),
             **({"streams": list(self.streams)} if self.streams else {}),
-            **({"policy": self.policy.to_plain()} if len(self.policy) else {}),
+            **({"policy": self.policy.to_dict()} if len(self.policy) else {}),
             **({"turns": True} if self.turns else {}),
         }
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> FrameLayout:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> FrameLayout:
+        """The inverse of `to_dict`.
 
         Raises:
             SpecError: a part is no spec.
             KeyError: a part is missing.
         """
         return FrameLayout(
-            Spec.from_plain(plain["observation"]),
-            Spec.from_plain(plain["action"]),
+            Spec.from_dict(plain["observation"]),
+            Spec.from_dict(plain["action"]),
             tuple(plain["agents"]),
-            Spec.from_plain(plain["applied"]),
-            Spec.from_plain(plain["sensors"]),
+            Spec.from_dict(plain["applied"]),
+            Spec.from_dict(plain["sensors"]),
             tuple(plain.get("streams", ())),
-            Spec.from_plain(plain["policy"]) if "policy" in plain else Spec("policy"),
+            Spec.from_dict(plain["policy"]) if "policy" in plain else Spec("policy"),
             bool(plain.get("turns", False)),
         )

@@ -84,7 +84,7 @@ class LogReader:
             LogError: as `metadata`, or the layout's checksum is wrong.
         """
         try:
-            layout = FrameLayout.from_plain(self.metadata["layout"])
+            layout = FrameLayout.from_dict(self.metadata["layout"])
         except (KeyError, TypeError, RobotError) as error:
             if isinstance(error, LogError):
                 raise
@@ -158,7 +158,7 @@ class LogReader:
         for records in self._each_file():
             for name, texts in records.metadata(STREAM):
                 plain = from_json(texts.get("stream", ""), f"{records.name}: metadata {name!r}")
-                stream = Stream.from_plain(plain)
+                stream = Stream.from_dict(plain)
                 found[stream.name] = stream
         return found
 

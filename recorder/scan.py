@@ -192,7 +192,7 @@ class Scan:
 
     # -- as plain data -------------------------------------------------------------------------------------
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """All but the events, as plain data."""
         return {
             "files": {str(number): vars(state) for number, state in self.files.items()},
@@ -202,8 +202,8 @@ class Scan:
         }
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Scan:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> Scan:
+        """The inverse of `to_dict`.
 
         Raises:
             KeyError, TypeError, ValueError: it is something else.

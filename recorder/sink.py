@@ -138,7 +138,7 @@ class McapWriter:
 
     def stream(self, stream: Stream) -> None:
         """Describe a stream; its samples may follow."""
-        self._guarded(lambda: self._writer.write_metadata(STREAM + stream.name, _texts({"stream": stream.to_plain()})))
+        self._guarded(lambda: self._writer.write_metadata(STREAM + stream.name, _texts({"stream": stream.to_dict()})))
         self._streams[stream.name] = self._channel(stream.topic, stream.message)
         self.sync()
 
@@ -212,7 +212,7 @@ def _describe(layout: FrameLayout, metadata: Mapping[str, Any]) -> dict[str, str
     """The metadata record: every value JSON, as MCAP has texts only."""
     ours = {
         "format": FORMAT,
-        "layout": layout.to_plain(),
+        "layout": layout.to_dict(),
         "digest": layout.spec.digest,
         "versions": {name: _version(name) for name in ("rlenv-robot", "mujoco-core", "numpy", "foxglove-sdk")},
     }

@@ -55,19 +55,19 @@ class Stream(StreamSpec):
         """Its ROS 2 type, ``rlenv_robot_msgs/msg/<Name>Sample``."""
         return message_type(self.row, "".join(part.capitalize() for part in self.name.split("_")) + "Sample")
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As plain data, for a log's metadata."""
-        return {"name": self.name, "spec": self.spec.to_plain(), "rate_hz": self.rate_hz, "digest": self.row.digest}
+        return {"name": self.name, "spec": self.spec.to_dict(), "rate_hz": self.rate_hz, "digest": self.row.digest}
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Stream:
-        """The inverse of `to_plain`.
+    def from_dict(plain: Mapping[str, Any]) -> Stream:
+        """The inverse of `to_dict`.
 
         Raises:
             LogError: it is no stream, or its checksum is wrong.
         """
         try:
-            stream = Stream(str(plain["name"]), Spec.from_plain(plain["spec"]), float(plain["rate_hz"]))
+            stream = Stream(str(plain["name"]), Spec.from_dict(plain["spec"]), float(plain["rate_hz"]))
         except (KeyError, TypeError, ValueError) as error:
             raise LogError(f"not a stream's description: {error!r}") from error
         if stream.row.digest != plain.get("digest"):

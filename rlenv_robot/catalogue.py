@@ -182,7 +182,7 @@ def make(
     if record is not None:
         from rlenv_robot.recording import record_to
 
-        observer = record_to(Path(record), world, info, profile.to_plain() if profile is not None else None)
+        observer = record_to(Path(record), world, info, profile.to_dict() if profile is not None else None)
     return Environment(world, env_id, observer)
 
 

@@ -49,7 +49,7 @@ def _reader(name: str) -> Callable[[Mapping[str, Any]], Any]:
     from sim.randomise import Randomise
     from sim.timing import DelayModel
 
-    return DelayModel.from_plain if name == "timing" else Randomise.from_plain
+    return DelayModel.from_dict if name == "timing" else Randomise.from_dict
 
 
 def sections(file: str, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:

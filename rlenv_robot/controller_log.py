@@ -14,7 +14,7 @@ import numpy as np
 
 from hal import LogError, ResetFailed, Robot, RobotState, SampleSink
 from hal.stream import pass_on, streams_of
-from real.failure import to_plain as failure_to_plain
+from real.failure import to_dict as failure_to_plain
 from real.handover import RequestId
 from recorder.disk import new_run
 from recorder.log import LogWriter
@@ -112,7 +112,7 @@ class ControllerLog:
         spec, own, tick = robot.spec, streams_of(robot), tick_stream(robot.spec)
         self._sensors = [(f"sensor_{name}", name) for name in spec.sensors.names]
         self._applied = [(f"applied_{name}", name) for name in spec.commands.names]
-        described = {"controller": True, **about_machine(), "robot_spec": spec.to_plain(), **self._info}
+        described = {"controller": True, **about_machine(), "robot_spec": spec.to_dict(), **self._info}
         writer = LogWriter(new_run(self._folder), controller_layout(spec), described, limits=self._limits).open()
         self._streams = {
             "tick": writer.stream(tick.name, tick.spec, tick.rate_hz),
@@ -138,8 +138,8 @@ class ControllerLog:
             except LogError as error:
                 _LOG.error("the controller's log: %s", error)
 
-    def to_plain(self) -> dict[str, Any]:
-        """As `real.diary.ServerObserver.to_plain`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped`` rows."""
+    def to_dict(self) -> dict[str, Any]:
+        """As `real.diary.ServerObserver.to_dict`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped`` rows."""
         run, writer = self.run, self._writer
         return {
             "run": None if run is None else run.name,
@@ -262,7 +262,7 @@ class ControllerLog:
             self._frames.end(ended.reason, ended.info, ended.at_ns)
 
     def regular(self, loop_timing: Mapping[str, Any], late_commands: int) -> None:
-        """How regular the loop is by now (`hal.cadence.LoopTiming.to_plain`)."""
+        """How regular the loop is by now (`hal.cadence.LoopTiming.to_dict`)."""
         if self.failure is not None:
             return
         values = {name: loop_timing[name] for name in ("periods", "overruns", "counts")}

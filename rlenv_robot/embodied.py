@@ -341,7 +341,7 @@ class RobotWorld:
             info["controller"] = told
         last = self._last.extra_info if self._last is not None else {}
         info.update({key: last[key] for key in ("success", "metrics", "fault") if key in last})
-        info.update(self._judged.to_plain())
+        info.update(self._judged.to_dict())
         return info
 
     def image(self, options: Mapping[str, Any]) -> np.ndarray:

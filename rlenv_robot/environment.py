@@ -230,7 +230,7 @@ class Environment:
         nothing: Any = (
             dict.fromkeys(timestep.reward, 0.0) if isinstance(timestep.reward, Mapping) else type(timestep.reward)(0)
         )
-        table = self._table(timestep, {**timestep.extra_info, "error": violation.to_plain()})
+        table = self._table(timestep, {**timestep.extra_info, "error": violation.to_dict()})
         return table, {"env_id": self.env_id, "frame_no": self._frame_no, "reward": nothing}
 
     def _out_of_turn(self) -> str:

@@ -24,7 +24,7 @@ _TYPES = {"float32": "float", "float64": "double"}
 def metadata(task: str, observation: Spec, action: Spec, about: Mapping[str, Any]) -> str:
     """What a file says of itself: the task, both specs with their digests, our version, and ``about`` for people."""
     digests = {"observation": observation.digest, "action": action.digest}
-    specs = {"observation": observation.to_plain(), "action": action.to_plain()}
+    specs = {"observation": observation.to_dict(), "action": action.to_dict()}
     return json.dumps(
         {"task": task, **specs, "digests": digests, "version": version("rlenv-robot"), "about": dict(about)}
     )
@@ -57,8 +57,8 @@ class OnnxPolicy:
             )
         try:
             plain = json.loads(entries[METADATA])
-            self.observation = Spec.from_plain(plain["observation"])
-            self.action = Spec.from_plain(plain["action"])
+            self.observation = Spec.from_dict(plain["observation"])
+            self.action = Spec.from_dict(plain["action"])
             self.task, self.about = str(plain["task"]), dict(plain["about"])
         except (ValueError, KeyError, TypeError, AttributeError, RobotError) as error:
             raise RobotError(f"{self.path}: what it says of its specs is damaged: {error!r}") from error

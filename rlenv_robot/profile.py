@@ -122,7 +122,7 @@ class Profile:
     cameras: dict[str, CameraSettings] = field(default_factory=dict)
     file: str = "defaults"
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """Every setting with its value, the defaults too, as plain data for a log; without the cameras' passwords."""
         plain = dataclasses.asdict(self)
         for name, camera in self.cameras.items():

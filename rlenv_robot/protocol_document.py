@@ -83,10 +83,10 @@ import numpy as np
 import rlenv_robot
 
 env = rlenv_robot.make("{name}")
-seen = env.reset({{"seed": 7}})
+obs = env.reset({{"seed": 7}})
 action = {{{action}}}
-seen, reward = env.step({{"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action}})
-print(seen["frame_no"], seen["terminated"], seen["truncated"], reward["reward"])
+obs, reward = env.step({{"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action}})
+print(obs["frame_no"], obs["terminated"], obs["truncated"], reward["reward"])
 env.close()
 ```"""
 

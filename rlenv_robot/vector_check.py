@@ -114,14 +114,14 @@ def _violation(
 ) -> dict[str, Any]:
     """What is wrong with one environment's action, found again slowly."""
     if over[env]:
-        return Violation("ended", "", (), "the episode has ended: reset it first").to_plain()
+        return Violation("ended", "", (), "the episode has ended: reset it first").to_dict()
     if sent[env] != frame_no[env]:
         message = f"frame_no is {sent[env]}, the current frame is {frame_no[env]}"
-        return Violation("frame_no", "frame_no", (), message).to_plain()
+        return Violation("frame_no", "frame_no", (), message).to_dict()
     try:
         spec.validate({name: value[env] for name, value in values.items()}, "action")
     except IllegalAction as refused:
-        return refused.violation.to_plain()
+        return refused.violation.to_dict()
     raise AssertionError(f"environment {env} was refused without a reason")
 
 

@@ -111,10 +111,10 @@ class Verdicts:
             _log.warning("episode %d has no verdict: %s", number, error)
         return None if self._answer is None else self._answer.verdict
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """For the episode's record: ``reset``, ``failed_resets`` and ``verdict`` with ``judged_by``, where known."""
         plain: dict[str, Any] = {}
-        resets = [record.to_plain() for record in self._resets]
+        resets = [record.to_dict() for record in self._resets]
         if self._begun is not None and resets:
             plain["reset"] = resets.pop()
         if resets:

@@ -51,7 +51,7 @@ class Randomise:
     draws: tuple[Draw, ...]
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> Randomise:
+    def from_dict(plain: Mapping[str, Any]) -> Randomise:
         """From plain data, such as the ``[randomise]`` of a profile.
 
         Args:

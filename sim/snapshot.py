@@ -30,7 +30,7 @@ class BatchSnapshot(Portable):
         draws: seed and count of episodes that randomisation and timing draw from, (n, 2) uint64; None without.
         model: randomised field of the model -> values, (n, ...).
         drawn: what was drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
-        lag: commands and readings on their way (`sim.lag.DelayBuffers`), name -> (n, ...).
+        delays: commands and readings on their way (`sim.lag.DelayBuffers`), name -> (n, ...).
     """
 
     KIND = "simulations"

@@ -156,7 +156,7 @@ class DelayModel:
         return lines
 
     @staticmethod
-    def from_plain(plain: Mapping[str, Any]) -> DelayModel:
+    def from_dict(plain: Mapping[str, Any]) -> DelayModel:
         """From plain data, such as the ``[timing]`` of a profile; values as `sim.distribution.distribution` takes them.
 
         Raises:

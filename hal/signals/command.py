@@ -68,7 +68,7 @@ class Command:
     def _run(self, request: ResetRequest | VerdictRequest) -> dict[str, Any]:
         # Files, not pipes: no program blocks on a full one, and one that it leaves behind does not hold it open.
         with tempfile.TemporaryFile() as asked, tempfile.TemporaryFile() as told, tempfile.TemporaryFile() as errors:
-            asked.write(json.dumps(request.to_plain()).encode() + b"\n")
+            asked.write(json.dumps(request.to_dict()).encode() + b"\n")
             asked.seek(0)
             try:
                 process = subprocess.Popen(self.argv, stdin=asked, stdout=told, stderr=errors, start_new_session=True)

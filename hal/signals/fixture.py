@@ -74,7 +74,7 @@ class Fixture:
     def _exchange(self, request: ResetRequest | VerdictRequest) -> tuple[dict[str, Any], str]:
         socket = self._open()
         asked = uuid.uuid4().hex
-        socket.send_multipart([b"", json.dumps({**request.to_plain(), "id": asked}).encode()])
+        socket.send_multipart([b"", json.dumps({**request.to_dict(), "id": asked}).encode()])
         end = time.monotonic() + request.deadline_s
         while (left := end - time.monotonic()) > 0:
             if socket.poll(max(1, int(left * 1000))):

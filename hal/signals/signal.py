@@ -31,7 +31,7 @@ class ResetRequest:
     message: str = "bring the scene to its start"
     verdict: bool = False
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As a machine is asked: ``{"ask": "reset", ...}`` with the attributes."""
         return {
             "ask": "reset", "robot": self.robot, "episode": self.episode, "deadline_s": self.deadline_s,
@@ -55,7 +55,7 @@ class VerdictRequest:
     deadline_s: float
     message: str = "how did it go?"
 
-    def to_plain(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, Any]:
         """As a machine is asked: ``{"ask": "verdict", ...}`` with the attributes."""
         return {
             "ask": "verdict", "robot": self.robot, "episode": self.episode, "deadline_s": self.deadline_s,

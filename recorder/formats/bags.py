@@ -81,16 +81,18 @@ _Piece = tuple[np.ndarray, list[np.ndarray]]
 
 def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece], int]:
     """Times of rows and each source's values there, run by run; and how many rows are in none."""
-    sources, seen = mapping.sources, len(mapping.observation)
-    begin = max(int(stream.stamps[0]) for stream in streams[:seen])
-    stop = max(int(stream.stamps[-1]) for stream in streams[:seen])
+    sources, observations = mapping.sources, len(mapping.observation)
+    begin = max(int(stream.stamps[0]) for stream in streams[:observations])
+    stop = max(int(stream.stamps[-1]) for stream in streams[:observations])
     ticks = np.arange(begin, stop + 1, mapping.period_ns, dtype=np.int64)
     picked = [
-        _latest(stream, source, ticks, before=n >= seen)
+        _latest(stream, source, ticks, before=n >= observations)
         for n, (stream, source) in enumerate(zip(streams, sources, strict=True))
     ]
-    observed = np.logical_and.reduce([fresh for _, fresh in picked[:seen]])
-    acted = np.logical_and.reduce([fresh for _, fresh in picked[seen : seen + len(mapping.action)]])
+    observed = np.logical_and.reduce([fresh for _, fresh in picked[:observations]])
+    acted = np.logical_and.reduce(
+        [fresh for _, fresh in picked[observations : observations + len(mapping.action)]]
+    )
     linked = observed[:-1] & observed[1:] & acted[1:]  # a step from each row to the next
     edges = np.flatnonzero(np.diff(np.concatenate([[0], linked.astype(np.int8), [0]])))
     pieces = [
@@ -117,10 +119,11 @@ def _latest(stream: Stream, source: Source, ticks: np.ndarray, before: bool) -> 
 def _rows(
     layout: FrameLayout, number: int, ticks: np.ndarray, values: list[np.ndarray], mapping: BagMapping
 ) -> np.ndarray:
-    seen, acted = len(mapping.observation), len(mapping.action)
+    observations, acted = len(mapping.observation), len(mapping.action)
     observation = {source.field.name: value for source, value in zip(mapping.observation, values, strict=False)}
     action = {
-        source.field.name: value[1:] for source, value in zip(mapping.action, values[seen : seen + acted], strict=True)
+        source.field.name: value[1:]
+        for source, value in zip(mapping.action, values[observations : observations + acted], strict=True)
     }
     reward = values[-1][1:] if mapping.reward else np.full(len(ticks) - 1, np.nan)
     rows = rows_of(layout, number, observation, action, reward, (False, True), ticks)

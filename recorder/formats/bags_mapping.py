@@ -139,7 +139,7 @@ def _source(name: str, about: Any, age: float, where: str) -> Source:
     if select:
         plain = {"shape": [len(select)], "elements": list(select), **plain}
     try:
-        field = Field.from_plain({"name": name, **plain})
+        field = Field.from_dict({"name": name, **plain})
     except SpecError as error:
         raise SourceError(f"{where}: {error}") from error
     max_age = _number(about, "max_age_s", age, where)

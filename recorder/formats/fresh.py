@@ -10,11 +10,11 @@ from pathlib import Path
 
 from hal import SourceError
 
-__all__ = ["fresh"]
+__all__ = ["atomic_write"]
 
 
 @contextmanager
-def fresh(path: Path | str, folder: bool) -> Iterator[Path]:
+def atomic_write(path: Path | str, folder: bool) -> Iterator[Path]:
     """A place to write to, that becomes ``path`` once the block ends without an error.
 
     Args:

@@ -107,14 +107,14 @@ def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> 
     """The rows of one episode: as many as pairs, and one more if the task ended or what followed is known."""
     ended = _ended(columns)
     count = entry.length + (ended or _knows_last(entry))
-    seen = {
+    observed = {
         feature.column: _seen(entry, columns[feature.column], feature.column, count) for feature in features.observation
     }
     rows = np.zeros(count, blank.dtype)
     rows["stamp_ns"] = _stamps(entry, columns["timestamp"], count, blank.period_ns)
     rows["frame_no"], rows["episode"] = np.arange(count), entry.index
     for feature in features.observation:
-        rows[f"observation_{feature.field.name}"] = feature.values(seen[feature.column])
+        rows[f"observation_{feature.field.name}"] = feature.values(observed[feature.column])
     for feature in features.action:
         rows[f"action_{feature.field.name}"][1:] = feature.values(columns[feature.column])[: count - 1]
     # Unknown is not nothing: filters by return must refuse.
@@ -127,7 +127,7 @@ def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> 
         rows["log_probability"][1:] = columns[LOG_PROBABILITY][: count - 1]
     rows["terminated"][-1], rows["truncated"][-1] = ended, not ended
     if blank.si:
-        so101.fill(rows, seen["observation.state"], columns["action"][: count - 1])
+        so101.fill(rows, observed["observation.state"], columns["action"][: count - 1])
     return rows
 
 

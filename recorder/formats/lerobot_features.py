@@ -118,7 +118,7 @@ def _parts(column: str, name: str, description: Mapping[str, Any], where: str) -
     if not description.get("fields"):
         return [whole]
     try:
-        fields = [Field.from_plain(plain) for plain in description["fields"]]
+        fields = [Field.from_dict(plain) for plain in description["fields"]]
     except (SpecError, TypeError) as error:
         raise SourceError(f"{where}: feature {column!r}: its fields can't be read: {error}") from error
     starts = [0, *accumulate(field.size for field in fields)]

@@ -80,7 +80,7 @@ class Shape:
 
     def last(self, run: Run) -> dict[str, Any]:
         """What LeRobot's pairs have no place for, as columns of our own beside the episode."""
-        stamps = run.seen["stamp_ns"]
+        stamps = run.observed["stamp_ns"]
         clock = {} if self.clock or (np.diff(stamps) <= 0).any() else {"rlenv_robot/stamp_ns": stamps.tolist()}
         final = flat(run.group("observation", self.observation), len(run) + 1)[-1]
         return {
@@ -106,7 +106,7 @@ def _vector(spec: Spec) -> dict[str, Any]:
         "dtype": "float32",
         "shape": [sum(field.size for field in spec)],
         "names": [name for field in spec for name in _names(field, len(spec) == 1)],
-        "fields": [field.to_plain() for field in spec],
+        "fields": [field.to_dict() for field in spec],
     }
 
 

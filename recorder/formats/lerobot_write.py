@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from recorder.formats.fresh import fresh
+from recorder.formats.fresh import atomic_write
 from recorder.formats.lerobot_film import VIDEO_PATH, LeRobotFilm
 from recorder.formats.lerobot_shape import Shape, shape_of
 from recorder.formats.lerobot_stats import column_stats
@@ -54,7 +54,7 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
     shape, lost = shape_of(table, runs)
     tasks = list(dict.fromkeys(_task(run) for run in runs))
     arrow = pyarrow_for(path)
-    with fresh(path, folder=True) as part, Film(table, filming) as film:
+    with atomic_write(path, folder=True) as part, Film(table, filming) as film:
         if film.cameras and not film.embedded and shape.jitters(runs):
             shape = replace(shape, clock=False)
             lost.append("timestamp counts frames, as LeRobot's videos want; the robot's clock is in meta/episodes")

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError, SourceError, Spec
-from recorder.formats.fresh import fresh
+from recorder.formats.fresh import atomic_write
 from recorder.formats.hdf5 import (
     h5py_for,
     open_hdf5,
@@ -87,7 +87,7 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
     if named != path.name:
         notes.append(f"Minari opens a data set by its folder's name; rename {path.name} to {named} for that")
     h5py = h5py_for(path)
-    with fresh(path, folder=True) as part, Film(table, filming) as film:
+    with atomic_write(path, folder=True) as part, Film(table, filming) as film:
         shapes = {camera: film.shape(runs[0], camera) for camera in film.cameras}
         if shapes and IMAGES in table.layout.observation.names:
             raise SourceError(f"an observation is called {IMAGES}, where pictures would be; leave the cameras out")
@@ -116,7 +116,7 @@ def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> dict[
         "total_steps": sum(map(len, runs)),
         "dataset_size": size,
         "action_space": space_of(layout.action),
-        OURS: layout.to_plain(),
+        OURS: layout.to_dict(),
     }
 
 
@@ -140,11 +140,11 @@ def _write_run(group: Any, number: int, run: Run, layout: FrameLayout, filmed: b
     last = np.arange(len(run)) == len(run) - 1
     flags = {"terminations": last & run.terminated, "truncations": last & run.truncated}
     write_arrays(group, {"rewards": reward, **flags})
-    rows = np.concatenate([run.seen[:1], run.came])
+    rows = np.concatenate([run.observed[:1], run.came])
     infos = group.create_group("infos")
-    write_arrays(infos, {name: rows[name] for name in HELD} | {"stamp_ns": run.seen["stamp_ns"]})
+    write_arrays(infos, {name: rows[name] for name in HELD} | {"stamp_ns": run.observed["stamp_ns"]})
     write_arrays(infos, {f"applied/{name}": rows[f"applied_{name}"] for name in layout.applied.names})
-    write_arrays(infos, {f"sensor/{name}": run.seen[f"sensor_{name}"] for name in layout.sensors.names})
+    write_arrays(infos, {f"sensor/{name}": run.observed[f"sensor_{name}"] for name in layout.sensors.names})
     write_json(group, OURS, to_json(dict(run.info), "what is known of an episode"))
 
 
@@ -218,7 +218,7 @@ class _Reader:
     def _layout_of(self) -> FrameLayout:
         if self._ours:
             try:
-                return FrameLayout.from_plain(self._meta[OURS])
+                return FrameLayout.from_dict(self._meta[OURS])
             except (RobotError, KeyError, TypeError) as error:
                 raise SourceError(f"{self._folder / META}: {OURS} can't be read: {error!r}") from error
         self._notes.append("no time was recorded; the stamps count frames as seconds")

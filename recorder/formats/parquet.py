@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, RobotError, SourceError
-from recorder.formats.fresh import fresh
+from recorder.formats.fresh import atomic_write
 from recorder.formats.parquet_columns import Column, column, read_parquet, writer
 from recorder.formats.pictures import cameras_of
 from recorder.frames import FrameLayout
@@ -50,13 +50,13 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
         SourceError: pyarrow is missing, or the folder is there or can't be written.
     """
     spec = table.layout.spec
-    with fresh(path, folder=True) as part:
+    with atomic_write(path, folder=True) as part:
         with writer(part / FRAMES, [_column(field) for field in spec]) as file:
             for start in range(0, len(table.rows), _ROWS):
                 file.write(spec.view(np.asarray(table.rows[start : start + _ROWS])))
         index = {
             "format": FORMAT,
-            "layout": table.layout.to_plain(),
+            "layout": table.layout.to_dict(),
             "rows": len(table.rows),
             "bounds": np.stack([table.starts, table.stops], 1).tolist(),
             "episodes": [dict(info) for info in table.episodes],
@@ -87,7 +87,7 @@ def load_parquet(path: Path | str) -> Table:
         index: dict[str, Any] = json.loads((root / EPISODES).read_text())
         if index["format"] != FORMAT:
             raise SourceError(f"{root / EPISODES} has format {index['format']}, this software reads {FORMAT}")
-        layout = FrameLayout.from_plain(index["layout"])
+        layout = FrameLayout.from_dict(index["layout"])
         bounds = np.array(index["bounds"], np.int64).reshape(-1, 2)
         episodes, notes, count = tuple(index["episodes"]), tuple(index["notes"]), int(index["rows"])
     except SourceError:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, RobotError, SourceError, Spec
-from recorder.formats.fresh import fresh
+from recorder.formats.fresh import atomic_write
 from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
 from recorder.formats.names import field_names
 from recorder.formats.pictures import Film, Filming
@@ -75,7 +75,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
     if scale is None:
         notes.append("actions keep their units, since they have no range; robomimic's policies act from -1 to 1")
     h5py = h5py_for(path)
-    with fresh(path, folder=False) as part, h5py.File(part, "w") as file, Film(table, filming) as film:
+    with atomic_write(path, folder=False) as part, h5py.File(part, "w") as file, Film(table, filming) as film:
         shapes = {camera: film.shape(runs[0], camera) for camera in film.cameras}
         data = file.create_group("data")
         data.attrs["total"] = sum(map(len, runs))
@@ -90,7 +90,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
             demos = [f"demo_{number}" for number, run in enumerate(runs) if outcome(run.info) is wanted]
             if demos:
                 file.create_dataset(f"mask/{name}", data=np.array(demos, "S"))
-        write_json(file, OURS, to_json(table.layout.to_plain(), "the layout"))
+        write_json(file, OURS, to_json(table.layout.to_dict(), "the layout"))
     return notes + film.notes()
 
 
@@ -130,7 +130,7 @@ def _write_run(group: Any, run: Run, layout: FrameLayout, scale: tuple[np.ndarra
         "actions": wide,
         "rewards": run.came["reward"],
         "dones": (last & run.terminated).astype(np.int64),
-        **{name: run.seen[name] for name in CLOCKS},
+        **{name: run.observed[name] for name in CLOCKS},
         **{name: run.came[name] for name in HELD},
         **{f"applied/{name}": value for name, value in run.group("applied", layout.applied).items()},
         **{f"sensor/{name}": value for name, value in run.group("sensor", layout.sensors).items()},
@@ -169,7 +169,7 @@ class _Ours:
 
     def __init__(self, file: Any) -> None:
         try:
-            self.layout = FrameLayout.from_plain(read_json(file, OURS) or {})
+            self.layout = FrameLayout.from_dict(read_json(file, OURS) or {})
         except (RobotError, KeyError, TypeError) as error:
             raise SourceError(f"{file.filename}: {OURS} can't be read: {error!r}") from error
         self.notes: list[str] = []
@@ -213,9 +213,11 @@ class _Theirs:
             notes.append(f"pictures are not read: {', '.join(sorted(images))}")
         if not self._names:
             raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {', '.join(first['obs'])}")
-        seen = tuple(as_field(name, numbers[key], "as in the robomimic data set") for key, name in self._names.items())
+        observed = tuple(
+            as_field(name, numbers[key], "as in the robomimic data set") for key, name in self._names.items()
+        )
         action = as_field("target", first["actions"], "robomimic's, mostly scaled to -1 to 1")
-        self.layout = FrameLayout(Spec("observation", seen), Spec("action", (action,)))
+        self.layout = FrameLayout(Spec("observation", observed), Spec("action", (action,)))
         self._whole = "next_obs" in first
         if not self._whole:
             notes.append("there is no next_obs, so what followed the last action is unknown; the action is left out")

@@ -29,11 +29,11 @@ class Run:
         came: (T,) frame rows, for what led to the next frame: action, reward, flags.
         terminated, truncated: how it ended; exactly one of them.
         episode: the table's index of the episode that it is of.
-        numbers: (T + 1,), where ``seen`` is in the table.
+        numbers: (T + 1,), where ``observed`` is in the table.
     """
 
     info: Mapping[str, Any]
-    seen: np.ndarray
+    observed: np.ndarray
     came: np.ndarray
     terminated: bool
     truncated: bool
@@ -45,12 +45,12 @@ class Run:
 
     def group(self, prefix: str, spec: Spec) -> dict[str, np.ndarray]:
         """The fields of one group: observations and sensors have T + 1 entries, actions and what was applied T."""
-        return columns(self.seen if prefix in ("observation", "sensor") else self.came, spec, prefix)
+        return columns(self.observed if prefix in ("observation", "sensor") else self.came, spec, prefix)
 
     @property
     def seconds(self) -> np.ndarray:
         """(T + 1,): time since the first frame; the robot's clock."""
-        stamps = self.seen["stamp_ns"]
+        stamps = self.observed["stamp_ns"]
         return np.asarray((stamps - stamps[0]) / 1e9)
 
 
@@ -76,15 +76,15 @@ def _run(table: Table, facts: np.ndarray) -> Run:
     first = int(facts["row"][0])
     rows = np.asarray(table.rows[first : int(facts["row"][-1]) + 2])
     before = facts["row"] - first
-    seen = np.append(before, before[-1] + 1)
+    observed = np.append(before, before[-1] + 1)
     return Run(
         info=table.episodes[int(facts["episode"][0])],
-        seen=rows.take(seen),
+        observed=rows.take(observed),
         came=rows.take(before + 1),
         terminated=bool(facts["terminated"][-1]),
         truncated=bool(facts["truncated"][-1]),
         episode=int(facts["episode"][0]),
-        numbers=seen + first,
+        numbers=observed + first,
     )
 
 

@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     steps = int((table.stops - table.starts - 1).sum())
     if args.json:
         head = {"origin": table.origin, "episodes": len(table.starts), "steps": steps}
-        print(json.dumps({**head, "findings": [each.to_plain() for each in found]}))
+        print(json.dumps({**head, "findings": [each.to_dict() for each in found]}))
     else:
         print(f"{table.origin}: {len(table.starts)} episodes, {steps} steps looked at")
         _show(found, args.all)

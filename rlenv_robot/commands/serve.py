@@ -175,7 +175,7 @@ def _own_log(profile: Profile) -> ControllerLog | None:
     if not section.record:
         return None
     limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
-    info = {"profile": profile.to_plain()}
+    info = {"profile": profile.to_dict()}
     control_hz = _kind(profile).robot_spec().rate_hz
     return ControllerLog(section.record, info, control_hz=control_hz, required=section.record_required, limits=limits)
 

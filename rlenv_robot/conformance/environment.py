@@ -49,7 +49,7 @@ def check_environment(
 
 def _described(probe: Probe) -> None:
     for spec in (probe.env.observation, probe.env.action):
-        if Spec.from_plain(spec.to_plain()) != spec:
+        if Spec.from_dict(spec.to_dict()) != spec:
             raise Failed(f"{spec.name} does not survive to_plain and from_plain")
         for field in spec:
             if not field.meaning.strip() or not field.unit.strip():

@@ -55,7 +55,7 @@ def _spec_before_opening(probe: RobotProbe) -> None:
 
 
 def _spec_travels(probe: RobotProbe) -> None:
-    again = RobotSpec.from_plain(probe.robot.spec.to_plain())
+    again = RobotSpec.from_dict(probe.robot.spec.to_dict())
     if again != probe.robot.spec or again.digest != probe.robot.spec.digest:
         raise Failed(f"to_plain and from_plain change it: {probe.robot.spec.difference(again)}")
 

@@ -64,8 +64,8 @@ def scaled_action(field: Field, action: np.ndarray) -> np.ndarray:
 
 def flat_spaces(flat: FlattenObservation) -> tuple[spaces.Box, spaces.Box]:
     """The spaces of a `FlattenObservation`'s vectors: observation and action."""
-    seen = spaces.Box(-flat.LIMIT, flat.LIMIT, (flat.size,), np.float32)
-    return seen, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
+    observed = spaces.Box(-flat.LIMIT, flat.LIMIT, (flat.size,), np.float32)
+    return observed, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
 
 
 def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> None:

@@ -127,10 +127,10 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
             return info
         index, mask = final["index"], np.zeros(self.num_envs, bool)
         mask[index] = True
-        seen = self._observation(final["observation"])
+        observed = self._observation(final["observation"])
         info["final_obs"] = np.full(self.num_envs, None, object)
         for place, env in enumerate(index.tolist()):
-            one = seen[place] if self.flat is not None else {name: value[place] for name, value in seen.items()}
+            one = observed[place] if self.flat is not None else {name: value[place] for name, value in observed.items()}
             info["final_obs"][env] = one
         facts = {"success": final["success"], "is_success": final["success"], "broken": final["broken"]}
         figures = {name: self._spread(index, value) for name, value in final["metrics"].items()}

@@ -54,7 +54,7 @@ def to_replay_buffer(
     if best < 1:
         runs = sorted(runs, key=lambda run: -float(run.came["reward"].sum()))[: max(1, round(best * len(runs)))]
     layout = table.layout
-    seen = [run.group("observation", layout.observation) for run in runs]
+    observed = [run.group("observation", layout.observation) for run in runs]
     came = np.concatenate([run.came for run in runs])
     size = len(came)
     ends = np.cumsum([len(run) for run in runs]) - 1
@@ -62,11 +62,11 @@ def to_replay_buffer(
     for name, flag in flags.items():
         flag[ends] = [getattr(run, name) for run in runs]
     batch = Batch(
-        obs=_observation([{k: v[:-1] for k, v in one.items()} for one in seen], vector, flat),
+        obs=_observation([{k: v[:-1] for k, v in one.items()} for one in observed], vector, flat),
         act=np.concatenate([_action(run, layout, flat) for run in runs]),
         rew=came["reward"].astype(np.float64),
         done=flags["terminated"] | flags["truncated"],
-        obs_next=_observation([{k: v[1:] for k, v in one.items()} for one in seen], vector, flat),
+        obs_next=_observation([{k: v[1:] for k, v in one.items()} for one in observed], vector, flat),
         info=Batch(),
         **flags,
     )
@@ -87,8 +87,8 @@ def _action(run: Run, layout: FrameLayout, flat: FlattenObservation | None) -> n
     actions = run.group("action", layout.action)
     if flat is None:
         return joined(actions, len(run))
-    seen = run.group("observation", layout.observation)
-    return flat.vector_of(actions, {name: value[:-1] for name, value in seen.items()})
+    observed = run.group("observation", layout.observation)
+    return flat.vector_of(actions, {name: value[:-1] for name, value in observed.items()})
 
 
 def _observation(parts: list[dict[str, np.ndarray]], vector: bool, flat: FlattenObservation | None) -> Any:

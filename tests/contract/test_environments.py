@@ -87,12 +87,12 @@ class _Hidden(Reach):
 def test_hidden_state_cannot_be_reached_at_inference(mode: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_Hidden, "asked", 0)
     with Environment(RobotWorld(SimRobot(so101()), _Hidden(), mode)) as env:
-        seen = env.reset({"seed": 0})
-        action = seen["extra_info"]["applied"]
+        obs = env.reset({"seed": 0})
+        action = obs["extra_info"]["applied"]
         for _ in range(3):
-            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
-            assert ("state" in seen["extra_info"]) == (mode == "training")
-            assert "distance" not in seen["observation"]
+            obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+            assert ("state" in obs["extra_info"]) == (mode == "training")
+            assert "distance" not in obs["observation"]
         refused, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
         assert ("state" in refused["extra_info"]) == (mode == "training")
     assert _Hidden.asked == (4 if mode == "training" else 0), "computed although nobody may see it"

@@ -51,11 +51,11 @@ def recorded(tmp_path: Path) -> ReplayRobot:
     writer = LogWriter(tmp_path, world.layout)
     rng = np.random.default_rng(0)
     with Environment(world, observer=FrameObserver(world.layout, writer)) as env:
-        seen = env.reset({"seed": 0})
-        while not (seen["terminated"] or seen["truncated"]):
-            near = seen["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.02, 0.02, 6).astype(np.float32)
+        obs = env.reset({"seed": 0})
+        while not (obs["terminated"] or obs["truncated"]):
+            near = obs["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.02, 0.02, 6).astype(np.float32)
             action = {"joint_target": near.clip(*env.action["joint_target"].bounds)}
-            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+            obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     return ReplayRobot(build(tmp_path), "so101", 30.0)
 
 

@@ -31,6 +31,6 @@ def test_every_period_is_counted_once(steps: list[float]) -> None:
     for step in steps:
         at[0] += step
         loop_timing.tick()
-    plain = loop_timing.to_plain()
+    plain = loop_timing.to_dict()
     assert sum(plain["counts"]) == plain["periods"] == len(steps)
     assert plain["overruns"] <= plain["periods"]

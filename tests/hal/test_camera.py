@@ -119,7 +119,7 @@ def test_the_newest_wins_and_every_listener_hears(script, camera):
     eye.listen(lambda: heard.append(eye.look().image.stamp_ns))
     for shade in range(20):
         script.acts.put(Frame(pixels(shade), 1000 + time.monotonic_ns()))
-    until(lambda: eye.to_plain()["pictures"] == 20)
+    until(lambda: eye.to_dict()["pictures"] == 20)
     until(lambda: len(heard) == 20)
     assert eye.look().image.stamp_ns == max(heard) == heard[-1]
 
@@ -128,7 +128,7 @@ def test_a_look_at_a_moment_is_no_image_from_after_it(script, camera):
     eye, now_ns = camera(), time.monotonic_ns()
     for stamp_ns in (now_ns, now_ns + 10):
         script.acts.put(Frame(pixels(stamp_ns % 200), stamp_ns))
-    until(lambda: eye.to_plain()["pictures"] == 2)
+    until(lambda: eye.to_dict()["pictures"] == 2)
     assert eye.look(now_ns + 9).image.stamp_ns == now_ns
     assert eye.look(now_ns + 10).image.stamp_ns == now_ns + 10
     assert eye.look().image.stamp_ns == now_ns + 10
@@ -143,7 +143,7 @@ def test_a_known_delay_makes_the_stamp_earlier(script, camera):
 def test_a_stream_that_stops_is_a_fault_and_no_old_image(script, camera):
     eye = camera(max_age_s=0.1)
     script.acts.put(pixels())
-    until(lambda: eye.to_plain()["pictures"] == 1)
+    until(lambda: eye.to_dict()["pictures"] == 1)
     until(lambda: eye.look().fault is not None)
     seen = eye.look()
     assert seen.image is None
@@ -208,7 +208,7 @@ def test_any_bug_of_a_driver_is_survived(script, camera):
 def test_a_bad_image_is_counted_and_never_shown(script, camera, bad, words):
     eye = camera()
     script.acts.put(bad)
-    until(lambda: eye.to_plain()["damaged"] == 1)
+    until(lambda: eye.to_dict()["damaged"] == 1)
     assert words in eye.look().fault
     script.acts.put(pixels())
     assert eye.wait(LONG_S).fault is None
@@ -225,7 +225,7 @@ def test_the_end_of_a_file_is_the_end(script, camera):
 def test_before_the_first_image_it_says_what_it_waits_for(script):
     eye = Camera(CameraSettings("nowhere", "eye"), script)
     assert "was not opened" in eye.look().fault
-    assert eye.to_plain()["age_s"] is None
+    assert eye.to_dict()["age_s"] is None
     eye.open()
     assert "is being opened" in eye.wait(0.05).fault
     eye.close()

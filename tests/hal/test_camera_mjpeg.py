@@ -247,7 +247,7 @@ def test_a_camera_that_dies_and_comes_back(strange, camera):
     until(lambda: "ended the stream" in (camera.look().fault or "") or len(strange.requests) > 1)
     until(lambda: len(strange.requests) == 3)
     until(lambda: camera.look().fault is None)
-    plain = camera.to_plain()
+    plain = camera.to_dict()
     assert plain["damaged"] == 1
     assert plain["attempts"] == 3
     assert plain["age_s"] < 0.3

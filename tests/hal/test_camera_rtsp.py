@@ -64,9 +64,9 @@ def test_rtsp_is_read_and_a_server_that_dies_is_noticed(start):
     camera.open()
     seen = camera.wait(20.0)
     assert seen.fault is None, seen.fault
-    first = camera.to_plain()["pictures"]
+    first = camera.to_dict()["pictures"]
     end = time.monotonic() + 10.0
-    while camera.to_plain()["pictures"] < first + 10:
+    while camera.to_dict()["pictures"] < first + 10:
         assert time.monotonic() < end, "no more than one picture came"
         time.sleep(0.02)
     process.kill()

@@ -40,7 +40,7 @@ def test_wider_measurements_do_not_widen_the_command() -> None:
 
 def test_plain_data_and_back() -> None:
     limits = Limits({"q": np.array([1, 2])}, {"q": 3, "p": 0.5})  # type: ignore[dict-item]
-    assert Limits.from_plain(json.loads(json.dumps(limits.to_plain()))) == limits
+    assert Limits.from_dict(json.loads(json.dumps(limits.to_dict()))) == limits
     assert limits.max_velocity == {"q": (1.0, 2.0)}
     assert limits.names == ("q", "p")
 

@@ -100,6 +100,6 @@ def test_what_is_no_record_is_none(text: str) -> None:
     [{"verdict": "maybe"}, {"episode": "1"}, {"judged": 0.5}, {"by": 3}, {"seconds": []}, {"seconds": {"asked": "x"}}],
 )
 def test_a_damaged_record_is_none(change: dict[str, Any]) -> None:
-    whole = ResetRecord("done").to_plain()
+    whole = ResetRecord("done").to_dict()
     assert ResetRecord.from_json(json.dumps(whole)) is not None
     assert ResetRecord.from_json(json.dumps({**whole, **change})) is None

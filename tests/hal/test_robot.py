@@ -19,7 +19,7 @@ def robot(**changes: Any) -> RobotSpec:
 
 
 def test_plain_data_and_back() -> None:
-    again = RobotSpec.from_plain(json.loads(json.dumps(SO101.to_plain())))
+    again = RobotSpec.from_dict(json.loads(json.dumps(SO101.to_dict())))
     assert again == SO101
     assert again.digest == SO101.digest
 
@@ -71,9 +71,9 @@ def test_what_could_not_hold_is_refused(wrong: dict[str, Any], message: str) -> 
 )
 def test_no_robot_descriptions_are_refused(change: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
-        RobotSpec.from_plain(SO101.to_plain() | change)
+        RobotSpec.from_dict(SO101.to_dict() | change)
     with pytest.raises(SpecError):
-        RobotSpec.from_plain({})
+        RobotSpec.from_dict({})
 
 
 def test_a_spec_can_be_varied() -> None:

@@ -58,7 +58,7 @@ def test_every_field_lies_at_a_multiple_of_its_element_and_there_are_no_gaps(spe
 
 @given(specs())
 def test_plain_data_and_back(spec: Spec) -> None:
-    again = Spec.from_plain(json.loads(json.dumps(spec.to_plain())))
+    again = Spec.from_dict(json.loads(json.dumps(spec.to_dict())))
     assert again == spec
     assert again.digest == spec.digest
     assert again.difference(spec) == []
@@ -173,4 +173,4 @@ def test_prefixed_and_joined() -> None:
 @pytest.mark.parametrize("plain", [None, {}, {"name": "x"}, {"name": "x", "fields": 5}, {"name": "x", "fields": [1]}])
 def test_no_specs_are_refused(plain: object) -> None:
     with pytest.raises(SpecError):
-        Spec.from_plain(plain)  # type: ignore[arg-type]
+        Spec.from_dict(plain)  # type: ignore[arg-type]

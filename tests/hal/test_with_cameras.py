@@ -131,7 +131,7 @@ def test_it_tells_how_its_cameras_do_beside_what_the_robot_tells(puppet):
     inner = puppet()
     inner.about = lambda: {"loop": "fine"}
     eye = Eye("left")
-    eye.to_plain = lambda: {"pictures": 3}
+    eye.to_dict = lambda: {"pictures": 3}
     assert WithCameras(inner, [eye]).about() == {"loop": "fine", "cameras": {"left": {"pictures": 3}}}
 
 

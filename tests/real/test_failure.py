@@ -16,7 +16,7 @@ from hal import (
     Violation,
     WireError,
 )
-from real.failure import from_plain, to_plain
+from real.failure import from_dict, to_dict
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from real.failure import from_plain, to_plain
     ],
 )
 def test_type_text_and_attribute_travel(error, attribute):
-    there = from_plain(to_plain(error))
+    there = from_dict(to_dict(error))
     assert type(there) is type(error)
     assert str(there) == str(error)
     if attribute:
@@ -46,13 +46,13 @@ def test_what_is_not_ours_becomes_a_robot_error_that_names_it():
         pass
 
     for error in (ZeroDivisionError("by zero"), Odd("by zero")):
-        there = from_plain(to_plain(error))
+        there = from_dict(to_dict(error))
         assert type(there) is RobotError
         assert str(there) == f"{type(error).__name__}: by zero"
 
 
 def test_a_drivers_endless_text_is_cut():
-    assert len(to_plain(OSError("x" * 10**6))["message"]) == 8000
+    assert len(to_dict(OSError("x" * 10**6))["message"]) == 8000
 
 
 junk = st.none() | st.integers() | st.text(max_size=5) | st.lists(st.integers(), max_size=2)
@@ -63,4 +63,4 @@ named = st.fixed_dictionaries({"type": names, "message": junk, "value": values})
 
 @given(junk | named)
 def test_damaged_errors_are_wire_errors_and_nothing_else_is_made(plain):
-    assert isinstance(from_plain(plain), RobotError)
+    assert isinstance(from_dict(plain), RobotError)

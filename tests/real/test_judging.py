@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from hal import Answer, DeadlineExceeded, ResetFailed, RobotError, WireError
-from real.judging import answer_from_plain
+from real.judging import answer_from_list
 from real.remote import RemoteRobot
 from real.server import Server
 
@@ -113,4 +113,4 @@ def test_no_question_stands_for_ever(robot: Any, judge: Any, deadline_s: float) 
 
 @pytest.mark.parametrize("plain", [None, [], ["a"], ["a", "b", "maybe"], ["a", 1, None], {"by": "a"}])
 def test_what_is_no_answer_is_none(plain: Any) -> None:
-    assert answer_from_plain(plain) is None
+    assert answer_from_list(plain) is None

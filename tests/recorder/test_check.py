@@ -93,7 +93,7 @@ def test_each_illness_is_found_where_it_is_and_nothing_else(name: str) -> None:
     assert (finding.kind, finding.episode, finding.field) == (name, 1, field)
     assert (finding.first, finding.last) == (first, last)
     assert message in finding.message
-    assert finding.to_plain()["advice"] == ADVICE[name]
+    assert finding.to_dict()["advice"] == ADVICE[name]
 
 
 def test_ends_and_lengths() -> None:

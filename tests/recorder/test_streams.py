@@ -71,7 +71,7 @@ def test_frames_say_which_sample_they_used(tmp_path: Path, make_row: Any) -> Non
 
 
 def test_a_layout_without_streams_is_as_before() -> None:
-    assert "streams" not in FrameLayout(Spec("o"), Spec("a")).to_plain()
+    assert "streams" not in FrameLayout(Spec("o"), Spec("a")).to_dict()
 
 
 def test_frames_are_aligned_with_a_stream(tmp_path: Path, layout: FrameLayout, make_row: Any) -> None:

@@ -53,7 +53,7 @@ class Slider:
             raise ValueError(f"reset option {min(unknown)!r} is unknown, allowed is seed")
         self.rng = np.random.default_rng(options.get("seed"))
         self.position, self.moves = self.rng.normal(size=2), 0
-        return self.turn(0.0)
+        return self.timestep(0.0)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         if self.raises is not None:
@@ -62,9 +62,9 @@ class Slider:
             raise IllegalAction(Violation("gear", "action.gear", (), "gear 2 is broken, allowed are 1 and 3"))
         self.position = self.position + action["push"] * action["gear"] + self.rng.normal(size=2) * 0.01
         self.moves += 1
-        return self.turn(float(self.position[0]))
+        return self.timestep(float(self.position[0]))
 
-    def turn(self, reward: float) -> TimeStep:
+    def timestep(self, reward: float) -> TimeStep:
         observation = {"position": self.position, "moves": np.array(self.moves, np.int32)}
         return TimeStep(observation, reward, False, self.moves >= self.length, {}, self.moves)
 

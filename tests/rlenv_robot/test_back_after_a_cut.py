@@ -41,19 +41,19 @@ def mend(cable: Relay) -> None:
     cable.silent = False
 
 
-def stay(env: Environment, seen: Any) -> Any:
-    action = {"joint_target": seen["extra_info"]["applied"]["joint_target"]}
-    return env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})[0]
+def stay(env: Environment, obs: Any) -> Any:
+    action = {"joint_target": obs["extra_info"]["applied"]["joint_target"]}
+    return env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})[0]
 
 
 def cut_in_mid_episode(env: Environment, cable: Relay) -> Any:
-    seen = stay(env, env.reset())
-    assert "returned" not in seen["extra_info"]
+    obs = stay(env, env.reset())
+    assert "returned" not in obs["extra_info"]
     cable.silent = True
-    seen = stay(env, seen)
-    assert seen["truncated"] == 1
-    assert seen["extra_info"]["fault"]["kind"] == "ConnectionLost"
-    return seen
+    obs = stay(env, obs)
+    assert obs["truncated"] == 1
+    assert obs["extra_info"]["fault"]["kind"] == "ConnectionLost"
+    return obs
 
 
 def test_the_reset_after_a_cut_goes_on_in_the_lease(env: Environment, cable: Relay, server: Server) -> None:
@@ -62,10 +62,10 @@ def test_the_reset_after_a_cut_goes_on_in_the_lease(env: Environment, cable: Rel
     with pytest.raises(ConnectionLost, match="no answer to hello"):
         env.reset()
     mend(cable)
-    seen = env.reset()
-    assert seen["extra_info"]["returned"]["session"] == "kept"
-    assert "no answer to step" in seen["extra_info"]["returned"]["lost"]
-    assert stay(env, seen)["truncated"] == 0
+    obs = env.reset()
+    assert obs["extra_info"]["returned"]["session"] == "kept"
+    assert "no answer to step" in obs["extra_info"]["returned"]["lost"]
+    assert stay(env, obs)["truncated"] == 0
     assert env.world.episode_info()["controller"]["returned"]["session"] == "kept", "the record says so too"
     assert "returned" not in env.reset()["extra_info"], "nothing was lost before this one"
 
@@ -80,8 +80,8 @@ def test_who_has_the_robot_by_now_is_said_and_how(env: Environment, cable: Relay
     ):
         env.reset()
     other.close()
-    seen = env.reset()
-    assert "took it as an operator" in seen["extra_info"]["returned"]["session"]
+    obs = env.reset()
+    assert "took it as an operator" in obs["extra_info"]["returned"]["session"]
 
 
 def test_a_server_that_was_started_anew_does_not_know_the_session(env: Environment, cable: Relay) -> None:
@@ -89,5 +89,5 @@ def test_a_server_that_was_started_anew_does_not_know_the_session(env: Environme
     with Server(Guard(ROBOT_MODELS["so101"].served("sim")), paced_by_robot=True) as second:
         cable._server = ("127.0.0.1", int(second.address.rpartition(":")[2]))
         mend(cable)
-        seen = env.reset()
-    assert "the server was started anew" in seen["extra_info"]["returned"]["session"]
+        obs = env.reset()
+    assert "the server was started anew" in obs["extra_info"]["returned"]["session"]

@@ -59,7 +59,7 @@ def test_a_mistake_is_told_with_its_key(file, text, words):
 
 def test_a_password_stays_out_of_the_log(file):
     file.write_text('[cameras.door]\nsource = "rtsp://admin:secret@10.0.0.9/ch1"\n')
-    plain = load_profile(file).to_plain()
+    plain = load_profile(file).to_dict()
     assert plain["cameras"]["door"]["source"] == "rtsp://10.0.0.9/ch1"
     assert "secret" not in repr(plain)
 
@@ -107,27 +107,27 @@ def test_images_of_a_strangers_camera_reach_policy_and_log_as_they_came(profile,
     try:
         address = server.stdout.readline().split()[-1]
         assert server.stdout.readline().startswith("pictures of front at tcp://127.0.0.1:")
-        seen = []
+        obs = []
         with rr.make("so101-reach", robot=address, record=tmp_path / "runs", steps=12) as env:
             table = env.reset({"seed": 0})
             while not (table["terminated"] or table["truncated"]):
-                seen.append(table["extra_info"]["images"]["front"])
+                obs.append(table["extra_info"]["images"]["front"])
                 action = {"joint_target": table["observation"]["joint_position"].astype(np.float32)}
                 table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": action})
             assert table["extra_info"]["truncated_by"] == "time"
-            seen.append(table["extra_info"]["images"]["front"])
+            obs.append(table["extra_info"]["images"]["front"])
     finally:
         server.terminate()
         server.communicate(timeout=20)
     assert server.returncode == 0
-    assert len(seen) == 13
-    assert all(stranger.sent[hash(image.data)] == image.data for image in seen), "not one byte is encoded anew"
+    assert len(obs) == 13
+    assert all(stranger.sent[hash(image.data)] == image.data for image in obs), "not one byte is encoded anew"
     (run,) = (tmp_path / "runs").iterdir()
     images = Images(build(run))
     pixels, _ = images.at(np.arange(13), "front")
     images.close()
     import cv2
 
-    for image, shown in zip(seen, pixels, strict=True):
+    for image, shown in zip(obs, pixels, strict=True):
         decoded = cv2.imdecode(np.frombuffer(image.data, np.uint8), cv2.IMREAD_COLOR)[..., ::-1]
         np.testing.assert_array_equal(shown, decoded)

@@ -34,11 +34,11 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with rlenv_robot.make("so101-reach", record=folder, info={"source": "random"}, steps=6) as env:
         rng = np.random.default_rng(0)
         for seed in range(22):
-            seen = env.reset({"seed": seed})
-            while not (seen["terminated"] or seen["truncated"]):
-                near = seen["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.05, 0.05, 6).astype(np.float32)
+            obs = env.reset({"seed": seed})
+            while not (obs["terminated"] or obs["truncated"]):
+                near = obs["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.05, 0.05, 6).astype(np.float32)
                 action = {"joint_target": near.clip(*env.action["joint_target"].bounds)}
-                seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+                obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     return folder
 
 

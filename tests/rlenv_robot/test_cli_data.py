@@ -39,12 +39,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, episodes in (("a", 3), ("b", 2)):
         with rlenv_robot.make("so101-reach", record=folder / "new", info={"source": "random"}, steps=12) as env:
             for seed in range(episodes):
-                seen = env.reset({"seed": seed})
-                while not (seen["terminated"] or seen["truncated"]):
-                    near = seen["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.03, 0.03, 6)
+                obs = env.reset({"seed": seed})
+                while not (obs["terminated"] or obs["truncated"]):
+                    near = obs["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.03, 0.03, 6)
                     target = near.astype(np.float32).clip(*env.action["joint_target"].bounds)
                     action = {"joint_target": target}
-                    seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+                    obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
         (run,) = (folder / "new").iterdir()
         run.rename(folder / name)
     (folder / "new").rmdir()

@@ -22,10 +22,10 @@ def reach(tmp_path: Path) -> Path:
     rng = np.random.default_rng(0)
     with rr.make("so101-reach", record=tmp_path / "runs", steps=60) as env:
         for seed in range(3):
-            seen = env.reset({"seed": seed})
-            while not (seen["terminated"] or seen["truncated"]):
+            obs = env.reset({"seed": seed})
+            while not (obs["terminated"] or obs["truncated"]):
                 action = env.action.sample(rng)
-                seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+                obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     assert main(["data", "export", str(tmp_path / "runs"), str(tmp_path / "reach"), "--to", "lerobot"]) == 0
     return tmp_path / "reach"
 

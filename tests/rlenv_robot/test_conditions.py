@@ -36,11 +36,11 @@ def profile(tmp_path: Path) -> rr.profile.Profile:
 
 
 def _episode(env: Any) -> dict[str, Any]:
-    seen = env.reset({"seed": 4})
-    while not seen["truncated"]:
+    obs = env.reset({"seed": 4})
+    while not obs["truncated"]:
         action = {"joint_target": np.full(6, 0.2, np.float32)}
-        seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
-    return seen
+        obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+    return obs
 
 
 def test_one_environment_draws_what_the_batch_draws(profile: Any) -> None:

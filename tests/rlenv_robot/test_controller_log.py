@@ -218,11 +218,11 @@ def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None
     robot = ROBOT_MODELS["so101"].served("sim")
     server = Server(Guard(log.around(robot)), paced_by_robot=True, observer=log)
     with server, rr.make("so101-reach", robot=server.address) as env:
-        seen = env.reset()
-        assert "no folder for a run can be made" in seen["extra_info"]["recording_error"]
-        action = {"joint_target": seen["extra_info"]["applied"]["joint_target"]}
-        seen, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
-        assert "fault" not in seen["extra_info"]
+        obs = env.reset()
+        assert "no folder for a run can be made" in obs["extra_info"]["recording_error"]
+        action = {"joint_target": obs["extra_info"]["applied"]["joint_target"]}
+        obs, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
+        assert "fault" not in obs["extra_info"]
 
 
 def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None:

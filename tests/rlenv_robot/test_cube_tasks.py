@@ -19,14 +19,14 @@ from rlenv_robot.tasks.pick_place import PickPlace
 from rlenv_robot.tasks.push import Push
 
 TASKS = (Push, PickPlace)
-RobotModel = type[Push] | type[PickPlace]
+TaskType = type[Push] | type[PickPlace]
 
 
 @pytest.mark.requirement("R3.1")
 @pytest.mark.parametrize("rewards", ["dense", "sparse"])
-@pytest.mark.parametrize("kind", TASKS)
-def test_leading_axes_change_nothing(robot_model: RobotModel, rewards: str) -> None:
-    task, rng, shape = robot_model(rewards=rewards), np.random.default_rng(0), (3, 4)  # type: ignore[arg-type]
+@pytest.mark.parametrize("task_type", TASKS)
+def test_leading_axes_change_nothing(task_type: TaskType, rewards: str) -> None:
+    task, rng, shape = task_type(rewards=rewards), np.random.default_rng(0), (3, 4)  # type: ignore[arg-type]
     before, after = (SO101_CUBE.sensors.sample(rng, shape) for _ in range(2))
     action, goal = task.action.sample(rng, shape), task.goal.sample(rng, shape)
     whole = _everything(task, before, action, after, goal)
@@ -47,12 +47,12 @@ def _everything(task: Task, before: dict, action: dict, after: dict, goal: dict)
     }
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_the_reward_is_what_the_page_says(robot_model: RobotModel) -> None:
+@pytest.mark.parametrize("task_type", TASKS)
+def test_the_reward_is_what_the_page_says(task_type: TaskType) -> None:
     """The formula in the class's description, which is the page's, with its own numbers."""
     number = r"([0-9.]+)"
     term = rf"{number} exp\(-[gd] / {number} m\)"
-    found = re.search(rf"{term} \+ {term} \+ {term} -\s+{number} \|q\*", robot_model.__doc__ or "")
+    found = re.search(rf"{term} \+ {term} \+ {term} -\s+{number} \|q\*", task_type.__doc__ or "")
     assert found, "the description has no formula any more"
     near, reach, first, wide, second, close, calm = map(float, found.groups())
     sensors = SO101_CUBE.sensors.sample(np.random.default_rng(0))
@@ -60,24 +60,24 @@ def test_the_reward_is_what_the_page_says(robot_model: RobotModel) -> None:
     sensors["gripper_position"] = sensors["cube_position"] + np.float32([0.0, 0.0, 0.05])
     goal = {"target_position": sensors["cube_position"] + np.float32([0.03, 0.04, 0.0])}
     resting = near * np.exp(-0.05 / reach) + first * np.exp(-0.05 / wide) + second * np.exp(-0.05 / close)
-    assert robot_model().reward(sensors, {}, sensors, goal) == pytest.approx(resting, rel=1e-5)
+    assert task_type().reward(sensors, {}, sensors, goal) == pytest.approx(resting, rel=1e-5)
     moved = {**sensors, "joint_goal": sensors["joint_goal"] + np.float32([0.5] * 5 + [0.7])}
-    assert robot_model().reward(sensors, {}, moved, goal) == pytest.approx(resting - calm * 5 * 0.25, rel=1e-4)
-    assert robot_model(rewards="sparse").reward(sensors, {}, moved, goal) == 0
-    assert robot_model(rewards="sparse", tolerance_m=0.051).reward(sensors, {}, moved, goal) == 1
+    assert task_type().reward(sensors, {}, moved, goal) == pytest.approx(resting - calm * 5 * 0.25, rel=1e-4)
+    assert task_type(rewards="sparse").reward(sensors, {}, moved, goal) == 0
+    assert task_type(rewards="sparse", tolerance_m=0.051).reward(sensors, {}, moved, goal) == 1
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("task_type", TASKS)
 @given(seed=st.integers(0, 2**32 - 1))
-def test_drawn_episodes_are_legal(robot_model: RobotModel, seed: int) -> None:
-    episode, again = (robot_model().begin(np.random.default_rng(seed), {}) for _ in range(2))
-    robot_model().goal.validate(episode.goal)
+def test_drawn_episodes_are_legal(task_type: TaskType, seed: int) -> None:
+    episode, again = (task_type().begin(np.random.default_rng(seed), {}) for _ in range(2))
+    task_type().goal.validate(episode.goal)
     SO101_CUBE.commands.validate(episode.start)
     target = episode.goal["target_position"]
     np.testing.assert_array_equal(target, again.goal["target_position"])
     for number, (low, high) in zip(target, CUBE_AREA, strict=False):
         assert low - 1e-6 <= number <= high + 1e-6
-    assert target[2] == np.float32(CUBE_HALF) or (robot_model is PickPlace and 0.05 <= target[2] <= 0.12)
+    assert target[2] == np.float32(CUBE_HALF) or (task_type is PickPlace and 0.05 <= target[2] <= 0.12)
 
 
 def test_difficulty_is_a_setting() -> None:
@@ -92,7 +92,7 @@ def test_difficulty_is_a_setting() -> None:
     assert min(heights[1]) >= 0.05
 
 
-@pytest.mark.parametrize("kind", TASKS)
+@pytest.mark.parametrize("task_type", TASKS)
 @pytest.mark.parametrize(
     ("setting", "told"),
     [
@@ -102,9 +102,9 @@ def test_difficulty_is_a_setting() -> None:
         ({"area": 0.0}, "area is 0.0"),
     ],
 )
-def test_a_wrong_setting_is_refused(robot_model: RobotModel, setting: dict, told: str) -> None:
+def test_a_wrong_setting_is_refused(task_type: TaskType, setting: dict, told: str) -> None:
     with pytest.raises(ValueError, match=told):
-        robot_model(**setting)
+        task_type(**setting)
 
 
 def test_a_share_above_one_is_refused() -> None:
@@ -112,12 +112,12 @@ def test_a_share_above_one_is_refused() -> None:
         PickPlace(above=1.5)
 
 
-@pytest.mark.parametrize("kind", TASKS)
-def test_off_the_table_the_task_ends(robot_model: RobotModel) -> None:
+@pytest.mark.parametrize("task_type", TASKS)
+def test_off_the_table_the_task_ends(task_type: TaskType) -> None:
     sensors = {"cube_position": np.array([[0.2, 0.0, 0.0125], [0.7, 0.0, -0.06]], np.float32)}
-    assert robot_model().terminated(sensors, {}).tolist() == [False, True]
-    assert isinstance(robot_model(), Task)
-    np.testing.assert_array_equal(robot_model().hindsight(sensors)["target_position"], sensors["cube_position"][-1])
+    assert task_type().terminated(sensors, {}).tolist() == [False, True]
+    assert isinstance(task_type(), Task)
+    np.testing.assert_array_equal(task_type().hindsight(sensors)["target_position"], sensors["cube_position"][-1])
 
 
 def test_pushing_fingers_stay_closed() -> None:

@@ -79,17 +79,17 @@ def act(env: Environment, frame_no: int, action: Any = PUSH, **extra: Any) -> tu
 
 @pytest.mark.requirement("R1.3", "R1.4", "R2", "R5")
 def test_the_tables_are_the_standards(env: Environment) -> None:
-    seen = env.reset({"seed": 1})
-    assert list(seen) == ["env_id", "frame_no", "observation", "extra_info", "terminated", "truncated"]
-    assert (seen["env_id"], seen["frame_no"], seen["terminated"], seen["truncated"]) == ("one", 0, 0, 0)
-    start = seen["observation"]["position"]
-    seen, reward = act(env, 0)
+    obs = env.reset({"seed": 1})
+    assert list(obs) == ["env_id", "frame_no", "observation", "extra_info", "terminated", "truncated"]
+    assert (obs["env_id"], obs["frame_no"], obs["terminated"], obs["truncated"]) == ("one", 0, 0, 0)
+    start = obs["observation"]["position"]
+    obs, reward = act(env, 0)
     assert list(reward) == ["env_id", "frame_no", "reward"]
     assert (reward["env_id"], reward["frame_no"]) == ("one", 1)
-    assert reward["reward"] == seen["observation"]["position"][0]
-    np.testing.assert_allclose(seen["observation"]["position"], start + PUSH["push"], atol=0.1)
-    assert type(seen["terminated"]) is int
-    assert type(seen["truncated"]) is int
+    assert reward["reward"] == obs["observation"]["position"][0]
+    np.testing.assert_allclose(obs["observation"]["position"], start + PUSH["push"], atol=0.1)
+    assert type(obs["terminated"]) is int
+    assert type(obs["truncated"]) is int
 
 
 def test_an_environment_has_a_name_of_its_own(slider_class: Any) -> None:
@@ -107,8 +107,8 @@ def test_nothing_moves_out_of_turn(env: Environment, slider: Any) -> None:
         act(env, 0)
     env.reset()
     for frame_no in range(slider.length):
-        seen, _ = act(env, frame_no)
-    assert seen["truncated"] == 1
+        obs, _ = act(env, frame_no)
+    assert obs["truncated"] == 1
     moves = slider.moves
     with pytest.raises(EpisodeError, match="after the end of the episode"):
         act(env, slider.length)
@@ -231,25 +231,25 @@ class Loses:
 
 
 def _until_the_end(env: Environment) -> tuple[Any, Any, Any]:
-    before = seen = env.reset({"seed": 3})
+    before = obs = env.reset({"seed": 3})
     reward: Any = None
-    action = seen["extra_info"]["applied"]
-    while not (seen["terminated"] or seen["truncated"]):
-        before = seen
-        seen, reward = act(env, seen["frame_no"], action)
-    return before, seen, reward
+    action = obs["extra_info"]["applied"]
+    while not (obs["terminated"] or obs["truncated"]):
+        before = obs
+        obs, reward = act(env, obs["frame_no"], action)
+    return before, obs, reward
 
 
 @pytest.mark.requirement("R6.6", "R1.4")
 def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(observer: ServerObserver) -> None:
     world = RobotWorld(Loses(4, ConnectionLost("the cable is out")), Reach())
     with Environment(world, observer=observer) as env:
-        before, seen, reward = _until_the_end(env)
-    assert (seen["terminated"], seen["truncated"], seen["frame_no"], reward["reward"]) == (0, 1, 4, 0.0)
-    assert seen["extra_info"]["fault"] == {"kind": "ConnectionLost", "message": "the cable is out"}
-    assert seen["extra_info"]["truncated_by"] == "fault: the cable is out"
+        before, obs, reward = _until_the_end(env)
+    assert (obs["terminated"], obs["truncated"], obs["frame_no"], reward["reward"]) == (0, 1, 4, 0.0)
+    assert obs["extra_info"]["fault"] == {"kind": "ConnectionLost", "message": "the cable is out"}
+    assert obs["extra_info"]["truncated_by"] == "fault: the cable is out"
     for name, value in before["observation"].items():
-        np.testing.assert_array_equal(seen["observation"][name], value)
+        np.testing.assert_array_equal(obs["observation"][name], value)
     assert [timestep.acted for *_, timestep in observer.episodes[0]] == [True] * 4 + [False]
     reason, info = observer.ends[0]
     assert reason == "fault: the cable is out"
@@ -260,22 +260,22 @@ def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(observer: Ser
 def test_a_fault_that_the_robot_tells_truncates(observer: ServerObserver) -> None:
     world = RobotWorld(Loses(2, faults=("servo 3 is hot", "and 4")), Reach())
     with Environment(world, observer=observer) as env:
-        _, seen, _ = _until_the_end(env)
-    assert (seen["truncated"], seen["frame_no"]) == (1, 2)
-    assert seen["extra_info"]["faults"] == ("servo 3 is hot", "and 4")
+        _, obs, _ = _until_the_end(env)
+    assert (obs["truncated"], obs["frame_no"]) == (1, 2)
+    assert obs["extra_info"]["faults"] == ("servo 3 is hot", "and 4")
     assert observer.ends[0][0] == "fault: servo 3 is hot"
 
 
 def test_a_stop_from_another_thread_ends_the_episode_and_must_be_cleared() -> None:
     with Environment(RobotWorld(Guard(SimRobot(so101())), Reach())) as env:
-        seen = env.reset({"seed": 0})
-        action = seen["extra_info"]["applied"]
+        obs = env.reset({"seed": 0})
+        action = obs["extra_info"]["applied"]
         stopper = threading.Thread(target=env.stop, args=("smoke",))
         stopper.start()
         stopper.join()
-        seen, _ = act(env, 0, action)
-        assert seen["truncated"] == 1
-        assert seen["extra_info"]["fault"]["kind"] == "RobotStopped"
+        obs, _ = act(env, 0, action)
+        assert obs["truncated"] == 1
+        assert obs["extra_info"]["fault"]["kind"] == "RobotStopped"
         with pytest.raises(RobotStopped, match="smoke"):
             env.reset()
         assert env.reset({"clear_stop": "it was steam"})["frame_no"] == 0
@@ -289,16 +289,16 @@ def test_what_the_agent_writes_into_reaches_nothing() -> None:
 
     def episode(spoil: bool) -> list[Any]:
         with Environment(RobotWorld(Guard(SimRobot(so101())), Reach())) as env:
-            seen, told = env.reset({"seed": 5}), []
+            obs, told = env.reset({"seed": 5}), []
             target = np.array([1.5, -0.5, 0.5, 0.6, 0.0, 0.0], np.float32)
             for frame_no in range(5):
                 if spoil:
-                    for value in (*seen["observation"].values(), *seen["extra_info"]["applied"].values()):
+                    for value in (*obs["observation"].values(), *obs["extra_info"]["applied"].values()):
                         value[...] = 1.0
                 refused, _ = act(env, frame_no, {})
                 told.append(refused["observation"]["joint_position"].tobytes())
-                seen, reward = act(env, frame_no, {"joint_target": target})
-                told.append((reward["reward"], seen["extra_info"]["applied"]["joint_target"].tobytes()))
+                obs, reward = act(env, frame_no, {"joint_target": target})
+                told.append((reward["reward"], obs["extra_info"]["applied"]["joint_target"].tobytes()))
             return told
 
     assert episode(spoil=True) == episode(spoil=False)
@@ -324,27 +324,27 @@ def test_what_the_agent_writes_into_reaches_nothing() -> None:
 )
 def test_wrong_extra_information_moves_nothing(extra: Any, field: str) -> None:
     with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
-        seen = env.reset({"seed": 0})
-        action = seen["extra_info"]["applied"]
+        obs = env.reset({"seed": 0})
+        action = obs["extra_info"]["applied"]
         refused, reward = env.step({"env_id": env.env_id, "frame_no": 0, "action": action}, extra)
         assert refused["frame_no"] == 0
         assert reward["reward"] == 0
         assert refused["extra_info"]["error"]["field"] == field
-        seen, _ = act(env, 0, action)
-        assert seen["frame_no"] == 1
+        obs, _ = act(env, 0, action)
+        assert obs["frame_no"] == 1
 
 
 @pytest.mark.requirement("R1.4")
 def test_a_known_sensor_error_is_added_to_what_the_agent_sees() -> None:
     shifts = {"gripper_position": np.array([0.01, 0.0, -0.01])}
-    seen = {}
+    obs = {}
     for name, extra in (("plain", {}), ("shifted", {"sensor_error": shifts, "log_probability": np.float32(-1.0)})):
         with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
             first = env.reset({"seed": 0})
-            seen[name], _ = act(env, 0, first["extra_info"]["applied"], **extra)
-    gap = seen["shifted"]["observation"]["gripper_position"] - seen["plain"]["observation"]["gripper_position"]
+            obs[name], _ = act(env, 0, first["extra_info"]["applied"], **extra)
+    gap = obs["shifted"]["observation"]["gripper_position"] - obs["plain"]["observation"]["gripper_position"]
     np.testing.assert_allclose(gap, shifts["gripper_position"], atol=1e-6)
-    np.testing.assert_array_equal(*(seen[name]["observation"]["joint_position"] for name in seen))
+    np.testing.assert_array_equal(*(obs[name]["observation"]["joint_position"] for name in obs))
 
 
 # -- options ---------------------------------------------------------------------------------------------------
@@ -363,8 +363,8 @@ def test_a_wrong_seed_is_refused(seed: Any) -> None:
 @pytest.mark.requirement("R1.3")
 def test_a_goal_may_be_given_and_is_checked() -> None:
     with Environment(RobotWorld(SimRobot(so101()), Reach())) as env:
-        seen = env.reset({"goal": {"target_position": [0.2, 0.0, 0.1]}})
-        np.testing.assert_allclose(seen["observation"]["target_position"], [0.2, 0.0, 0.1])
+        obs = env.reset({"goal": {"target_position": [0.2, 0.0, 0.1]}})
+        np.testing.assert_allclose(obs["observation"]["target_position"], [0.2, 0.0, 0.1])
         with pytest.raises(IllegalAction, match=r"goal.target_position\[0\] \(x\) is 3 m, allowed are -1 to 1 m"):
             env.reset({"goal": {"target_position": [3.0, 0.0, 0.1]}})
         with pytest.raises(ValueError, match="reset option 'gaol' is unknown, allowed are clear_stop, goal, seed"):
@@ -410,11 +410,11 @@ def test_a_joint_action_is_answered_with_a_reward_for_each_agent(pair: Any, tmp_
     push = {"left_push": np.array([0.5, 0.0]), "right_push": np.array([0.0, -0.5])}
     with Environment(pair, "two", record_to(tmp_path, pair, None)) as env:
         first = env.reset({"seed": 0})
-        seen, reward = act(env, 0, push)
-        moved = seen["observation"]["position"] - first["observation"]["position"]
+        obs, reward = act(env, 0, push)
+        moved = obs["observation"]["position"] - first["observation"]["position"]
         np.testing.assert_allclose(moved, [0.5, -0.5])
-        assert reward["reward"] == dict(zip(("left", "right"), seen["observation"]["position"].tolist(), strict=True))
-        assert seen["extra_info"]["observation_of"]["left"] == ["position"]
+        assert reward["reward"] == dict(zip(("left", "right"), obs["observation"]["position"].tolist(), strict=True))
+        assert obs["extra_info"]["observation_of"]["left"] == ["position"]
         refused, nothing = act(env, 1, {**push, "right_push": np.array([0.0, -1.5])})
         assert refused["extra_info"]["error"]["field"] == "action.right_push"
         assert nothing["reward"] == {"left": 0.0, "right": 0.0}

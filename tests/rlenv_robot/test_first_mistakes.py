@@ -14,10 +14,10 @@ import rlenv_robot as rr
 
 def _stepped_after_close() -> Any:
     envs = rr.make_vector("so101-reach", 2, seed=0)
-    seen = envs.reset()
+    obs = envs.reset()
     envs.close()
-    action = {"joint_target": seen["observation"]["joint_goal"]}
-    return envs.step({"env_id": seen["env_id"], "frame_no": seen["frame_no"], "action": action})
+    action = {"joint_target": obs["observation"]["joint_goal"]}
+    return envs.step({"env_id": obs["env_id"], "frame_no": obs["frame_no"], "action": action})
 
 
 MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
@@ -65,10 +65,10 @@ def test_vectors_of_another_task_are_refused_with_the_difference() -> None:
 @pytest.mark.parametrize("option", [{"goal": "hindsight"}, {"ends": "task"}])
 def test_what_only_a_task_can_do_is_not_ignored_without_one(option: dict[str, str], tmp_path: Path) -> None:
     with rr.make("so101-reach", record=tmp_path / "runs", steps=2) as env:
-        seen = env.reset({"seed": 0})
-        while not seen["truncated"]:
-            action = {"joint_target": seen["observation"]["joint_goal"]}
-            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+        obs = env.reset({"seed": 0})
+        while not obs["truncated"]:
+            action = {"joint_target": obs["observation"]["joint_goal"]}
+            obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     with pytest.raises(rr.SourceError, match="give task="):
         rr.open_source(tmp_path / "runs", **option)
 
@@ -85,6 +85,6 @@ def test_a_damaged_policy_is_never_offered_to_be_loaded_unsafely(data: bytes, tm
 def test_an_action_alone_is_refused_with_what_was_expected() -> None:
     with rr.make("so101-reach") as env:
         env.reset({"seed": 0})
-        seen, reward = env.step(np.zeros(6, np.float32))  # type: ignore[arg-type]
-        assert seen["frame_no"] == reward["reward"] == 0
-        assert "env_id" in seen["extra_info"]["error"]["message"]
+        obs, reward = env.step(np.zeros(6, np.float32))  # type: ignore[arg-type]
+        assert obs["frame_no"] == reward["reward"] == 0
+        assert "env_id" in obs["extra_info"]["error"]["message"]

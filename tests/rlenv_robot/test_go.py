@@ -21,24 +21,24 @@ class Game:
 
     def __init__(self, size: int = 5) -> None:
         self.size, self.env = size, Environment(Go(size))
-        self.seen: Any = self.env.reset()
+        self.obs: Any = self.env.reset()
 
     def play(self, *moves: tuple[int, int] | None) -> float:
         """Moves in turn, None passes; returns the last reward."""
         reward: Any = {"reward": 0}
         for move in moves:
             number = self.size**2 if move is None else move[0] * self.size + move[1]
-            request = {"env_id": self.env.env_id, "frame_no": self.seen["frame_no"], "action": {"move": number}}
-            self.seen, reward = self.env.step(request)
+            request = {"env_id": self.env.env_id, "frame_no": self.obs["frame_no"], "action": {"move": number}}
+            self.obs, reward = self.env.step(request)
         return reward["reward"]  # type: ignore[no-any-return]
 
     @property
     def board(self) -> list[str]:
-        return ["".join("b.w"[stone + 1] for stone in row) for row in self.seen["observation"]["board"].tolist()]
+        return ["".join("b.w"[stone + 1] for stone in row) for row in self.obs["observation"]["board"].tolist()]
 
     @property
     def error(self) -> Any:
-        return self.seen["extra_info"].get("error", {}).get("code")
+        return self.obs["extra_info"].get("error", {}).get("code")
 
 
 def stones(*rows: str) -> np.ndarray:
@@ -50,12 +50,12 @@ def stones(*rows: str) -> np.ndarray:
 
 def test_the_observation_is_table_7() -> None:
     env = Environment(Go())
-    seen = env.reset()
-    board, colour = seen["observation"]["board"], seen["observation"]["colour"]
+    obs = env.reset()
+    board, colour = obs["observation"]["board"], obs["observation"]["colour"]
     assert (board.dtype, board.shape, colour.dtype, colour.shape) == (np.int32, (19, 19), np.int32, ())
     assert not board.any()
     assert colour == BLACK
-    assert (seen["frame_no"], seen["terminated"], seen["truncated"]) == (0, 0, 0)
+    assert (obs["frame_no"], obs["terminated"], obs["truncated"]) == (0, 0, 0)
 
 
 def test_the_action_is_table_8() -> None:
@@ -79,8 +79,8 @@ def test_black_begins_and_the_players_take_turns() -> None:
     game = Game()
     game.play((0, 0), (1, 1))
     assert game.board[:2] == ["b....", ".w..."]
-    assert game.seen["observation"]["colour"] == BLACK
-    assert game.seen["frame_no"] == 2
+    assert game.obs["observation"]["colour"] == BLACK
+    assert game.obs["frame_no"] == 2
 
 
 def test_a_surrounded_group_is_taken() -> None:
@@ -100,9 +100,9 @@ def test_an_occupied_point_is_refused_and_the_turn_stays() -> None:
     game = Game()
     game.play((0, 0), (0, 0))
     assert game.error == "occupied"
-    assert game.seen["frame_no"] == 1
-    assert game.seen["observation"]["colour"] == WHITE
-    assert game.seen["extra_info"]["error"]["message"] == "action.move 0 (row 0, column 0) is illegal: a stone is there"
+    assert game.obs["frame_no"] == 1
+    assert game.obs["observation"]["colour"] == WHITE
+    assert game.obs["extra_info"]["error"]["message"] == "action.move 0 (row 0, column 0) is illegal: a stone is there"
 
 
 def test_suicide_is_refused() -> None:
@@ -130,7 +130,7 @@ def test_two_passes_end_the_game_and_the_reward_is_the_last_movers() -> None:
     game = Game()
     assert game.play((0, 0), None) == 0
     assert game.play(None) == 1, "black moved last, and owns the whole board"
-    assert (game.seen["terminated"], game.seen["truncated"]) == (1, 0)
+    assert (game.obs["terminated"], game.obs["truncated"]) == (1, 0)
     assert Game().play(None, None) == 1, "an empty board is white's, by komi"
     assert Game().play((0, 0), (4, 4), None, None) == 1, "even on the board, so white's by komi"
 
@@ -142,7 +142,7 @@ def test_who_moves_last_and_loses_gets_minus_one() -> None:
 def test_one_pass_does_not_end_the_game() -> None:
     game = Game()
     game.play(None, (0, 0), None, (1, 1))
-    assert (game.seen["terminated"], game.seen["truncated"]) == (0, 0)
+    assert (game.obs["terminated"], game.obs["truncated"]) == (0, 0)
 
 
 def test_a_long_game_is_truncated_and_says_why() -> None:
@@ -150,8 +150,8 @@ def test_a_long_game_is_truncated_and_says_why() -> None:
     world = game.env.world
     world._moves = 3 * 9 - 1  # type: ignore[attr-defined]
     game.play((0, 0))
-    assert (game.seen["terminated"], game.seen["truncated"]) == (0, 1)
-    assert game.seen["extra_info"]["truncated_by"] == "moves"
+    assert (game.obs["terminated"], game.obs["truncated"]) == (0, 1)
+    assert game.obs["extra_info"]["truncated_by"] == "moves"
 
 
 # -- pure functions --------------------------------------------------------------------------------------------
@@ -182,17 +182,17 @@ def test_neighbours_are_mutual(size: int, data: st.DataObject) -> None:
 def test_no_group_ever_stands_without_a_liberty(size: int, data: st.DataObject) -> None:
     """Whatever is played, every stone left on the board can breathe, and no position comes back."""
     env = Environment(Go(size))
-    seen: Any = env.reset()
-    positions = {seen["observation"]["board"].tobytes()}
+    obs: Any = env.reset()
+    positions = {obs["observation"]["board"].tobytes()}
     for move in data.draw(st.lists(st.integers(0, size**2 - 1), max_size=40)):
-        seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": {"move": move}})
-        board = seen["observation"]["board"].ravel()
+        obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": {"move": move}})
+        board = obs["observation"]["board"].ravel()
         for point in np.flatnonzero(board != EMPTY).tolist():
             assert group_at(board, point, size)[1], "a stone without liberties"
-        if "error" not in seen["extra_info"]:
+        if "error" not in obs["extra_info"]:
             assert board.tobytes() not in positions
             positions.add(board.tobytes())
-        if seen["terminated"] or seen["truncated"]:
+        if obs["terminated"] or obs["truncated"]:
             break
 
 

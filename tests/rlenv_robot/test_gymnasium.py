@@ -93,18 +93,18 @@ def test_an_illegal_action_is_told_in_info(action: np.ndarray, code: str) -> Non
 
 def test_it_does_what_the_environment_does() -> None:
     env, plain = to_gymnasium(rlenv_robot.make("so101-reach")), rlenv_robot.make("so101-reach")
-    (observation, _), seen = env.reset(seed=7), plain.reset({"seed": 7})
+    (observation, _), obs = env.reset(seed=7), plain.reset({"seed": 7})
     rng, over = np.random.default_rng(0), False
     while not over:
-        np.testing.assert_array_equal(observation["joint_position"], seen["observation"]["joint_position"])
+        np.testing.assert_array_equal(observation["joint_position"], obs["observation"]["joint_position"])
         action = rng.uniform(-0.2, 0.2, 6).astype(np.float32)
         observation, reward, terminated, truncated, info = env.step(action)
-        request = {"env_id": plain.env_id, "frame_no": seen["frame_no"], "action": env._action(action)}
-        seen, expected = plain.step(request)
+        request = {"env_id": plain.env_id, "frame_no": obs["frame_no"], "action": env._action(action)}
+        obs, expected = plain.step(request)
         assert reward == expected["reward"]
-        assert (terminated, truncated) == (bool(seen["terminated"]), bool(seen["truncated"]))
+        assert (terminated, truncated) == (bool(obs["terminated"]), bool(obs["truncated"]))
         over = terminated or truncated
-    assert info["is_success"] == seen["extra_info"]["success"]
+    assert info["is_success"] == obs["extra_info"]["success"]
     env.close()
     plain.close()
 

@@ -157,5 +157,5 @@ def test_actions_that_are_no_commands_cant_be_taken_over() -> None:
 def test_a_layout_with_the_policys_actions_is_read_back() -> None:
     layout = world(Plan()).layout
     assert "policy_action_joint_target" in layout.spec
-    assert FrameLayout.from_plain(layout.to_plain()) == layout
-    assert "policy" not in RobotWorld(Guard(SimRobot(so101())), Reach()).layout.to_plain()
+    assert FrameLayout.from_dict(layout.to_dict()) == layout
+    assert "policy" not in RobotWorld(Guard(SimRobot(so101())), Reach()).layout.to_dict()

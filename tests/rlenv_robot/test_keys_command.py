@@ -30,10 +30,10 @@ def test_new_show_allow_and_then_the_arm_moves(tmp_path, capsys):
         Server(Guard(SimRobot(so101(looks=False))), keys=server, lockstep=True) as served,
         rr.make("so101-reach", robot=served.address, keys=laptop) as env,
     ):
-        seen = env.reset({"seed": 0})
-        action = {"joint_target": seen["observation"]["joint_goal"]}
-        seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
-        assert seen["frame_no"] == 1
+        obs = env.reset({"seed": 0})
+        action = {"joint_target": obs["observation"]["joint_goal"]}
+        obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+        assert obs["frame_no"] == 1
 
 
 def test_mistakes_are_one_line(tmp_path, capsys):

@@ -16,7 +16,7 @@ from hal import ProfileError, SourceError, SpecError
 from rlenv_robot.cli import main
 from rlenv_robot.commands.serve import served_robot
 from rlenv_robot.history import episode_frames
-from rlenv_robot.kinds import kind
+from rlenv_robot.kinds import robot_model
 from rlenv_robot.profile import load_profile
 from rlenv_robot.tasks.free import Free
 
@@ -69,7 +69,9 @@ def test_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.requirement("R6.6")
 def test_the_profile_serves_it(folder: Path) -> None:
     robot = served_robot(load_profile("pendulum.toml"))
-    assert robot.spec.digest == kind("pendulum.xml").robot_spec().digest, "what a client that has the file expects"
+    assert robot.spec.digest == robot_model("pendulum.xml").robot_spec().digest, (
+        "what a client that has the file expects"
+    )
     robot.close()
 
 
@@ -82,8 +84,8 @@ def test_the_table_of_settings_is_the_tasks() -> None:
 
 def test_a_run_whose_model_is_gone_says_where_to_look(folder: Path) -> None:
     with rr.make("pendulum.xml", record="runs", steps=3) as env:
-        seen = env.reset()
-        env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": {"torque": [0.5]}})
+        obs = env.reset()
+        env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": {"torque": [0.5]}})
     (folder / "pendulum.xml").rename("elsewhere.xml")
     with pytest.raises(SourceError, match=r"recorded with the model pendulum\.xml, without which .* can't be drawn"):
         next(iter(episode_frames("runs", 0)[0]))

@@ -113,7 +113,7 @@ def _other(**changes: Any) -> str:
         ("{", "is damaged"),
         ("[]", "is damaged"),
         (_other(action=3), "is damaged"),
-        (_other(action=REACH.goal.to_plain()), "its specs say"),
+        (_other(action=REACH.goal.to_dict()), "its specs say"),
     ],
 )
 def test_a_foreign_or_damaged_file_is_refused(saved: Path, tmp_path: Path, entry: str | None, message: str) -> None:
@@ -149,12 +149,12 @@ def test_a_folder_is_no_policy(tmp_path: Path) -> None:
 
 def _graph(path: Path, size: int | str, kind: int, value: float = 0.0) -> Path:
     """A graph that gives one target whatever it sees, under the specs of so101-reach."""
-    seen = onnx.helper.make_tensor_value_info("joint_position", onnx.TensorProto.FLOAT, ["batch", 6])
+    obs = onnx.helper.make_tensor_value_info("joint_position", onnx.TensorProto.FLOAT, ["batch", 6])
     target = onnx.helper.make_tensor_value_info("joint_target", kind, [1, size])
     dtype = onnx.helper.tensor_dtype_to_np_dtype(kind)
     told = onnx.numpy_helper.from_array(np.full((1, size if isinstance(size, int) else 6), value, dtype), "told")
     node = onnx.helper.make_node("Identity", ["told"], ["joint_target"])
-    graph = onnx.helper.make_graph([node], "still", [seen], [target], [told])
+    graph = onnx.helper.make_graph([node], "still", [obs], [target], [told])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=9)
     model.metadata_props.add(key=METADATA, value=metadata("so101-reach", REACH.observation, REACH.action, {}))
     path.write_bytes(model.SerializeToString())

@@ -34,13 +34,13 @@ def test_leading_axes_change_nothing(rewards: str) -> None:
     task, rng, shape = PairLift(rewards=rewards, message_size=2), np.random.default_rng(0), (2, 3)  # type: ignore[arg-type]
     before, after = _sensors(rng, shape), _sensors(rng, shape)
     action, goal = task.action.sample(rng, shape), task.goal.sample(rng, shape)
-    reward, seen = task.reward(before, action, after, goal), task.observe(after, goal)
+    reward, obs = task.reward(before, action, after, goal), task.observe(after, goal)
     for index in np.ndindex(*shape):
         one = [{name: value[index] for name, value in part.items()} for part in (before, action, after, goal)]
         for side, value in task.reward(*one).items():
             np.testing.assert_allclose(reward[side][index], value, rtol=1e-6)
         for name, value in task.observe(one[2], one[3]).items():
-            np.testing.assert_allclose(seen[name][index], value, rtol=1e-6, atol=1e-7, err_msg=name)
+            np.testing.assert_allclose(obs[name][index], value, rtol=1e-6, atol=1e-7, err_msg=name)
     one_goal = {name: value[0, 0] for name, value in goal.items()}
     assert task.observe(after, one_goal)["left_handle_target"].shape == (2, 3, 3), "one goal serves a whole log"
 
@@ -80,10 +80,10 @@ def test_a_lifted_end_alone_is_not_paid() -> None:
 
 @given(st.integers(0, 2**32 - 1))
 def test_both_ends_are_one_bar(seed: int) -> None:
-    seen = TASK.observe(_sensors(np.random.default_rng(seed)), {"target_position": np.float32([0.3, 0.0, 0.1])})
-    right = from_right(seen["right_handle_position"].astype(np.float64))
-    np.testing.assert_allclose(np.linalg.norm(right - seen["left_handle_position"]), 2 * HANDLE, atol=1e-5)
-    np.testing.assert_allclose(seen["left_handle_target"], from_right(seen["right_handle_target"]) - [2 * HANDLE, 0, 0],
+    obs = TASK.observe(_sensors(np.random.default_rng(seed)), {"target_position": np.float32([0.3, 0.0, 0.1])})
+    right = from_right(obs["right_handle_position"].astype(np.float64))
+    np.testing.assert_allclose(np.linalg.norm(right - obs["left_handle_position"]), 2 * HANDLE, atol=1e-5)
+    np.testing.assert_allclose(obs["left_handle_target"], from_right(obs["right_handle_target"]) - [2 * HANDLE, 0, 0],
                                atol=1e-6)  # fmt: skip
 
 
@@ -94,9 +94,9 @@ def test_the_mapping_leads_from_the_whole_to_each_agents_own() -> None:
         assert set(table["extra_info"]["agents"]) == {"left", "right"}
         specs = [agent.observation(env.observation) for agent in agents_of(env.world)]
         for agent, spec in zip(agents_of(env.world), specs, strict=True):
-            seen = own(table["observation"], table["extra_info"]["agents"][agent.name])
-            spec.validate(seen)
-            assert seen.keys() >= set(SO101.sensors.names)
+            obs = own(table["observation"], table["extra_info"]["agents"][agent.name])
+            spec.validate(obs)
+            assert obs.keys() >= set(SO101.sensors.names)
             other = "right" if agent.name == "left" else "left"
             assert not any(name.startswith(other) for name in agent.sees.values()), "nothing of the other arm"
     assert specs[0].digest == specs[1].digest, "one policy may serve both"

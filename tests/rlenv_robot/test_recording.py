@@ -68,8 +68,8 @@ def test_row_0_is_the_reset_and_row_n_how_frame_n_came_about(env: Environment, s
     rows = sink.rows
     assert [row["frame_no"].item() for row in rows] == [0, 1, 2]
     assert [row["acted"].item() for row in rows] == [0, 1, 1]
-    for row, seen in zip(rows, (first, second, third), strict=True):
-        np.testing.assert_array_equal(row["observation_position"], seen["observation"]["position"])
+    for row, obs in zip(rows, (first, second, third), strict=True):
+        np.testing.assert_array_equal(row["observation_position"], obs["observation"]["position"])
     assert rows[0]["action_push"].tolist() == [0, 0]
     assert rows[1]["action_push"].tolist() == [0.5, 0]
     assert (rows[2]["action_push"].tolist(), rows[2]["action_gear"].item()) == ([-0.25, 0], 3)
@@ -145,21 +145,21 @@ def test_what_is_recorded_is_what_the_agent_saw(tmp_path: Path) -> None:
     seen_tables, rewards = [], []
     with rlenv_robot.make("so101-reach", record=tmp_path, info={"policy": "still"}, env_id="arm", steps=5) as env:
         for seed in (1, 2):
-            seen = env.reset({"seed": seed})
-            action = seen["extra_info"]["applied"]
-            seen_tables.append(seen)
-            while not seen["truncated"]:
-                seen, reward = env.step({"env_id": "arm", "frame_no": seen["frame_no"], "action": action})
-                seen_tables.append(seen)
+            obs = env.reset({"seed": seed})
+            action = obs["extra_info"]["applied"]
+            seen_tables.append(obs)
+            while not obs["truncated"]:
+                obs, reward = env.step({"env_id": "arm", "frame_no": obs["frame_no"], "action": action})
+                seen_tables.append(obs)
                 rewards.append(reward["reward"])
     table = load_runs(tmp_path)
     assert len(table.starts) == 2
     assert (table.stops - table.starts).tolist() == [6, 6], "T + 1 frames"
-    for row, seen in zip(table.rows, seen_tables, strict=True):
-        assert (row["frame_no"], row["truncated"]) == (seen["frame_no"], seen["truncated"])
-        for name, value in seen["observation"].items():
+    for row, obs in zip(table.rows, seen_tables, strict=True):
+        assert (row["frame_no"], row["truncated"]) == (obs["frame_no"], obs["truncated"])
+        for name, value in obs["observation"].items():
             np.testing.assert_array_equal(row[f"observation_{name}"], value)
-        np.testing.assert_array_equal(row["applied_joint_target"], seen["extra_info"]["applied"]["joint_target"])
+        np.testing.assert_array_equal(row["applied_joint_target"], obs["extra_info"]["applied"]["joint_target"])
     acted = table.rows["acted"] == 1
     assert table.rows["reward"][acted].tolist() == rewards
     for info, seed in zip(table.episodes, (1, 2), strict=True):
@@ -200,10 +200,10 @@ class LostAfterTwo:
 
 def test_a_lost_robots_last_row_makes_no_transition(tmp_path: Path) -> None:
     env = rlenv_robot.make("so101-reach", robot=LostAfterTwo(), record=tmp_path)
-    seen = env.reset({"seed": 0})
-    action = seen["extra_info"]["applied"]
-    while not seen["truncated"]:
-        seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+    obs = env.reset({"seed": 0})
+    action = obs["extra_info"]["applied"]
+    while not obs["truncated"]:
+        obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     env.close()
     table = load_runs(tmp_path)
     assert table.rows["acted"].tolist() == [0, 1, 1, 0]
@@ -222,10 +222,10 @@ def test_a_log_that_fails_does_not_stop_the_robot(slider: Any, caplog: pytest.Lo
     env = Environment(slider, "one", FrameObserver(slider.layout, sink))
     assert "recording_error" not in env.reset({"seed": 0})["extra_info"]
     _act(env, 0, 0.1)
-    seen, _ = _act(env, 1, 0.1)
-    assert seen["extra_info"]["recording_error"] == "the disk is full"
-    seen, _ = _act(env, 2, 0.1)
-    assert seen["frame_no"] == 3
+    obs, _ = _act(env, 1, 0.1)
+    assert obs["extra_info"]["recording_error"] == "the disk is full"
+    obs, _ = _act(env, 2, 0.1)
+    assert obs["frame_no"] == 3
     assert len([message for message in caplog.messages if "recording stopped" in message]) == 1
     with pytest.raises(LogError, match="the disk is full"):
         env.reset({"seed": 0})

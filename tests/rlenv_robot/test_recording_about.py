@@ -22,7 +22,7 @@ def test_a_log_holds_the_description_of_its_robot(tmp_path: Path) -> None:
         env.reset({"seed": 1})
     (run,) = tmp_path.iterdir()
     metadata = LogReader(run).metadata
-    assert rr.RobotSpec.from_plain(metadata["robot_spec"]).digest == SO101.digest
+    assert rr.RobotSpec.from_dict(metadata["robot_spec"]).digest == SO101.digest
     assert (metadata["rlenv_robot"], metadata["world"], metadata["policy"]) == (rr.__version__, "so101-reach", "p")
 
 

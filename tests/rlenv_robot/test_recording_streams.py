@@ -69,12 +69,12 @@ def record(robot: Robot, folder: Path, steps: int, episodes: int = 1) -> tuple[L
     seen_tables: list[dict[str, Any]] = []
     with rr.make("so101-reach", robot=robot, record=folder, steps=steps) as env:
         for seed in range(episodes):
-            seen: Any = env.reset({"seed": seed})
-            seen_tables.append(seen)
-            while not (seen["truncated"] or seen["terminated"]):
-                action = {"joint_target": seen["extra_info"]["applied"]["joint_target"]}
-                seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
-                seen_tables.append(seen)
+            obs: Any = env.reset({"seed": seed})
+            seen_tables.append(obs)
+            while not (obs["truncated"] or obs["terminated"]):
+                action = {"joint_target": obs["extra_info"]["applied"]["joint_target"]}
+                obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+                seen_tables.append(obs)
     (run,) = folder.iterdir()
     return LogReader(run), seen_tables
 

@@ -24,10 +24,10 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("runs")
     with rlenv_robot.make("so101-reach", record=folder / "plain", steps=8) as env:
         for seed in range(2):
-            seen = env.reset({"seed": seed})
-            while not (seen["terminated"] or seen["truncated"]):
-                action = {"joint_target": seen["extra_info"]["applied"]["joint_target"]}
-                seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+            obs = env.reset({"seed": seed})
+            while not (obs["terminated"] or obs["truncated"]):
+                action = {"joint_target": obs["extra_info"]["applied"]["joint_target"]}
+                obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     table = build(next((folder / "plain").iterdir()))
     sink = McapWriter(folder / "filmed", table.layout, {})
     for number, info in enumerate(table.episodes):

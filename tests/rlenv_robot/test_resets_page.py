@@ -34,7 +34,7 @@ def test_every_signal_of_a_profile_is_listed() -> None:
 
 def test_the_example_is_what_a_machine_is_asked() -> None:
     (example,) = re.findall(r"```json\n(.*?)```", TEXT, re.S)
-    assert json.loads(example) == ResetRequest("so101", 4, 60.0, verdict=True).to_plain()
+    assert json.loads(example) == ResetRequest("so101", 4, 60.0, verdict=True).to_dict()
 
 
 def test_the_keys_are_the_keyboards() -> None:

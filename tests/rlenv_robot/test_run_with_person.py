@@ -22,15 +22,15 @@ class Person:
     """Reads what the terminal shows, and types."""
 
     def __init__(self, terminal: int) -> None:
-        self._terminal, self.seen = terminal, ""
+        self._terminal, self.obs = terminal, ""
 
     def sees(self, words: str, within_s: float = 40.0) -> None:
         end = time.monotonic() + within_s
-        while words not in self.seen:
+        while words not in self.obs:
             ready, _, _ = select.select([self._terminal], [], [], max(0.0, end - time.monotonic()))
-            assert ready, f"{words!r} is not in {self.seen!r}"
-            self.seen += os.read(self._terminal, 4096).decode(errors="replace")
-        self.seen = self.seen.split(words, 1)[1]
+            assert ready, f"{words!r} is not in {self.obs!r}"
+            self.obs += os.read(self._terminal, 4096).decode(errors="replace")
+        self.obs = self.obs.split(words, 1)[1]
 
     def types(self, keys: str) -> None:
         os.write(self._terminal, keys.encode())

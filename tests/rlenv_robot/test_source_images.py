@@ -54,8 +54,8 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> SourceData:
 
 def fits(images: np.ndarray, observation: np.ndarray) -> bool:
     """Whether each picture is that of the observation beside it."""
-    seen = observation.astype(int)
-    return bool((images[..., 3, 3, :] == colour(seen[..., 0], seen[..., 1])).all())
+    obs = observation.astype(int)
+    return bool((images[..., 3, 3, :] == colour(obs[..., 0], obs[..., 1])).all())
 
 
 @pytest.mark.requirement("R3.3")
@@ -80,8 +80,8 @@ def test_a_choice_of_all_kinds(data: SourceData) -> None:
     assert "next_images" not in extra
     images = extra["images"]["top"]
     assert images.shape == (16, 3, 4, 6)
-    seen = batch["observation"]["place"].astype(int)
-    assert (images[:, ::-1, 1, 1] == colour(seen[:, 0], seen[:, 1])).all()
+    obs = batch["observation"]["place"].astype(int)
+    assert (images[:, ::-1, 1, 1] == colour(obs[:, 0], obs[:, 1])).all()
 
 
 def test_stacks_follow_the_batchs_or_their_own(data: SourceData) -> None:
@@ -91,10 +91,10 @@ def test_stacks_follow_the_batchs_or_their_own(data: SourceData) -> None:
     assert fits(extra["images"]["top"], batch["observation"]["place"])
     assert fits(extra["next_images"]["top"], batch["next_observation"]["place"])
     own = data.sample_steps(64, {"images": {"cameras": ["top"], "stack": 2}, "future": 3})
-    seen, extra = own["observation"]["place"], own["extra_info"]
-    assert seen.shape == (64, 2)
-    assert fits(extra["images"]["top"][:, 1], seen)
-    assert fits(extra["images"]["top"][:, 0], np.stack([seen[:, 0], np.maximum(seen[:, 1] - 1, 0)], 1))
+    obs, extra = own["observation"]["place"], own["extra_info"]
+    assert obs.shape == (64, 2)
+    assert fits(extra["images"]["top"][:, 1], obs)
+    assert fits(extra["images"]["top"][:, 0], np.stack([obs[:, 0], np.maximum(obs[:, 1] - 1, 0)], 1))
     assert fits(extra["future_images"]["top"], extra["future_observation"]["place"])
 
 

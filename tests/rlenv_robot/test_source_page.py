@@ -29,15 +29,15 @@ def record(folder: Path, seeds: range, reach: bool, info: dict[str, str]) -> Non
     home, spread = np.asarray(HOME, np.float32), 0.01 if reach else 0.1
     for seed in seeds:
         goal = {"goal": {"target_position": forward_kinematics(home).astype(np.float32)}} if reach else {}
-        seen = env.reset({"seed": seed, **goal})
-        while not (seen["terminated"] or seen["truncated"]):
-            held = home if reach else seen["observation"]["joint_goal"]
+        obs = env.reset({"seed": seed, **goal})
+        while not (obs["terminated"] or obs["truncated"]):
+            held = home if reach else obs["observation"]["joint_goal"]
             noise = rng.normal(0, spread, 6)
             target = np.clip(held + noise, *env.action["joint_target"].bounds)
             action = {"joint_target": target.astype(np.float32)}
             chance = float(-0.5 * np.square(noise / spread).sum() - 6 * np.log(spread * np.sqrt(2 * np.pi)))
-            table = {"env_id": seen["env_id"], "frame_no": seen["frame_no"], "action": action}
-            seen, _ = env.step(table, {"log_probability": chance})  # type: ignore[arg-type]
+            table = {"env_id": obs["env_id"], "frame_no": obs["frame_no"], "action": action}
+            obs, _ = env.step(table, {"log_probability": chance})  # type: ignore[arg-type]
     env.close()
 
 

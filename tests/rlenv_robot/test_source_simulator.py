@@ -21,12 +21,12 @@ pytestmark = pytest.mark.requirement("R3.6")
 def record(folder: Path, model: Any) -> rr.SourceData:
     rng = np.random.default_rng(0)
     with rr.make("so101-reach", robot=SimRobot(model), record=folder, steps=40) as env:
-        seen: Any = env.reset({"seed": 1})
-        while not (seen["terminated"] or seen["truncated"]):
-            goal = seen["observation"]["joint_goal"] + rng.normal(0, 0.05, 6)
+        obs: Any = env.reset({"seed": 1})
+        while not (obs["terminated"] or obs["truncated"]):
+            goal = obs["observation"]["joint_goal"] + rng.normal(0, 0.05, 6)
             target = np.clip(goal, *env.action["joint_target"].bounds).astype(np.float32)
-            table = {"env_id": env.env_id, "frame_no": seen["frame_no"], "action": {"joint_target": target}}
-            seen, _ = env.step(table)
+            table = {"env_id": env.env_id, "frame_no": obs["frame_no"], "action": {"joint_target": target}}
+            obs, _ = env.step(table)
     return rr.open_source(folder)
 
 

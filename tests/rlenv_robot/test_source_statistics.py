@@ -64,11 +64,11 @@ def test_the_summary_says_how_much_there_is_and_how_it_is_spread() -> None:
     assert found["returns"]["mean"] == pytest.approx(8.0)
     assert found["returns"]["max"] == 12.0
     assert found["lengths"]["min"] == 4
-    seen = np.concatenate([table.rows["observation_x"][:4], table.rows["observation_x"][5:11]])
+    obs = np.concatenate([table.rows["observation_x"][:4], table.rows["observation_x"][5:11]])
     described = found["fields"]["observation.x"]
     assert (described["unit"], described["elements"]) == ("m", ["forward", "up"])
-    np.testing.assert_allclose(described["mean"], seen.mean(axis=0))
-    np.testing.assert_allclose(described["q50"], np.median(seen, axis=0))
+    np.testing.assert_allclose(described["mean"], obs.mean(axis=0))
+    np.testing.assert_allclose(described["q50"], np.median(obs, axis=0))
     acted = table.rows["action_u"][table.rows["acted"] == 1]
     np.testing.assert_allclose(found["fields"]["action.u"]["std"], acted.std(axis=0))
     assert set(found["fields"]) == {"observation.x", "action.u", "sensor.current"}

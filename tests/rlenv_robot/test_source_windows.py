@@ -83,8 +83,8 @@ def test_the_frames_ahead_follow_the_own_one(f: int) -> None:
     for b, (episode, frame) in enumerate(places(batch)):
         run = run_of(episode, frame)
         wanted = [run.index(frame) + 1 + i for i in range(f)]
-        seen = batch["extra_info"]["future_observation"]["place"][b]
-        assert seen.tolist() == [[episode, run[min(w, len(run) - 1)]] for w in wanted]
+        obs = batch["extra_info"]["future_observation"]["place"][b]
+        assert obs.tolist() == [[episode, run[min(w, len(run) - 1)]] for w in wanted]
         assert batch["extra_info"]["future_mask"][b].tolist() == [w < len(run) for w in wanted]
 
 

@@ -88,10 +88,10 @@ def network() -> Iterator[Network]:
 
 def test_a_record_over_the_wire_gives_the_network_s_delays(network: Network, tmp_path: Path) -> None:
     with rr.make("so101-reach", network.address, record=tmp_path / "runs", steps=40) as env:
-        seen = env.reset({"seed": 1})
-        while not seen["truncated"]:
-            action = {"joint_target": seen["observation"]["joint_goal"]}
-            seen, _ = env.step({"env_id": env.env_id, "frame_no": seen["frame_no"], "action": action})
+        obs = env.reset({"seed": 1})
+        while not obs["truncated"]:
+            action = {"joint_target": obs["observation"]["joint_goal"]}
+            obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     (run,) = (tmp_path / "runs").iterdir()
     timing = fit_timing(run)
     told = dict(timing.values())
@@ -102,13 +102,13 @@ def test_a_record_over_the_wire_gives_the_network_s_delays(network: Network, tmp
     middle = sum(float(part.quantile(np.array(0.5))) for part in parts)
     assert 2 * WAY_S <= middle <= 2 * WAY_S + 0.1
     with rr.make_vector("so101-reach", 2, seed=0, timing=timing) as envs:
-        seen = envs.reset()
+        obs = envs.reset()
         for _ in range(3):
-            table = {"env_id": envs.env_ids, "frame_no": seen["frame_no"]}
-            seen, _ = envs.step(
-                {**table, "action": {"joint_target": seen["observation"]["joint_goal"] + np.float32(0.05)}}
+            table = {"env_id": envs.env_ids, "frame_no": obs["frame_no"]}
+            obs, _ = envs.step(
+                {**table, "action": {"joint_target": obs["observation"]["joint_goal"] + np.float32(0.05)}}
             )
-        late = seen["extra_info"]["applied"]["joint_target"] - envs.batch.held()["joint_target"]  # type: ignore[attr-defined]
+        late = obs["extra_info"]["applied"]["joint_target"] - envs.batch.held()["joint_target"]  # type: ignore[attr-defined]
         assert envs.batch.timing is timing  # type: ignore[attr-defined]
         assert (np.abs(late) < 0.2).all()
 
@@ -124,7 +124,7 @@ def test_a_record_that_was_not_made_over_the_bridge_is_refused(tmp_path: Path) -
 def test_delays_are_told_on_one_timeline() -> None:
     """Their clock is an hour ahead; commands take 3 to 13 ms, readings 7 ms of which 2 before they leave."""
     delays, hour = Delays(), 3600 * 10**9
-    assert delays.to_plain(hour) == {}
+    assert delays.to_dict(hour) == {}
     rng = np.random.default_rng(0)
     ways = rng.uniform(0.003, 0.013, 5000)
     for step, way in enumerate(ways.tolist()):
@@ -132,7 +132,7 @@ def test_delays_are_told_on_one_timeline() -> None:
         came = asked + int(way * 1e9) + hour
         left = came + 20_000_000
         delays.add(asked, came, left, left - hour + 5_000_000, left - 2_000_000)
-    told = delays.to_plain(hour)
+    told = delays.to_dict(hour)
     assert told["steps"] == 2000
     np.testing.assert_allclose(told["command_s"], np.quantile(ways[-2000:], np.linspace(0, 1, 21)), atol=1e-6)
     np.testing.assert_allclose(told["reading_s"], 0.007, atol=1e-6)
@@ -148,7 +148,7 @@ def test_delays_are_told_on_one_timeline() -> None:
 def test_a_robot_s_own_clock_that_is_no_clock_is_not_believed() -> None:
     delays = Delays()
     delays.add(1_000_000_000, 1_004_000_000, 1_010_000_000, 1_015_000_000, 33_000_000 + 20_000_000_000)
-    assert delays.to_plain(0)["reading_s"][0] == 0.005
+    assert delays.to_dict(0)["reading_s"][0] == 0.005
 
 
 def test_several_connections_count_by_their_steps() -> None:

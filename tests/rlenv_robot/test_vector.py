@@ -51,8 +51,8 @@ def _vector(num: int, **options: Any) -> VectorEnvironment:
     return VectorEnvironment(SimBatch(so101(), num, 2), Reach(steps=STEPS), **{"seed": 11, **options})
 
 
-def _table(envs: VectorEnvironment, seen: Mapping[str, Any], target: np.ndarray) -> dict[str, Any]:
-    return {"env_id": envs.env_ids, "frame_no": seen["frame_no"], "action": {"joint_target": target}}
+def _table(envs: VectorEnvironment, obs: Mapping[str, Any], target: np.ndarray) -> dict[str, Any]:
+    return {"env_id": envs.env_ids, "frame_no": obs["frame_no"], "action": {"joint_target": target}}
 
 
 def _targets(rng: np.random.Generator, num: int) -> np.ndarray:
@@ -69,40 +69,40 @@ def test_each_row_is_a_single_environment_bit_for_bit(num: int) -> None:
     rng = np.random.default_rng(0)
     targets = [_targets(rng, num) for _ in range(3 * STEPS)]
     with _vector(num) as envs:
-        seen, batch = envs.reset(), []
+        obs, batch = envs.reset(), []
         for target in targets:
-            seen, reward = envs.step(_table(envs, seen, target))
-            batch.append((seen, reward))
+            obs, reward = envs.step(_table(envs, obs, target))
+            batch.append((obs, reward))
     for row in range(num):
         with _single(11, row) as env:
             one: Any = env.reset()
             for step, target in enumerate(targets):
                 request = {"env_id": env.env_id, "frame_no": one["frame_no"], "action": {"joint_target": target[row]}}
                 one, reward = env.step(request)
-                seen, rewards = batch[step]
-                _same_row(seen, row, one)
+                obs, rewards = batch[step]
+                _same_row(obs, row, one)
                 assert rewards["reward"][row] == pytest.approx(reward["reward"], rel=1e-6)
                 if one["truncated"] or one["terminated"]:
                     one = env.reset()
                     for name, value in one["observation"].items():
-                        np.testing.assert_array_equal(seen["observation"][name][row], value, err_msg=f"first {name}")
+                        np.testing.assert_array_equal(obs["observation"][name][row], value, err_msg=f"first {name}")
 
 
-def _same_row(seen: Any, row: int, one: Any) -> None:
+def _same_row(obs: Any, row: int, one: Any) -> None:
     over = one["truncated"] or one["terminated"]
-    assert (seen["terminated"][row], seen["truncated"][row]) == (one["terminated"], one["truncated"])
-    observation = {name: value[row] for name, value in seen["observation"].items()}
+    assert (obs["terminated"][row], obs["truncated"][row]) == (one["terminated"], one["truncated"])
+    observation = {name: value[row] for name, value in obs["observation"].items()}
     if over:
-        final = seen["extra_info"]["final"]
+        final = obs["extra_info"]["final"]
         place = final["index"].tolist().index(row)
         observation = {name: value[place] for name, value in final["observation"].items()}
         assert final["frame_no"][place] == one["frame_no"]
         assert final["success"][place] == one["extra_info"]["success"]
         assert final["metrics"]["distance_mm"][place] == pytest.approx(one["extra_info"]["metrics"]["distance_mm"])
     else:
-        assert seen["frame_no"][row] == one["frame_no"]
+        assert obs["frame_no"][row] == one["frame_no"]
         np.testing.assert_array_equal(
-            seen["extra_info"]["applied"]["joint_target"][row], one["extra_info"]["applied"]["joint_target"]
+            obs["extra_info"]["applied"]["joint_target"][row], one["extra_info"]["applied"]["joint_target"]
         )
     for name, value in one["observation"].items():
         np.testing.assert_array_equal(observation[name], value, err_msg=name)
@@ -140,48 +140,48 @@ def test_environments_that_share_a_stream_share_their_episodes() -> None:
 
 @pytest.mark.requirement("R1.4")
 def test_the_last_observation_is_the_true_one(envs: VectorEnvironment) -> None:
-    seen = envs.reset()
-    goals = seen["observation"]["target_position"]
+    obs = envs.reset()
+    goals = obs["observation"]["target_position"]
     for _ in range(STEPS):
-        seen, _ = envs.step(_table(envs, seen, seen["observation"]["joint_goal"]))
-    final = seen["extra_info"]["final"]
+        obs, _ = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
+    final = obs["extra_info"]["final"]
     assert final["index"].tolist() == [0, 1, 2]
     assert final["frame_no"].tolist() == [STEPS] * 3
-    assert seen["frame_no"].tolist() == [0, 0, 0]
-    assert seen["truncated"].tolist() == [1, 1, 1]
+    assert obs["frame_no"].tolist() == [0, 0, 0]
+    assert obs["truncated"].tolist() == [1, 1, 1]
     np.testing.assert_array_equal(final["observation"]["target_position"], goals)
-    assert (seen["observation"]["target_position"] != goals).any(axis=1).all(), "the next episode's goal"
+    assert (obs["observation"]["target_position"] != goals).any(axis=1).all(), "the next episode's goal"
 
 
 def test_without_autoreset_an_ended_environment_waits() -> None:
     with _vector(3, autoreset="disabled") as envs:
-        seen = envs.reset()
+        obs = envs.reset()
         for _ in range(STEPS):
-            seen, _ = envs.step(_table(envs, seen, seen["observation"]["joint_goal"]))
-        assert seen["truncated"].tolist() == [1, 1, 1]
-        assert seen["frame_no"].tolist() == [STEPS] * 3
-        held = seen["observation"]["joint_position"]
-        seen = envs.reset({"ids": [1]})
-        assert seen["frame_no"].tolist() == [STEPS, 0, STEPS]
-        seen, reward = envs.step(_table(envs, seen, seen["observation"]["joint_goal"]))
-        assert seen["frame_no"].tolist() == [STEPS, 1, STEPS]
-        assert {env: error["code"] for env, error in seen["extra_info"]["error"].items()} == {0: "ended", 2: "ended"}
+            obs, _ = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
+        assert obs["truncated"].tolist() == [1, 1, 1]
+        assert obs["frame_no"].tolist() == [STEPS] * 3
+        held = obs["observation"]["joint_position"]
+        obs = envs.reset({"ids": [1]})
+        assert obs["frame_no"].tolist() == [STEPS, 0, STEPS]
+        obs, reward = envs.step(_table(envs, obs, obs["observation"]["joint_goal"]))
+        assert obs["frame_no"].tolist() == [STEPS, 1, STEPS]
+        assert {env: error["code"] for env, error in obs["extra_info"]["error"].items()} == {0: "ended", 2: "ended"}
         assert reward["reward"][[0, 2]].tolist() == [0, 0]
-        assert seen["truncated"].tolist() == [0, 0, 0]
-        np.testing.assert_array_equal(seen["observation"]["joint_position"][[0, 2]], held[[0, 2]])
+        assert obs["truncated"].tolist() == [0, 0, 0]
+        np.testing.assert_array_equal(obs["observation"]["joint_position"][[0, 2]], held[[0, 2]])
 
 
 def test_what_was_returned_stays_as_it_was(envs: VectorEnvironment) -> None:
     """Through resets of some, which write into rows."""
-    seen = envs.reset()
+    obs = envs.reset()
     kept = []
     rng = np.random.default_rng(1)
     for step in range(2 * STEPS):
-        arrays = {**seen["observation"], **seen["extra_info"]["applied"], "frame_no": seen["frame_no"]}
+        arrays = {**obs["observation"], **obs["extra_info"]["applied"], "frame_no": obs["frame_no"]}
         kept.append((arrays, {name: value.copy() for name, value in arrays.items()}))
-        seen, _ = envs.step(_table(envs, seen, _targets(rng, 3)))
+        obs, _ = envs.step(_table(envs, obs, _targets(rng, 3)))
         if step % 3 == 0:
-            seen = envs.reset({"ids": [step % 2]})
+            obs = envs.reset({"ids": [step % 2]})
     for arrays, copies in kept:
         for name, value in copies.items():
             np.testing.assert_array_equal(arrays[name], value, err_msg=name)
@@ -190,14 +190,14 @@ def test_what_was_returned_stays_as_it_was(envs: VectorEnvironment) -> None:
 def test_what_the_agent_writes_into_reaches_nothing() -> None:
     def run(spoil: bool) -> list[bytes]:
         with _vector(2) as envs:
-            seen, told = envs.reset(), []
+            obs, told = envs.reset(), []
             for _ in range(4):
-                table = _table(envs, seen, np.full((2, 6), 0.9, np.float32))
+                table = _table(envs, obs, np.full((2, 6), 0.9, np.float32))
                 if spoil:
-                    for value in (*seen["observation"].values(), *seen["extra_info"]["applied"].values()):
+                    for value in (*obs["observation"].values(), *obs["extra_info"]["applied"].values()):
                         value[...] = 1.0
-                seen, reward = envs.step(table)
-                told += [reward["reward"].tobytes(), seen["extra_info"]["applied"]["joint_target"].tobytes()]
+                obs, reward = envs.step(table)
+                told += [reward["reward"].tobytes(), obs["extra_info"]["applied"]["joint_target"].tobytes()]
             return told
 
     assert run(spoil=True) == run(spoil=False)
@@ -220,13 +220,13 @@ def test_an_illegal_row_stands_still_while_the_others_move(value: float, code: s
             if spoilt:
                 target[1, 4] = value
             results[name] = (first, *envs.step(_table(envs, first, target)))
-    first, seen, reward = results["with"]
-    assert seen["frame_no"].tolist() == [1, 0, 1]
-    assert list(seen["extra_info"]["error"]) == [1]
-    error = seen["extra_info"]["error"][1]
+    first, obs, reward = results["with"]
+    assert obs["frame_no"].tolist() == [1, 0, 1]
+    assert list(obs["extra_info"]["error"]) == [1]
+    error = obs["extra_info"]["error"][1]
     assert (error["code"], error["field"], error["index"]) == (code, "action.joint_target", index)
     assert reward["reward"][1] == 0
-    for field, observed in seen["observation"].items():
+    for field, observed in obs["observation"].items():
         np.testing.assert_array_equal(observed[1], first["observation"][field][1], err_msg=field)
         np.testing.assert_array_equal(observed[[0, 2]], results["without"][1]["observation"][field][[0, 2]])
     np.testing.assert_array_equal(reward["reward"][[0, 2]], results["without"][2]["reward"][[0, 2]])
@@ -234,11 +234,11 @@ def test_an_illegal_row_stands_still_while_the_others_move(value: float, code: s
 
 @pytest.mark.requirement("R1.2")
 def test_a_stale_row_stands_still(envs: VectorEnvironment) -> None:
-    seen = envs.reset()
-    target = seen["observation"]["joint_goal"]
-    seen, _ = envs.step({**_table(envs, seen, target), "frame_no": np.array([0, 1, -1])})
-    assert seen["frame_no"].tolist() == [1, 0, 0]
-    assert {env: error["code"] for env, error in seen["extra_info"]["error"].items()} == {1: "frame_no", 2: "frame_no"}
+    obs = envs.reset()
+    target = obs["observation"]["joint_goal"]
+    obs, _ = envs.step({**_table(envs, obs, target), "frame_no": np.array([0, 1, -1])})
+    assert obs["frame_no"].tolist() == [1, 0, 0]
+    assert {env: error["code"] for env, error in obs["extra_info"]["error"].items()} == {1: "frame_no", 2: "frame_no"}
 
 
 def _malformed() -> dict[str, Any]:
@@ -266,23 +266,23 @@ def _malformed() -> dict[str, Any]:
 @pytest.mark.parametrize("case", _malformed())
 def test_a_malformed_batch_moves_nobody(envs: VectorEnvironment, case: str) -> None:
     spoil, code = _malformed()[case]
-    seen = envs.reset()
-    table = _table(envs, seen, seen["observation"]["joint_goal"])
+    obs = envs.reset()
+    table = _table(envs, obs, obs["observation"]["joint_goal"])
     with pytest.raises(IllegalAction) as refused:
         envs.step(spoil(table))
     assert refused.value.violation.code == code
-    seen, _ = envs.step(table)
-    assert seen["frame_no"].tolist() == [1, 1, 1]
-    assert "error" not in seen["extra_info"]
+    obs, _ = envs.step(table)
+    assert obs["frame_no"].tolist() == [1, 1, 1]
+    assert "error" not in obs["extra_info"]
 
 
 def test_wider_numbers_are_rounded_and_enormous_ones_refused(envs: VectorEnvironment) -> None:
-    seen = envs.reset()
+    obs = envs.reset()
     target = np.zeros((3, 6))
     target[0] = envs.action["joint_target"].bounds[1].astype(float) + 1e-9  # the bound itself, once it is a float32
     target[1, 2] = 1e300
-    seen, _ = envs.step(_table(envs, seen, target))
-    assert {env: error["code"] for env, error in seen["extra_info"]["error"].items()} == {1: "not_finite"}
+    obs, _ = envs.step(_table(envs, obs, target))
+    assert {env: error["code"] for env, error in obs["extra_info"]["error"].items()} == {1: "not_finite"}
 
 
 @pytest.mark.parametrize("ids", [[3], [-1], [1, 0], [0, 0], 1, [0.5], ["a"]])

@@ -27,8 +27,8 @@ def vector(num: int, **options: Any) -> VectorEnvironment:
     return VectorEnvironment(batch, Reach(steps=STEPS), **{"seed": 11, **options})
 
 
-def table(envs: VectorEnvironment, seen: Mapping[str, Any], target: np.ndarray) -> dict[str, Any]:
-    return {"env_id": envs.env_ids, "frame_no": seen["frame_no"], "action": {"joint_target": target}}
+def table(envs: VectorEnvironment, obs: Mapping[str, Any], target: np.ndarray) -> dict[str, Any]:
+    return {"env_id": envs.env_ids, "frame_no": obs["frame_no"], "action": {"joint_target": target}}
 
 
 def targets(step: int, num: int) -> np.ndarray:
@@ -67,19 +67,19 @@ def test_next_step_is_same_step_with_a_step_between() -> None:
 
 def test_only_those_that_ended_begin_anew() -> None:
     with vector(3, autoreset="next_step") as envs, vector(3, autoreset="disabled") as same:
-        seen, theirs = envs.reset(), same.reset()
+        obs, theirs = envs.reset(), same.reset()
         for step in range(2):
-            seen, _ = envs.step(table(envs, seen, targets(step, 3)))
+            obs, _ = envs.step(table(envs, obs, targets(step, 3)))
             theirs, _ = same.step(table(same, theirs, targets(step, 3)))
-        seen = envs.reset({"ids": [1]})
+        obs = envs.reset({"ids": [1]})
         for step in range(2, STEPS):
-            seen, _ = envs.step(table(envs, seen, targets(step, 3)))
+            obs, _ = envs.step(table(envs, obs, targets(step, 3)))
             theirs, _ = same.step(table(same, theirs, targets(step, 3)))
-        assert seen["truncated"].tolist() == [1, 0, 1]
-        seen, reward = envs.step(table(envs, seen, targets(9, 3)))
-        assert seen["frame_no"].tolist() == [0, STEPS - 1, 0]
+        assert obs["truncated"].tolist() == [1, 0, 1]
+        obs, reward = envs.step(table(envs, obs, targets(9, 3)))
+        assert obs["frame_no"].tolist() == [0, STEPS - 1, 0]
         assert (reward["reward"] != 0).tolist() == [False, True, False]
-        assert seen["truncated"].tolist() == [0, 0, 0]
+        assert obs["truncated"].tolist() == [0, 0, 0]
 
 
 # -- snapshots ---------------------------------------------------------------------------------------------------
@@ -87,18 +87,18 @@ def test_only_those_that_ended_begin_anew() -> None:
 CONDITIONS: dict[str, dict[str, Any]] = {
     "plain": {},
     "drawn": {
-        "timing": DelayModel.from_plain({"command_delay": {"uniform": [0.0, 0.05]}, "reading_loss": 0.1}),
-        "randomise": Randomise.from_plain({"joint.*.damping": {"uniform": [0.5, 1.5], "scale": True}}),
+        "timing": DelayModel.from_dict({"command_delay": {"uniform": [0.0, 0.05]}, "reading_loss": 0.1}),
+        "randomise": Randomise.from_dict({"joint.*.damping": {"uniform": [0.5, 1.5], "scale": True}}),
     },
 }
 
 
-def run(envs: VectorEnvironment, seen: Mapping[str, Any], first: int, steps: int) -> list[dict[str, np.ndarray]]:
+def run(envs: VectorEnvironment, obs: Mapping[str, Any], first: int, steps: int) -> list[dict[str, np.ndarray]]:
     rows = []
     for step in range(first, first + steps):
-        seen, reward = envs.step(table(envs, seen, targets(step, envs.num_envs)))
-        flags = {name: seen[name] for name in ("frame_no", "terminated", "truncated")}
-        rows.append({**seen["observation"], **flags, **reward})
+        obs, reward = envs.step(table(envs, obs, targets(step, envs.num_envs)))
+        flags = {name: obs[name] for name in ("frame_no", "terminated", "truncated")}
+        rows.append({**obs["observation"], **flags, **reward})
     return rows
 
 
@@ -117,8 +117,8 @@ def test_restored_environments_go_on_bit_by_bit_through_their_next_episodes(auto
     with vector(3, **options) as envs, vector(3, **{**options, "seed": 99}) as fresh:
         run(envs, envs.reset(), 0, 3)
         kept = envs.snapshot()
-        seen = envs.restore(kept)
-        after = run(envs, seen, 3, 3 * STEPS)
+        obs = envs.restore(kept)
+        after = run(envs, obs, 3, 3 * STEPS)
         for each in (envs, fresh):
             assert_same(run(each, each.restore(kept), 3, 3 * STEPS), after, [0, 1, 2])
 
@@ -126,20 +126,20 @@ def test_restored_environments_go_on_bit_by_bit_through_their_next_episodes(auto
 def test_some_are_restored_and_the_others_stay() -> None:
     with vector(3) as envs:
         run(envs, envs.reset(), 0, 2)
-        kept, seen = envs.snapshot([1]), envs.restore(envs.snapshot())
-        after = run(envs, seen, 2, 2)
+        kept, obs = envs.snapshot([1]), envs.restore(envs.snapshot())
+        after = run(envs, obs, 2, 2)
         held = envs.snapshot().sensors["joint_position"]
-        seen = envs.restore(kept, [1])
-        assert seen["frame_no"].tolist() == [4, 2, 4]
-        np.testing.assert_array_equal(seen["observation"]["joint_position"][[0, 2]], held[[0, 2]])
-        assert_same(run(envs, seen, 2, 2), after, [1])
+        obs = envs.restore(kept, [1])
+        assert obs["frame_no"].tolist() == [4, 2, 4]
+        np.testing.assert_array_equal(obs["observation"]["joint_position"][[0, 2]], held[[0, 2]])
+        assert_same(run(envs, obs, 2, 2), after, [1])
 
 
 def test_one_is_put_into_all() -> None:
     with vector(3) as envs:
         run(envs, envs.reset(), 0, 2)
-        seen = envs.restore(envs.snapshot([2]))
-        for name, value in seen["observation"].items():
+        obs = envs.restore(envs.snapshot([2]))
+        for name, value in obs["observation"].items():
             assert (value == value[0]).all(), name
 
 
@@ -164,17 +164,17 @@ def test_snapshots_out_of_turn_and_of_what_can_not_be_kept_are_refused() -> None
 
 def test_what_was_drawn_is_told_in_training_where_an_episode_begins_and_ends() -> None:
     with vector(2, **CONDITIONS["drawn"]) as envs, vector(2, mode="inference", **CONDITIONS["drawn"]) as blind:
-        seen = envs.reset()
-        drawn = seen["extra_info"]["randomisation"]
+        obs = envs.reset()
+        drawn = obs["extra_info"]["randomisation"]
         assert {"joint.shoulder_pan.damping", "timing.command_delay", "timing.reading_loss"} <= drawn.keys()
         assert "randomisation" not in blind.reset()["extra_info"]
         for step in range(STEPS):
-            seen, _ = envs.step(table(envs, seen, targets(step, 2)))
-            assert ("randomisation" in seen["extra_info"]) == (step == STEPS - 1)
-        ended = seen["extra_info"]["final"]["randomisation"]
+            obs, _ = envs.step(table(envs, obs, targets(step, 2)))
+            assert ("randomisation" in obs["extra_info"]) == (step == STEPS - 1)
+        ended = obs["extra_info"]["final"]["randomisation"]
         for name, value in drawn.items():
             np.testing.assert_array_equal(ended[name], value)
-        assert (seen["extra_info"]["randomisation"]["timing.command_delay"] != ended["timing.command_delay"]).all()
+        assert (obs["extra_info"]["randomisation"]["timing.command_delay"] != ended["timing.command_delay"]).all()
 
 
 def test_draws_depend_on_neither_the_number_nor_the_threads() -> None:
@@ -189,10 +189,10 @@ def test_draws_depend_on_neither_the_number_nor_the_threads() -> None:
 
 def _rollout(seed: int) -> bytes:
     with rr.make_vector("so101-reach", 2, threads=1, seed=seed) as envs:
-        seen = envs.reset()
+        obs = envs.reset()
         for step in range(3):
-            seen, _ = envs.step(table(envs, seen, targets(step, 2)))
-        return bytes(seen["observation"]["joint_position"].tobytes())
+            obs, _ = envs.step(table(envs, obs, targets(step, 2)))
+        return bytes(obs["observation"]["joint_position"].tobytes())
 
 
 def test_a_spawned_process_computes_the_same() -> None:

@@ -38,10 +38,10 @@ if __name__ == "__main__":
 def kept(tmp_path: Path) -> Path:
     """Three environments in the middle of an episode."""
     with rr.make_vector("so101-reach", 3, seed=7, steps=20) as envs:
-        seen = envs.reset()
+        obs = envs.reset()
         for _ in range(13):
-            action = {"joint_target": seen["observation"]["joint_goal"]}
-            seen, _ = envs.step({"env_id": envs.env_ids, "frame_no": seen["frame_no"], "action": action})
+            action = {"joint_target": obs["observation"]["joint_goal"]}
+            obs, _ = envs.step({"env_id": envs.env_ids, "frame_no": obs["frame_no"], "action": action})
         return envs.snapshot().save(tmp_path / "kept.npz")
 
 

@@ -61,8 +61,8 @@ def test_each_kind_of_unrest_costs_what_the_task_says(changed, less):
      ((0.5**0.5, 0.5**0.5, 0, 0), (0, -1, 0)), ((0.5**0.5, 0, 0, 0.5**0.5), (0, 0, -1))],
 )  # fmt: skip
 def test_gravity_is_seen_in_the_trunks_frame(turn, down):
-    seen = Walk().observe(posture(orientation=turn), commanded())["projected_gravity"]
-    assert np.allclose(seen, down, atol=1e-6)
+    obs = Walk().observe(posture(orientation=turn), commanded())["projected_gravity"]
+    assert np.allclose(obs, down, atol=1e-6)
 
 
 def test_lying_or_leaning_ends_it():
@@ -78,9 +78,9 @@ def test_an_action_comes_back_as_the_last_action():
     action = {"joint_offset": np.linspace(-1, 1, 12, dtype=np.float32)}
     held = task.command(action, posture())
     GO2.commands.validate(held, "command")
-    seen = task.observe(posture(joint_goal=held["joint_target"]), commanded())
-    task.observation.validate(seen, "observation")
-    assert np.allclose(seen["last_action"], action["joint_offset"], atol=1e-6)
+    obs = task.observe(posture(joint_goal=held["joint_target"]), commanded())
+    task.observation.validate(obs, "observation")
+    assert np.allclose(obs["last_action"], action["joint_offset"], atol=1e-6)
 
 
 def test_one_command_in_ten_is_to_stand_and_all_keep_their_ranges():

@@ -61,7 +61,7 @@ def test_a_sensor_that_is_not_there_is_named(pendulum: SimModel, reader: Columns
 
 
 @pytest.mark.parametrize(
-    ("derived", "sensors", "apart"),
+    ("derived", "sensors", "needs_own_model"),
     [
         ("fresh", {}, True),  # a step begins where the one before computed site_xmat
         ("as_stepped", {}, False),

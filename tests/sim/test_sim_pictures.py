@@ -13,7 +13,7 @@ from hal import RobotError
 from hal.robots.so101 import HOME
 from sim.batch import SimBatch
 from sim.camera import Camera, available
-from sim.pictures import ImageBatch, Images
+from sim.pictures import BatchRenderer, ImageBatch
 from sim.randomise import Randomise
 from sim.robot import SimRobot
 from sim.so101 import so101
@@ -34,7 +34,7 @@ def targets(num: int) -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("threads", [1, 3])
 def test_each_image_is_the_one_of_a_single_camera(threads: int) -> None:
     model, states = so101(), poses(7)
-    drawer = Images(model, ["overhead", "wrist"], 64, 48, threads)
+    drawer = BatchRenderer(model, ["overhead", "wrist"], 64, 48, threads)
     images = drawer.draw(states)
     drawer.close()
     drawer.close()
@@ -69,12 +69,12 @@ def test_readings_carry_the_images_of_their_rows() -> None:
 
 @drawing
 def test_what_was_drawn_of_a_model_is_seen() -> None:
-    batch = ImageBatch(SimBatch(so101(), 3, randomise=Randomise.from_plain(LOOKS)), ["overhead"], (64, 48))
+    batch = ImageBatch(SimBatch(so101(), 3, randomise=Randomise.from_dict(LOOKS)), ["overhead"], (64, 48))
     images = batch.reset(seeds=[1, 2, 1]).images["overhead"]
     batch.close()
     assert (images[0] != images[1]).any()  # type: ignore[index]
     np.testing.assert_array_equal(images[0], images[2])  # type: ignore[index]
-    robot = SimRobot(so101(), cameras=("overhead",), randomise=Randomise.from_plain(LOOKS))
+    robot = SimRobot(so101(), cameras=("overhead",), randomise=Randomise.from_dict(LOOKS))
     one, other = (np.array(robot.reset({"seed": seed}).images["overhead"].data) for seed in (1, 2))
     robot.close()
     assert (one != other).any()
@@ -141,7 +141,7 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
     batch = ImageBatch(SimBatch(so101(), 2), ["overhead"], (32, 24))
     assert np.shape(batch.reset().images["overhead"]) == (2, 24, 32, 3)
     batch.close()
-    batch = ImageBatch(SimBatch(so101(), 2, randomise=Randomise.from_plain(LOOKS)), ["overhead"], (32, 24))
+    batch = ImageBatch(SimBatch(so101(), 2, randomise=Randomise.from_dict(LOOKS)), ["overhead"], (32, 24))
     with pytest.raises(RobotError, match="cam_pos differ from simulation to simulation, which rays don't show"):
         batch.reset()
     batch.close()
@@ -149,6 +149,6 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_camera_and_unknown_cameras_are_refused() -> None:
     with pytest.raises(RobotError, match="pictures of no camera"):
-        Images(so101(), [], 32, 24)
+        BatchRenderer(so101(), [], 32, 24)
     with pytest.raises(RobotError, match="no camera 'front', it has view, overhead, wrist"):
         rr.make_vector("so101-reach", 2, cameras=["front"])

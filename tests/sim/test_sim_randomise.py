@@ -25,7 +25,7 @@ LINES = {
 
 
 def batch_of(model: SimModel, num: int, plain: dict[str, Any] = LINES, threads: int = 1) -> SimBatch:
-    return SimBatch(model, num, threads, randomise=Randomise.from_plain(plain))
+    return SimBatch(model, num, threads, randomise=Randomise.from_dict(plain))
 
 
 def commands(num: int, seed: int) -> dict[str, np.ndarray]:
@@ -72,7 +72,7 @@ def test_the_physics_are_those_of_a_model_with_these_numbers(pendulum: SimModel)
 @pytest.mark.requirement("R1.3")
 def test_draws_depend_on_seed_and_episode_alone(pendulum: SimModel) -> None:
     """Not on number, place, threads, other resets; nor on other lines of the declaration."""
-    alone = SimRobot(pendulum, randomise=Randomise.from_plain(LINES))
+    alone = SimRobot(pendulum, randomise=Randomise.from_dict(LINES))
     few, many = batch_of(pendulum, 2), batch_of(pendulum, 5, threads=2)
     fewer = batch_of(pendulum, 1, {"joint.b.damping": LINES["joint.b.damping"]})
     alone.reset({"seed": 7})
@@ -144,14 +144,14 @@ def test_servo_gains_move_gain_and_bias_together() -> None:
 )
 def test_what_can_not_be_is_refused_with_the_reason(path: str, line: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message) as refused:
-        SimRobot(so101(cube=True), randomise=Randomise.from_plain({path: line}))
+        SimRobot(so101(cube=True), randomise=Randomise.from_dict({path: line}))
     assert str(refused.value).startswith(f"randomise.{path}")
 
 
 def test_the_same_number_is_drawn_once() -> None:
     line = {"uniform": [1, 2], "scale": True}
     with pytest.raises(SpecError, match=r"randomise.body.cube.mass: 'body.\*.mass' changes the same number"):
-        SimRobot(so101(cube=True), randomise=Randomise.from_plain({"body.*.mass": line, "body.cube.mass": line}))
+        SimRobot(so101(cube=True), randomise=Randomise.from_dict({"body.*.mass": line, "body.cube.mass": line}))
 
 
 def test_an_engine_s_delay_is_drawn_per_simulation(pendulum_of: Any, pendulum_xml: str) -> None:

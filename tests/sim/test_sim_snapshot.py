@@ -13,7 +13,7 @@ from sim.robot import SimRobot
 from sim.so101 import so101
 from sim.timing import DelayModel
 
-LATE = DelayModel.from_plain(
+LATE = DelayModel.from_dict(
     {
         "command_delay": {"uniform": [0.0, 0.09]},
         "command_jitter": {"uniform": [0.0, 0.03]},
@@ -24,7 +24,7 @@ LATE = DelayModel.from_plain(
         "backlash": {"bend": 0.05},
     }
 )
-DRAWN = Randomise.from_plain(
+DRAWN = Randomise.from_dict(
     {"body.*.mass": {"uniform": [0.5, 2.0], "scale": True}, "joint.a.damping": {"uniform": [0, 1], "unit": "N m s/rad"}}
 )
 CONDITIONS = {"plain": {}, "late": {"timing": LATE}, "randomised": {"timing": LATE, "randomise": DRAWN}}

@@ -62,7 +62,7 @@ if __name__ == "__main__":
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
     """Three late and randomised arms in the middle of an episode."""
-    batch = SimBatch(so101(), 3, 2, timing=DelayModel.from_plain(LATE), randomise=Randomise.from_plain(DRAWN))
+    batch = SimBatch(so101(), 3, 2, timing=DelayModel.from_dict(LATE), randomise=Randomise.from_dict(DRAWN))
     batch.reset(seeds=[1, 2, 3])
     for _ in range(12):
         batch.step({"joint_target": np.full((3, 6), 0.4, np.float32)})
@@ -97,7 +97,7 @@ def test_what_was_read_is_what_was_kept(kept: Path) -> None:
     again = BatchSnapshot.from_bytes(snapshot.to_bytes())
     assert again.to_bytes() == kept.read_bytes(), "the same bytes for the same state"
     assert again.generators == snapshot.generators
-    for group in ("model", "drawn", "lag"):
+    for group in ("model", "drawn", "delays"):
         assert getattr(again, group).keys() == getattr(snapshot, group).keys() != set()
 
 

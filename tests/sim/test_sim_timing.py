@@ -56,7 +56,7 @@ MODEL = _clock_model()
 
 
 def batch_of(plain: dict[str, Any], num: int = 1, threads: int = 1) -> SimBatch:
-    return SimBatch(MODEL, num, threads, timing=DelayModel.from_plain(plain))
+    return SimBatch(MODEL, num, threads, timing=DelayModel.from_dict(plain))
 
 
 def push(batch: SimBatch, force: float = 1.0) -> Any:
@@ -222,7 +222,7 @@ LATE = {
 @pytest.mark.parametrize(("num", "threads"), [(1, 1), (4, 2), (9, 1)])
 def test_one_alone_is_one_of_many_bit_for_bit(pendulum: SimModel, num: int, threads: int) -> None:
     """With all of it at once, staggered resets, and some that don't move."""
-    timing = DelayModel.from_plain(LATE)
+    timing = DelayModel.from_dict(LATE)
     alone, batch = SimRobot(pendulum, timing=timing), SimBatch(pendulum, num, threads, timing=timing)
     place = num - 1
     one, many = alone.reset({"seed": 5}), batch.reset(seeds=np.arange(5 - place, 6) % 2**31)
@@ -249,9 +249,9 @@ def test_a_guard_refuses_samples_that_are_too_old() -> None:
     spec = MODEL.spec
     strict = RobotSpec(spec.name, spec.sensors, spec.commands, spec.rate_hz, max_age_s={"hand": 0.1})
     model = SimModel(strict, MODEL.model, SUBSTEPS, MODEL.sensors, MODEL.commands, scatter=MODEL.scatter)
-    Guard(SimRobot(model, timing=DelayModel.from_plain({"reading_delay": 0.1}))).reset({})
+    Guard(SimRobot(model, timing=DelayModel.from_dict({"reading_delay": 0.1}))).reset({})
     with pytest.raises(StaleReading, match="hand"):
-        Guard(SimRobot(model, timing=DelayModel.from_plain({"reading_delay": 0.12}))).reset({})
+        Guard(SimRobot(model, timing=DelayModel.from_dict({"reading_delay": 0.12}))).reset({})
 
 
 @pytest.mark.parametrize(
@@ -277,7 +277,7 @@ def test_a_guard_refuses_samples_that_are_too_old() -> None:
 )
 def test_what_can_not_be_is_refused(plain: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
-        SimRobot(MODEL, timing=DelayModel.from_plain(plain))
+        SimRobot(MODEL, timing=DelayModel.from_dict(plain))
 
 
 def test_an_engine_s_own_delay_beyond_its_buffer_is_refused() -> None:
@@ -301,7 +301,7 @@ def test_an_engine_s_own_delay_beyond_its_buffer_is_refused() -> None:
 
 
 def test_times_ahead_are_limited_by_a_number_that_is_said() -> None:
-    assert DelayModel.from_plain({"command_delay": LONGEST_S}).command_s == LONGEST_S
+    assert DelayModel.from_dict({"command_delay": LONGEST_S}).command_s == LONGEST_S
 
 
 def test_the_counter_based_numbers_are_uniform_and_independent() -> None:

@@ -60,7 +60,7 @@ def test_a_way_is_walked_in_short_steps_and_ends_where_it_should() -> None:
         ("so101-pair-lift", ScriptedPairLift(), ("left_handle_position", "right_gripper_position")),
     ],
 )
-def test_a_fifth_of_a_millimetre_changes_little(name: str, script: Any, seen: tuple[str, ...]) -> None:
+def test_a_fifth_of_a_millimetre_changes_little(name: str, script: Any, obs: tuple[str, ...]) -> None:
     """With thresholds in place of ramps, one step in a hundred changed by up to all that a joint moves in a step.
 
     For pushing either side of the fingers will do, so that there half a turn of the wrist remains to be chosen.
@@ -71,7 +71,7 @@ def test_a_fifth_of_a_millimetre_changes_little(name: str, script: Any, seen: tu
         for _ in range(70):
             observation = table["observation"]
             action = script.act(observation)
-            trembling = {place: observation[place] + rng.normal(0, TREMOR_M, (8, 3)).astype("f") for place in seen}
+            trembling = {place: observation[place] + rng.normal(0, TREMOR_M, (8, 3)).astype("f") for place in obs}
             other = script.act({**observation, **trembling})
             changes.append([np.abs(action[field] - other[field]).max(axis=1) for field in action])
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})

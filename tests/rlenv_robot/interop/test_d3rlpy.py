@@ -34,7 +34,7 @@ def test_every_transition_value_by_value(table: Table) -> None:
         assert episode.compute_return() == pytest.approx(run.came["reward"].sum())
         for step in range(len(run)):
             found = dataset.transition_picker(episode, step)
-            row, after = run.seen[step], run.seen[step + 1]
+            row, after = run.observed[step], run.observed[step + 1]
             np.testing.assert_array_equal(found.observation, [*row["observation_place"], row["observation_speed"]])
             np.testing.assert_array_equal(found.action, run.came["action_push"][step])
             assert found.reward.item() == run.came["reward"][step]

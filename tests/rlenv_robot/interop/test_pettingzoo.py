@@ -56,13 +56,13 @@ def test_the_turn_based_interface_passes_their_tests(name: str) -> None:
 def test_an_agent_sees_its_own_and_is_told_what_the_other_said() -> None:
     env = to_pettingzoo(_pair(message_size=2))
     assert isinstance(env, JointEnv)
-    seen, infos = env.reset(seed=3)
-    assert set(seen) == {"left", "right"} == set(infos)
+    obs, infos = env.reset(seed=3)
+    assert set(obs) == {"left", "right"} == set(infos)
     assert env.observation_space("left") == env.observation_space("right")
     actions = {agent: env.action_space(agent).sample() for agent in env.agents}
     actions["left"]["message"] = np.float32([0.5, -0.5])
-    seen, rewards, _, _, infos = env.step(actions)
-    assert all(seen[agent] in env.observation_space(agent) for agent in env.agents)
+    obs, rewards, _, _, infos = env.step(actions)
+    assert all(obs[agent] in env.observation_space(agent) for agent in env.agents)
     np.testing.assert_array_equal(infos["right"]["messages"]["left"], [0.5, -0.5])
     assert "state" not in infos["left"]
     assert rewards["left"] != rewards["right"]
@@ -92,7 +92,7 @@ def test_turns_and_joint_actions_lead_to_the_same_states() -> None:
     """One at a time is another order of asking, not another world."""
     joint, turns = to_pettingzoo(_pair()), to_pettingzoo_aec(one_at_a_time(_pair()))
     assert isinstance(turns, TurnsEnv)
-    seen, _ = joint.reset(seed=9)
+    obs, _ = joint.reset(seed=9)
     turns.reset(seed=9)
     rng, earned = np.random.default_rng(0), {"left": 0.0, "right": 0.0}
     while joint.agents:
@@ -100,10 +100,10 @@ def test_turns_and_joint_actions_lead_to_the_same_states() -> None:
         for agent in ("left", "right"):
             assert turns.agent_selection == agent
             told, _, _, _, _ = turns.last()
-            np.testing.assert_array_equal(told["joint_position"], seen[agent]["joint_position"])
+            np.testing.assert_array_equal(told["joint_position"], obs[agent]["joint_position"])
             turns.step(actions[agent])
             earned[agent] += turns.rewards[agent] if agent == "right" else 0.0
-        seen, rewards, _, over, _ = joint.step(actions)
+        obs, rewards, _, over, _ = joint.step(actions)
         earned["right"] -= rewards["right"]
     assert over["left"]
     assert all(turns.truncations.values())

@@ -32,7 +32,7 @@ def test_every_transition_value_by_value(table: Table) -> None:
     for run in runs:
         for step in range(len(run)):
             item = buffer[index]
-            for got, row in ((item.obs, run.seen[step]), (item.obs_next, run.seen[step + 1])):
+            for got, row in ((item.obs, run.observed[step]), (item.obs_next, run.observed[step + 1])):
                 np.testing.assert_array_equal(got, [*row["observation_place"], row["observation_speed"]])
             np.testing.assert_array_equal(item.act, run.came["action_push"][step])
             last = step == len(run) - 1

@@ -35,9 +35,9 @@ def _policy() -> Any:
 
     torch.manual_seed(0)
     envs = _envs()
-    space, seen = envs.action_space[0], envs.observation_space[0]
+    space, obs = envs.action_space[0], envs.observation_space[0]
     actor = ContinuousActorDeterministic(
-        preprocess_net=Net(state_shape=seen.shape, hidden_sizes=[8]), action_shape=space.shape
+        preprocess_net=Net(state_shape=obs.shape, hidden_sizes=[8]), action_shape=space.shape
     )
     envs.close()
     return ContinuousDeterministicPolicy(actor=actor, action_space=space, action_scaling=False)

@@ -17,9 +17,9 @@ def test_a_centimetre_between_fingers_and_thing_is_large(name: str) -> None:
     flat, side = flat_for(chosen), "left_" if name == "so101-pair-lift" else ""
     thing = f"{side}handle_position" if side else "cube_position"
     finer = AppendScaledDifferences(flat)
-    seen = {field.name: np.zeros((2, *field.shape), field.numpy_dtype) for field in flat.observation}
-    seen[thing][1, 0] = 0.01
-    vector = torch.from_numpy(flat.observe(seen))
+    obs = {field.name: np.zeros((2, *field.shape), field.numpy_dtype) for field in flat.observation}
+    obs[thing][1, 0] = 0.01
+    vector = torch.from_numpy(flat.observe(obs))
     given = finer(vector).numpy()
     assert given.shape == (2, finer.size)
     np.testing.assert_array_equal(given[:, : flat.size], vector.numpy())

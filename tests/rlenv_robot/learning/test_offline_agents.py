@@ -57,13 +57,13 @@ def test_the_network_that_is_deployed_is_the_one_that_learns(method: str) -> Non
     torch.manual_seed(0), torch.set_num_threads(1)
     algorithm, network = offline_agent(method, FLAT, lr=3e-3)
     buffer = algorithm.process_buffer(to_replay_buffer(_table(), flat=FLAT, best=0.5 if method == "bc" else 1.0))
-    seen = torch.from_numpy(np.random.default_rng(1).uniform(-1, 1, (200, 2)).astype(np.float32))
+    obs = torch.from_numpy(np.random.default_rng(1).uniform(-1, 1, (200, 2)).astype(np.float32))
 
     def gap() -> float:
         with torch.no_grad():
-            found: Any = network(seen)
-        assert found.shape == seen.shape
-        return float((found + seen).abs().mean())
+            found: Any = network(obs)
+        assert found.shape == obs.shape
+        return float((found + obs).abs().mean())
 
     before = gap()
     for _ in range(100):

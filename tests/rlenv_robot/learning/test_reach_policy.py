@@ -22,40 +22,40 @@ def observations(*leading: int) -> dict[str, np.ndarray]:
 
 def test_a_population_acts_as_its_members_do_one_by_one() -> None:
     population = RNG.normal(size=(3, PARAMETERS))
-    seen = observations(3, 5)
-    together = ReachPolicy(population).act(seen)["joint_target"]
+    obs = observations(3, 5)
+    together = ReachPolicy(population).act(obs)["joint_target"]
     for member in range(3):
         alone = ReachPolicy(population[member])
         np.testing.assert_allclose(
-            together[member], alone.act({k: v[member] for k, v in seen.items()})["joint_target"], atol=1e-6
+            together[member], alone.act({k: v[member] for k, v in obs.items()})["joint_target"], atol=1e-6
         )
-        one = alone.act({k: v[member, 2] for k, v in seen.items()})["joint_target"]
+        one = alone.act({k: v[member, 2] for k, v in obs.items()})["joint_target"]
         np.testing.assert_allclose(together[member, 2], one, atol=1e-6)
 
 
 def test_actions_are_legal_near_the_goal_held_and_leave_the_gripper() -> None:
-    seen = observations(50)
+    obs = observations(50)
     low, high = SO101.commands["joint_target"].bounds
-    seen["joint_goal"] = np.clip(seen["joint_goal"], low, high)
-    action = ReachPolicy(RNG.normal(size=PARAMETERS) * 10).act(seen)["joint_target"]
+    obs["joint_goal"] = np.clip(obs["joint_goal"], low, high)
+    action = ReachPolicy(RNG.normal(size=PARAMETERS) * 10).act(obs)["joint_target"]
     for row in action:
         SO101.commands.validate({"joint_target": row})
-    assert np.abs(action - seen["joint_goal"]).max() <= 0.1301
-    np.testing.assert_array_equal(action[:, 5], seen["joint_goal"][:, 5])
+    assert np.abs(action - obs["joint_goal"]).max() <= 0.1301
+    np.testing.assert_array_equal(action[:, 5], obs["joint_goal"][:, 5])
 
 
 def test_zeros_stay_where_they_are() -> None:
-    seen = observations(4)
+    obs = observations(4)
     low, high = SO101.commands["joint_target"].bounds
-    seen["joint_goal"] = np.clip(seen["joint_goal"], low, high)
-    np.testing.assert_array_equal(ReachPolicy(np.zeros(PARAMETERS)).act(seen)["joint_target"], seen["joint_goal"])
+    obs["joint_goal"] = np.clip(obs["joint_goal"], low, high)
+    np.testing.assert_array_equal(ReachPolicy(np.zeros(PARAMETERS)).act(obs)["joint_target"], obs["joint_goal"])
 
 
 def test_features_vanish_at_the_target_except_for_where_it_is() -> None:
-    seen = observations(6)
-    seen["gripper_position"] = seen["target_position"].copy()
-    seen["joint_goal"] = seen["joint_position"].copy()
-    found = features(seen)
+    obs = observations(6)
+    obs["gripper_position"] = obs["target_position"].copy()
+    obs["joint_goal"] = obs["joint_position"].copy()
+    found = features(obs)
     assert found.shape == (6, INPUTS)
     np.testing.assert_allclose(found[:, [0, 1, 2, 8, 9, 10, 11, 12]], 0, atol=1e-6)
 

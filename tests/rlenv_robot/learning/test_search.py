@@ -23,16 +23,16 @@ def test_equal_seeds_search_alike_and_every_candidate_is_scored_once() -> None:
     settings = SearchSettings(population=6, seconds=60, generations=3, seed=1)
     runs = []
     for _ in range(2):
-        seen: list[np.ndarray] = []
+        obs: list[np.ndarray] = []
 
-        def score(rows: np.ndarray, number: int, seen: list[np.ndarray] = seen) -> np.ndarray:
+        def score(rows: np.ndarray, number: int, obs: list[np.ndarray] = obs) -> np.ndarray:
             assert rows.shape == (6, 4)
-            assert number == len(seen)
-            seen.append(rows)
+            assert number == len(obs)
+            obs.append(rows)
             return -np.square(rows).sum(axis=1)
 
         list(search(np.ones(4), score, settings))
-        runs.append(np.array(seen))
+        runs.append(np.array(obs))
     np.testing.assert_array_equal(runs[0], runs[1])
 
 
