@@ -46,10 +46,11 @@ from hal.watchdog import Watchdog
 from hal.with_cameras import WithCameras
 
 __all__ = [
-    "VERDICTS", "Answer", "Automatic", "LoopTiming", "Camera", "CameraSettings", "CameraSpec", "ClockOffset", "Command",
-    "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing",
-    "HomingSettings", "IllegalAction", "Image", "Limits", "LogError", "Look", "OffsetEstimator", "ProfileError", "Rate",
-    "RobotState", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",
-    "RobotStopped", "SampleSink", "ResetConfirmation", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading",
-    "StreamSpec", "Streaming", "Terminal", "VerdictRequest", "Violation", "Watchdog", "WireError", "WithCameras",
+    "Answer", "Automatic", "Camera", "CameraSettings", "CameraSpec", "ClockOffset", "Command", "CommandTooOld",
+    "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Fixture", "Guard", "Homing", "HomingSettings",
+    "IllegalAction", "Image", "Limits", "LogError", "Look", "LoopTiming", "OffsetEstimator", "ProfileError", "Rate",
+    "ResetConfirmation", "ResetFailed", "ResetRecord", "ResetRequest", "ResetState", "Robot", "RobotError", "RobotSpec",
+    "RobotState", "RobotStopped", "SampleSink", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading",
+    "StreamSpec", "Streaming", "Terminal", "VERDICTS", "VerdictRequest", "Violation", "Watchdog", "WireError",
+    "WithCameras",
 ]  # fmt: skip

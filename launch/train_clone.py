@@ -16,7 +16,7 @@ from rlenv_robot.experts.pick_place import ScriptedPickPlace
 from rlenv_robot.experts.push import ScriptedPush
 from rlenv_robot.interop.flat import flat_for
 from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.learning.finer import AppendScaledDifferences
+from rlenv_robot.learning.finer import ScaledDifferences
 from rlenv_robot.learning.flat_policy import FlatPolicy
 
 SCRIPTS = {"so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift()}
@@ -44,11 +44,11 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed, steps=EPISODE)
     flat, curve, script = flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]
-    finer, hidden = (
-        AppendScaledDifferences(flat),
+    features, hidden = (
+        ScaledDifferences(flat),
         [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)],
     )
-    policy = FlatPolicy(nn.Sequential(finer, nn.Linear(finer.size, 256), *hidden), flat)
+    policy = FlatPolicy(nn.Sequential(features, nn.Linear(features.size, 256), *hidden), flat)
     optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
     obs, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))

@@ -60,13 +60,13 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
-    "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "Environment", "Episode", "EpisodeError", "Field",
-    "Guard", "IllegalAction", "LogError", "EnvDescription", "PreferencePair", "ProfileError", "RobotState", "ResetFailed", "Robot",
-    "RobotError", "RobotSpec", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec", "SpecError",
-    "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep", "VectorSnapshot", "Violation",
-    "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names", "load_policy",
-    "load_profile", "make", "make_vector", "one_at_a_time", "open_source", "to_gymnasium", "to_gymnasium_vector",
-    "to_pettingzoo", "to_pettingzoo_aec",
+    "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EnvDescription", "Environment", "Episode",
+    "EpisodeError", "Field", "Guard", "IllegalAction", "LogError", "PreferencePair", "ProfileError", "ResetFailed",
+    "Robot", "RobotError", "RobotSpec", "RobotState", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec",
+    "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep", "VectorSnapshot",
+    "Violation", "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names",
+    "load_policy", "load_profile", "make", "make_vector", "one_at_a_time", "open_source", "to_gymnasium",
+    "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec",
 ]  # fmt: skip
 
 _LATER = {

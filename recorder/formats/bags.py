@@ -90,9 +90,7 @@ def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece],
         for n, (stream, source) in enumerate(zip(streams, sources, strict=True))
     ]
     observed = np.logical_and.reduce([fresh for _, fresh in picked[:observations]])
-    acted = np.logical_and.reduce(
-        [fresh for _, fresh in picked[observations : observations + len(mapping.action)]]
-    )
+    acted = np.logical_and.reduce([fresh for _, fresh in picked[observations : observations + len(mapping.action)]])
     linked = observed[:-1] & observed[1:] & acted[1:]  # a step from each row to the next
     edges = np.flatnonzero(np.diff(np.concatenate([[0], linked.astype(np.int8), [0]])))
     pieces = [

@@ -9,10 +9,10 @@ from torch import nn
 
 from rlenv_robot.interop.flat import FlattenObservation
 
-__all__ = ["AppendScaledDifferences"]
+__all__ = ["ScaledDifferences"]
 
 
-class AppendScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+class ScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
     """A first layer without weights: ``flat``'s vector, and its differences again, `MAGNIFIED` times as large.
 
     The differences are the last elements of the vector (see `rlenv_robot.interop.flat.FlattenObservation`). Beside the whole range

@@ -56,7 +56,7 @@ def test_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[
     (block,) = _blocks("python")
     (folder / "page.py").write_text(block)
     named = runpy.run_path("page.py")
-    assert named["reward"]["reward"] == named["seen"]["observation"]["tip"][2]
+    assert named["reward"]["reward"] == named["obs"]["observation"]["tip"][2]
     assert (folder / "pendulum.png").stat().st_size > 1000
     assert len(set(named["envs"].reset()["observation"]["joint_position"].ravel().tolist())) == 64, "starts differ"
     named["envs"].close()

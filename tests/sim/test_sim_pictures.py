@@ -136,7 +136,7 @@ def test_images_that_were_handed_out_stay_as_they_were() -> None:
 
 
 def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sim.images, sim.camera):
+    for module in (sim.pictures, sim.camera):
         monkeypatch.setattr(module, "available", lambda: "no OpenGL in this test")
     batch = ImageBatch(SimBatch(so101(), 2), ["overhead"], (32, 24))
     assert np.shape(batch.reset().images["overhead"]) == (2, 24, 32, 3)

@@ -43,7 +43,7 @@ from sim.so101 import so101
 from sim.timing import DelayModel
 
 def go_on(kept, late, drawn):
-    batch = SimBatch(so101(), 3, 1, timing=DelayModel.from_plain(late), randomise=Randomise.from_plain(drawn))
+    batch = SimBatch(so101(), 3, 1, timing=DelayModel.from_dict(late), randomise=Randomise.from_dict(drawn))
     batch.restore(BatchSnapshot.load(kept))
     seen = []
     for step in range(30):

@@ -8,7 +8,7 @@ from rlenv_robot.interop.flat import flat_for
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from rlenv_robot.learning.finer import AppendScaledDifferences  # noqa: E402
+from rlenv_robot.learning.finer import ScaledDifferences  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["so101-push", "so101-pair-lift"])
@@ -16,7 +16,7 @@ def test_a_centimetre_between_fingers_and_thing_is_large(name: str) -> None:
     chosen = task(name)
     flat, side = flat_for(chosen), "left_" if name == "so101-pair-lift" else ""
     thing = f"{side}handle_position" if side else "cube_position"
-    finer = AppendScaledDifferences(flat)
+    finer = ScaledDifferences(flat)
     obs = {field.name: np.zeros((2, *field.shape), field.numpy_dtype) for field in flat.observation}
     obs[thing][1, 0] = 0.01
     vector = torch.from_numpy(flat.observe(obs))
@@ -32,4 +32,4 @@ def test_without_differences_nothing_is_added() -> None:
     flat = flat_for(task("go2-walk"))
     assert not flat.differences
     vector = torch.ones(3, flat.size)
-    assert torch.equal(AppendScaledDifferences(flat)(vector), vector)
+    assert torch.equal(ScaledDifferences(flat)(vector), vector)

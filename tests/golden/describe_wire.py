@@ -1,0 +1,196 @@
+"""The bytes and digests that both ends of a wire must agree on."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import msgpack
+import numpy as np
+import zmq
+
+import rlenv_robot as rr
+from hal import Field, Image, RobotError, RobotSpec, RobotState, Spec
+from hal.robots.go2 import GO2
+from hal.robots.so101 import SO101
+from real import RemoteRobot, Server
+from real.rows import RobotStateCodec, RowCodec
+from real.wire import VERSION, MessageKind, decode, encode
+from rlenv_robot.catalogue import robot
+from rlenv_robot.kinds import ROBOT_MODELS
+from tests.golden.stored import key_paths
+
+ROW = bytes(range(24))
+LARGE_ROW = bytes(33 * 1024)
+"""Too large for the header, so it is a frame of its own."""
+
+MESSAGES: dict[str, tuple[Any, ...]] = {
+    "hello": (MessageKind.HELLO, 0, 1, {
+        "digest": "ab" * 32, "name": "client", "move": True, "replaces": 0, "take": "no", "resume": False,
+    }),
+    "reset": (MessageKind.RESET, 7, 2, {
+        "options": {"seed": 3, "start": {"joint_target": np.arange(3, dtype=np.float32)}, "scale": np.float64(0.5)},
+        "deadline_s": 30.0,
+    }),
+    "step": (MessageKind.STEP, 7, 3, None, (ROW,), 123_456_789_012),
+    "stop": (MessageKind.STOP, 0, 1, {"reason": "a test"}),
+    "bye": (MessageKind.BYE, 7, 4),
+    "consent": (MessageKind.CONSENT, 7, 5, {"yes": True}),
+    "look": (MessageKind.LOOK, 7, 6),
+    "judge": (MessageKind.JUDGE, 7, 7, {"message": "How did it go?", "deadline_s": 5.0}),
+    "welcome": (MessageKind.WELCOME, 7, 1, None, (msgpack.packb({"name": "so101"}),), (10, 20)),
+    "reading": (MessageKind.READING, 7, 3, [5, {"joint_position": 3}, ["hot"], None], (ROW,), (30, 2**62)),
+    "reading with pictures": (
+        MessageKind.READING, 7, 3, [5, None, None, [["wrist", "jpeg", 4, None]]], (ROW, b"\xff\xd8\xff"), (30, 40),
+    ),
+    "event": (MessageKind.EVENT, 7, 2, ["homing", "2 joints to go"], (), (50, 60)),
+    "error": (
+        MessageKind.ERROR, 7, 3, {"type": "RobotStopped", "message": "stopped: a test", "value": None}, (), (-1, 70),
+    ),
+    "done": (MessageKind.DONE, 7, 4, None, (), (80, 90)),
+    "mismatch": (MessageKind.MISMATCH, 0, 1, None, (msgpack.packb({"name": "go2"}),), (1, 2)),
+    "large first frame": (MessageKind.READING, 7, 8, [5, None, None, None], (LARGE_ROW,)),
+}  # fmt: skip
+
+
+def wire_messages() -> dict[str, Any]:
+    """Every kind of message as the frames that are sent; large frames by their length."""
+    told: dict[str, Any] = {name: _frames(encode(*message)) for name, message in MESSAGES.items()}
+    return {"version": VERSION, "kinds": {kind.name: int(kind) for kind in MessageKind}, "messages": told}
+
+
+def _frames(parts: list[Any]) -> list[Any]:
+    return [part if len(part) < 1024 else f"{len(part)} bytes" for part in parts]
+
+
+def counted(spec: Spec) -> dict[str, np.ndarray]:
+    """Values that tell each element from every other: 0.5, 1.5, ... through all fields."""
+    values, at = {}, 0
+    for field in spec:
+        values[field.name] = (np.arange(at, at + field.size) + 0.5).reshape(field.shape).astype(field.numpy_dtype)
+        at += field.size
+    return values
+
+
+def wire_rows() -> dict[str, Any]:
+    """Packed rows, and readings as details and frames, of two robots."""
+    return {spec.name: _rows(spec) for spec in (SO101, GO2)}
+
+
+def _rows(spec: RobotSpec) -> dict[str, Any]:
+    images = {
+        "wrist": Image(b"\xff\xd8\xff\x01", "jpeg", 11),
+        "front": Image(np.arange(12, dtype=np.uint8).reshape(2, 2, 3), "rgb8", 12),
+    }
+    sensors, applied = counted(spec.sensors), counted(spec.commands)
+    bare = RobotState(sensors, applied, 5)
+    full = RobotState(sensors, applied, 2**40, {spec.sensors.names[0]: 17}, images, ("too hot", "too cold"))
+    codec = RobotStateCodec(spec)
+    return {
+        "sensors": RowCodec(spec.sensors).pack(sensors),
+        "commands": RowCodec(spec.commands).pack(applied),
+        "bare reading": codec.encode(bare),
+        "full reading": codec.encode(full),
+    }
+
+
+def digests() -> dict[str, Any]:
+    """Digests and row layouts of every robot and of every environment's observation and action."""
+    robots = {name: _robot_digests(kind.robot_spec()) for name, kind in ROBOT_MODELS.items()}
+    environments = {}
+    for name in rr.environment_names():
+        with rr.make(name) as env:
+            parts = {"observation": env.observation, "action": env.action, "frame": env.world.layout.spec}
+            environments[name] = {part: spec_plain(spec) for part, spec in parts.items()}
+    return {"robots": robots, "environments": environments, "field": Field("a", (2,), low=(0, -1)).to_dict()}
+
+
+def _robot_digests(spec: RobotSpec) -> dict[str, Any]:
+    parts = {"sensors": spec.sensors, "commands": spec.commands}
+    keys = {key: value for key, value in spec.to_dict().items() if key not in parts}
+    return {"digest": spec.digest, **{part: spec_plain(one) for part, one in parts.items()}, "rest": keys}
+
+
+def spec_plain(spec: Spec) -> dict[str, Any]:
+    """Name, digest, and the packed row: field -> type, shape and offset."""
+    fields: Mapping[str, Any] = spec.row_dtype.fields or {}
+    row = {name: f"{kind.base.str}{list(kind.shape)} at {offset}" for name, (kind, offset) in fields.items()}
+    return {"name": spec.name, "digest": spec.digest, "order": list(spec.names), "row": row}
+
+
+def session() -> list[str]:
+    """What client and server say in two sessions: direction, kind, and the keys of the detail (types of a list)."""
+    with Server(robot("so101"), lockstep=True) as server, _tapped(server.address) as (address, heard):
+        client = RemoteRobot(address, expect=SO101)
+        client.reset({"seed": 1})
+        client.step({"joint_target": np.zeros(6, np.float32)})
+        client.look()
+        client.judge("", 5.0)
+        client.stop("a test")
+        with suppress(RobotError):
+            client.step({"joint_target": np.zeros(6, np.float32)})
+        client.close()
+        other = RemoteRobot(address, expect=GO2)
+        with suppress(RobotError):
+            other.reset({})
+        other.close()
+    return sorted({_told(direction, decode(frames)) for direction, frames in heard} - {"server EVENT []"})
+
+
+def _told(direction: str, message: Any) -> str:
+    detail = [type(each).__name__ for each in message.detail] if isinstance(message.detail, list) else None
+    told = f"{direction} {message.kind.name} {detail or key_paths(message.detail)}"
+    times = {type(None): "", int: " one time"}.get(type(message.times), " two times")
+    if message.kind is MessageKind.EVENT:
+        return f"{direction} EVENT []"  # how many there are depends on the clock
+    if message.kind in (MessageKind.WELCOME, MessageKind.MISMATCH):
+        told += f" frame {key_paths(msgpack.unpackb(message.frames[0]))}"
+    return told + times
+
+
+@contextmanager
+def _tapped(server: str) -> Iterator[tuple[str, list[tuple[str, list[bytes]]]]]:
+    """An address that passes everything on to a server and back, and a list of all that was said."""
+    heard: list[tuple[str, list[bytes]]] = []
+    front = zmq.Context.instance().socket(zmq.ROUTER)
+    port, over = front.bind_to_random_port("tcp://127.0.0.1"), threading.Event()
+    thread = threading.Thread(target=_pass_on, args=(front, server, heard, over), name="golden tap")
+    thread.start()
+    try:
+        yield f"tcp://127.0.0.1:{port}", heard
+    finally:
+        over.set()
+        thread.join()
+
+
+def _pass_on(front: Any, server: str, heard: list[tuple[str, list[bytes]]], over: threading.Event) -> None:
+    backs: dict[bytes, Any] = {}
+    poller = zmq.Poller()
+    poller.register(front, zmq.POLLIN)
+    while not over.is_set():
+        for socket, _ in poller.poll(20):
+            frames = socket.recv_multipart()
+            if socket is front:
+                client, *frames = frames
+                if client not in backs:
+                    backs[client] = zmq.Context.instance().socket(zmq.DEALER)
+                    backs[client].connect(server)
+                    poller.register(backs[client], zmq.POLLIN)
+                heard.append(("client", frames))
+                backs[client].send_multipart(frames)
+            else:
+                client = next(name for name, back in backs.items() if back is socket)
+                heard.append(("server", frames))
+                front.send_multipart([client, *frames])
+    for socket in (front, *backs.values()):
+        socket.close(linger=0)
+
+
+FILES: dict[str, Callable[[], Any]] = {
+    "wire_messages": wire_messages,
+    "wire_rows": wire_rows,
+    "wire_session": session,
+    "digests": digests,
+}
