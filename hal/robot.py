@@ -16,7 +16,7 @@ from hal.errors import IllegalAction, SpecError
 from hal.limits import Limits
 from hal.spec import Spec
 
-__all__ = ["CameraSpec", "Image", "RobotState", "Robot", "RobotSpec"]
+__all__ = ["CameraSpec", "Image", "Robot", "RobotSpec", "RobotState"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 

@@ -28,7 +28,8 @@ class WithCameras(RobotWrapper):
     """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
 
     A step never waits for a picture: the same one comes again until there is a newer, and its age is
-    ``robot_state.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is too
+    ``robot_state.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is
+    too
     old does not come at all; what follows is the camera's ``loss`` (`hal.CameraSettings`). It belongs inside of the
     guard: ``Guard(WithCameras(robot, cameras))``. After a stop the cameras go on, to see what happened.
 

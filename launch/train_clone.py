@@ -44,11 +44,10 @@ def train(name="so101-push", steps=128_000, seed=0, num_envs=64, quiet=False):
     torch.manual_seed(seed), torch.set_num_threads(1)
     envs = rlenv_robot.make_vector(name, num_envs, seed=seed, steps=EPISODE)
     flat, curve, script = flat_for(envs.task), LearningCurve(name, quiet=quiet), SCRIPTS[name]
-    features, hidden = (
-        ScaledDifferences(flat),
-        [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)],
+    hidden = [nn.ReLU(), nn.Linear(256, 256), nn.ReLU(), nn.Linear(256, flat.action_size)]
+    policy = FlatPolicy(
+        nn.Sequential(features := ScaledDifferences(flat), nn.Linear(features.size, 256), *hidden), flat
     )
-    policy = FlatPolicy(nn.Sequential(features, nn.Linear(features.size, 256), *hidden), flat)
     optimizer = torch.optim.Adam(policy.actor.parameters(), RATE, fused=True)
     drivers, turns = Drivers(num_envs, flat.action_size, np.random.default_rng(seed)), -(-steps // (num_envs * TURN))
     obs, told = (torch.empty(turns * TURN, num_envs, size) for size in (flat.size, flat.action_size))

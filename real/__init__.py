@@ -10,11 +10,11 @@ from real.telemetry import Snapshot, Watcher
 from real.wire import Message, MessageKind
 
 __all__ = [
-    "ControlLoop",
-    "MessageKind",
     "Connection",
-    "Message",
+    "ControlLoop",
     "ImageListener",
+    "Message",
+    "MessageKind",
     "RemoteCameras",
     "RemoteRobot",
     "Server",

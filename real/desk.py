@@ -36,7 +36,8 @@ _LONGEST_VERDICT_S = 3600.0
 
 _MOVERS = frozenset({Role.MOVE, Role.OPERATE})
 _ROLES: Mapping[MessageKind, frozenset[Role]] = {
-    MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS, MessageKind.BYE: _MOVERS,
+    MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS,
+    MessageKind.BYE: _MOVERS,
     MessageKind.STOP: frozenset(Role), MessageKind.CONSENT: _MOVERS, MessageKind.JUDGE: _MOVERS,
     MessageKind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
 }  # fmt: skip
@@ -84,7 +85,8 @@ class RequestHandler:
         self._came_ns = 0
         self._beat = 0.0
         self._handlers: Mapping[MessageKind, Callable[[bytes, Message], None]] = {
-            MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step, MessageKind.STOP: self._stop,
+            MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step,
+            MessageKind.STOP: self._stop,
             MessageKind.BYE: self._bye, MessageKind.CONSENT: self._consent, MessageKind.LOOK: self._tell_how_it_is,
             MessageKind.JUDGE: self._judge,
         }  # fmt: skip

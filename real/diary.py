@@ -11,7 +11,7 @@ from hal.robot import Robot, RobotState
 from real.handover import RequestId
 from real.loop import Answerer, ControlLoop
 
-__all__ = ["ServerObserver", "ObservedLoop"]
+__all__ = ["ObservedLoop", "ServerObserver"]
 
 
 class ServerObserver(Protocol):

@@ -17,7 +17,7 @@ from real.desk import RequestHandler
 from real.handover import RequestId
 from real.mailbox import Mailbox
 
-__all__ = ["Transport", "Independent", "Lockstep"]
+__all__ = ["Independent", "Lockstep", "Transport"]
 
 _log = logging.getLogger(__name__)
 

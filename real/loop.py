@@ -40,7 +40,8 @@ class ControlLoop:
     """Runs a robot: one tick a period of the robot's own, a reset when asked, a hold when nobody commands.
 
     Where clients command at a lower rate, a command is reached in a straight line over the ticks of its control period
-    and answered with the reading of the last (`SetpointInterpolator`); at every tick the newest command wins. A tick without a
+    and answered with the reading of the last (`SetpointInterpolator`); at every tick the newest command wins. A tick
+    without a
     command repeats what was applied last. After ``watchdog_s`` without a valid command the episode is broken: the
     robot holds, and commands are refused until a reset.
 

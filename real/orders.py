@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-__all__ = ["Finish", "Park", "Order", "Quit", "Reset", "Step"]
+__all__ = ["Finish", "Order", "Park", "Quit", "Reset", "Step"]
 
 
 class Reset(NamedTuple):

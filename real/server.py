@@ -48,8 +48,8 @@ LARGEST_REQUEST = 1024 * 1024
 class Server:
     """A robot on the network. Takes the robot over: closing the server stops and closes it.
 
-    Two threads: one talks (`RequestHandler`), the other moves the robot (`ControlLoop`). If the first dies or hangs, the
-    second still holds the robot.
+    Two threads: one talks (`RequestHandler`), the other moves the robot (`ControlLoop`). If the first dies or hangs,
+    the second still holds the robot.
 
     Args:
         robot: any; wrapped in a `Guard` unless it is one.
@@ -231,8 +231,8 @@ class Server:
     def about(self) -> dict[str, Any]:
         """How the robot is, as plain data; from any thread.
 
-        Keys: ``state`` and ``why``, ``holder`` of the lease, ``loop_timing`` of the loop, ``real_time``, ``late_commands``,
-        ``pictures``, and ``recording``: what the diary says of itself, None where there is none.
+        Keys: ``state`` and ``why``, ``holder`` of the lease, ``loop_timing`` of the loop, ``real_time``,
+        ``late_commands``, ``pictures``, and ``recording``: what the diary says of itself, None where there is none.
         """
         loop, images = self._loop, self._image_publisher
         return {

@@ -9,7 +9,7 @@ import numpy as np
 
 from recorder.table import Table
 
-__all__ = ["TransitionIndex", "Places", "Stretches"]
+__all__ = ["Places", "Stretches", "TransitionIndex"]
 
 _CHUNK = 1 << 20
 """Rows that are looked at in one go."""

@@ -53,7 +53,8 @@ class _Order(NamedTuple):
 
 
 class ControllerLog:
-    """Keeps the log of one server: a run of its own, beside whatever its clients record. It is a `real.diary.ServerObserver`.
+    """Keeps the log of one server: a run of its own, beside whatever its clients record. It is a
+    `real.diary.ServerObserver`.
 
     The control thread only queues. A thread that calls `write` 20 times a second packs (`rlenv_robot.server_watch`),
     and the log's own writes to the disk (`recorder.log.LogWriter`). When nothing can be written any more, because the
@@ -139,7 +140,8 @@ class ControllerLog:
                 _LOG.error("the controller's log: %s", error)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `real.diary.ServerObserver.to_dict`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped`` rows."""
+        """As `real.diary.ServerObserver.to_dict`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped``
+        rows."""
         run, writer = self.run, self._writer
         return {
             "run": None if run is None else run.name,

@@ -9,7 +9,7 @@ import numpy as np
 from hal import Spec, SpecError
 from rlenv_robot.task import Arrays
 
-__all__ = ["Chosen", "ActionBlender", "Who"]
+__all__ = ["ActionBlender", "Chosen", "Who"]
 
 Who = Literal["policy", "person", "returning"]
 

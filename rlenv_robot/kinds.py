@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from sim.model import SimModel
 
 __all__ = [
-    "ROBOT_MODELS",
     "MODEL_FILE",
+    "ROBOT_MODELS",
     "RobotModel",
     "is_model_file",
+    "loaded",
     "robot_model",
     "robot_model_for",
     "robot_model_of_file",
-    "loaded",
     "unknown",
 ]
 
@@ -115,7 +115,8 @@ def robot_model(name: str) -> RobotModel:
 
 
 def robot_model_for(task: Task) -> RobotModel:
-    """The kind of robot that a task is for: its own ``robot_model``, if it brings one along, or else that of its ``robot``.
+    """The kind of robot that a task is for: its own ``robot_model``, if it brings one along, or else that of its
+    ``robot``.
 
     Raises:
         ValueError, SpecError: as for `robot_model`.

@@ -43,7 +43,8 @@ class Task(Protocol):
     ``goals`` of `SourceData.sample_steps`); a task whose goals can't be read from sensors has none, and is refused
     there with that reason.
 
-    A task may bring a kind of robot along that has no name of its own: ``robot_model``, a `rlenv_robot.kinds.RobotModel`.
+    A task may bring a kind of robot along that has no name of its own: ``robot_model``, a
+    `rlenv_robot.kinds.RobotModel`.
     """
 
     @property

@@ -11,7 +11,7 @@ from hal.reset_record import ResetRecord
 from hal.signals import Answer, ResetConfirmation, VerdictRequest
 from rlenv_robot.task import Task
 
-__all__ = ["DEADLINE_S", "Verdicts", "VerdictReward", "asker", "rewarded", "verdict_reward"]
+__all__ = ["DEADLINE_S", "VerdictReward", "Verdicts", "asker", "rewarded", "verdict_reward"]
 
 _log = logging.getLogger(__name__)
 

@@ -7,4 +7,4 @@ from sim.randomise import Randomise
 from sim.robot import SimRobot
 from sim.timing import DelayModel
 
-__all__ = ["Columns", "Computed", "Randomise", "SimBatch", "SimModel", "SimRobot", "DelayModel", "from_mjcf"]
+__all__ = ["Columns", "Computed", "DelayModel", "Randomise", "SimBatch", "SimModel", "SimRobot", "from_mjcf"]

@@ -7,7 +7,7 @@ from enum import IntEnum
 
 import numpy as np
 
-__all__ = ["SeedStreams", "Purpose", "uniform"]
+__all__ = ["Purpose", "SeedStreams", "uniform"]
 
 
 class Purpose(IntEnum):

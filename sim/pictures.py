@@ -16,7 +16,7 @@ from sim.camera import Eye, available, open_camera, seen
 from sim.model import SimModel
 from sim.snapshot import BatchSnapshot
 
-__all__ = ["SIZE", "ImageBatch", "BatchRenderer"]
+__all__ = ["SIZE", "BatchRenderer", "ImageBatch"]
 
 SIZE = 320, 240
 """Width and height of pictures where nobody says otherwise, pixels."""

@@ -6,6 +6,14 @@ from hal.signals.signal import VERDICTS, Answer, Automatic, ResetConfirmation, R
 from hal.signals.terminal import Terminal
 
 __all__ = [
-    "VERDICTS", "Answer", "Automatic", "Command", "Fixture", "ResetRequest", "ResetConfirmation", "Terminal", "VerdictRequest",
+    "VERDICTS",
+    "Answer",
+    "Automatic",
+    "Command",
+    "Fixture",
+    "ResetConfirmation",
+    "ResetRequest",
+    "Terminal",
+    "VerdictRequest",
     "verdict_of",
 ]  # fmt: skip

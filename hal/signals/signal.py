@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol
 
 from hal.errors import ResetFailed
 
-__all__ = ["VERDICTS", "Answer", "Automatic", "ResetRequest", "ResetConfirmation", "VerdictRequest", "verdict_of"]
+__all__ = ["VERDICTS", "Answer", "Automatic", "ResetConfirmation", "ResetRequest", "VerdictRequest", "verdict_of"]
 
 VERDICTS = ("success", "failure", "discard")
 """What a person may say of an episode: the task was done, it was not, or the episode is no data."""

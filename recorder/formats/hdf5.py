@@ -20,8 +20,8 @@ __all__ = [
     "read_json",
     "read_numbers",
     "write_arrays",
-    "write_json",
     "write_images",
+    "write_json",
 ]
 
 

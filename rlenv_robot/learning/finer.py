@@ -15,7 +15,8 @@ __all__ = ["ScaledDifferences"]
 class ScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
     """A first layer without weights: ``flat``'s vector, and its differences again, `MAGNIFIED` times as large.
 
-    The differences are the last elements of the vector (see `rlenv_robot.interop.flat.FlattenObservation`). Beside the whole range
+    The differences are the last elements of the vector (see `rlenv_robot.interop.flat.FlattenObservation`). Beside
+    the whole range
     of each it gives ``tanh(MAGNIFIED * difference)``, whose range a fifth of the difference's scale fills: 1 cm where
     the scale is 5 cm.
 
