@@ -29,17 +29,10 @@ from hal.limits import Limits
 from hal.offset import ClockOffset, OffsetEstimator
 from hal.reset_record import ResetRecord, ResetState
 from hal.robot import CameraSpec, Image, Robot, RobotSpec, RobotState
-from hal.signals import (
-    VERDICTS,
-    Answer,
-    Automatic,
-    Command,
-    Fixture,
-    ResetConfirmation,
-    ResetRequest,
-    Terminal,
-    VerdictRequest,
-)
+from hal.signals.command import Command
+from hal.signals.fixture import Fixture
+from hal.signals.signal import VERDICTS, Answer, Automatic, ResetConfirmation, ResetRequest, VerdictRequest
+from hal.signals.terminal import Terminal
 from hal.spec import Spec
 from hal.stream import SampleSink, Streaming, StreamSpec
 from hal.watchdog import Watchdog

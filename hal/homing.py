@@ -15,7 +15,7 @@ from hal.around import RobotWrapper
 from hal.errors import ResetFailed
 from hal.reset_record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Robot, RobotState
-from hal.signals import Answer, ResetConfirmation, ResetRequest, VerdictRequest
+from hal.signals.signal import Answer, ResetConfirmation, ResetRequest, VerdictRequest
 
 __all__ = ["Homing", "HomingSettings", "towards"]
 

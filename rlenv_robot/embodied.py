@@ -11,7 +11,7 @@ import numpy as np
 from hal import Field, Guard, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
 from hal.reset_record import last_reset
 from hal.self_report import report_of
-from hal.signals import ResetConfirmation
+from hal.signals.signal import ResetConfirmation
 from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
 from recorder.frames import FrameLayout
 from rlenv_robot.agents import agents_of, each, mapping, messages

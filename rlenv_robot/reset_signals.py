@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hal import Automatic, Fixture, HomingSettings, ResetConfirmation, Terminal
-from hal.signals import Command
+from hal.signals.command import Command
 from rlenv_robot.profile import ResetSection
 
 __all__ = ["homing_settings", "reset_signal"]

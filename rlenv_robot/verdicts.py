@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 from hal import Robot, RobotError
 from hal.reset_record import ResetRecord
-from hal.signals import Answer, ResetConfirmation, VerdictRequest
+from hal.signals.signal import Answer, ResetConfirmation, VerdictRequest
 from rlenv_robot.task import Task
 
 __all__ = ["DEADLINE_S", "VerdictReward", "Verdicts", "asker", "rewarded", "verdict_reward"]

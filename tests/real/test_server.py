@@ -22,7 +22,7 @@ from hal import (
     RobotStopped,
     WireError,
 )
-from hal.signals import Automatic
+from hal.signals.signal import Automatic
 from real import RemoteRobot, Server
 
 

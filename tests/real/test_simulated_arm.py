@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from hal import Guard, Homing
-from hal.signals import Automatic
+from hal.signals.signal import Automatic
 from real import RemoteRobot, Server
 
 so101 = pytest.importorskip("sim.so101", reason="the simulated arm is not there")

@@ -7,7 +7,7 @@ import pytest
 
 from hal import Automatic, Fixture, HomingSettings, Terminal
 from hal.drivers.gpio import Gpio
-from hal.signals import Command
+from hal.signals.command import Command
 from rlenv_robot.profile import ResetSection, load_profile
 from rlenv_robot.reset_signals import homing_settings, reset_signal
 

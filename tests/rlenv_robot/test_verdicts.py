@@ -12,7 +12,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Answer, DeadlineExceeded, Guard, Homing, ResetFailed, ResetRequest
-from hal.signals import VerdictRequest
+from hal.signals.signal import VerdictRequest
 from real.remote import RemoteRobot
 from real.server import Server
 from recorder.labels import read_labels

@@ -18,7 +18,7 @@ import pytest
 
 from hal import DeadlineExceeded, ResetFailed, ResetRequest
 from hal.drivers.gpio import Gpio
-from hal.signals import VerdictRequest
+from hal.signals.signal import VerdictRequest
 
 REQUEST = ResetRequest("arm", 0, deadline_s=5.0)
 CONFIG = Path("/sys/kernel/config/gpio-sim")

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from hal import DeadlineExceeded, ResetFailed, ResetRequest
-from hal.signals import Command, VerdictRequest
+from hal.signals.command import Command
+from hal.signals.signal import VerdictRequest
 
 REQUEST = ResetRequest("arm", 3, deadline_s=10.0, verdict=True)
 
