@@ -17,7 +17,7 @@ import mujoco
 import numpy as np
 
 from hal import Field, RobotSpec, Spec
-from rlenv_robot.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode
 from sim.model import Columns, SimModel
 
 SUBSTEPS = 5

@@ -21,14 +21,14 @@ import time
 from itertools import cycle
 from typing import Any
 
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera import make_source
-from hal.drivers.camera_opencv import Stream
-from hal.drivers.camera_source import Source, Wait
-from rlenv_robot.kinds import ROBOT_MODELS
-from rlenv_robot.virtual_camera import VirtualCamera
-from sim.mjpeg import MjpegServer
+from hal.cameras.camera import Camera
+from hal.cameras.opencv import Stream
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import Source, Wait
+from hal.cameras.sources import make_source
+from rlenv_robot.rendering.virtual_camera import VirtualCamera
+from rlenv_robot.robot_models import ROBOT_MODELS
+from sim.rendering.mjpeg import MjpegServer
 
 FPS = 30.0
 IMAGES = 30

@@ -17,10 +17,10 @@ import time
 
 import numpy as np
 
-from rlenv_robot.kinds import robot_model
+from rlenv_robot.robot_models import robot_model
 from sim.batch import SimBatch
+from sim.gpu.batch import WarpBatch
 from sim.model import SimModel
-from sim.warp import WarpBatch
 
 WARM = 3
 

@@ -21,11 +21,11 @@ import cv2
 import numpy as np
 
 from hal import Field, Image, Spec
-from recorder.frames import FrameLayout
-from recorder.images import Images
-from recorder.picture_index import ImageIndex
-from recorder.sink import McapWriter
-from recorder.table import Table, build
+from hal.frame_layout import FrameLayout
+from recorder.images.images import Images
+from recorder.log.mcap_writer import McapWriter
+from recorder.read.image_index import ImageIndex
+from recorder.table.table import Table, build
 from rlenv_robot.source import SourceData
 
 BATCH = 256

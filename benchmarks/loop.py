@@ -1,8 +1,8 @@
 """How regular a 500 Hz control loop is beside cameras and a flood.
 
 A loop of 500 Hz in the server's process, a client of 50 Hz, two cameras of 640x480 at 30 Hz (made of noise, encoded as
-JPEG by `hal.camera.Camera`), and then the same with another client that sends as fast as it can. Of each: the share of
-periods within 0.5 ms, the longest, and how often the client's silence was misjudged.
+JPEG by `hal.cameras.camera.Camera`), and then the same with another client that sends as fast as it can. Of each: the
+share of periods within 0.5 ms, the longest, and how often the client's silence was misjudged.
 
     python benchmarks/loop.py [--seconds 20] [--priority 40]
 """
@@ -19,10 +19,10 @@ import numpy as np
 import zmq
 from served_arm import COMMAND, Arm, arguments, server, started, walking
 
-from hal.cadence import EDGES_MS
-from real import wire
-from real.life import State
-from real.wire import MessageKind
+from hal.clock import EDGES_MS
+from real.control.lifecycle import State
+from real.protocol import messages as wire
+from real.protocol.messages import MessageKind
 
 WITHIN_MS = 0.5
 

@@ -26,11 +26,11 @@ import torch
 from train import IMAGES, recipe
 
 import rlenv_robot
-from rlenv_robot.catalogue import task as task_of
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.learning.offline_agents import METHODS
-from rlenv_robot.policy import Policy
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.registry import task as task_of
+from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot.training.offline_agents import METHODS
 
 TASK = "so101-reach"
 STEPS = 100_000

@@ -31,10 +31,10 @@ import numpy as np  # noqa: E402
 
 from hal.robots.so101 import HOME  # noqa: E402
 from sim.batch import SimBatch  # noqa: E402
-from sim.camera import Camera, available  # noqa: E402
-from sim.pictures import ImageBatch, Images  # noqa: E402
-from sim.rays import RayCamera  # noqa: E402
-from sim.so101 import so101  # noqa: E402
+from sim.rendering.batch import ImageBatch, Images  # noqa: E402
+from sim.rendering.camera import Camera, available  # noqa: E402
+from sim.rendering.rays import RayCamera  # noqa: E402
+from sim.robots.so101 import so101  # noqa: E402
 
 SIZES = (320, 240), (640, 480)
 BATCHES = 16, 64

@@ -33,11 +33,11 @@ sys.path.insert(0, str(Path(__file__).parent))
 from soak import LAYOUT, STREAMS, Pace, SensorThread, Times
 
 from hal import Image
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.ros import COMPRESSED_IMAGE, compressed_image, message_type
-from recorder.sink import McapWriter
-from recorder.table import build
+from recorder.log.mcap_writer import McapWriter
+from recorder.log.ros2 import COMPRESSED_IMAGE, compressed_image, message_type
+from recorder.log.writer import LogWriter
+from recorder.read.reader import LogReader
+from recorder.table.table import build
 
 IMAGES, IMAGE_BYTES = 3000, 100_000
 ROWS, EPISODE = 300_000, 1000

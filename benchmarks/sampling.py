@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
 BATCH, LENGTH = 256, 200

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError, RobotState
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import Frame
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import Frame
+from hal.cameras.wrapper import WithCameras
 from hal.realtime import settle_process
 from hal.robots.so101 import SO101
-from hal.with_cameras import WithCameras
 from real import RemoteRobot, Server
-from real.desk import RequestHandler
-from real.life import State
+from real.control.lifecycle import State
+from real.server.request_handler import RequestHandler
 
 LOOP_HZ, CONTROL_HZ, CAMERA_HZ = 500.0, 50.0, 30.0
 WATCHDOG_S = 0.2
@@ -217,7 +217,7 @@ def spread(name: str, took_ms: list[float], bound_ms: float) -> None:
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
     """With the option that all have; prepares the processes that are started later."""
-    CONTEXT.set_forkserver_preload(["numpy", "zmq", "hal.with_cameras", "real"])
+    CONTEXT.set_forkserver_preload(["numpy", "zmq", "hal.cameras.wrapper", "real"])
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--priority", type=int, default=40, help="of the loop; 0 does not ask for real time")
     return parser

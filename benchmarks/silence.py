@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 from served_arm import CONTROL_HZ, WATCHDOG_S, arguments, server, spread, wait_for, walk, walking
 
-from real.keys import Role, allow, new_pair
-from real.life import State
+from real.control.lifecycle import State
+from real.protocol.keys import Role, allow, new_pair
 
 
 def silence(trials: int, priority: int) -> None:

@@ -23,11 +23,10 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Image, Spec
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.picture import opencv
-from recorder.reader import LogReader
-from recorder.stream_writer import StreamWriter
+from hal.frame_layout import FrameLayout
+from recorder.log.image_codec import opencv
+from recorder.log.writer import LogWriter, StreamWriter
+from recorder.read.reader import LogReader
 
 STREAMS = {
     "joints": Spec("joints", (Field("position", (7,), unit="rad"), Field("velocity", (7,), unit="rad/s"))),

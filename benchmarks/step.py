@@ -30,9 +30,9 @@ import ant
 import half_cheetah
 
 from hal import Guard
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.env import Environment
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot

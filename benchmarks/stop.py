@@ -12,7 +12,7 @@ import time
 from served_arm import CONTROL_HZ, arguments, server, spread, wait_for, walking
 
 from real import RemoteRobot
-from real.life import State
+from real.control.lifecycle import State
 
 
 def stop(trials: int, priority: int) -> None:

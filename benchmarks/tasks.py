@@ -16,12 +16,12 @@ from typing import Any
 import numpy as np
 
 import rlenv_robot
-from rlenv_robot.experts.pair_lift import ScriptedPairLift
-from rlenv_robot.experts.pick_place import ScriptedPickPlace
-from rlenv_robot.experts.push import ScriptedPush
-from rlenv_robot.learning.rollout import evaluate
-from rlenv_robot.policy import load_policy
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.policies.policy import load_policy
+from rlenv_robot.scripted.pair_lift import ScriptedPairLift
+from rlenv_robot.scripted.pick_place import ScriptedPickPlace
+from rlenv_robot.scripted.push import ScriptedPush
+from rlenv_robot.training.rollout import evaluate
+from rlenv_robot.vector.env import VectorEnvironment
 
 SEED = 1000
 Act = Callable[[Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -34,7 +34,7 @@ EXPERTS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Acting:
-    """A function as a `rlenv_robot.policy.Policy`."""
+    """A function as a `rlenv_robot.policies.policy.Policy`."""
 
     act: Act
 

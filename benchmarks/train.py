@@ -49,9 +49,9 @@ def recipe(name: str) -> ModuleType:
 def single(task: str) -> Any:
     """One environment of vectors."""
     import rlenv_robot
-    from rlenv_robot.catalogue import task as task_of
-    from rlenv_robot.interop.flat import flat_for
-    from rlenv_robot.interop.gymnasium import to_gymnasium
+    from rlenv_robot.adapters.flat import flat_for
+    from rlenv_robot.adapters.gymnasium import to_gymnasium
+    from rlenv_robot.registry import task as task_of
 
     return to_gymnasium(rlenv_robot.make(task), flat=flat_for(task_of(task)))
 
@@ -112,7 +112,7 @@ def run_one(what: str, module: ModuleType, task: str, seed: int, steps: int) -> 
 
 def profile_of(task: str) -> Any:
     """What the recipe for Ray takes."""
-    from rlenv_robot.profile import Profile, TaskSection
+    from rlenv_robot.config.profile import Profile, TaskSection
 
     return Profile(task=TaskSection(name=task))
 

@@ -16,12 +16,12 @@ import numpy as np
 from train import ROOT, recipe
 
 import rlenv_robot
-from rlenv_robot.catalogue import task
-from rlenv_robot.learning.rollout import evaluate
-from rlenv_robot.policy import Policy
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.registry import task
+from rlenv_robot.training.rollout import evaluate
+from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
-from sim.twin import so101_twin
+from sim.robots.twin import so101_twin
 
 TASK = "so101-reach"
 EPISODES, TEST_SEED = 50, 2_000_000

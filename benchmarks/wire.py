@@ -33,7 +33,7 @@ import zmq
 from hal import RobotState
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
-from real.keys import Role, allow, new_pair
+from real.protocol.keys import Role, allow, new_pair
 
 ECHO_BYTES = 1024
 KEY = "robot/step"

@@ -1,9 +1,10 @@
 """What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
 
-from hal.cadence import LoopTiming
-from hal.camera import Camera, Look
-from hal.camera_settings import CameraSettings
-from hal.clock import Rate
+from hal.cameras.camera import Camera, Look
+from hal.cameras.settings import CameraSettings
+from hal.cameras.wrapper import WithCameras
+from hal.clock import LoopTiming, Rate, Watchdog
+from hal.clock_sync import ClockOffset, OffsetEstimator
 from hal.errors import (
     CommandTooOld,
     ConnectionLost,
@@ -24,19 +25,16 @@ from hal.errors import (
 )
 from hal.field import Field
 from hal.guard import Guard
-from hal.homing import Homing, HomingSettings
 from hal.limits import Limits
-from hal.offset import ClockOffset, OffsetEstimator
-from hal.reset_record import ResetRecord, ResetState
+from hal.reset.command import Command
+from hal.reset.confirmation import VERDICTS, Answer, Automatic, ResetConfirmation, ResetRequest, VerdictRequest
+from hal.reset.fixture import Fixture
+from hal.reset.homing import Homing, HomingSettings
+from hal.reset.record import ResetRecord, ResetState
+from hal.reset.terminal import Terminal
 from hal.robot import CameraSpec, Image, Robot, RobotSpec, RobotState
-from hal.signals.command import Command
-from hal.signals.fixture import Fixture
-from hal.signals.signal import VERDICTS, Answer, Automatic, ResetConfirmation, ResetRequest, VerdictRequest
-from hal.signals.terminal import Terminal
 from hal.spec import Spec
-from hal.stream import SampleSink, Streaming, StreamSpec
-from hal.watchdog import Watchdog
-from hal.with_cameras import WithCameras
+from hal.wrapper import SampleSink, Streaming, StreamSpec
 
 __all__ = [
     "VERDICTS",

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any
 
-__all__ = ["Rate"]
+__all__ = ["EDGES_MS", "LoopTiming", "Rate", "Watchdog"]
 
 
 class Rate:
@@ -54,3 +56,104 @@ class Rate:
         self.overruns += 1
         self._next = now + self.period if late > self.period else self._next + self.period
         return late
+
+
+# -- How regular a loop really was: a histogram of its periods, which costs a loop a microsecond -------------
+
+
+EDGES_MS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
+"""Deviations from the nominal period, milliseconds: bin ``k`` counts from edge ``k - 1`` to below edge ``k``."""
+
+_EDGES_S = tuple(edge / 1e3 for edge in EDGES_MS)
+
+
+class LoopTiming:
+    """Counts how far the time between two ticks was from the nominal period. For one thread; any may read.
+
+    Args:
+        period_s: nominal, seconds.
+        now: monotonic clock in seconds.
+
+    Attributes:
+        counts: periods by deviation, early or late; the last bin is open.
+        periods: how many there were.
+        overruns: how many were longer than one and a half nominal ones: a loop that has missed its time.
+        longest_s: the longest, seconds.
+    """
+
+    def __init__(self, period_s: float, now: Callable[[], float] = time.monotonic) -> None:
+        self.period_s = period_s
+        self._now = now
+        self._before: float | None = None
+        self.counts = [0] * (len(EDGES_MS) + 1)
+        self.periods = self.overruns = 0
+        self.longest_s = 0.0
+
+    def tick(self) -> None:
+        """A period begins."""
+        now, before = self._now(), self._before
+        self._before = now
+        if before is None:
+            return
+        took = now - before
+        self.counts[bisect_right(_EDGES_S, abs(took - self.period_s))] += 1
+        self.periods += 1
+        self.overruns += took > 1.5 * self.period_s
+        self.longest_s = max(self.longest_s, took)
+
+    def pause(self) -> None:
+        """What lies between here and the next tick is no period."""
+        self._before = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain data, for telemetry and the log; times in milliseconds."""
+        return {
+            "period_ms": self.period_s * 1e3,
+            "periods": self.periods,
+            "overruns": self.overruns,
+            "longest_ms": self.longest_s * 1e3,
+            "edges_ms": list(EDGES_MS),
+            "counts": list(self.counts),
+        }
+
+
+# -- Notices that valid commands stopped coming --------------------------------------------------------------
+
+
+class Watchdog:
+    """Expired when it was armed and not fed for longer than its timeout.
+
+    It has no thread: the loop that moves the robot asks it once a period, so that it depends on nothing else.
+
+    Args:
+        timeout_s: longest silence, seconds, above 0.
+        now: monotonic clock in seconds.
+
+    Raises:
+        ValueError: the timeout is not above 0.
+    """
+
+    def __init__(self, timeout_s: float = 0.2, now: Callable[[], float] = time.monotonic) -> None:
+        if not timeout_s > 0:
+            raise ValueError(f"a watchdog of {timeout_s} s can't work, its timeout must be above 0")
+        self.timeout_s = timeout_s
+        self._now = now
+        self._fed: float | None = None
+
+    def feed(self) -> None:
+        """A valid command came: arm, and start the time anew."""
+        self._fed = self._now()
+
+    def disarm(self) -> None:
+        """Nobody is expected to command (before the first step, after an episode)."""
+        self._fed = None
+
+    @property
+    def silence_s(self) -> float:
+        """Seconds since it was fed; 0 while disarmed."""
+        return 0.0 if self._fed is None else self._now() - self._fed
+
+    @property
+    def expired(self) -> bool:
+        """Whether the silence is longer than the timeout."""
+        return self.silence_s > self.timeout_s

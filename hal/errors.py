@@ -7,23 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "CommandTooOld",
-    "ConnectionLost",
-    "DeadlineExceeded",
-    "EpisodeError",
-    "IllegalAction",
-    "LogError",
-    "ProfileError",
-    "ResetFailed",
-    "RobotError",
-    "RobotStopped",
-    "SourceError",
-    "SpecError",
-    "SpecMismatch",
-    "StaleReading",
-    "Violation",
-    "WireError",
-]
+    "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "IllegalAction", "LogError", "OrderlyEnd",
+    "ProfileError", "ResetFailed", "RobotError", "RobotStopped", "SourceError", "SpecError", "SpecMismatch",
+    "StaleReading", "Violation", "WireError",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,3 +132,15 @@ class LogError(RobotError):
 
 class SourceError(RobotError, ValueError):
     """A data set that is missing, empty or incomplete, or a request that it can't answer."""
+
+
+# -- The reason of a stop that nobody needs to be called for -------------------------------------------------
+
+
+class OrderlyEnd(str):
+    """The reason of a stop that is no fault: what moved the robot has come to its end. Told as news, not as an error.
+
+    A reason is a string all the way down to the motors (`hal.Robot.stop`); this is one that says so of itself.
+    """
+
+    __slots__ = ()

@@ -48,7 +48,7 @@ class RobotState(NamedTuple):
         age_ns: per sensor, how old its sample was at ``stamp_ns``; a sensor that isn't listed is fresh.
         images: by camera name.
         faults: what is wrong just now, a sentence each.
-        used: stream name -> number of the sample that its values were taken from (`hal.stream.Streaming`).
+        used: stream name -> number of the sample that its values were taken from (`hal.wrapper.Streaming`).
     """
 
     sensors: Mapping[str, np.ndarray]

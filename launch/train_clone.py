@@ -1,7 +1,6 @@
 """A network that learns from a script while acting itself: `python launch/train_clone.py --task so101-push`.
 
-DAgger (Ross, Gordon, Bagnell 2011), without rounds: script and network drive by turns, the network more and more, and
-wherever they come the script says what it would do. Extras: train, onnx.
+DAgger (Ross, Gordon, Bagnell 2011) without rounds: the network drives ever more, the script labels. Extras: train, onnx.
 """
 
 import argparse
@@ -11,13 +10,12 @@ import torch
 from torch import nn
 
 import rlenv_robot
-from rlenv_robot.experts.pair_lift import ScriptedPairLift
-from rlenv_robot.experts.pick_place import ScriptedPickPlace
-from rlenv_robot.experts.push import ScriptedPush
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.learning.finer import ScaledDifferences
-from rlenv_robot.learning.flat_policy import FlatPolicy
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
+from rlenv_robot.scripted.pair_lift import ScriptedPairLift
+from rlenv_robot.scripted.pick_place import ScriptedPickPlace
+from rlenv_robot.scripted.push import ScriptedPush
+from rlenv_robot.training.curve import LearningCurve
 
 SCRIPTS = {"so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift()}
 EPISODE = 100  # shorter than the tasks': what comes when all is done teaches little

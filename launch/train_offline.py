@@ -11,13 +11,13 @@ import torch
 from tianshou.utils.torch_utils import policy_within_training_step
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.interop.tianshou import to_replay_buffer
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.learning.flat_policy import FlatPolicy
-from rlenv_robot.learning.offline_agents import METHODS, offline_agent
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.adapters.tianshou import to_replay_buffer
+from rlenv_robot.policies.flat import FlatPolicy
+from rlenv_robot.registry import task
 from rlenv_robot.source import open_source
+from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot.training.offline_agents import METHODS, offline_agent
 
 
 def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tries=10, quiet=False):

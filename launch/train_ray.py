@@ -14,11 +14,11 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 
 import rlenv_robot
-from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.interop.gymnasium import to_gymnasium
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.learning.flat_policy import FlatPolicy
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.adapters.gymnasium import to_gymnasium
+from rlenv_robot.policies.flat import FlatPolicy
+from rlenv_robot.registry import task
+from rlenv_robot.training.curve import LearningCurve
 
 
 def environment(settings):
@@ -74,6 +74,6 @@ if __name__ == "__main__":
     for name, value in {"steps": 60_000, "seed": 0, "workers": 2, "out": "policy.onnx", "address": None}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value or ""))
     given = parser.parse_args()
-    profile = rlenv_robot.load_profile(given.profile) if given.profile else rlenv_robot.profile.Profile()
+    profile = rlenv_robot.load_profile(given.profile) if given.profile else rlenv_robot.config.profile.Profile()
     policy, _ = train(profile, given.steps, given.seed, given.workers, address=given.address)
     policy.save_onnx(given.out, profile.task.name, {"trainer": "RLlib PPO", "seed": given.seed})

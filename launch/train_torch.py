@@ -7,10 +7,10 @@ from torch import nn
 from torch.distributions import Normal
 
 import rlenv_robot
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.learning.flat_policy import FlatPolicy
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+from rlenv_robot.policies.flat import FlatPolicy
+from rlenv_robot.training.curve import LearningCurve
 
 HORIZON, GAMMA, LAMBDA, CLIP = 60, 0.9, 0.95, 0.2
 

@@ -1,13 +1,13 @@
 """A robot on the network: a server that serves any robot, and a client that is one."""
 
-from real.link import Connection
-from real.loop import ControlLoop
-from real.pictures import ImageListener
-from real.remote import RemoteRobot
-from real.remote_cameras import RemoteCameras
-from real.server import Server
-from real.telemetry import Snapshot, Watcher
-from real.wire import Message, MessageKind
+from real.client.cameras import RemoteCameras
+from real.client.connection import Connection
+from real.client.robot import RemoteRobot
+from real.control.loop import ControlLoop
+from real.protocol.messages import Message, MessageKind
+from real.server.server import Server
+from real.telemetry.images import ImageListener
+from real.telemetry.state import Snapshot, Watcher
 
 __all__ = [
     "Connection",

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, RobotSpec, RobotState, RobotStopped, SourceError
-from recorder.table import Table
+from recorder.table.table import Table
 
 __all__ = ["ReplayRobot"]
 

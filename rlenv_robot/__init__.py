@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlenv_robot.neighbours import check_neighbours
+from rlenv_robot.config.import_check import check_neighbours
 
 check_neighbours()  # before the first import of one of them
 
@@ -39,23 +39,23 @@ from hal import (  # noqa: E402
     Violation,
     WireError,
 )
-from rlenv_robot.catalogue import environment_names, make, make_vector  # noqa: E402
-from rlenv_robot.environment import Environment  # noqa: E402
-from rlenv_robot.profile import load_profile  # noqa: E402
-from rlenv_robot.task import Episode, Task  # noqa: E402
+from rlenv_robot.config.profile import load_profile  # noqa: E402
+from rlenv_robot.env import Environment  # noqa: E402
+from rlenv_robot.registry import environment_names, make, make_vector  # noqa: E402
+from rlenv_robot.tasks.task import Episode, Task  # noqa: E402
 from rlenv_robot.world import EnvDescription, TimeStep, World  # noqa: E402
 
 if TYPE_CHECKING:
-    from rlenv_robot.agents import Agent
+    from rlenv_robot.adapters.gymnasium import to_gymnasium
+    from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+    from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.conformance import check_environment, check_robot
     from rlenv_robot.data.pairs import PreferencePair
-    from rlenv_robot.interop.gymnasium import to_gymnasium
-    from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
-    from rlenv_robot.interop.pettingzoo import to_pettingzoo, to_pettingzoo_aec
-    from rlenv_robot.policy import load_policy
+    from rlenv_robot.policies.policy import load_policy
+    from rlenv_robot.robot_env.turn_based import one_at_a_time
     from rlenv_robot.source import SourceData, open_source
-    from rlenv_robot.turns import one_at_a_time
-    from rlenv_robot.vector_snapshot import VectorSnapshot
+    from rlenv_robot.tasks.agents import Agent
+    from rlenv_robot.vector.snapshot import VectorSnapshot
 
     __version__: str
 
@@ -72,17 +72,17 @@ __all__ = [
 _LATER = {
     "PreferencePair": "rlenv_robot.data.pairs",
     "SourceData": "rlenv_robot.source",
-    "VectorSnapshot": "rlenv_robot.vector_snapshot",
-    "Agent": "rlenv_robot.agents",
+    "VectorSnapshot": "rlenv_robot.vector.snapshot",
+    "Agent": "rlenv_robot.tasks.agents",
     "check_environment": "rlenv_robot.conformance",
     "check_robot": "rlenv_robot.conformance",
-    "load_policy": "rlenv_robot.policy",
-    "one_at_a_time": "rlenv_robot.turns",
+    "load_policy": "rlenv_robot.policies.policy",
+    "one_at_a_time": "rlenv_robot.robot_env.turn_based",
     "open_source": "rlenv_robot.source",
-    "to_gymnasium": "rlenv_robot.interop.gymnasium",
-    "to_gymnasium_vector": "rlenv_robot.interop.gymnasium_vector",
-    "to_pettingzoo": "rlenv_robot.interop.pettingzoo",
-    "to_pettingzoo_aec": "rlenv_robot.interop.pettingzoo",
+    "to_gymnasium": "rlenv_robot.adapters.gymnasium",
+    "to_gymnasium_vector": "rlenv_robot.adapters.gymnasium_vector",
+    "to_pettingzoo": "rlenv_robot.adapters.pettingzoo",
+    "to_pettingzoo_aec": "rlenv_robot.adapters.pettingzoo",
 }
 """What is imported when it is first asked for, and from where."""
 

@@ -1,5 +1,5 @@
 """``python -m rlenv_robot``."""
 
-from rlenv_robot.cli import main
+from rlenv_robot.cli.main import main
 
 raise SystemExit(main())

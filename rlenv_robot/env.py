@@ -11,7 +11,7 @@ from typing import Any, Literal, Protocol
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, Spec, Violation
-from rlenv_robot.protocol import (
+from rlenv_robot.tables import (
     ActionTable,
     ObservationTable,
     RewardTable,
@@ -171,13 +171,13 @@ class Environment:
         """Show the present state, or history (R1.5). Takes no part in the simulation.
 
         Args:
-            options: see `rlenv_robot.render.show`; ``{"mode": "window"}`` by default.
+            options: see `rlenv_robot.rendering.show.show`; ``{"mode": "window"}`` by default.
 
         Raises:
             ValueError: an unknown option or mode.
             RobotError: no picture can be made here, with the reason.
         """
-        from rlenv_robot.render import show
+        from rlenv_robot.rendering.show import show
 
         _check_mapping(options, "render", '{"mode": "file", "path": "state.png"}')
         show(self.env_id, self._frame_no, self.world, options)

@@ -9,21 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
-from rlenv_robot.conditions import conditions
-from rlenv_robot.embodied import Mode, RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.kinds import MODEL_FILE, RobotModel, is_model_file, loaded, robot_model_for, unknown
-from rlenv_robot.kinds import robot_model as robot_model_of
-from rlenv_robot.task import Task
+from rlenv_robot.config.sim_settings import conditions
+from rlenv_robot.env import Environment
+from rlenv_robot.robot_env.core import Mode, RobotWorld
+from rlenv_robot.robot_models import MODEL_FILE, RobotModel, is_model_file, loaded, robot_model_for, unknown
+from rlenv_robot.robot_models import robot_model as robot_model_of
+from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 
 if TYPE_CHECKING:
-    from rlenv_robot.intervention import Operator
-    from rlenv_robot.profile import Profile
-    from rlenv_robot.vector import RobotBatch, VectorEnvironment
+    from rlenv_robot.config.profile import Profile
+    from rlenv_robot.robot_env.intervention import Operator
+    from rlenv_robot.vector.env import RobotBatch, VectorEnvironment
+    from sim.latency.delay_model import DelayModel
     from sim.model import SimModel
-    from sim.randomise import Randomise
-    from sim.timing import DelayModel
+    from sim.randomize.randomise import Randomise
 
 __all__ = ["environment_names", "make", "make_vector", "robot", "task"]
 
@@ -35,9 +35,9 @@ _TASKS: Mapping[str, str] = {
     "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
 }
 _WORLDS: Mapping[str, str] = {
-    "go": "rlenv_robot.examples.go:Go",
+    "go": "rlenv_robot.tasks.go:Go",
 }
-"""Name -> the class, as ``module:name``; the robots are in `rlenv_robot.kinds`."""
+"""Name -> the class, as ``module:name``; the robots are in `rlenv_robot.robot_models`."""
 
 _ANY_MODEL = f"the path of a MuJoCo model ({MODEL_FILE})"
 
@@ -99,8 +99,9 @@ def robot(
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
             reached without.
         take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
-        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.timing.DelayModel`.
-        randomise: of a simulation (``sim``): what of its model each episode draws, see `sim.randomise.Randomise`.
+        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.delay_model.DelayModel`.
+        randomise: of a simulation (``sim``): what of its model each episode draws, see
+        `sim.randomize.randomise.Randomise`.
 
     Raises:
         ValueError: an unknown kind or place, timing or randomisation that do not fit or are not for a simulation,
@@ -124,8 +125,8 @@ def robot(
     if where == "twin":
         return Homing(Guard(chosen.served("twin")), Automatic())
     if "://" in where:
-        from real.remote import RemoteRobot
-        from real.remote_cameras import RemoteCameras
+        from real.client.cameras import RemoteCameras
+        from real.client.robot import RemoteRobot
 
         return Guard(RemoteCameras(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys, take=take), keys))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
@@ -152,16 +153,16 @@ def make(
 
     Args:
         name: one of `environment_names`, or the path of a MuJoCo model, see `task`.
-        robot: see `rlenv_robot.catalogue.robot`; the one word that moves a policy from simulation to the arm.
+        robot: see `rlenv_robot.registry.robot`; the one word that moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
         mode: ``training``, or ``inference``, where privileged state can't be reached.
         record: a folder; every episode is recorded into a new run inside it.
         info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
-        keys: see `rlenv_robot.catalogue.robot`.
+        keys: see `rlenv_robot.registry.robot`.
         profile: what the run is made of; kept in the record. A simulation has its timing and randomisation.
-        timing, randomise: of a simulation, instead of the profile's; see `rlenv_robot.catalogue.robot`.
+        timing, randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
-        operator: the device of a person who may take over, such as `rlenv_robot.keyboard.Keyboard`.
+        operator: the device of a person who may take over, such as `rlenv_robot.robot_env.keyboard.Keyboard`.
         options: the task's own settings.
 
     Raises:
@@ -180,7 +181,7 @@ def make(
         raise unknown(name, "environment", [*environment_names(), _ANY_MODEL])
     observer = None
     if record is not None:
-        from rlenv_robot.recording import record_to
+        from rlenv_robot.recording.observer import record_to
 
         observer = record_to(Path(record), world, info, profile.to_dict() if profile is not None else None)
     return Environment(world, env_id, observer)
@@ -189,7 +190,7 @@ def make(
 def _with_person(world: RobotWorld, operator: Operator | None) -> World:
     if operator is None:
         return world
-    from rlenv_robot.intervention import HumanIntervention
+    from rlenv_robot.robot_env.intervention import HumanIntervention
 
     return HumanIntervention(world, operator)
 
@@ -219,7 +220,7 @@ def make_vector(
         threads: native threads, of the physics and of the cameras; 0 for one a processor.
         seed: of all randomness; each environment has its own stream whatever their number.
         profile: whose timing and randomisation they have.
-        timing, randomise: instead of the profile's; see `rlenv_robot.catalogue.robot`.
+        timing, randomise: instead of the profile's; see `rlenv_robot.registry.robot`.
         cameras: whose pictures each step gives, RGB, uint8, (num_envs, height, width, 3) in ``extra_info["images"]``
             by the camera's name, and those of ended episodes in ``extra_info["final"]["images"]``.
         picture_size: their width and height, pixels.
@@ -231,7 +232,7 @@ def make_vector(
         ValueError: an unknown name, setting or device, or what a GPU's batch does not have.
         RobotError: no such camera, no such GPU, or MuJoCo Warp is not installed.
     """
-    from rlenv_robot.vector import VectorEnvironment
+    from rlenv_robot.vector.env import VectorEnvironment
     from sim.batch import SimBatch
 
     if name in _WORLDS:
@@ -245,7 +246,7 @@ def make_vector(
     else:
         batch = simulated = SimBatch(model, num_envs, threads, **given)
     if cameras:
-        from sim.pictures import ImageBatch  # looks for OpenGL
+        from sim.rendering.batch import ImageBatch  # looks for OpenGL
 
         batch = ImageBatch(simulated, cameras, image_size, threads)
     return VectorEnvironment(batch, chosen, seed=seed, **own)
@@ -257,6 +258,6 @@ def _on_gpu(model: SimModel, num: int, device: str, given: Sequence[str]) -> Rob
         raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
     if given:
         raise ValueError(f"{' and '.join(given)} need device='cpu', and this is {device!r}")
-    from sim.warp import WarpBatch  # imports Warp
+    from sim.gpu.batch import WarpBatch  # imports Warp
 
     return WarpBatch(model, num, name or None)

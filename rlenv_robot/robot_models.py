@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from hal import Robot, RobotSpec
 
 if TYPE_CHECKING:
-    from rlenv_robot.task import Task
+    from rlenv_robot.tasks.task import Task
     from sim.model import SimModel
 
 __all__ = [
@@ -71,7 +71,8 @@ class RobotModel:
             where: ``sim``, the nominal model, or ``twin``, one with a real robot's faults.
             seed: draws a twin's faults.
             rate_hz: of its steps; by default that of its spec.
-            conditions: its timing and randomisation (`rlenv_robot.conditions.conditions`). As it is never put back to
+            conditions: its timing and randomisation (`rlenv_robot.config.sim_settings.conditions`). As it is never
+            put back to
                 its start, its model is drawn once, by its first reset.
 
         Raises:
@@ -85,17 +86,17 @@ class RobotModel:
             raise ValueError(f"there is no twin of {self.robot_spec().name!r}, use 'sim'")
         model = loaded(str(self.twin))(seed) if where == "twin" else self.simulated()
         if rate_hz is not None:
-            from sim.rate import at_rate
+            from sim.model import at_rate
 
             model = at_rate(model, rate_hz)
         return SimRobot(model, real_time=True, teleport=False, **conditions)
 
 
 ROBOT_MODELS: Mapping[str, RobotModel] = {
-    "go2": RobotModel("hal.robots.go2:GO2", "sim.go2:go2"),
-    "so101": RobotModel("hal.robots.so101:SO101", "sim.so101:so101", "sim.twin:so101_twin"),
-    "so101-cube": RobotModel("hal.robots.so101_cube:SO101_CUBE", "sim.so101:so101_cube"),
-    "so101-pair": RobotModel("hal.robots.so101_pair:SO101_PAIR", "sim.so101_pair:so101_pair"),
+    "go2": RobotModel("hal.robots.go2:GO2", "sim.robots.go2:go2"),
+    "so101": RobotModel("hal.robots.so101:SO101", "sim.robots.so101:so101", "sim.robots.twin:so101_twin"),
+    "so101-cube": RobotModel("hal.robots.so101:SO101_CUBE", "sim.robots.so101:so101_cube"),
+    "so101-pair": RobotModel("hal.robots.so101_pair:SO101_PAIR", "sim.robots.so101_pair:so101_pair"),
 }
 """Every kind there is, by ``RobotSpec.name``."""
 
@@ -135,7 +136,7 @@ def robot_model_of_file(path: str, start_noise: float = 0.0) -> RobotModel:
 
     Args:
         path: of the file. A file that has changed is read anew.
-        start_noise: as for `sim.mjcf_file.mjcf_file`.
+        start_noise: as for `sim.mjcf.file.mjcf_file`.
 
     Raises:
         SpecError: the file is missing, or no model of a robot.
@@ -147,7 +148,7 @@ def robot_model_of_file(path: str, start_noise: float = 0.0) -> RobotModel:
 
 @cache
 def _of_file(path: str, stamp: int, start_noise: float) -> RobotModel:
-    from sim.mjcf_file import mjcf_file
+    from sim.mjcf.file import mjcf_file
 
     model = mjcf_file(path, start_noise)
     return RobotModel(model.spec, lambda looks=True: model)

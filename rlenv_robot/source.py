@@ -12,23 +12,22 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.frames import FrameLayout
-from recorder.table import Table
-from recorder.transitions import Transitions, columns
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
+from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.batches import Batches
-from rlenv_robot.data.draws import Draws
-from rlenv_robot.data.figures import statistics
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
-from rlenv_robot.data.hindsight import relabel_goals
-from rlenv_robot.data.nearby import StateIndex
+from rlenv_robot.data.frame_stack import WINDOWS, Windows
+from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, read, whole
 from rlenv_robot.data.pairs import PreferencePair, draw_pairs
-from rlenv_robot.data.pictures import ImageLoader
-from rlenv_robot.data.relabel import Goal, Sensors, relabelled
-from rlenv_robot.data.windows import WINDOWS, Windows
-from rlenv_robot.protocol import ActionTable, StepTable, TrajectoryTable
-from rlenv_robot.task import Task
+from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
+from rlenv_robot.data.sampling import Draws
+from rlenv_robot.data.state_index import StateIndex
+from rlenv_robot.data.statistics import statistics
+from rlenv_robot.tables import ActionTable, StepTable, TrajectoryTable
+from rlenv_robot.tasks.task import Task
 
 __all__ = ["SourceData", "open_source"]
 
@@ -115,7 +114,7 @@ class SourceData:
             extra_info: the filters of `rlenv_robot.data.filters.select`, and
 
                 * ``priority``: ``return`` (discounted return from the step on, as in self-imitation),
-                  ``reward``, ``advantage`` (its positive part; baseline: see `recorder.sampling.advantages`),
+                  ``reward``, ``advantage`` (its positive part; baseline: see `recorder.table.sampler.advantages`),
                   or ``td_error`` (see `update_priorities`); several agents: of the sum of their rewards;
                 * ``alpha``: how strongly, 1 by default: chances are priorities to this power;
                 * ``beta``: how far the weights undo that, 0 (all 1) by default, 1 entirely;
@@ -123,11 +122,11 @@ class SourceData:
                 * ``n_step``: n-step transitions: the reward is the discounted sum over n steps or fewer,
                   ``next_observation`` and ``done`` belong to the last of them;
                 * ``stack``, ``chunk``, ``future``: frames before, actions from here on and frames after, with masks
-                  at the ends (`rlenv_robot.data.windows.Windows`);
+                  at the ends (`rlenv_robot.data.frame_stack.Windows`);
                 * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
-                  that were set (`rlenv_robot.data.hindsight.relabel_goals`);
+                  that were set (`rlenv_robot.data.relabel.relabel_goals`);
                 * ``images``: pictures of the cameras: True, names, or a mapping
-                  (`rlenv_robot.data.pictures.PictureChoice`);
+                  (`rlenv_robot.data.images.PictureChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
 
         Returns:
@@ -137,7 +136,7 @@ class SourceData:
             ``weights``, ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next
             observation's value: ``discount**steps``, 0 if terminated, so a truncated end still bootstraps),
             ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; if asked, ``state`` and
-            ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.pictures.Pictures.add`).
+            ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.images.Pictures.add`).
 
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
@@ -252,8 +251,8 @@ class SourceData:
                 * ``model_error`` with ``model`` and ``horizon``: a model of the dynamics on held-out episodes;
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
-                What they hold: `rlenv_robot.data.summary`, `rlenv_robot.data.coverage`,
-                `rlenv_robot.data.off_policy`, `rlenv_robot.data.fitted_q`, `rlenv_robot.data.dynamics`.
+                What they hold: `rlenv_robot.data.statistics`, `rlenv_robot.data.statistics`,
+                `rlenv_robot.data.off_policy`, `rlenv_robot.data.off_policy`, `rlenv_robot.data.dynamics`.
 
         Raises:
             SourceError: as for `sample_steps`.
@@ -367,7 +366,7 @@ def open_source(path: str | Path, task: Task | str | None = None, **options: Any
     """
     table = read_folder(Path(path))
     if isinstance(task, str):
-        from rlenv_robot.catalogue import task as task_by_name
+        from rlenv_robot.registry import task as task_by_name
 
         task = task_by_name(task)
     return SourceData(table, task, **options)

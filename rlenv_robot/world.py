@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
+from hal.frame_layout import FrameLayout
 
 __all__ = ["NOTHING", "EnvDescription", "TimeStep", "World", "first_part"]
 

@@ -1,10 +1,11 @@
-"""Simulation: any MJCF as a robot, alone or in a batch. `sim.so101` and `sim.twin` are arms, `sim.camera` draws."""
+"""Simulation: any MJCF as a robot, alone or in a batch. `sim.robots.so101` and `sim.robots.twin` are arms,
+`sim.rendering.camera` draws."""
 
 from sim.batch import SimBatch
-from sim.mjcf import from_mjcf
+from sim.latency.delay_model import DelayModel
+from sim.mjcf.robot import from_mjcf
 from sim.model import Columns, Computed, SimModel
-from sim.randomise import Randomise
+from sim.randomize.randomise import Randomise
 from sim.robot import SimRobot
-from sim.timing import DelayModel
 
 __all__ = ["Columns", "Computed", "DelayModel", "Randomise", "SimBatch", "SimModel", "SimRobot", "from_mjcf"]

@@ -1,4 +1,4 @@
-"""N simulations of one robot, stepped together on native threads."""
+"""What every batch of simulations says of itself, whatever computes it."""
 
 from __future__ import annotations
 
@@ -12,18 +12,54 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import EpisodeError, RobotError
-from hal.robot import RobotState
-from sim.draws import SeedStreams
-from sim.legal import Writer, checked, rows_of
+from hal.robot import RobotSpec, RobotState
+from sim.initial_state import InitialState
+from sim.latency.delay_model import DelayModel
 from sim.model import SimModel
-from sim.randomise import Randomise, Randomised
-from sim.readers import SensorReader
-from sim.simulations import Simulations
+from sim.randomize.randomise import Randomise, Randomised
+from sim.randomize.seeds import SeedStreams
 from sim.snapshot import BatchSnapshot, fitting
-from sim.starts import InitialState
-from sim.timing import DelayModel
+from sim.state import SensorReader, Writer, checked, rows_of
 
-__all__ = ["SimBatch"]
+__all__ = ["SimBatch", "Simulations"]
+
+
+class Simulations:
+    """N simulations of one robot, and how long they have run.
+
+    Args:
+        sim_model: the robot.
+        num: how many.
+    """
+
+    def __init__(self, sim_model: SimModel, num: int) -> None:
+        self._sim_model, self._num = sim_model, num
+        self._steps = 0
+        self._period_ns = 1e9 / sim_model.spec.rate_hz
+
+    @property
+    def spec(self) -> RobotSpec:
+        """What each of them is."""
+        return self._sim_model.spec
+
+    @property
+    def sim_model(self) -> SimModel:
+        """The model they run on."""
+        return self._sim_model
+
+    @property
+    def num(self) -> int:
+        """How many."""
+        return self._num
+
+    @property
+    def stamp_ns(self) -> int:
+        """Simulated time since this batch was made, nanoseconds. A reset takes none."""
+        return int(self._steps * self._period_ns + 0.5)
+
+
+# -- N simulations of one robot, stepped together on native threads ------------------------------------------
+
 
 _VEL = mujoco.mjtStage.mjSTAGE_VEL.value  # positions and velocities current
 _NONE = mujoco.mjtStage.mjSTAGE_NONE.value

@@ -10,10 +10,10 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from sim.lag import DelayBuffers
-from sim.legal import Writer
+from sim.latency.buffers import DelayBuffers
+from sim.latency.delay_model import DelayModel
 from sim.model import Indices, SimModel, as_slice
-from sim.timing import DelayModel
+from sim.state import Writer
 
 __all__ = ["InitialState"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from dataclasses import field as default
 from functools import cached_property
 from typing import Literal
@@ -14,9 +14,9 @@ import numpy as np
 
 from hal.errors import RobotError, SpecError
 from hal.robot import RobotSpec
-from sim.identity import physics_digest
+from sim.snapshot import physics_digest
 
-__all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice"]
+__all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice", "at_rate"]
 
 _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
 """Fields that are as new as the state itself."""
@@ -206,3 +206,23 @@ def as_slice(indices: Indices) -> Indices:
     if step > 0 and indices == tuple(range(indices[0], indices[0] + step * len(indices), step)):
         return slice(indices[0], indices[-1] + 1, step)
     return indices
+
+
+# -- The same simulated robot at another control rate --------------------------------------------------------
+
+
+def at_rate(sim_model: SimModel, rate_hz: float) -> SimModel:
+    """A model that is commanded and read so many times a second; its physics steps stay what they are.
+
+    Raises:
+        SpecError: the rate is not one step of the physics in so many; the message names those that are.
+    """
+    finest = 1.0 / sim_model.model.opt.timestep
+    substeps = round(finest / rate_hz) if rate_hz > 0 else 0
+    if substeps < 1 or abs(substeps * rate_hz - finest) > 1e-6 * finest:
+        near = ", ".join(f"{finest / each:g}" for each in range(1, 9))
+        raise SpecError(
+            f"{sim_model.spec.name!r} can't be run at {rate_hz:g} Hz: its physics has {finest:g} steps a second, so "
+            f"allowed are {near}, ..."
+        )
+    return replace(sim_model, spec=replace(sim_model.spec, rate_hz=finest / substeps), substeps=substeps)

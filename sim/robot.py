@@ -12,15 +12,15 @@ import numpy as np
 from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, RobotSpec, RobotState
-from hal.stream import SampleSink, StreamSpec
+from hal.spec import Spec
+from hal.wrapper import SampleSink, StreamSpec
 from sim.batch import SimBatch
+from sim.latency.delay_model import DelayModel
 from sim.model import SimModel
-from sim.randomise import Randomise
-from sim.sampler import Sampler
+from sim.randomize.randomise import Randomise
 from sim.snapshot import BatchSnapshot
-from sim.timing import DelayModel
 
-__all__ = ["SimRobot"]
+__all__ = ["Sampler", "SimRobot"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -86,7 +86,7 @@ class SimRobot:
         return self._sampler.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`; samples come with each step, from the thread that steps."""
+        """As `hal.wrapper.Streaming.stream_to`; samples come with each step, from the thread that steps."""
         self._sampler.stream_to(sinks)
         self._plain = self._is_plain()
 
@@ -141,7 +141,7 @@ class SimRobot:
         return {} if self._batch is None else {name: float(value[0]) for name, value in self._batch.drawn.items()}
 
     def about(self) -> dict[str, Any]:
-        """As `hal.self_report.SelfReport`: `conditions`, and ``randomisation``: what was `drawn`."""
+        """As `hal.wrapper.SelfReport`: `conditions`, and ``randomisation``: what was `drawn`."""
         if not self.conditions:
             return {}
         lines = {kind: [list(line) for line in lines] for kind, lines in self.conditions.items()}
@@ -186,7 +186,7 @@ class SimRobot:
 
     def _open_cameras(self) -> None:
         if self._camera_specs:
-            from sim.camera import open_camera  # looks for OpenGL
+            from sim.rendering.camera import open_camera  # looks for OpenGL
 
             for camera in self._camera_specs:
                 self._cameras[camera.name] = open_camera(self._sim_model, camera.name, camera.width, camera.height)
@@ -285,7 +285,7 @@ class SimRobot:
 
     def _images(self, stamp_ns: int) -> dict[str, Image]:
         assert self._batch is not None
-        from sim.camera import seen
+        from sim.rendering.camera import seen
 
         qpos = self._batch.open_batch.bind("qpos")[0]
         for camera in self._cameras.values():
@@ -314,3 +314,62 @@ def _camera(spec: RobotSpec, name: str) -> CameraSpec:
         if camera.name == name:
             return camera
     raise RobotError(f"{spec.name} has no camera {name!r}, it has {', '.join(c.name for c in spec.cameras) or 'none'}")
+
+
+# -- Sensors of a simulated robot at the rate of its physics -------------------------------------------------
+
+
+class Sampler:
+    """Hands over what some sensors showed after every step of the physics.
+
+    Args:
+        spec: the robot's.
+        names: of sensors; each is a stream of its own, with the sensor as its only field.
+        substeps: of the physics in a control period.
+
+    Raises:
+        SpecError: the robot has no such sensor.
+    """
+
+    def __init__(self, spec: RobotSpec, names: tuple[str, ...], substeps: int) -> None:
+        rate_hz = spec.rate_hz * substeps
+        self.streams = tuple(StreamSpec(name, Spec(name, (spec.sensors[name],)), rate_hz) for name in names)
+        self._sinks: Mapping[str, SampleSink] = {}
+        self._held: list[Mapping[str, np.ndarray]] = []
+        self._before_ns = 0
+
+    @property
+    def active(self) -> bool:
+        """Whether anybody takes samples."""
+        return bool(self._sinks)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As `hal.wrapper.Streaming.stream_to`."""
+        self._sinks = {stream.name: sinks[stream.name] for stream in self.streams if stream.name in sinks}
+
+    def hold(self, sensors: Mapping[str, np.ndarray]) -> None:
+        """Keep what the sensors show now until `hand_over`, which knows the time."""
+        self._held.append(sensors)
+
+    def restart(self, stamp_ns: int) -> None:
+        """An episode begins: the next samples follow this moment."""
+        self._held.clear()
+        self._before_ns = stamp_ns
+
+    def hand_over(self, stamp_ns: int) -> dict[str, int]:
+        """Hand over what is held, evenly spread over the time since the last call, the last one at ``stamp_ns``.
+
+        In real time a period's physics are computed at once and then waited for: the stamps are the moments that the
+        samples stand for, not those of their computation.
+
+        Returns:
+            The number of each stream's last sample.
+        """
+        before, count = self._before_ns, len(self._held)
+        used: dict[str, int] = {}
+        for number, sensors in enumerate(self._held, 1):
+            at = before + (stamp_ns - before) * number // count
+            for name, sink in self._sinks.items():
+                used[name] = sink.write({name: sensors[name]}, at)
+        self.restart(stamp_ns)
+        return used

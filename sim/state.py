@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NoReturn
 
 import numpy as np
 from mujoco.batch import Batch
 
-from hal.errors import SpecError
+from hal.errors import IllegalAction, RobotError, SpecError, Violation
 from hal.field import Field
 from sim.model import Columns, Computed, SimModel, as_slice
 
-__all__ = ["SensorReader"]
+__all__ = ["SensorReader", "Writer", "checked", "posed", "posing", "resting", "rows_of", "whole_state"]
 
 Source = tuple[np.ndarray, np.ndarray | None]
 """A live array, and the columns to gather from it, or None where it is the value already."""
@@ -96,3 +97,113 @@ class SensorReader:
         wanted = sensor.shape if self._row is not None else (self._batch.nsim, *sensor.shape)
         if value.shape != wanted:
             raise SpecError(f"sensor {sensor.name!r} is read with shape {value.shape}, the spec says {wanted}")
+
+
+# -- All of a simulation's state from what is known of it ----------------------------------------------------
+
+
+def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
+    """Which of these sensors tell a pose: those that the model reads straight from ``qpos``.
+
+    Raises:
+        RobotError: none of them does.
+    """
+    given = sorted(sensors)
+    drawn = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
+    names = [name for name in drawn if name in given]
+    if not names:
+        raise RobotError(f"none of {given} tells a pose of {sim_model.spec.name}, wanted is one of {drawn}")
+    return names
+
+
+def posed(sim_model: SimModel, sensors: Mapping[str, np.ndarray]) -> np.ndarray:
+    """All of ``qpos``, shape (nq,), as far as one row of sensors tells it; the rest as in the model's keyframe.
+
+    Raises:
+        RobotError: none of the sensors tells a pose.
+    """
+    qpos = resting(sim_model)
+    for name in posing(sim_model, sensors):
+        reader = sim_model.sensors[name]
+        assert isinstance(reader, Columns)
+        columns = reader.columns if isinstance(reader.columns, slice) else list(reader.columns)
+        qpos[columns] = np.asarray(sensors[name]).ravel()
+    return qpos
+
+
+def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
+    """All of ``qpos``, shape (nq,), from itself or from a pose alone; see `Camera.render`."""
+    given = np.asarray(state, float).ravel()
+    if given.size == sim_model.model.nq:
+        return given
+    qpos = resting(sim_model)
+    at = [np.arange(len(qpos))[c] if isinstance(c, slice) else np.asarray(c) for c in sim_model.start.values()]
+    pose = np.concatenate(at) if at else np.zeros(0, int)
+    if given.size != pose.size:
+        raise RobotError(f"{given.size} numbers are no state: wanted are {len(qpos)} (qpos) or {pose.size} (a pose)")
+    qpos[pose] = given
+    return qpos
+
+
+def resting(sim_model: SimModel) -> np.ndarray:
+    """``qpos`` of the keyframe that a reset begins with, shape (nq,), a new array."""
+    model, key = sim_model.model, sim_model.keyframe
+    return np.array(model.key_qpos[key] if key >= 0 else model.qpos0)
+
+
+# -- What a batch of simulations may be told, and whom -------------------------------------------------------
+
+
+Writer = tuple[str, np.ndarray, Any, tuple[int, ...], np.dtype]
+"""A command's name, the live array that holds it and the index in it, and its shape and dtype for all."""
+
+
+def checked(commands: Mapping[str, np.ndarray], writers: Sequence[Writer]) -> dict[str, np.ndarray]:
+    """The commands as new arrays of the right dtypes.
+
+    Raises:
+        IllegalAction: wrong names or shapes, or a value that isn't finite.
+    """
+    values = {}
+    for name, _, _, shape, dtype in writers:
+        value = np.asarray(commands[name]) if name in commands else None
+        if value is None or value.shape != shape or not np.isfinite(value).all():
+            _refuse(name, value, shape, writers)
+        values[name] = value.astype(dtype)
+    if len(commands) != len(values):
+        unknown = next(name for name in commands if name not in values)
+        _illegal("unknown", unknown, (), f"command.{unknown} is unknown, allowed are {', '.join(values)}")
+    return values
+
+
+def _refuse(name: str, value: np.ndarray | None, shape: tuple[int, ...], writers: Sequence[Writer]) -> NoReturn:
+    if value is None:
+        wanted = ", ".join(writer[0] for writer in writers)
+        _illegal("missing", name, (), f"command.{name} is missing, wanted are {wanted}")
+    if value.shape != shape:
+        _illegal("shape", name, (), f"command.{name} has shape {value.shape}, wanted {shape}")
+    index = tuple(int(axis) for axis in np.argwhere(~np.isfinite(value))[0])
+    _illegal("not_finite", name, index, f"command.{name}{list(index)} is {value[index]}, it must be finite")
+
+
+def rows_of(ids: Sequence[int] | np.ndarray | None, num: int) -> np.ndarray:
+    """The simulations' numbers, shape (n,).
+
+    Raises:
+        ValueError: they are no rising whole numbers of 0..num-1 without repetition, and no mask of shape (num,).
+    """
+    if ids is None:
+        return np.arange(num)
+    array = np.asarray(ids)
+    if array.dtype == bool and array.shape == (num,):
+        return np.flatnonzero(array)
+    if array.size == 0:
+        return np.zeros(0, int)
+    whole = array.dtype.kind in "iu" and array.ndim == 1
+    if not whole or array[0] < 0 or array[-1] >= num or not (np.diff(array.astype(int)) > 0).all():
+        raise ValueError(f"ids {array.tolist()} are no rising numbers of 0..{num - 1} and no mask of shape ({num},)")
+    return array.astype(int)
+
+
+def _illegal(code: str, name: str, index: tuple[int, ...], message: str) -> NoReturn:
+    raise IllegalAction(Violation(code, f"command.{name}", index, message))

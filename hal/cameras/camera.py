@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
-from hal.drivers.camera import make_source
-from hal.drivers.camera_source import EndOfStream, Frame, Source, Wait, opencv
+from hal.cameras.settings import MAX_IMAGE_BYTES, CameraSettings
+from hal.cameras.source import EndOfStream, Frame, Source, Wait, jpeg_size, opencv
+from hal.cameras.sources import make_source
 from hal.errors import RobotError
-from hal.jpeg import jpeg_size
 from hal.robot import CameraSpec, Image
 
 __all__ = ["Camera", "Look"]

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
-from hal.drivers.camera_source import EndOfStream, Frame, Wait, opencv
+from hal.cameras.settings import MAX_IMAGE_BYTES, CameraSettings
+from hal.cameras.source import EndOfStream, Frame, Wait, opencv
 from hal.errors import RobotError
 
 __all__ = ["Folder"]

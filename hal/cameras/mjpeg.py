@@ -9,8 +9,8 @@ import socket
 import time
 from urllib.parse import SplitResult, unquote, urlsplit
 
-from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
-from hal.drivers.camera_source import Frame
+from hal.cameras.settings import MAX_IMAGE_BYTES, CameraSettings
+from hal.cameras.source import Frame
 from hal.errors import ConnectionLost, DeadlineExceeded, RobotError
 
 __all__ = ["MjpegStream"]

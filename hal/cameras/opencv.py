@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import EndOfStream, Frame, Wait, opencv
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import EndOfStream, Frame, Wait, opencv
 from hal.errors import ConnectionLost, RobotError
 
 __all__ = ["Device", "Stream", "VideoFile"]

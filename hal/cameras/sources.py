@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_folder import Folder
-from hal.drivers.camera_mjpeg import MjpegStream
-from hal.drivers.camera_opencv import Device, Stream, VideoFile
-from hal.drivers.camera_source import Source, Wait
+from hal.cameras.folder import Folder
+from hal.cameras.mjpeg import MjpegStream
+from hal.cameras.opencv import Device, Stream, VideoFile
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import Source, Wait
 from hal.errors import RobotError
 
 __all__ = ["make_source", "video_devices"]

@@ -11,10 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import RobotWrapper
-from hal.camera import Camera
+from hal.cameras.camera import Camera
 from hal.errors import ResetFailed, StaleReading
 from hal.robot import Image, Robot, RobotSpec, RobotState
+from hal.wrapper import RobotWrapper
 
 __all__ = ["WithCameras"]
 
@@ -63,7 +63,7 @@ class WithCameras(RobotWrapper):
         return self._cameras
 
     def about(self) -> Mapping[str, Any]:
-        """As `hal.self_report.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
+        """As `hal.wrapper.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
         return {**super().about(), "cameras": {c.settings.name: c.to_dict() for c in self._cameras}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import IO, Any
 
 from hal.errors import DeadlineExceeded, ResetFailed
-from hal.signals.signal import Answer, ResetRequest, VerdictRequest, verdict_of
+from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest, verdict_of
 
 __all__ = ["Command"]
 

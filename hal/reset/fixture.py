@@ -8,7 +8,7 @@ import uuid
 from typing import Any
 
 from hal.errors import DeadlineExceeded, ResetFailed
-from hal.signals.signal import Answer, ResetRequest, VerdictRequest, verdict_of
+from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest, verdict_of
 
 __all__ = ["Fixture"]
 

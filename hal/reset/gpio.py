@@ -6,7 +6,7 @@ from datetime import timedelta
 from typing import Any
 
 from hal.errors import DeadlineExceeded, ResetFailed
-from hal.signals.signal import Answer, ResetRequest, VerdictRequest
+from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest
 
 __all__ = ["Gpio"]
 

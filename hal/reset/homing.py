@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import RobotWrapper
 from hal.errors import ResetFailed
-from hal.reset_record import ResetProgress, ResetRecord, ResetState
+from hal.reset.confirmation import Answer, ResetConfirmation, ResetRequest, VerdictRequest
+from hal.reset.record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Robot, RobotState
-from hal.signals.signal import Answer, ResetConfirmation, ResetRequest, VerdictRequest
+from hal.wrapper import RobotWrapper
 
 __all__ = ["Homing", "HomingSettings", "towards"]
 

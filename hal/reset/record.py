@@ -10,7 +10,7 @@ from enum import StrEnum
 from typing import Any
 
 from hal.errors import DeadlineExceeded, EpisodeError, ResetFailed, RobotStopped
-from hal.signals.signal import VERDICTS, Answer
+from hal.reset.confirmation import VERDICTS, Answer
 
 __all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState", "last_reset"]
 
@@ -62,7 +62,7 @@ class ResetRecord:
         detail: why it failed, or how far from the start it settled.
         by: who answered; empty if nobody did.
         note: what they added.
-        verdict: what they said of the episode before, one of `hal.signals.VERDICTS`, or None.
+        verdict: what they said of the episode before, one of `hal.reset.VERDICTS`, or None.
         seconds: state -> how long it took.
         episode: how many resets this robot was asked for before: the number of the episode that began with it.
         judged: the number of the episode that the verdict is on; None where there is no verdict.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from hal.errors import DeadlineExceeded, ResetFailed
-from hal.signals.signal import Answer, ResetRequest, VerdictRequest
+from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest
 
 __all__ = ["Terminal"]
 

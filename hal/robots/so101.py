@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -12,16 +12,9 @@ from hal.robot import CameraSpec, RobotSpec
 from hal.spec import Spec
 
 __all__ = [
-    "CHAIN",
-    "JOINTS",
-    "SO101",
-    "TICKS_PER_TURN",
-    "TIP",
-    "Link",
-    "forward_kinematics",
-    "from_lerobot",
-    "to_lerobot",
-]
+    "CHAIN", "CUBE_AREA", "CUBE_HALF", "JOINTS", "SO101", "SO101_CUBE", "TICKS_PER_TURN", "TIP", "Link", "finger_axis",
+    "forward_kinematics", "from_lerobot", "inverse_kinematics", "steepest", "to_lerobot",
+]  # fmt: skip
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 """The joints in servo order, ids 1 to 6."""
@@ -144,3 +137,100 @@ SO101 = RobotSpec(
     max_age_s={"joint_position": 0.1, "joint_velocity": 0.1},
 )  # fmt: skip
 """The arm as LeRobot drives it, at 30 Hz. 4 rad/s is under the servo's no-load speed of 45 rpm (4.7 rad/s) at 12 V."""
+
+
+# -- Inverse kinematics of the SO-101, in closed form: joint angles that bring the finger tips somewhere -----
+
+
+_PAN_X, _PAN_Z = CHAIN[0].offset[0], CHAIN[0].offset[2]
+_LIFT_X, _LIFT_Z = CHAIN[1].offset[0], CHAIN[1].offset[2]
+_UPPER = np.hypot(CHAIN[2].offset[0], CHAIN[2].offset[2])
+_UPPER_ANGLE = np.arctan2(CHAIN[2].offset[2], CHAIN[2].offset[0])
+_LOWER = np.hypot(CHAIN[3].offset[0], CHAIN[3].offset[2])
+_LOWER_ANGLE = np.arctan2(CHAIN[3].offset[2], CHAIN[3].offset[0])
+_HAND = CHAIN[4].offset[0] + TIP[0]
+
+_STEEPNESS = np.arange(np.pi / 2, 0.3, -0.05)
+"""Pitches that `steepest` tries, rad, from straight down."""
+
+
+def inverse_kinematics(position: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray | float) -> np.ndarray:
+    """The five angles of the arm with its elbow up, for which `forward_kinematics` gives ``position``.
+
+    Shoulder, elbow and wrist turn about parallel axes, so their sum is the gripper's pitch, and what is left is a
+    triangle of upper arm, forearm and the way from shoulder to wrist (law of cosines).
+
+    Args:
+        position: of the point between the finger tips in the base frame, metres, shape (..., 3).
+        pitch: of the gripper below the horizontal, rad; pi/2 points straight down. Shape (...) or a number.
+        roll: of the wrist, rad, likewise.
+
+    Returns:
+        Angles in rad, shape (..., 5); NaN where the place is out of reach or a joint out of its range.
+    """
+    point = np.asarray(position, np.float64)
+    pan = np.arctan2(point[..., 1], point[..., 0] - _PAN_X)
+    ahead = np.hypot(point[..., 1], point[..., 0] - _PAN_X) - _LIFT_X - _HAND * np.cos(pitch)
+    above = point[..., 2] - _PAN_Z - _LIFT_Z + _HAND * np.sin(pitch)
+    reach = np.hypot(ahead, above)
+    with np.errstate(invalid="ignore", divide="ignore"):  # out of reach becomes NaN
+        bend = np.arccos((_UPPER**2 + reach**2 - _LOWER**2) / (2 * _UPPER * reach))
+    upper = np.arctan2(above, ahead) + bend
+    lower = np.arctan2(above - _UPPER * np.sin(upper), ahead - _UPPER * np.cos(upper))
+    lift = _UPPER_ANGLE - upper
+    elbow = _LOWER_ANGLE - lower - lift
+    angles = np.stack(np.broadcast_arrays(pan, lift, elbow, pitch - lift - elbow, roll), axis=-1)
+    legal = (angles >= LOW[:5]) & (angles <= HIGH[:5])
+    return np.where(legal.all(axis=-1, keepdims=True), angles, np.nan)
+
+
+def steepest(position: np.ndarray, roll: np.ndarray | float = 0.0) -> np.ndarray:
+    """The steepest pitch, straight down at most, with which a place can be reached.
+
+    Args:
+        position: metres, shape (..., 3).
+        roll: rad, shape (...) or a number.
+
+    Returns:
+        Rad, shape (...); NaN where no pitch of 0.3 rad or more reaches it.
+    """
+    point = np.asarray(position, np.float64)[..., None, :]
+    found = ~np.isnan(inverse_kinematics(point, _STEEPNESS, np.asarray(roll)[..., None])[..., 0])
+    return np.where(found.any(axis=-1), _STEEPNESS[found.argmax(axis=-1)], np.nan)
+
+
+def finger_axis(pan: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray) -> np.ndarray:
+    """The direction from the fixed finger to the jaw in the base frame, unit vectors of shape (..., 3)."""
+    ahead = np.sin(roll) * np.sin(pitch)
+    beside = np.cos(roll)
+    axis = (
+        np.cos(pan) * ahead - np.sin(pan) * beside,
+        np.sin(pan) * ahead + np.cos(pan) * beside,
+        np.sin(roll) * np.cos(pitch),
+    )
+    return np.stack(np.broadcast_arrays(*axis), axis=-1)
+
+
+# -- The SO-101 and a cube on its table, with somebody who tells where the cube is ---------------------------
+
+
+CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
+"""Where the middle of the cube lies at a reset: x and y on the table, metres; the gripper reaches all of it."""
+
+CUBE_HALF = 0.0125
+"""Half the cube's edge, metres."""
+
+SO101_CUBE: RobotSpec = replace(
+    SO101,
+    name="so101-cube",
+    sensors=Spec(
+        "so101_cube_sensors",
+        (
+            *SO101.sensors.fields,
+            Field("cube_position", (3,), "float32", -10.0, 10.0, "m", "middle of the cube", ("x", "y", "z")),
+            Field("cube_orientation", (4,), "float32", -1.0, 1.0, "1", "unit quaternion", ("w", "x", "y", "z")),
+        ),
+    ),
+    max_age_s={**SO101.max_age_s, "cube_position": 0.1, "cube_orientation": 0.1},
+)
+"""The arm, and where the cube is: what a simulation knows, and a real arm needs a tracker for (a camera, a marker)."""

@@ -10,11 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hal.around import RobotWrapper
 from hal.errors import ConnectionLost, DeadlineExceeded, WireError
 from hal.robot import Image, RobotState
-from real.pictures import Announced, ImageListener, announced
-from real.remote import RemoteRobot
+from hal.wrapper import RobotWrapper
+from real.client.robot import RemoteRobot
+from real.telemetry.images import Announced, ImageListener, announced
 
 __all__ = ["RemoteCameras"]
 

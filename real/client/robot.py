@@ -14,20 +14,18 @@ from typing import Any, Literal
 
 import numpy as np
 
+from hal.clock_sync import ClockOffset, OffsetEstimator
 from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
-from hal.offset import ClockOffset, OffsetEstimator
-from hal.reset_record import ResetRecord
+from hal.reset.confirmation import Answer
+from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState
-from hal.signals.signal import Answer
-from hal.stream import SampleSink, StreamSpec
-from real.address import check_address
-from real.clock_stream import CLOCK, ClockStream
-from real.delays import Delays
-from real.handshake import load_keys
-from real.judging import answer_from_list
-from real.link import Connection, server_spec
-from real.rows import RobotStateCodec, RowCodec
-from real.wire import Message, MessageKind
+from hal.wrapper import SampleSink, StreamSpec
+from real.client.connection import Connection, Delays, server_spec
+from real.protocol.handshake import load_keys
+from real.protocol.messages import Message, MessageKind, check_address
+from real.protocol.rows import RobotStateCodec, RowCodec
+from real.server.request_handler import answer_from_list
+from real.telemetry.clock_stream import CLOCK, ClockStream
 
 __all__ = ["RemoteRobot"]
 
@@ -121,7 +119,7 @@ class RemoteRobot:
         return (CLOCK,)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`."""
+        """As `hal.wrapper.Streaming.stream_to`."""
         self._clocks.stream_to(sinks)
 
     @cached_property
@@ -215,8 +213,10 @@ class RemoteRobot:
     def about(self) -> dict[str, Any]:
         """How the server's robot is, and how its clock lies beside this machine's; plain data, for the log.
 
-        Keys: ``clock`` (as `hal.offset.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and ``wall_ns``
-        of its time of day), ``delays`` (of commands and readings, as `real.delays.Delays.to_dict`), ``server`` (state,
+        Keys: ``clock`` (as `hal.clock_sync.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and
+        ``wall_ns``
+        of its time of day), ``delays`` (of commands and readings, as `real.client.connection.Delays.to_dict`),
+        ``server`` (state,
         why, holder, cadence, real_time, late_commands, recording), ``returned`` (where the last reset came after a
         lost connection: why it was ``lost``, and what had become of the ``session``, ``kept`` or how it had ended).
         What is not known is left out.

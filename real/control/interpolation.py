@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hal.robot import Robot, RobotSpec, RobotState
-from hal.simulated import is_simulated
 from hal.spec import Spec
-from real.orders import Step
+from hal.wrapper import is_simulated
+from real.control.commands import Step
 
 __all__ = ["SetpointInterpolator", "check_watched", "ticks_of"]
 

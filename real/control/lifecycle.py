@@ -11,8 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from hal.ending import OrderlyEnd
-from hal.errors import EpisodeError
+from hal.errors import EpisodeError, OrderlyEnd
 
 __all__ = ["WAYS", "Lifecycle", "State", "Transition"]
 

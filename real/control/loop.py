@@ -10,23 +10,17 @@ from typing import Any
 
 import numpy as np
 
-from hal.cadence import LoopTiming
-from hal.clock import Rate
-from hal.device_watchdog import arm_device, disarm_device
-from hal.ending import OrderlyEnd
-from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped
+from hal.clock import LoopTiming, Rate, Watchdog
+from hal.errors import EpisodeError, IllegalAction, OrderlyEnd, RobotError, RobotStopped
 from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState
-from hal.watchdog import Watchdog
-from real.age import MaxAge
-from real.driver_watch import DriverWatch
-from real.fault import stop_faulty
-from real.inbox import Inbox
-from real.life import Lifecycle, State
-from real.lowering import park
-from real.orders import Finish, Order, Park, Quit, Reset, Step
-from real.pursuit import SetpointInterpolator, check_watched, ticks_of
+from hal.wrapper import arm_device, disarm_device
+from real.control.commands import Finish, Inbox, Order, Park, Quit, Reset, Step
+from real.control.driver import DriverWatch, park, stop_faulty
+from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
+from real.control.lifecycle import Lifecycle, State
+from real.control.limits import MaxAge
 
 __all__ = ["Answerer", "ControlLoop"]
 

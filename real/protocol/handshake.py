@@ -9,7 +9,7 @@ import zmq
 from zmq.utils import z85
 from zmq.utils.monitor import parse_monitor_message
 
-from real.keys import load_pair, load_server
+from real.protocol.keys import load_pair, load_server
 
 __all__ = ["ClientKeys", "Handshake", "load_keys"]
 

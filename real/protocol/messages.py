@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
+import ipaddress
+import re
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
 
 import msgpack
+import zmq
 
 from hal.errors import WireError
 
 __all__ = [
-    "MAX_FRAMES",
-    "MAX_FRAME_BYTES",
-    "MAX_HEADER_BYTES",
-    "VERSION",
-    "Message",
-    "MessageKind",
-    "decode",
-    "encode",
-    "unpack_data",
-]
+    "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "check_address", "decode",
+    "encode", "receive_frames", "send_frames", "unpack_data",
+]  # fmt: skip
 
 VERSION = 3
 """Of the protocol. It stays the header's first element in every version, so that a mismatch can be said."""
@@ -175,3 +171,77 @@ def _check_sizes(parts: Sequence[Any]) -> None:
     for part in parts[1:]:
         if len(part) > MAX_FRAME_BYTES:
             raise WireError(f"a frame of {len(part)} bytes, allowed are {MAX_FRAME_BYTES}")
+
+
+# -- Multipart messages in and out of a socket, at the price of the single sends and receives ----------------
+
+
+def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Any], flags: int = 0) -> None:
+    """As `zmq.Socket.send_multipart`, without its look at every frame, which takes longer than sending them.
+
+    Args:
+        socket: where to.
+        frames: at least one; bytes, or what has a buffer.
+        flags: of the first send; a message that was begun can be finished.
+
+    Raises:
+        zmq.ZMQError: as `zmq.Socket.send`.
+    """
+    last = len(frames) - 1
+    for index in range(last):
+        socket.send(frames[index], flags | zmq.SNDMORE)
+    socket.send(frames[last], flags)
+
+
+def receive_frames(socket: zmq.Socket[bytes], most: int) -> list[bytes]:
+    """All frames of the next message, of too many only ``most`` and one.
+
+    Raises:
+        zmq.Again: none came in the socket's time.
+    """
+    frames = [socket.recv()]
+    while socket.getsockopt(zmq.RCVMORE):
+        frame = socket.recv()
+        if len(frames) <= most:
+            frames.append(frame)
+    return frames
+
+
+# -- Where a server may be reached. Without keys that is this machine alone ----------------------------------
+
+
+_TCP = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:]+\]|[^:\s/]+):(?P<port>\*|[0-9]{1,5})")
+
+
+def check_address(address: str, *, keys: bool = False) -> str:
+    """The address itself, if it is understood, and only programs on this machine can reach it or there are keys.
+
+    Args:
+        address: a ZeroMQ endpoint: ``tcp://<host or interface>:<port>`` (port ``*``: any free one, for a server), or
+            ``ipc://<path>``.
+        keys: whether the connection is encrypted and both ends are known by their keys.
+
+    Raises:
+        WireError: it is no such endpoint, or other machines could reach it and there are no keys.
+    """
+    if address.startswith("ipc://") and len(address) > len("ipc://"):
+        return address
+    match = _TCP.fullmatch(address)
+    if match is None or (match["port"] != "*" and not 0 < int(match["port"]) < 65536):
+        raise WireError(f"address {address!r} is not understood; write it as tcp://127.0.0.1:5555")
+    if not keys and not _is_loopback(match["host"].strip("[]")):
+        raise WireError(
+            f"address {address!r} can be reached from other machines, and no keys were given: whoever reaches it "
+            "could move the robot. Give keys=<folder> (`rlenv-robot keys new` makes one), or stay on loopback, "
+            "as tcp://127.0.0.1:5555"
+        )
+    return address
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name, * or an interface
+        return False

@@ -9,7 +9,7 @@ from pathlib import Path
 import zmq
 from zmq.utils import z85
 
-from real.keys import Allowed, Entry, Role, load_pair
+from real.protocol.keys import Allowed, Entry, Role, load_pair
 
 __all__ = ["CONTROL", "TELEMETRY", "Authenticator"]
 

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hal.robot import Robot, RobotState
-from real.handover import RequestId
-from real.loop import Answerer, ControlLoop
+from real.control.loop import Answerer, ControlLoop
+from real.server.lease import RequestId
 
 __all__ = ["ObservedLoop", "ServerObserver"]
 

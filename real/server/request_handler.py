@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -11,20 +12,18 @@ import msgpack
 import zmq
 
 from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
-from hal.robot import RobotSpec, RobotState
-from hal.signals.signal import Answer
-from real import failure, wire
-from real.frames import receive_frames, send_frames
-from real.gate import Authenticator
-from real.handover import LeaseTransfer, RequestId
-from real.judging import Judging, answer_to_list
-from real.keys import Role
-from real.lease import Lease
-from real.loop import ControlLoop
-from real.rows import RobotStateCodec, RowCodec
-from real.wire import Message, MessageKind
+from hal.reset.confirmation import VERDICTS, Answer
+from hal.robot import Robot, RobotSpec, RobotState
+from real.control.loop import ControlLoop
+from real.protocol import errors as failure
+from real.protocol import messages as wire
+from real.protocol.keys import Role
+from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
+from real.protocol.rows import RobotStateCodec, RowCodec
+from real.server.authenticator import Authenticator
+from real.server.lease import Lease, LeaseTransfer, RequestId
 
-__all__ = ["BEAT_S", "RequestHandler"]
+__all__ = ["BEAT_S", "Judging", "RequestHandler", "answer_from_list", "answer_to_list"]
 
 _log = logging.getLogger(__name__)
 
@@ -326,3 +325,51 @@ def _entry(message: Message, key: str, kind: type) -> Any:
     if type(value) is not kind:
         raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, wanted a {kind.__name__}")
     return value
+
+
+# -- Asks whoever is at the robot how an episode went, while everything else goes on -------------------------
+
+
+_NOTE = 1000
+"""Characters of a note that are passed on."""
+
+
+class Judging:
+    """Puts the question on a thread of its own: the control loop holds on, and a stop is heard.
+
+    Args:
+        robot: asked by its method ``judge``, if it has one (`hal.Homing.judge`).
+        answer: given the token and what came of it; from another thread.
+    """
+
+    def __init__(self, robot: Robot, answer: Callable[[Any, Answer | Exception], None]) -> None:
+        self._judge: Callable[[str, float], Answer | None] | None = getattr(robot, "judge", None)
+        self._answer = answer
+
+    def ask(self, request_id: Any, message: str, deadline_s: float) -> None:
+        """Ask, and return at once."""
+        threading.Thread(
+            target=self._ask, args=(request_id, message, deadline_s), name="rlenv-robot verdict", daemon=True
+        ).start()
+
+    def _ask(self, request_id: Any, message: str, deadline_s: float) -> None:
+        try:
+            said = None if self._judge is None else self._judge(message, deadline_s)
+        except Exception as error:  # whatever a signal raises, the client waits for an answer
+            _log.warning("the question how the episode went came to nothing: %s", error)
+            self._answer(request_id, error)
+        else:
+            self._answer(request_id, Answer("nobody") if said is None else said)
+
+
+def answer_to_list(answer: Answer) -> list[Any]:
+    """By, note and verdict, for the wire."""
+    return [answer.by[:_NOTE], answer.note[:_NOTE], answer.verdict]
+
+
+def answer_from_list(plain: Any) -> Answer | None:
+    """The inverse; None for what is no answer."""
+    match plain:
+        case [str(by), str(note), verdict] if verdict is None or verdict in VERDICTS:
+            return Answer(by, note, verdict)
+    return None

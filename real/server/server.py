@@ -13,20 +13,19 @@ from typing import Any
 
 import zmq
 
-from hal.camera import Camera
+from hal.cameras.camera import Camera
 from hal.errors import RobotError
 from hal.robot import Robot, RobotState
-from real.address import check_address
-from real.desk import RequestHandler
-from real.diary import ObservedLoop, ServerObserver
-from real.exchange import Independent, Lockstep, Transport
-from real.gate import CONTROL, TELEMETRY, Authenticator
-from real.judging import Judging
-from real.lease import Lease
-from real.life import Lifecycle
-from real.loop import Answerer, ControlLoop
-from real.pictures import ImagePublisher
-from real.telemetry import Publisher
+from real.control.lifecycle import Lifecycle
+from real.control.loop import Answerer, ControlLoop
+from real.protocol.messages import check_address
+from real.server.authenticator import CONTROL, TELEMETRY, Authenticator
+from real.server.lease import Lease
+from real.server.observer import ObservedLoop, ServerObserver
+from real.server.request_handler import Judging, RequestHandler
+from real.server.transport import Independent, Lockstep, Transport
+from real.telemetry.images import ImagePublisher
+from real.telemetry.state import Publisher
 
 __all__ = ["Server"]
 
@@ -61,12 +60,13 @@ class Server:
         lockstep: for simulations alone: time stands still between commands (see `ControlLoop`).
         paced_by_robot: ``robot.step`` itself waits for the period's end (see `ControlLoop`).
         lease_s: after how much silence another client may take the robot, seconds.
-        keys: folder of the server's keys and its list of clients (`real.keys`). Every connection is then encrypted,
+        keys: folder of the server's keys and its list of clients (`real.protocol.keys`). Every connection is then
+        encrypted,
             and each client may do what its role says.
         telemetry: a second endpoint, at which anybody who may watch is told what the robot does, ``telemetry_hz``
-            times a second (`real.telemetry`); None tells nobody.
+            times a second (`real.telemetry.state`); None tells nobody.
         cameras: of the robot, where it is a `hal.WithCameras`. Their pictures go out on an endpoint of their own,
-            ``pictures``, which clients are told (`real.remote_cameras`), and not with the readings.
+            ``pictures``, which clients are told (`real.client.cameras`), and not with the readings.
         diary: told every order and what came of it, for a log of its own.
 
     Raises:

@@ -10,12 +10,12 @@ from typing import Protocol
 
 import zmq
 
+from hal.reset.confirmation import Answer
 from hal.robot import RobotState
-from hal.signals.signal import Answer
-from real.allowance import RateLimiter
-from real.desk import RequestHandler
-from real.handover import RequestId
-from real.mailbox import Mailbox
+from real.control.commands import Mailbox
+from real.control.limits import RateLimiter
+from real.server.lease import RequestId
+from real.server.request_handler import RequestHandler
 
 __all__ = ["Independent", "Lockstep", "Transport"]
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from hal.clock_sync import OffsetEstimator
 from hal.field import Field
-from hal.offset import OffsetEstimator
 from hal.spec import Spec
-from hal.stream import SampleSink, StreamSpec
+from hal.wrapper import SampleSink, StreamSpec
 
 __all__ = ["CLOCK", "ClockStream"]
 
@@ -30,7 +30,7 @@ CLOCK = StreamSpec(
     rate_hz=1.0,
     used=False,
 )
-"""See `hal.offset.ClockOffset`. The first four are the exchange by which it was written."""
+"""See `hal.clock_sync.ClockOffset`. The first four are the exchange by which it was written."""
 
 _PERIOD_NS = 1_000_000_000
 
@@ -43,14 +43,14 @@ class ClockStream:
         self._next_ns = 0
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`."""
+        """As `hal.wrapper.Streaming.stream_to`."""
         self._sink = sinks.get(CLOCK.name)
 
     def tell(self, exchange: tuple[int, int, int, int] | None, offset: OffsetEstimator, stamp_ns: int) -> None:
         """A reading came.
 
         Args:
-            exchange: the newest, as `real.link.Connection.exchange`.
+            exchange: the newest, as `real.client.connection.Connection.exchange`.
             offset: that has learned from it.
             stamp_ns: of the reading.
         """

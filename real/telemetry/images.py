@@ -14,13 +14,13 @@ from typing import Any, NamedTuple
 import msgpack
 import zmq
 
-from hal.camera import Camera
-from hal.camera_settings import MAX_IMAGE_BYTES
+from hal.cameras.camera import Camera
+from hal.cameras.settings import MAX_IMAGE_BYTES
 from hal.errors import DeadlineExceeded, WireError
 from hal.robot import Image
-from real import wire
-from real.address import check_address
-from real.handshake import Handshake, load_keys
+from real.protocol import messages as wire
+from real.protocol.handshake import Handshake, load_keys
+from real.protocol.messages import check_address
 
 __all__ = ["Announced", "ImageListener", "ImagePublisher", "announced"]
 

@@ -17,10 +17,10 @@ import zmq
 
 from hal.errors import DeadlineExceeded, RobotError, WireError
 from hal.robot import RobotSpec, RobotState
-from real import wire
-from real.address import check_address
-from real.handshake import Handshake, load_keys
-from real.rows import RobotStateCodec
+from real.protocol import messages as wire
+from real.protocol.handshake import Handshake, load_keys
+from real.protocol.messages import check_address
+from real.protocol.rows import RobotStateCodec
 
 __all__ = ["Publisher", "Snapshot", "Watcher"]
 
@@ -34,9 +34,9 @@ class Snapshot:
     """One message of telemetry.
 
     Attributes:
-        state: of the robot's life (`real.life.State`), with ``why``.
+        state: of the robot's life (`real.control.lifecycle.State`), with ``why``.
         holder: who holds the lease, or None.
-        cadence: of the control loop, as `hal.cadence.LoopTiming.to_dict`.
+        cadence: of the control loop, as `hal.clock.LoopTiming.to_dict`.
         real_time: what the scheduler granted the loop, as a sentence.
         late_commands: how many were refused because of their age.
         sent_ns: robot's monotonic clock when it was sent.

@@ -10,14 +10,14 @@ from pathlib import Path
 import numpy as np
 
 from hal import LogError
-from recorder.cdr import HEADER
-from recorder.check import GAP, Finding
-from recorder.reader import LogReader
-from recorder.ros import read_compressed_image
-from recorder.sink import CAMERA_TOPIC, FRAME_TOPIC
-from recorder.table import Table
+from recorder.checks.table import FROZEN_FRAMES, FROZEN_S, GAP, MOVED, RATE, Finding, Known, runs_of, values_of
+from recorder.log.mcap_writer import CAMERA_TOPIC, FRAME_TOPIC
+from recorder.log.ros2 import HEADER, read_compressed_image
+from recorder.log.streams import Stream
+from recorder.read.reader import LogReader
+from recorder.table.table import Table
 
-__all__ = ["check_cameras"]
+__all__ = ["check_cameras", "check_streams"]
 
 OFF = 0.5
 """Control periods by which a camera's pictures may be away from the frame that they belong to, at the median."""
@@ -93,3 +93,115 @@ def _examine(camera: str, episode: int, seen: Sequence[_Seen], rows: int, period
                       f"{usual / 1e6:.1f} ms are usual")  # fmt: skip
     if rows > 4 and len(seen) < rows / 2 and not (usual > 1.5 * period_ns):
         yield Finding("camera", episode, name, -1, -1, f"{len(seen)} pictures for {rows} frames")
+
+
+# -- Finds in a log's native-rate streams what a data set's doctor looks for ---------------------------------
+
+
+_FEW = 20
+"""Samples of an episode below which nothing is said of their rate."""
+
+
+def check_streams(run: Path | str, table: Table) -> list[Finding]:
+    """What the samples of one run tell: what was dropped, gaps, wrong rates, falling clocks, still sensors.
+
+    Between episodes nothing is expected of a stream.
+
+    Args:
+        run: its folder.
+        table: of this run alone.
+
+    Raises:
+        LogError: the log can't be read.
+    """
+    reader = LogReader(run)
+    known = Known(table)
+    found = [finding for stream in reader.streams.values() for finding in _of(reader, stream, known)]
+    return sorted(found, key=lambda finding: finding.episode)
+
+
+def _of(reader: LogReader, stream: Stream, known: Known) -> Iterator[Finding]:
+    stamps, numbers, alike = _columns(reader, stream)
+    yield from _dropped(stream, numbers)
+    back = np.flatnonzero(np.diff(stamps) < 0)
+    if len(back):
+        yield Finding("clock", -1, _name(stream), -1, -1,
+                      f"{len(back)} stamps fall, the first at sample {numbers[back[0] + 1]}")  # fmt: skip
+        return  # what is said of times below would be wrong
+    for episode, rows in enumerate(known.episodes()):
+        frames = np.asarray(rows["stamp_ns"])
+        # The same moment may end one episode and begin the next: a simulated reset takes no time.
+        begin, end = np.searchsorted(stamps, frames[0], "left"), np.searchsorted(stamps, frames[-1], "right")
+        yield from _times(stream, episode, frames, stamps[begin:end])
+        yield from _frozen(stream, episode, known, rows, stamps[begin:end], alike[begin:end])
+
+
+def _name(stream: Stream) -> str:
+    return f"stream {stream.name}"
+
+
+def _columns(reader: LogReader, stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Stamps, numbers, and whether a sample has the very values of the one before; without holding the values."""
+    stamps, numbers, alike, before = [], [], [], np.zeros((0, 0), np.uint8)
+    for block in reader.sample_blocks(stream.name):
+        stamps.append(block["stamp_ns"].copy())
+        numbers.append(block["sequence"].copy())
+        values = _bytes(block, stream)
+        alike.append((np.concatenate([before, values[:-1]]) == values).all(axis=1) if len(before) else _first(values))
+        before = values[-1:] if len(values) else before
+    return np.concatenate(stamps), np.concatenate(numbers), np.concatenate(alike)
+
+
+def _bytes(block: np.ndarray, stream: Stream) -> np.ndarray:
+    """The values of samples as (N, bytes), so that NaN is like NaN."""
+    columns = [np.ascontiguousarray(block[field.name]).reshape(len(block), field.size) for field in stream.spec]
+    return np.concatenate([column.view(np.uint8) for column in columns], axis=1)
+
+
+def _first(values: np.ndarray) -> np.ndarray:
+    return np.concatenate([np.zeros(min(len(values), 1), bool), (values[1:] == values[:-1]).all(axis=1)])
+
+
+def _dropped(stream: Stream, numbers: np.ndarray) -> Iterator[Finding]:
+    if not len(numbers):
+        yield Finding("gap", -1, _name(stream), -1, -1, "there is not one sample of it")
+        return
+    missing = int(numbers[-1]) + 1 - len(numbers)
+    if missing > 0:
+        yield Finding("lost", -1, _name(stream), -1, -1,
+                      f"{missing} of {int(numbers[-1]) + 1} samples are missing in the log")  # fmt: skip
+
+
+def _times(stream: Stream, episode: int, frames: np.ndarray, stamps: np.ndarray) -> Iterator[Finding]:
+    usual = 1e9 / stream.rate_hz
+    edges = np.concatenate([frames[:1], stamps, frames[-1:]])
+    steps = np.diff(edges)
+    for hole in np.flatnonzero(steps > GAP * usual)[:5].tolist():
+        first = max(int(np.searchsorted(frames, edges[hole], "right")) - 1, 0)
+        last = min(int(np.searchsorted(frames, edges[hole + 1], "left")), len(frames) - 1)
+        yield Finding("gap", episode, _name(stream), first, last,
+                      f"{steps[hole] / 1e6:.1f} ms without a sample, {usual / 1e6:.2f} ms are promised")  # fmt: skip
+    middle = float(np.median(np.diff(stamps))) if len(stamps) >= _FEW else 0.0
+    if middle > 0 and abs(usual / middle - 1) > RATE:
+        yield Finding("rate", episode, _name(stream), -1, -1,
+                      f"{1e9 / middle:.4g} Hz, {stream.rate_hz:.4g} Hz are promised")  # fmt: skip
+
+
+def _frozen(
+    stream: Stream, episode: int, known: Known, rows: np.ndarray, stamps: np.ndarray, alike: np.ndarray
+) -> Iterator[Finding]:
+    """Samples that repeat the one before to the last bit, for long, while the robot is told to move."""
+    if known.command is None:
+        return
+    command, moved = values_of(rows, known.command), known.spread[known.command.name] * MOVED
+    for begin, end in runs_of(alike).tolist():
+        first = max(begin - 1, 0)
+        lasted = (stamps[end - 1] - stamps[first]) / 1e9
+        if lasted < FROZEN_S or end - first < FROZEN_FRAMES:
+            continue
+        ends = np.searchsorted(rows["stamp_ns"], [stamps[first], stamps[end - 1]], "right") - 1
+        low, high = np.maximum(ends, 0).tolist()
+        told = command[low + 1 : high + 1]
+        if len(told) and (np.ptp(told, axis=0) > moved).any():
+            yield Finding("frozen", episode, _name(stream), low, high,
+                          f"the same values for {lasted:.1f} s while the robot is told to move")  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
 from hal import Field
-from recorder.table import Table
+from recorder.table.table import Table
 
-__all__ = ["Known", "element_of", "group_of", "runs_of", "values_of"]
+__all__ = ["ADVICE", "Finding", "Known", "check_table", "element_of", "group_of", "runs_of", "values_of"]
 
 
 class Known:
@@ -105,3 +107,228 @@ def runs_of(flags: np.ndarray) -> np.ndarray:
     """Where flags are true in a row: shape (k, 2), first and one past the last."""
     edges = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
     return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], 1)
+
+
+# -- Finds in recorded rows what a data set's doctor looks for, and says where and what to do ----------------
+
+
+GAP = 2.5
+"""Control periods between two frames from which on at least one is missing."""
+RATE = 0.05
+"""How far an episode's rate may be from that of the others."""
+FROZEN_S, FROZEN_FRAMES = 1.0, 10
+"""A measurement that stands still, to the last bit, at least this long while it is told to move. Not where it stands
+at 0 or at its lowest or highest value: there a joint rests, or is at its stop."""
+MOVED = 0.25
+"""What counts as told to move: this part of the whole range that the command had in the data."""
+CLIPPED = 0.05
+"""The share of an episode's actions at a limit from which on it is worth a look."""
+SHORT, SHORT_STEPS = 0.1, 5
+"""An episode with fewer steps than this part of the median, or than this number, is short."""
+TWICE = 3
+"""Frames that measure nothing new while the command moves; fewer are chance."""
+
+ADVICE: Mapping[str, str] = {
+    "gap": "look for what held the loop up; cut the episode there, or leave it out of training",
+    "clock": "the stamps must rise; look at the clock or the driver that makes them",
+    "rate": "leave it out, or train on data of one rate",
+    "frozen": "look at the sensor, its cable and its driver; leave the episode out",
+    "clipped": "a policy learns the limit here; widen it, or ask for less",
+    "limited": "what was asked for was not what was done; train on applied_*, or ask for less",
+    "duplicate": "something answers with an old value; look at the sensor's rate and at caches in its driver",
+    "short": "leave it out: rlenv-robot data cut, or label it discard",
+    "no_end": "it counts as truncated; label it, or leave it out",
+    "not_finite": "leave the episode out, and find out who wrote it",
+    "range": "the description of the field or the value is wrong; both can't be right",
+    "lost": "rlenv-robot data recover says more",
+    "camera": "look at the camera's clock, cable and exposure",
+}
+"""What to do, by kind."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong or odd.
+
+    Attributes:
+        kind: one of `ADVICE`.
+        episode: its index in the table; -1 for the whole data set.
+        field: of the rows, with the element's name, or the camera; may be empty.
+        first, last: frames of the episode, counted from 0; -1 where it is not about frames.
+        message: what was found, with the numbers.
+        advice: what to do about it.
+    """
+
+    kind: str
+    episode: int
+    field: str
+    first: int
+    last: int
+    message: str
+    advice: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain data, for JSON."""
+        return asdict(self) | {"advice": self.advice or ADVICE[self.kind]}
+
+
+def check_table(table: Table) -> list[Finding]:
+    """Everything that the rows and the episodes' ends tell.
+
+    Args:
+        table: of our logs, or of a foreign data set.
+
+    Returns:
+        Findings, those of the whole data set first, then episode by episode.
+    """
+    known = Known(table)
+    found = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
+    for number in range(len(table.starts)):
+        rows = table.rows[table.starts[number] : table.stops[number]]
+        for check in (_timing, _values, _frozen, _duplicates, _actions):
+            found += check(known, number, rows)
+        found += _ends(known, number, rows, table.episodes[number])
+    return found
+
+
+_LOSSES = ("torn", "damaged", "missing", "lost", "dropped", "left out", "cut in two", "of its")
+
+
+def _is_loss(note: str) -> bool:
+    return any(word in note for word in _LOSSES) and "folder videos" not in note
+
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+def _carried_out(known: Known, rows: np.ndarray) -> np.ndarray:
+    """Whether something was done between each frame and the one before; by turns, once all agents have chosen."""
+    acted: np.ndarray = rows["acted"][1:] != 0
+    return acted & (rows["agent"][1:] == 0) if known.table.layout.turns else acted
+
+
+def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    period = known.period_s
+    if period is None or len(rows) < 2:
+        return
+    steps = np.diff(rows["stamp_ns"]) / 1e9
+    acted = _carried_out(known, rows)  # a refused action takes no time, nor does one of which nobody heard again
+    for index in np.flatnonzero(steps > GAP * period)[:5]:
+        yield Finding("gap", number, "", int(index), int(index) + 1,
+                      f"{steps[index] * 1e3:.0f} ms between two frames, {period * 1e3:.1f} ms are usual")  # fmt: skip
+    back = np.flatnonzero((steps < 0) | ((steps == 0) & acted))
+    if len(back):
+        yield Finding("clock", number, "stamp_ns", int(back[0]), int(back[-1]) + 1,
+                      f"{len(back)} stamps do not rise, the first at frame {back[0] + 1}")  # fmt: skip
+    rising = steps[steps > 0]
+    if len(rising) and abs(np.median(rising) / period - 1) > RATE:
+        yield Finding("rate", number, "", -1, -1,
+                      f"{1 / np.median(rising):.4g} Hz, the data set has {1 / period:.4g} Hz")  # fmt: skip
+
+
+# -- values --------------------------------------------------------------------------------------------------
+
+
+def _values(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    for name in known.extremes:
+        field = known.spec[name]
+        flat = values_of(rows, field)
+        bad = ~np.isfinite(flat)
+        if bad.any():
+            where = np.flatnonzero(bad.any(1))
+            yield Finding("not_finite", number, element_of(field, int(np.flatnonzero(bad.any(0))[0])), int(where[0]),
+                          int(where[-1]), f"{bad.sum()} values are NaN or infinite")  # fmt: skip
+        low, high = (bound.ravel() for bound in field.bounds)
+        outside = (flat < low) | (flat > high)
+        outside[0] &= group_of(field) not in ("action", "applied")  # row 0 has none, and zeros in its place
+        if outside.any():
+            element = int(np.flatnonzero(outside.any(0))[0])
+            where = np.flatnonzero(outside.any(1))
+            worst = flat[outside[:, element], element]
+            yield Finding("range", number, element_of(field, element), int(where[0]), int(where[-1]),
+                          f"{outside.sum()} values outside {low[element]:.4g} to {high[element]:.4g}, "
+                          f"such as {worst[0]:.4g}")  # fmt: skip
+
+
+def _frozen(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    if known.command is None or len(rows) < FROZEN_FRAMES:
+        return
+    period = known.period_s or 0.0
+    least = max(FROZEN_FRAMES, round(FROZEN_S / period) if period else 0)
+    command, moved = values_of(rows, known.command), known.spread[known.command.name] * MOVED
+    for field in known.measured:
+        flat, spread = values_of(rows, field), known.spread[field.name]
+        paired = flat.shape[1] == command.shape[1]
+        for element in np.flatnonzero(spread > 0):
+            rest = (0.0, *(float(side[element]) for side in known.extremes[field.name]))
+            for first, last in runs_of(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
+                told = np.ptp(command[first + 1 : last + 1], axis=0)
+                told = told[element : element + 1] > moved[element : element + 1] if paired else told > moved
+                if last - first < least or flat[first, element] in rest or not told.any():
+                    continue
+                lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
+                text = f"stands at {flat[first, element]:.6g} for {lasted} while it is told to move"
+                yield Finding("frozen", number, element_of(field, int(element)), int(first), int(last), text)
+
+
+def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    """Frames that measure nothing new at all, to the last bit, while the command goes on."""
+    if known.command is None or not known.measured or len(rows) < 3:
+        return
+    same = _carried_out(known, rows)
+    for field in known.measured:
+        flat = values_of(rows, field)
+        same = same & (flat[1:] == flat[:-1]).all(1)
+    command = values_of(rows, known.command)
+    same[0] = False  # row 0 has no command
+    same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > known.spread[known.command.name] * 1e-3).any(1)
+    count = int(same.sum())
+    if count >= TWICE:
+        where = np.flatnonzero(same) + 1
+        yield Finding("duplicate", number, "", int(where[0]), int(where[-1]),
+                      f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip
+
+
+def _actions(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    """Actions at the limits of their description, and those that were not carried out as asked."""
+    if len(rows) < 2:
+        return
+    for field in known.table.layout.action:
+        name = f"action_{field.name}"
+        if name not in known.spread:
+            continue
+        asked = values_of(rows, known.spec[name])[1:]
+        low, high = (bound.ravel() for bound in field.bounds)
+        at_limit = ((asked <= low) | (asked >= high)) & (known.spread[name] > 0)
+        yield from _often(
+            "clipped", known.spec[name], number, at_limit, "actions are at the limit of what may be asked"
+        )
+        done = f"applied_{field.name}"
+        if done in known.spread and known.spread[done].shape == known.spread[name].shape:
+            told = values_of(rows, known.spec[done])[1:]
+            other = np.abs(told - asked) > 1e-3 * np.maximum(known.spread[name], 1e-9)
+            yield from _often("limited", known.spec[name], number, other & (rows["acted"][1:, None] != 0),
+                              "actions were limited before they were carried out")  # fmt: skip
+
+
+def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -> Iterator[Finding]:
+    share = flags.mean(0)
+    worst = int(np.argmax(share))
+    if share[worst] >= CLIPPED:
+        where = np.flatnonzero(flags[:, worst]) + 1
+        others = int((share >= CLIPPED).sum()) - 1
+        more = f" (and of {others} more elements)" if others else ""
+        yield Finding(kind, number, element_of(field, worst), int(where[0]), int(where[-1]),
+                      f"{share[worst]:.0%} of the {what}{more}")  # fmt: skip
+
+
+# -- episodes ------------------------------------------------------------------------------------------------
+
+
+def _ends(known: Known, number: int, rows: np.ndarray, info: Mapping[str, Any]) -> Iterator[Finding]:
+    steps = len(rows) - 1
+    if steps < max(SHORT_STEPS, SHORT * known.steps) and steps < known.steps:
+        yield Finding("short", number, "", 0, steps, f"{steps} steps, the median is {known.steps:.0f}")
+    end = str(info.get("end", ""))
+    if end in ("torn", "gap", "interrupted"):
+        yield Finding("no_end", number, "", steps, steps, f"it has no end of its own: {end}")

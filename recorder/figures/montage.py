@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SourceError
-from recorder.frames import reward_field
-from recorder.plot import GOAL, INK, MEASURED, PERSON, QUIET, REWARD, Lines, pick_lines
-from recorder.table import Table
+from hal.frame_layout import reward_field
+from recorder.figures.plot import GOAL, INK, MEASURED, PERSON, QUIET, REWARD, Lines, pick_lines
+from recorder.table.table import Table
 
 __all__ = ["NO_CLOCK_HZ", "Montage"]
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hal import Field, LogError, SourceError
-from recorder.frames import FrameLayout, reward_field
-from recorder.table import Table
+from hal.frame_layout import FrameLayout, reward_field
+from recorder.table.table import Table
 
 __all__ = ["Lines", "pick_lines", "plot_episode"]
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal import LogError
-from recorder.picture import opencv
+from recorder.log.image_codec import opencv
 
 __all__ = ["encode", "write_video"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from hal import LogError
-from recorder.disk import LOG_NAME
 from recorder.formats.runs import Run
-from recorder.images import Images
-from recorder.picture import opencv
-from recorder.picture_source import ImageSources
-from recorder.reader import LogReader
-from recorder.table import Table
+from recorder.images.images import Images
+from recorder.images.sources import ImageSources
+from recorder.log.files import LOG_NAME
+from recorder.log.image_codec import opencv
+from recorder.read.reader import LogReader
+from recorder.table.table import Table
 
 __all__ = ["Film", "Filming", "cameras_of"]
 

@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 
 from hal import Field, RobotError, SourceError
-from recorder.formats.fresh import atomic_write
+from hal.frame_layout import FrameLayout
+from recorder.formats.atomic_write import atomic_write
+from recorder.formats.images import cameras_of
 from recorder.formats.parquet_columns import Column, column, read_parquet, writer
-from recorder.formats.pictures import cameras_of
-from recorder.frames import FrameLayout
-from recorder.plain import to_json
-from recorder.table import Table
+from recorder.json_data import to_json
+from recorder.table.table import Table
 
 __all__ = ["is_parquet", "load_parquet", "write_parquet"]
 

@@ -9,22 +9,32 @@ from pathlib import Path
 from typing import Any
 
 from hal import RobotError, SourceError
-from recorder.table import Table
+from recorder.table.table import Table
 
 __all__ = ["FILMED", "WRITTEN", "read_any", "recognised", "sets_in", "writers"]
 
 WRITTEN = ("parquet", "lerobot", "minari", "robomimic")
-"""Names of the formats that can be written; each a module here with ``write_<name>(table, path)``."""
+"""Names of the formats that can be written; see `WRITERS`."""
+
+WRITERS = {
+    "parquet": "recorder.formats.parquet",
+    "lerobot": "recorder.formats.lerobot.write",
+    "minari": "recorder.formats.minari.dataset",
+    "robomimic": "recorder.formats.robomimic",
+}
+"""Name -> the module with ``write_<name>(table, path)``."""
 
 FILMED = ("lerobot", "minari", "robomimic")
-"""Those that hold pictures; their function takes a `recorder.formats.pictures.Filming` as a third argument."""
+"""Those that hold pictures; their function takes a `recorder.formats.images.Filming` as a third argument."""
 
-READ = ("lerobot", "parquet", "minari", "robomimic", "bags")
-"""Names of the formats that can be read, in the order in which a path is tried; each a module here with
-``is_<name>(path)`` and ``load_<name>(path)``."""
-
-_MARKS = ("meta/info.json", "data/metadata.json", "frames.parquet")
-"""A file of every data set of LeRobot, Minari and our Parquet, below its root."""
+READERS = {
+    "lerobot": "recorder.formats.lerobot.read",
+    "parquet": "recorder.formats.parquet",
+    "minari": "recorder.formats.minari.dataset",
+    "robomimic": "recorder.formats.robomimic",
+    "bags": "recorder.formats.bags.read",
+}
+"""Name -> the module with ``is_<name>(path)`` and ``load_<name>(path)``, in the order in which a path is tried."""
 
 _MARKS = ("meta/info.json", "data/metadata.json", "frames.parquet")
 """A file of every data set of LeRobot, Minari and our Parquet, below its root."""
@@ -38,11 +48,11 @@ def writers() -> dict[str, Writer]:
     It returns what the format has lost, a sentence each, and raises `hal.SourceError` where the table doesn't fit,
     the path is taken, or an extra is missing (naming it). The format's module is imported when it is called.
     """
-    return {name: partial(_call, name, f"write_{name}") for name in WRITTEN}
+    return {name: partial(_call, WRITERS[name], f"write_{name}") for name in WRITTEN}
 
 
 def _call(module: str, function: str, *arguments: Any) -> Any:
-    return getattr(import_module(f"recorder.formats.{module}"), function)(*arguments)
+    return getattr(import_module(module), function)(*arguments)
 
 
 def read_any(path: Path) -> Table | None:
@@ -54,18 +64,18 @@ def read_any(path: Path) -> Table | None:
     if not path.exists():
         raise SourceError(f"{path} does not exist")
     name = recognised(path)
-    table: Table | None = None if name is None else _call(name, f"load_{name}", path)
+    table: Table | None = None if name is None else _call(READERS[name], f"load_{name}", path)
     return table
 
 
 def recognised(path: Path) -> str | None:
-    """The name of the format that lies at a path, of `READ`; None if it looks like none of them."""
-    return next((name for name in READ if _call(name, f"is_{name}", path)), None)
+    """The name of the format that lies at a path, of `READERS`; None if it looks like none of them."""
+    return next((name for name, module in READERS.items() if _call(module, f"is_{name}", path)), None)
 
 
 def sets_in(folder: Path) -> list[Path]:
     """Data sets of other projects in a folder or below it, in order of their names; none within another one."""
-    from recorder.formats.bags import FIELDS
+    from recorder.formats.bags.read import FIELDS
     from recorder.formats.robomimic import SUFFIXES
 
     marked = {found.parents[mark.count("/")] for mark in _MARKS for found in folder.rglob(mark)}

@@ -15,14 +15,13 @@ from typing import Any
 import numpy as np
 
 from hal import Field, RobotError, SourceError, Spec
-from recorder.formats.fresh import atomic_write
+from hal.frame_layout import FrameLayout
+from recorder.formats.atomic_write import atomic_write
 from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
-from recorder.formats.names import field_names
-from recorder.formats.pictures import Film, Filming
-from recorder.formats.runs import Run, flat, outcome, rows_of, runs_of, single_reward, table_of
-from recorder.frames import FrameLayout
-from recorder.plain import to_json
-from recorder.table import Table
+from recorder.formats.images import Film, Filming
+from recorder.formats.runs import Run, field_names, flat, outcome, rows_of, runs_of, single_reward, table_of
+from recorder.json_data import to_json
+from recorder.table.table import Table
 
 __all__ = ["is_robomimic", "load_robomimic", "write_robomimic"]
 

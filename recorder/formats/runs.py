@@ -1,19 +1,44 @@
-"""A table as other formats have it: runs of T steps with T + 1 observations; and rows made from such runs."""
+"""Names from elsewhere as names of fields."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from hal import SourceError, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
-from recorder.transitions import Transitions, columns
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
+from recorder.table.transitions import Transitions, columns
 
-__all__ = ["NO_REWARDS", "Run", "flat", "outcome", "rows_of", "runs_of", "single_reward", "table_of"]
+__all__ = [
+    "NO_REWARDS", "Run", "field_name", "field_names", "flat", "outcome", "rows_of", "runs_of", "single_reward",
+    "table_of",
+]  # fmt: skip
+
+
+def field_name(text: str) -> str:
+    """In lower case, with single underscores, a letter first (``Front Cam/2`` becomes ``front_cam_2``)."""
+    clean = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
+    return clean if re.match(r"[a-z]", clean) else f"f_{clean}".rstrip("_")
+
+
+def field_names(texts: Iterable[str]) -> dict[str, str]:
+    """Each text's name; those that would be alike are numbered (``a_b``, ``a_b_2``)."""
+    found: dict[str, str] = {}
+    for text in texts:
+        name, number = field_name(text), 2
+        while name in found.values():
+            name, number = f"{field_name(text)}_{number}", number + 1
+        found[text] = name
+    return found
+
+
+# -- A table as other formats have it: runs of T steps with T + 1 observations; and rows made from such runs --
+
 
 NO_REWARDS = "no rewards were recorded, reward is NaN; give a task that computes them"
 """The note of a table without rewards; a task that computes them takes it away."""

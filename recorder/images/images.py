@@ -14,10 +14,10 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.picture import opencv
-from recorder.picture_source import MISSING, ImageSources
-from recorder.room import BufferPool
-from recorder.table import Table
+from recorder.images.sources import MISSING, ImageSources
+from recorder.log.image_codec import opencv
+from recorder.table.memory import BufferPool
+from recorder.table.table import Table
 
 __all__ = ["Images"]
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from hal import LogError
-from recorder.picture import decode_bytes
-from recorder.picture_index import ImageIndex
-from recorder.picture_source import MISSING
+from recorder.images.sources import MISSING
+from recorder.log.image_codec import decode_bytes
+from recorder.read.image_index import ImageIndex
 
 __all__ = ["ByTime", "LogImages"]
 
@@ -35,11 +35,11 @@ class LogImages:
         return tuple(sorted(self.index.places))
 
     def numbers(self, camera: str, rows: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
-        """See `recorder.picture_source.PictureSource.numbers`."""
+        """See `recorder.images.sources.PictureSource.numbers`."""
         return self._by_time[camera].numbers(rows["episode"].astype(np.int64), rows["stamp_ns"], how, max_age_ns)
 
     def decode(self, camera: str, number: int, rgb: bool) -> np.ndarray:
-        """See `recorder.picture_source.PictureSource.decode`."""
+        """See `recorder.images.sources.PictureSource.decode`."""
         data = self.stored(camera, number)
         pixels = decode_bytes(data, rgb)
         if pixels is None:
@@ -56,7 +56,7 @@ class ByTime:
     """Finds the picture that belongs to a row by episode and stamp.
 
     Args:
-        places: (N,) of `recorder.picture_index.Place`, sorted by episode and stamp.
+        places: (N,) of `recorder.read.image_index.Place`, sorted by episode and stamp.
     """
 
     def __init__(self, places: np.ndarray) -> None:

@@ -9,8 +9,8 @@ from typing import Protocol
 import numpy as np
 
 from hal import SourceError
-from recorder.disk import LOG_NAME
-from recorder.table import Table
+from recorder.log.files import LOG_NAME
+from recorder.table.table import Table
 
 __all__ = ["MISSING", "ImageSource", "ImageSources"]
 
@@ -91,7 +91,7 @@ class ImageSources:
         if self._foreign is not None:
             return self._foreign(where)
         if where.name == LOG_NAME or (where / LOG_NAME).is_file():
-            from recorder.log_pictures import LogImages
+            from recorder.images.log_images import LogImages
 
             return LogImages(where)
         return None
@@ -99,12 +99,12 @@ class ImageSources:
 
 def _foreign(origin: Path) -> Callable[[Path], ImageSource | None] | None:
     """What opens the pictures of another project's data set, if the table is of one."""
-    from recorder.formats.lerobot import is_lerobot
-    from recorder.formats.minari import is_minari
+    from recorder.formats.lerobot.read import is_lerobot
+    from recorder.formats.minari.dataset import is_minari
     from recorder.formats.robomimic import is_robomimic
 
     if is_lerobot(origin):
-        from recorder.formats.lerobot_pictures import LeRobotImages
+        from recorder.formats.lerobot.images import LeRobotImages
 
         return LeRobotImages
     if is_minari(origin) or is_robomimic(origin):

@@ -9,8 +9,8 @@ from collections import deque
 from collections.abc import Callable
 
 from hal import LogError
-from recorder.plain import to_json
-from recorder.rotation import Rotating
+from recorder.json_data import to_json
+from recorder.log.rotation import Rotating
 
 __all__ = ["ITEM_BYTES", "Background", "Write"]
 

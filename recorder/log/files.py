@@ -83,7 +83,7 @@ class LogFile:
         except FileExistsError:
             raise LogError(
                 f"{self.path} is there already and logs are never overwritten; "
-                f"use another folder, or one from recorder.log.new_run({str(folder.parent)!r})"
+                f"use another folder, or one from recorder.log.writer.new_run({str(folder.parent)!r})"
             ) from None
         except OSError as error:
             raise LogError(f"no log can be written in {folder}: {error}; use another folder") from error

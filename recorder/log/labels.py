@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from hal import LogError
-from recorder.disk import LOG_NAME
+from recorder.log.files import LOG_NAME
 
 __all__ = ["KEYS", "LABELS", "VERDICTS", "add_labels", "labelled", "read_labels"]
 

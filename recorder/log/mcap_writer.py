@@ -13,15 +13,15 @@ import foxglove
 from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 
 from hal import Image, LogError
-from recorder.cdr import HEADER
-from recorder.disk import LogFile
-from recorder.frames import FrameLayout
-from recorder.picture import encoded
-from recorder.plain import to_json
-from recorder.ros import (
+from hal.frame_layout import FrameLayout
+from recorder.json_data import to_json
+from recorder.log.files import LogFile
+from recorder.log.image_codec import encoded
+from recorder.log.ros2 import (
     COMPRESSED_IMAGE,
     EPISODE,
     EVENT,
+    HEADER,
     JOINT_STATE,
     JointStates,
     MessageType,
@@ -29,7 +29,7 @@ from recorder.ros import (
     message_type,
     note,
 )
-from recorder.streams import STREAM, Stream
+from recorder.log.streams import STREAM, Stream
 
 __all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "McapWriter"]
 
@@ -131,7 +131,7 @@ class McapWriter:
     def image(self, camera: str, image: Image, time_ns: int) -> None:
         """A picture; pixels are encoded as JPEG here.
 
-        The image must have passed `recorder.picture.check_picture`.
+        The image must have passed `recorder.log.image_codec.check_picture`.
         """
         channel = self._channel(CAMERA_TOPIC + camera, COMPRESSED_IMAGE)
         self._log(channel, compressed_image(encoded(image, camera), camera), time_ns)

@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from hal import Image, LogError
-from recorder.frames import FrameLayout
-from recorder.plain import to_json
-from recorder.sink import McapWriter
-from recorder.streams import Stream
+from hal.frame_layout import FrameLayout
+from recorder.json_data import to_json
+from recorder.log.mcap_writer import McapWriter
+from recorder.log.streams import Stream
 
 __all__ = ["DiskBudget", "Limits", "Rotating"]
 

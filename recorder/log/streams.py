@@ -8,7 +8,7 @@ from functools import cached_property
 from typing import Any
 
 from hal import Field, LogError, Spec, SpecError, StreamSpec
-from recorder.ros import MessageType, message_type
+from recorder.log.ros2 import MessageType, message_type
 
 __all__ = ["SENSOR_TOPIC", "STREAM", "Stream"]
 

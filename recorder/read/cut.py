@@ -15,17 +15,16 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SpecMismatch
-from recorder.cdr import HEADER
-from recorder.cut_streams import CopiedStreams
-from recorder.frames import FrameLayout, reward_field
-from recorder.labels import KEYS, read_labels
-from recorder.plain import from_json, to_json
-from recorder.reader import LogReader
-from recorder.records import Message
-from recorder.ros import read_compressed_image, read_note
-from recorder.sink import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapWriter
+from hal.frame_layout import FrameLayout, reward_field, used_field
+from recorder.json_data import from_json, to_json
+from recorder.log.labels import KEYS, read_labels
+from recorder.log.mcap_writer import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapWriter
+from recorder.log.ros2 import HEADER, read_compressed_image, read_note
+from recorder.log.streams import Stream
+from recorder.read.mcap_reader import Message
+from recorder.read.reader import LogReader
 
-__all__ = ["Copied", "Part", "copy_parts"]
+__all__ = ["Copied", "CopiedStreams", "Part", "copy_parts"]
 
 _OURS = ("format", "layout", "digest", "versions")
 """Metadata that every log writes of itself."""
@@ -290,3 +289,61 @@ class _Copier:
             self._sink.event(kind, self._copied.episodes - 1, text, message.time_ns)
         elif number == -1 and self._part.whole:
             self._sink.event(kind, -1, text, message.time_ns)
+
+
+# -- Takes native-rate streams along into a new run: samples are numbered on from run to run -----------------
+
+
+class CopiedStreams:
+    """The streams of runs that are copied one after another.
+
+    Args:
+        sink: where to.
+    """
+
+    def __init__(self, sink: McapWriter) -> None:
+        self._sink = sink
+        self._described: dict[str, Stream] = {}
+        self._base: dict[str, int] = {}  # what is added to the numbers of the present run
+        self._next: dict[str, int] = {}
+        self._topics: dict[str, Stream] = {}
+        self._used: tuple[str, ...] = ()
+
+    def of(self, reader: LogReader) -> CopiedStreams:
+        """Go on with the streams of another run.
+
+        Raises:
+            SpecMismatch: a stream of that name has other samples in an earlier run.
+        """
+        for name, stream in reader.streams.items():
+            known = self._described.setdefault(name, stream)
+            difference = known.row.difference(stream.row)
+            if difference:
+                raise SpecMismatch(f"stream {name!r} is another one in {reader.path.parent}", difference)
+            if name not in self._base:
+                self._sink.stream(stream)
+            self._base[name] = self._next.get(name, 0)
+        self._topics = {stream.topic: stream for stream in reader.streams.values()}
+        self._used = tuple(name for name in reader.layout.streams if name in reader.streams)
+        return self
+
+    def has(self, topic: str) -> bool:
+        """Whether a topic is one of the present run's streams."""
+        return topic in self._topics
+
+    def take(self, message: Message) -> None:
+        """Write a sample of the present run; one whose length is wrong is left out, as readers do."""
+        stream = self._topics[message.topic]
+        data = bytearray(message.data[len(HEADER) :])
+        if len(data) != stream.row.row_dtype.itemsize:
+            return
+        row = np.frombuffer(data, stream.row.row_dtype)
+        row["sequence"] += self._base[stream.name]
+        self._next[stream.name] = max(self._next.get(stream.name, 0), int(row["sequence"][0]) + 1)
+        self._sink.sample(stream.name, bytes(data), message.time_ns)
+
+    def renumber(self, row: np.ndarray) -> None:
+        """Let a frame row, in place, name the samples that it used by their new numbers."""
+        for name in self._used:
+            used = row[used_field(name)]
+            used[used >= 0] += self._base[name]

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
+import os
 import struct
+import zipfile
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from mmap import ACCESS_READ, mmap
@@ -19,17 +23,14 @@ from mcap.records import Channel, Chunk
 from mcap.stream_reader import get_chunk_data_stream
 
 from hal import LogError
-from recorder import picture_cache
-from recorder.cache import stamps
-from recorder.cdr import HEADER
-from recorder.disk import log_files
-from recorder.lz4_blocks import Lz4Blocks
-from recorder.picture_cache import Place
-from recorder.reader import LogReader
-from recorder.ros import read_compressed_image
-from recorder.sink import CAMERA_TOPIC, FRAME_TOPIC
+from recorder.log.files import log_files
+from recorder.log.mcap_writer import CAMERA_TOPIC, FRAME_TOPIC
+from recorder.log.ros2 import HEADER, read_compressed_image
+from recorder.read.mcap_reader import Lz4Blocks
+from recorder.read.reader import LogReader
+from recorder.table.cache import FOLDER, stamps
 
-__all__ = ["Chunks", "ImageIndex", "Place"]
+__all__ = ["Chunks", "ImageIndex", "Place", "load", "save"]
 
 _RECORD = struct.Struct("<BQ")  # kind, length
 _CHUNK = struct.Struct("<QQQII")  # start and end time, size and checksum when decompressed, length of a name
@@ -143,12 +144,12 @@ class ImageIndex:
             LogError: there is no log, or it can't be read.
         """
         files = log_files(LogReader(run).path.parent)
-        places = picture_cache.load(files)
+        places = load(files)
         if places is not None:
             return ImageIndex(Chunks(list(files.values())), places)
         seen = stamps(files)
         index = ImageIndex.of(run)
-        picture_cache.save(files, seen, index.places)
+        save(files, seen, index.places)
         return index
 
     @staticmethod
@@ -204,3 +205,57 @@ class _Walk:
     def places(self) -> dict[str, np.ndarray]:
         found = {camera: np.array(places, Place) for camera, places in sorted(self._found.items())}
         return {camera: each[np.lexsort((each["stamp_ns"], each["episode"]))] for camera, each in found.items()}
+
+
+# -- The index of a log's pictures on disk, beside its table: thrown away and made again at will -------------
+
+
+Place = np.dtype([("episode", "<i8"), ("stamp_ns", "<i8"), ("chunk", "<i8"), ("start", "<i8"), ("stop", "<i8")])
+"""Of one picture: the number of its episode in the run, its stamp, its chunk, and its bytes in that."""
+
+_NAME = "pictures.npz"
+_FORMAT = 1
+_ABOUT = "about"
+
+
+def load(files: Mapping[int, Path]) -> dict[str, np.ndarray] | None:
+    """Camera -> shape (N,) of `Place`, as it was saved for the log as it is now; None if there is no such index.
+
+    Args:
+        files: of the log, by number.
+    """
+    try:
+        with np.load(_path(files), allow_pickle=False) as kept:
+            about = json.loads(bytes(kept[_ABOUT]))
+            if about["format"] != _FORMAT or about["files"] != stamps(files):
+                return None
+            places = {camera: kept[f"camera{number}"] for number, camera in enumerate(about["cameras"])}
+    except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile):
+        return None  # whatever is wrong with it, it can be made again
+    return places if all(each.dtype == Place and each.ndim == 1 for each in places.values()) else None
+
+
+def save(files: Mapping[int, Path], seen: Mapping[str, Any], places: Mapping[str, np.ndarray]) -> None:
+    """Keep an index; it appears whole or not at all, and not where nothing can be written.
+
+    Args:
+        files: of the log, by number.
+        seen: `recorder.table.cache.stamps` of them from before they were read, so that what grew meanwhile is stale.
+        places: as `load` gives them.
+    """
+    about = json.dumps({"format": _FORMAT, "files": seen, "cameras": list(places)}).encode()
+    arrays = {f"camera{number}": each for number, each in enumerate(places.values())}
+    path = _path(files)
+    fresh = path.with_name(f".pictures-{os.getpid()}.npz")
+    try:
+        path.parent.mkdir(exist_ok=True)
+        with fresh.open("wb") as file:
+            np.savez(file, **{_ABOUT: np.frombuffer(about, np.uint8)}, **arrays)  # type: ignore[arg-type]
+        os.replace(fresh, path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
+
+
+def _path(files: Mapping[int, Path]) -> Path:
+    return next(iter(files.values())).parent / FOLDER / _NAME

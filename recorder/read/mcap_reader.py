@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, NamedTuple
 
+import lz4.block  # type: ignore[import-untyped]
 import lz4.frame  # type: ignore[import-untyped]
 import numpy as np
 from mcap.data_stream import ReadDataStream
@@ -21,9 +22,11 @@ from mcap.records import Channel, Chunk, Metadata
 from mcap.stream_reader import get_chunk_data_stream
 
 from hal import LogError
-from recorder.chunk import CHANNEL, CHUNK_HEAD, RECORD, ChunkMessages
+from recorder.log.ros2 import HEADER
 
-__all__ = ["MAGIC", "Message", "Records"]
+__all__ = [
+    "CHANNEL", "CHUNK_HEAD", "MAGIC", "MESSAGE", "RECORD", "SCHEMA", "ChunkMessages", "Lz4Blocks", "Message", "Records",
+]  # fmt: skip
 
 MAGIC = b"\x89MCAP0\r\n"
 
@@ -233,3 +236,189 @@ class Records:
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
+
+
+# -- The messages inside one chunk of an MCAP file, found without a step of Python for each ------------------
+#
+# The message index behind a chunk says where its messages are, but has no checksum. So it is believed only if the
+# records that it names fill the chunk without a gap or an overlap; else the chunk is walked record by record.
+
+
+RECORD = struct.Struct("<BQ")
+"""What every record begins with: kind, and length of what follows."""
+CHUNK_HEAD = struct.Struct("<QQQII")
+"""Start and end time, uncompressed size and checksum, length of the name of the compression that follows."""
+SCHEMA, CHANNEL, MESSAGE = 3, 4, 5
+
+_HEAD = np.dtype([
+    ("kind", "u1"), ("length", "<u8"), ("channel", "<u2"), ("sequence", "<u4"), ("time_ns", "<u8"), ("publish", "<u8"),
+])  # fmt: skip
+"""A message record up to its data."""
+_CDR = np.frombuffer(HEADER, "<u4")[0]
+
+
+def _gather(content: bytes, offsets: np.ndarray, kind: np.dtype) -> np.ndarray:
+    """Values of any type at any byte offsets, which must leave room for them: one copy of memory each."""
+    raw = np.dtype((np.void, kind.itemsize))
+    anywhere = np.ndarray((max(len(content) - kind.itemsize + 1, 0),), raw, content, 0, (1,))
+    taken: np.ndarray = anywhere[offsets].view(kind)
+    return taken
+
+
+class ChunkMessages:
+    """Where the messages of a chunk are.
+
+    Args:
+        content: the chunk's records, decompressed and with the right checksum.
+        index: channel -> offsets of its messages' records, as the file says; may be wrong or missing.
+
+    Attributes:
+        definitions: the chunk's schemas and channels, as (kind, start, stop) of their records' content.
+        offsets: channel -> offsets of its messages' records, right.
+    """
+
+    def __init__(self, content: bytes, index: Mapping[int, np.ndarray]) -> None:
+        self._content = content
+        self.definitions: list[tuple[int, int, int]] = []
+        self.offsets: dict[int, np.ndarray] = {}
+        if not self._believe(index):
+            self._walk()
+
+    def _believe(self, index: Mapping[int, np.ndarray]) -> bool:
+        """Take over the index if its messages, and definitions between them, fill the chunk exactly."""
+        size = len(self._content)
+        named = np.concatenate([np.zeros(0, np.uint64), *index.values()])
+        if not len(named) or int(named.max()) + _HEAD.itemsize > size:
+            return False
+        starts = named.astype(np.int64)
+        channels = np.repeat(np.fromiter(index, np.int64), [len(each) for each in index.values()])
+        order = np.argsort(starts)
+        starts, channels = starts[order], channels[order]
+        heads = _gather(self._content, starts, _HEAD)
+        if (heads["kind"] != MESSAGE).any() or (heads["channel"] != channels).any() or (heads["length"] > size).any():
+            return False
+        stops = starts + RECORD.size + heads["length"].astype(np.int64)
+        edges = np.concatenate([[0], stops]), np.concatenate([starts, [size]])
+        gaps = np.flatnonzero(edges[0] != edges[1])
+        definitions: list[tuple[int, int, int]] = []
+        for begin, end in zip(edges[0][gaps].tolist(), edges[1][gaps].tolist(), strict=True):
+            records = list(_parts(self._content, begin, end))
+            if begin > end or not records or records[-1][2] != end or any(kind == MESSAGE for kind, _, _ in records):
+                return False
+            definitions += [record for record in records if record[0] in (SCHEMA, CHANNEL)]
+        self.definitions = definitions
+        self.offsets = {channel: each.astype(np.int64) for channel, each in index.items()}
+        return True
+
+    def _walk(self) -> None:
+        found: dict[int, list[int]] = {}
+        for kind, start, stop in _parts(self._content, 0, len(self._content)):
+            if kind in (SCHEMA, CHANNEL):
+                self.definitions.append((kind, start, stop))
+            elif kind == MESSAGE and stop - start >= _HEAD.itemsize - RECORD.size:
+                (channel,) = struct.unpack_from("<H", self._content, start)
+                found.setdefault(channel, []).append(start - RECORD.size)
+        self.offsets = {channel: np.array(each, np.int64) for channel, each in found.items()}
+
+    def definition(self, start: int, stop: int) -> ReadDataStream:
+        """The content of one of the definitions."""
+        return ReadDataStream(BytesIO(self._content[start:stop]))
+
+    def heads(self, channel: int) -> np.ndarray:
+        """Structured: kind, length, channel, sequence, time_ns, publish."""
+        return _gather(self._content, self.offsets[channel], _HEAD)
+
+    def in_order(self, channels: Iterable[int]) -> list[tuple[int, int, int, int]]:
+        """Channel, offset of the record, sequence and time of these channels' messages, as they were written."""
+        found: list[tuple[int, int, int, int]] = []
+        for channel in channels:
+            offsets, heads = self.offsets[channel], self.heads(channel)
+            columns = (offsets.tolist(), heads["sequence"].tolist(), heads["time_ns"].tolist())
+            found += [(channel, *each) for each in zip(*columns, strict=True)]
+        return sorted(found, key=lambda each: each[1])
+
+    def payload(self, offset: int) -> memoryview:
+        """The data of the message whose record is at this offset."""
+        (length,) = struct.unpack_from("<Q", self._content, offset + 1)
+        return memoryview(self._content)[offset + _HEAD.itemsize : offset + RECORD.size + length]
+
+    def rows(self, channel: int, kind: np.dtype) -> tuple[np.ndarray, int]:
+        """The messages that are a CDR header and a packed row of this type, and how many are not."""
+        offsets, body = self.offsets[channel], len(HEADER) + kind.itemsize
+        right = self.heads(channel)["length"] == _HEAD.itemsize - RECORD.size + body
+        offsets = offsets[right] + _HEAD.itemsize
+        headed = _gather(self._content, offsets, np.dtype("<u4")) == _CDR
+        rows = _gather(self._content, offsets[headed] + len(HEADER), kind) if kind.itemsize else np.zeros(0, kind)
+        return rows, int((~right).sum() + (~headed).sum())
+
+
+def _parts(content: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Kind, start and stop of the content of the records between two offsets."""
+    while at + RECORD.size <= end:
+        kind, length = RECORD.unpack_from(content, at)
+        start = at + RECORD.size
+        at = start + length
+        if at > end:
+            return
+        yield kind, start, at
+
+
+# -- A stretch of an LZ4 frame without what comes before it --------------------------------------------------
+#
+# A frame is a row of blocks, each of which holds the same number of bytes when it is decompressed, but for the last. A
+# block that would not shrink, as pictures don't, is stored as it is. The layout is that of the LZ4 frame format 1.6.
+
+
+_MAGIC = b"\x04\x22\x4d\x18"
+_SIZES = {4: 64 << 10, 5: 256 << 10, 6: 1 << 20, 7: 4 << 20}
+_WORD = struct.Struct("<I")
+_STORED = 1 << 31
+
+
+class Lz4Blocks:
+    """The blocks of one frame.
+
+    Args:
+        data: the frame.
+        size: of what is in it.
+
+    Raises:
+        ValueError: it can't be said without decompressing all of it where a block's bytes belong.
+    """
+
+    def __init__(self, data: memoryview, size: int) -> None:
+        if bytes(data[:4]) != _MAGIC or data[4] >> 6 != 1 or data[5] >> 4 & 7 not in _SIZES or data[4] & 1:
+            raise ValueError("not a frame of a kind that is known here")
+        self._data, self._size, self._block = data, size, _SIZES[data[5] >> 4 & 7]
+        self._linked = not data[4] & 0x20
+        self._places: list[tuple[int, int, bool]] = []  # start, length, stored
+        at = 15 if data[4] & 8 else 7  # behind the descriptor, perhaps with the content's size
+        checksum = 4 if data[4] & 0x10 else 0
+        while word := _WORD.unpack_from(data, at)[0]:
+            length = word & ~_STORED
+            self._places.append((at + 4, length, bool(word & _STORED)))
+            at += 4 + length + checksum
+        self._check()
+
+    def _check(self) -> None:
+        """That all blocks but the last are full follows where the last is stored: its length is known then."""
+        *others, (_, length, stored) = self._places
+        full = all(size == self._block for _, size, plain in others if plain)
+        if not (full and stored and len(others) * self._block + length == self._size):
+            raise ValueError("where its blocks begin is not certain")
+
+    def stretch(self, start: int, stop: int) -> memoryview:
+        """The bytes from start to stop."""
+        first, last = start // self._block, (stop - 1) // self._block
+        whole = memoryview(b"".join([self._content(number) for number in range(first, last + 1)]))
+        return whole[start - first * self._block : stop - first * self._block]
+
+    def _content(self, number: int) -> memoryview | bytes:
+        begin = number  # a linked block needs the one before it, back to one that is stored
+        while begin and self._linked and not self._places[begin][2]:
+            begin -= 1
+        content: memoryview | bytes = b""
+        for start, length, stored in self._places[begin : number + 1]:
+            block = self._data[start : start + length]
+            content = block if stored else lz4.block.decompress(block, self._block, dict=bytes(content))
+        return content

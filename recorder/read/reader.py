@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 
 from hal import Image, LogError, RobotError
-from recorder.align import Aligned, align, by_number
-from recorder.disk import LOG_NAME
-from recorder.frames import FrameLayout, used_field
-from recorder.plain import from_json
-from recorder.records import Message, Records
-from recorder.ros import read_compressed_image
-from recorder.scan import Event, LoggedEpisode, Scan, files_of, opened
-from recorder.sink import CAMERA_TOPIC, DESCRIPTION, FORMAT
-from recorder.streams import STREAM, Stream
+from hal.frame_layout import FrameLayout, used_field
+from recorder.json_data import from_json
+from recorder.log.files import LOG_NAME
+from recorder.log.mcap_writer import CAMERA_TOPIC, DESCRIPTION, FORMAT
+from recorder.log.ros2 import read_compressed_image
+from recorder.log.streams import STREAM, Stream
+from recorder.read.align import Aligned, align, by_number
+from recorder.read.mcap_reader import Message, Records
+from recorder.read.scan import Event, LoggedEpisode, Scan, files_of, opened
 
 __all__ = ["Event", "LogReader", "LoggedEpisode"]
 
@@ -191,7 +191,7 @@ class LogReader:
     def at_frames(
         self, stream: str, how: str = "latest", max_age_ns: int | None = None, refuse: bool = False
     ) -> Aligned:
-        """A stream's values at the capture time of every frame; see `recorder.align.align` for the choices.
+        """A stream's values at the capture time of every frame; see `recorder.read.align.align` for the choices.
 
         Raises:
             LogError: there is no such stream or choice, or, if asked to refuse, a frame has no sample.
@@ -241,7 +241,7 @@ class LogReader:
         return self._cameras
 
     def images(self, camera: str) -> Iterator[Image]:
-        """The pictures of a camera as encoded bytes, in order (see `recorder.picture.decoded`).
+        """The pictures of a camera as encoded bytes, in order (see `recorder.log.image_codec.decoded`).
 
         Raises:
             LogError: there is no such camera.

@@ -17,12 +17,12 @@ from mcap.records import Channel, Schema
 from mcap.writer import CompressionType, IndexType, Writer
 
 from hal import LogError
-from recorder.chunk import SCHEMA
-from recorder.disk import log_files
-from recorder.plain import to_json
-from recorder.reader import LogReader
-from recorder.scan import opened
-from recorder.sink import DESCRIPTION
+from recorder.json_data import to_json
+from recorder.log.files import log_files
+from recorder.log.mcap_writer import DESCRIPTION
+from recorder.read.mcap_reader import SCHEMA
+from recorder.read.reader import LogReader
+from recorder.read.scan import opened
 
 __all__ = ["Recovered", "recover"]
 

@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from hal import LogError
-from recorder.disk import log_files
-from recorder.plain import from_json
-from recorder.records import Records
-from recorder.ros import read_note
-from recorder.sink import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
+from recorder.json_data import from_json
+from recorder.log.files import log_files
+from recorder.log.mcap_writer import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
+from recorder.log.ros2 import read_note
+from recorder.read.mcap_reader import Records
 
 __all__ = ["Event", "FileScan", "LoggedEpisode", "Scan", "edge", "files_of", "opened"]
 

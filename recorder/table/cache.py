@@ -18,9 +18,9 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from hal import RobotError
-from recorder.frames import FrameLayout
-from recorder.scan import Scan, edge
-from recorder.segments import Found, Segments, find
+from hal.frame_layout import FrameLayout
+from recorder.read.scan import Scan, edge
+from recorder.table.episodes import Found, Segments, find
 
 __all__ = ["FOLDER", "TableCache", "kept", "stamps"]
 

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recorder.frames import PREFIXES, FrameLayout, reward_field
-from recorder.scan import LoggedEpisode
+from hal.frame_layout import PREFIXES, FrameLayout, reward_field
+from recorder.read.scan import LoggedEpisode
 
 __all__ = ["Found", "Segments", "cut", "find"]
 

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from hal import LogError, SourceError, SpecMismatch
-from recorder.cache import TableCache, kept
-from recorder.chain import concatenated
-from recorder.disk import LOG_NAME
-from recorder.frames import FrameLayout
-from recorder.labels import labelled
-from recorder.reader import LogReader
-from recorder.segments import Segments, cut
+from hal.frame_layout import FrameLayout
+from recorder.log.files import LOG_NAME
+from recorder.log.labels import labelled
+from recorder.read.reader import LogReader
+from recorder.table.cache import TableCache, kept
+from recorder.table.episodes import Segments, cut
+from recorder.table.memory import concatenated
 
 __all__ = ["Table", "build", "load_runs"]
 

@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from recorder.frames import reward_field
-from recorder.transitions import Transitions
+from hal.frame_layout import reward_field
+from recorder.table.transitions import Transitions
 
 __all__ = ["Pairs", "TrainingRows"]
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from hal import SourceError
 from recorder.formats.runs import Run, flat, runs_of, single_reward
-from recorder.table import Table
+from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
 __all__ = ["joined", "runs_for", "table_in"]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.task import Arrays, Task
+from rlenv_robot.tasks.task import Arrays, Task
 
 __all__ = ["Difference", "FlattenObservation", "flat_for"]
 

@@ -10,9 +10,9 @@ import numpy as np
 from gymnasium import spaces
 
 from hal import Field, IllegalAction, Spec, SpecMismatch
-from rlenv_robot.agents import agents_of
-from rlenv_robot.environment import Environment
-from rlenv_robot.interop.flat import FlattenObservation
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.env import Environment
+from rlenv_robot.tasks.agents import agents_of
 
 __all__ = ["GymnasiumEnv", "action_space_of", "check_flat", "flat_spaces", "scaled_action", "space_of", "to_gymnasium"]
 

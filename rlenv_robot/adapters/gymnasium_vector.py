@@ -9,9 +9,9 @@ from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 
-from rlenv_robot.interop.flat import FlattenObservation
-from rlenv_robot.interop.gymnasium import action_space_of, check_flat, flat_spaces, scaled_action, space_of
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.adapters.gymnasium import action_space_of, check_flat, flat_spaces, scaled_action, space_of
+from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["GymnasiumVectorEnv", "to_gymnasium_vector"]
 

@@ -11,9 +11,9 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from hal import Field, IllegalAction, Spec
-from rlenv_robot.agents import agents_of, joint_action, own
-from rlenv_robot.environment import Environment
-from rlenv_robot.interop.gymnasium import action_space_of, scaled_action, space_of
+from rlenv_robot.adapters.gymnasium import action_space_of, scaled_action, space_of
+from rlenv_robot.env import Environment
+from rlenv_robot.tasks.agents import agents_of, joint_action, own
 
 __all__ = ["JointEnv", "TurnsEnv", "to_pettingzoo", "to_pettingzoo_aec"]
 
@@ -153,7 +153,8 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
     """Agents act in turn: PettingZoo's AEC interface.
 
     For worlds that say whose turn it is in ``extra_info["agent"]`` and who plays in ``players``: Go, and
-    `rlenv_robot.turns.OneAtATime`. Where the world knows which moves its rules allow (a method ``legal``), the
+    `rlenv_robot.robot_env.turn_based.OneAtATime`. Where the world knows which moves its rules allow (a method
+    ``legal``), the
     ``info`` of whose turn it is has an ``action_mask``. An illegal action is answered as the standard says: it is
     the same agent's turn again, and ``info["error"]`` says why.
 
@@ -261,7 +262,7 @@ def to_pettingzoo(env: Environment, *, normalise: bool = True, render_mode: str 
 def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> Any:
     """PettingZoo's turn-based (AEC) interface: `TurnsEnv`, or for agents that act at once PettingZoo's own conversion.
 
-    That one collects the actions of all, as `rlenv_robot.turns.OneAtATime` does.
+    That one collects the actions of all, as `rlenv_robot.robot_env.turn_based.OneAtATime` does.
     """
     if hasattr(env.world, "players"):
         return TurnsEnv(env, normalise, render_mode)

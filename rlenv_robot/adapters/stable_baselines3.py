@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
-from rlenv_robot.interop.flat import FlattenObservation
-from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
+from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["StableBaselinesVecEnv", "to_stable_baselines3"]
 

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 
+from hal.frame_layout import FrameLayout
 from recorder.formats.runs import Run
-from recorder.frames import FrameLayout
-from recorder.table import Table
-from rlenv_robot.interop.columns import joined, runs_for
-from rlenv_robot.interop.flat import FlattenObservation
+from recorder.table.table import Table
+from rlenv_robot.adapters.columns import joined, runs_for
+from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.source import SourceData
 
 __all__ = ["to_replay_buffer"]

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 from tianshou.env import BaseVectorEnv
 
-from rlenv_robot.interop.flat import FlattenObservation
-from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
+from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["TianshouVectorEnv", "to_tianshou"]
 

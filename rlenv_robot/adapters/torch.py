@@ -10,9 +10,9 @@ import torch
 from torch.utils.data import Dataset
 
 from hal import SourceError
-from recorder.table import Table
-from recorder.transitions import Transitions, columns
-from rlenv_robot.interop.columns import table_in
+from recorder.table.table import Table
+from recorder.table.transitions import Transitions, columns
+from rlenv_robot.adapters.columns import table_in
 from rlenv_robot.source import SourceData
 
 __all__ = ["TransitionDataset"]

@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 from typing import Any
 
-from hal.camera_settings import CameraSettings
-from rlenv_robot.commands.ending import Ending
-from rlenv_robot.kinds import ROBOT_MODELS, robot_model
+from hal.cameras.settings import CameraSettings
+from rlenv_robot.cli.output import Ending
+from rlenv_robot.robot_models import ROBOT_MODELS, robot_model
 
 __all__ = ["add", "run"]
 
@@ -34,8 +34,8 @@ def add(subparsers: Any) -> None:
 def run(args: argparse.Namespace) -> int:
     """Send pictures until Ctrl-C or SIGTERM."""
     from real import Watcher
-    from rlenv_robot.virtual_camera import Follower, VirtualCamera
-    from sim.mjpeg import MjpegServer
+    from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
+    from sim.rendering.mjpeg import MjpegServer
 
     chosen = robot_model(args.robot)
     settings = CameraSettings(

@@ -6,9 +6,9 @@ import argparse
 import logging
 from typing import Any
 
-from rlenv_robot.catalogue import environment_names, make
 from rlenv_robot.conformance import Report, check_environment, check_robot
-from rlenv_robot.embodied import RobotWorld
+from rlenv_robot.registry import environment_names, make
+from rlenv_robot.robot_env.core import RobotWorld
 
 __all__ = ["add", "run"]
 

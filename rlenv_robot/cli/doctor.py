@@ -11,7 +11,7 @@ from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from rlenv_robot.commands.table import print_table
+from rlenv_robot.cli.output import print_table
 
 __all__ = ["Finding", "add", "examine", "run"]
 
@@ -105,7 +105,7 @@ def _opencv() -> Finding:
 
 
 def _drawing() -> Finding:
-    from sim.camera import available
+    from sim.rendering.camera import available
 
     problem = available()
     advice = "" if problem is None else "only pictures need it: sudo apt install libegl1 libgl1-mesa-dri"
@@ -119,7 +119,7 @@ def _screen() -> Finding:
 
 
 def _cameras() -> Finding:
-    from hal.drivers.camera import video_devices
+    from hal.cameras.sources import video_devices
 
     found = video_devices()
     advice = "" if found else 'plug one in, or use a file or a stream as "source" (docs/cameras.md)'

@@ -34,7 +34,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Make, show or allow."""
-    from real import keys
+    from real.protocol import keys
 
     if args.act == "new":
         pair = keys.new_pair(args.folder, args.server)

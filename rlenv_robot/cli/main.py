@@ -9,12 +9,15 @@ from collections.abc import Sequence
 from importlib import import_module
 
 from hal import RobotError
-from rlenv_robot.commands.saying import one_line
+from rlenv_robot.cli.output import one_line
 
 __all__ = ["VERBS", "main"]
 
+_PACKAGES = {"data": "data.main", "demo": "demo.command"}
+"""Verb -> its module below `rlenv_robot.cli`, where the verb is a package."""
+
 VERBS = ("demo", "train", "serve", "camera", "keys", "run", "retrain", "replay", "data", "protocol", "check", "doctor")
-"""In the order of the help; each is a module of `rlenv_robot.commands`."""
+"""In the order of the help; each is a module of `rlenv_robot.cli`."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -59,7 +62,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action=_Version)
     subparsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
     for verb in VERBS:
-        import_module(f"rlenv_robot.commands.{verb}").add(subparsers)
+        import_module(f"rlenv_robot.cli.{_PACKAGES.get(verb, verb)}").add(subparsers)
     return parser
 
 

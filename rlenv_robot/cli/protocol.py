@@ -6,9 +6,9 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.catalogue import environment_names, make
-from rlenv_robot.profile import load_profile
-from rlenv_robot.protocol_document import protocol_document
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.conformance.protocol_page import protocol_document
+from rlenv_robot.registry import environment_names, make
 
 __all__ = ["add", "run"]
 

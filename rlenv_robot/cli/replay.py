@@ -27,7 +27,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write what is asked for; without any of it, open a window."""
-    from rlenv_robot.history import render_history
+    from rlenv_robot.rendering.history import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,
                            step=args.step, frames=args.frames, fine=args.fine)  # fmt: skip

@@ -6,10 +6,10 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.commands.progress import progress_bars, search_bar
-from rlenv_robot.commands.train import checked_output
-from rlenv_robot.learning.reach_policy import ReachPolicy
-from rlenv_robot.learning.retrain import retrain_from_record
+from rlenv_robot.cli.output import progress_bars, search_bar
+from rlenv_robot.cli.train import checked_output
+from rlenv_robot.policies.reach import ReachPolicy
+from rlenv_robot.training.evolution import retrain_from_record
 
 __all__ = ["add", "run"]
 

@@ -8,15 +8,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from hal import Robot, Terminal
-from rlenv_robot.catalogue import make, robot, task
-from rlenv_robot.environment import Environment
-from rlenv_robot.keyboard import Keyboard
-from rlenv_robot.kinds import robot_model_for
-from rlenv_robot.learning.rollout import Outcome, run_episode
-from rlenv_robot.plain_policies import PLAIN
-from rlenv_robot.policy import SavedPolicy, load_policy
-from rlenv_robot.profile import load_profile
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.env import Environment
+from rlenv_robot.policies.policy import PLAIN, SavedPolicy, load_policy
+from rlenv_robot.registry import make, robot, task
+from rlenv_robot.robot_env.keyboard import Keyboard
+from rlenv_robot.robot_models import robot_model_for
 from rlenv_robot.tasks.free import Free
+from rlenv_robot.training.rollout import Outcome, run_episode
 
 __all__ = ["add", "run"]
 

@@ -10,20 +10,18 @@ from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 from hal import Guard, Homing, ProfileError, Robot
-from hal.camera import Camera
-from hal.with_cameras import WithCameras
-from recorder.rotation import Limits
-from rlenv_robot.commands.ending import Ending
-from rlenv_robot.commands.saying import give_up_what_is_full, say
-from rlenv_robot.conditions import conditions
-from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.kinds import RobotModel, robot_model
-from rlenv_robot.profile import Profile, RobotSection, ServeSection, load_profile
-from rlenv_robot.reset_signals import homing_settings, reset_signal
-from rlenv_robot.server_watch import ServerWatch
+from hal.cameras.camera import Camera
+from hal.cameras.wrapper import WithCameras
+from recorder.log.rotation import Limits
+from rlenv_robot.cli.output import Ending, give_up_what_is_full, say
+from rlenv_robot.config.profile import Profile, RobotSection, ServeSection, load_profile
+from rlenv_robot.config.reset_confirmation import homing_settings, reset_signal
+from rlenv_robot.config.sim_settings import conditions
+from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
+from rlenv_robot.robot_models import RobotModel, robot_model
 
 if TYPE_CHECKING:
-    from real.server import Server
+    from real.server.server import Server
 
 __all__ = ["add", "run", "served_robot"]
 
@@ -133,7 +131,7 @@ def _profile(args: argparse.Namespace) -> Profile:
 
 def _server(profile: Profile, log: ControllerLog | None) -> Server:
     """Of the profile's robot and cameras; not yet started."""
-    from real.server import Server
+    from real.server.server import Server
 
     cameras = [Camera(each) for each in profile.cameras.values()]
 

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from rlenv_robot.catalogue import make_vector
-from rlenv_robot.commands.progress import progress_bars, search_bar
-from rlenv_robot.learning.rollout import evaluate
-from rlenv_robot.learning.train import train_in_simulation
+from rlenv_robot.cli.output import progress_bars, search_bar
+from rlenv_robot.registry import make_vector
+from rlenv_robot.training.evolution import train_in_simulation
+from rlenv_robot.training.rollout import evaluate
 
 __all__ = ["add", "checked_output", "run"]
 

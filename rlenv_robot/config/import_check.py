@@ -11,7 +11,7 @@ __all__ = ["PACKAGES", "check_neighbours"]
 PACKAGES = ("hal", "sim", "real", "recorder")
 """Short names, which other software uses too: LinuxCNC ships a ``hal``, CoppeliaSim a ``sim``."""
 
-_HOME = Path(__file__).resolve().parents[1]
+_HOME = Path(__file__).resolve().parents[2]
 
 
 def check_neighbours() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 from hal import ProfileError
-from hal.camera_settings import CameraSettings
-from hal.homing import HomingSettings
-from rlenv_robot.conditions import sections
+from hal.cameras.settings import CameraSettings
+from hal.reset.homing import HomingSettings
+from rlenv_robot.config.sim_settings import sections
 
 __all__ = ["Profile", "RecordSection", "ResetSection", "RobotSection", "ServeSection", "TaskSection", "load_profile"]
 
@@ -40,14 +40,14 @@ class RobotSection:
 
 @dataclass(frozen=True, slots=True)
 class ResetSection:
-    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.homing.HomingSettings`).
+    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.reset.homing.HomingSettings`).
 
     Attributes:
         signal: who is asked.
         fixture: address of the fixture's socket.
         command: program and arguments.
         gpio_chip, gpio_line: the chip's device and the line's offset on it.
-        gpio_active_low, gpio_debounce_s: as `hal.drivers.gpio.Gpio`.
+        gpio_active_low, gpio_debounce_s: as `hal.reset.gpio.Gpio`.
         verdicts: whether each reset also asks how the episode before went.
     """
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from hal import Automatic, Fixture, HomingSettings, ResetConfirmation, Terminal
-from hal.signals.command import Command
-from rlenv_robot.profile import ResetSection
+from hal.reset.command import Command
+from rlenv_robot.config.profile import ResetSection
 
 __all__ = ["homing_settings", "reset_signal"]
 
@@ -18,7 +18,7 @@ def reset_signal(section: ResetSection) -> ResetConfirmation:
     if section.signal == "command":
         return Command(section.command)
     if section.signal == "gpio":
-        from hal.drivers.gpio import Gpio
+        from hal.reset.gpio import Gpio
 
         return Gpio(
             section.gpio_chip, section.gpio_line, active_low=section.gpio_active_low, debounce_s=section.gpio_debounce_s

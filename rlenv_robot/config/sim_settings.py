@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 from hal import ProfileError, SpecError
 
 if TYPE_CHECKING:
-    from rlenv_robot.profile import Profile
-    from sim.randomise import Randomise
-    from sim.timing import DelayModel
+    from rlenv_robot.config.profile import Profile
+    from sim.latency.delay_model import DelayModel
+    from sim.randomize.randomise import Randomise
 
 __all__ = ["conditions", "sections"]
 
@@ -25,8 +25,9 @@ def conditions(
     """What `sim.robot.SimRobot` and `sim.batch.SimBatch` take.
 
     Args:
-        timing: a `sim.timing.DelayModel`, or plain data as in a profile's ``[timing]``; None is the profile's.
-        randomise: a `sim.randomise.Randomise`, or plain data as in ``[randomise]``; None is the profile's.
+        timing: a `sim.latency.delay_model.DelayModel`, or plain data as in a profile's ``[timing]``; None is the
+        profile's.
+        randomise: a `sim.randomize.randomise.Randomise`, or plain data as in ``[randomise]``; None is the profile's.
         profile: what is not given is from here.
 
     Returns:
@@ -46,8 +47,8 @@ def _made(name: str, value: Any) -> Any:
 
 
 def _reader(name: str) -> Callable[[Mapping[str, Any]], Any]:
-    from sim.randomise import Randomise
-    from sim.timing import DelayModel
+    from sim.latency.delay_model import DelayModel
+    from sim.randomize.randomise import Randomise
 
     return DelayModel.from_dict if name == "timing" else Randomise.from_dict
 

@@ -11,7 +11,7 @@ import numpy as np
 from hal import SourceError
 
 if TYPE_CHECKING:
-    from sim.timing import DelayModel
+    from sim.latency.delay_model import DelayModel
 
 __all__ = ["fit_timing", "timing_of"]
 
@@ -29,7 +29,7 @@ def fit_timing(run: str | Path) -> DelayModel:
         SourceError: nothing of it was recorded over the bridge.
         LogError: it is no log.
     """
-    from recorder.reader import LogReader
+    from recorder.read.reader import LogReader
 
     episodes = LogReader(run).episodes()
     ends = [(each.begin.get("controller", {}), (each.end or {}).get("controller", {})) for each in episodes]
@@ -48,7 +48,7 @@ def _refused(controller: Mapping[str, Any]) -> int:
 
 
 def timing_of(delays: Iterable[Mapping[str, Any]], refused: int = 0) -> DelayModel:
-    """From what `real.delays.Delays` tells, of one or more connections.
+    """From what `real.client.connection.Delays` tells, of one or more connections.
 
     The smallest delay becomes the fixed part, what comes on top of it the jitter of every single command or reading.
     The agent's own time to think is not in it; a simulated agent has none, so who wants it adds it to
@@ -61,8 +61,8 @@ def timing_of(delays: Iterable[Mapping[str, Any]], refused: int = 0) -> DelayMod
     Raises:
         SpecError: delays that are too long for a simulation.
     """
-    from sim.distribution import Measured
-    from sim.timing import DelayModel
+    from sim.latency.delay_model import DelayModel
+    from sim.randomize.distribution import Measured
 
     told = list(delays)
     weights = [int(each["steps"]) for each in told]

@@ -8,9 +8,8 @@ from functools import partial
 import numpy as np
 
 from hal import EpisodeError, Spec
-from rlenv_robot.conformance.illegal import IllegalCase, illegal_tables
+from rlenv_robot.conformance.illegal import IllegalCase, check_refusal, illegal_tables
 from rlenv_robot.conformance.probe import Probe, StandardEnvironment, Table, over
-from rlenv_robot.conformance.refusal import check_refusal
 from rlenv_robot.conformance.report import Check, Failed, NotTried, Report, run_check
 from rlenv_robot.conformance.tables import check_observation, check_reward, same_values
 

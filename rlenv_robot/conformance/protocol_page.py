@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.environment import Environment
+from rlenv_robot.env import Environment
 
 __all__ = ["protocol_document"]
 

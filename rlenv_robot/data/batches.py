@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from recorder.frames import reward_field
-from recorder.sampling import n_step
-from recorder.training_rows import TrainingRows
-from recorder.transitions import Transitions
-from rlenv_robot.data.ahead import Picked
+from hal.frame_layout import reward_field
+from recorder.table.sampler import n_step
+from recorder.table.training_rows import TrainingRows
+from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_expert, is_success
-from rlenv_robot.protocol import StepTable, TrajectoryTable
+from rlenv_robot.data.sampling import Picked
+from rlenv_robot.tables import StepTable, TrajectoryTable
 
 __all__ = ["Batches", "Privileged"]
 
@@ -52,7 +52,7 @@ class Batches:
         return TrainingRows(self._transitions)
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
-        """See `recorder.training_rows.TrainingRows.numbers`; (B, 2)."""
+        """See `recorder.table.training_rows.TrainingRows.numbers`; (B, 2)."""
         return self.rows.numbers(index).reshape(-1, 2)
 
     def steps(self, picked: Picked, n: int = 1, privileged: bool = False) -> StepTable:

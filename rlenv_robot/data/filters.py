@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
-from recorder.transitions import Transitions
+from recorder.table.transitions import Transitions
 
 __all__ = ["has_discarded", "is_expert", "is_success", "near", "need_rewards", "select", "shaped"]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from hal import SourceError
-from recorder.disk import LOG_NAME
-from recorder.formats.catalogue import read_any
-from recorder.table import Table, load_runs
+from recorder.formats.registry import read_any
+from recorder.log.files import LOG_NAME
+from recorder.table.table import Table, load_runs
 
 __all__ = ["read_folder"]
 

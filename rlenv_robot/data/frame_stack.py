@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from recorder.training_rows import TrainingRows
-from recorder.transitions import Transitions
-from rlenv_robot.protocol import StepTable
+from recorder.table.training_rows import TrainingRows
+from recorder.table.transitions import Transitions
+from rlenv_robot.tables import StepTable
 
 __all__ = ["WINDOWS", "Windows"]
 

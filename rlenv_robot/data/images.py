@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.images import Images
-from recorder.picture_source import ImageSources
-from recorder.transitions import Transitions
-from rlenv_robot.data.windows import Windows
-from rlenv_robot.protocol import StepTable
+from recorder.images.images import Images
+from recorder.images.sources import ImageSources
+from recorder.table.transitions import Transitions
+from rlenv_robot.data.frame_stack import Windows
+from rlenv_robot.tables import StepTable
 
 __all__ = ["ImageChoice", "ImageLoader"]
 
@@ -28,8 +28,8 @@ class ImageChoice:
 
     Attributes:
         cameras: their names; empty for all.
-        crop, size, order, layout, cache_bytes: as for `recorder.images.Images`.
-        how, max_age_s: as for `recorder.images.Images.at`.
+        crop, size, order, layout, cache_bytes: as for `recorder.images.images.Images`.
+        how, max_age_s: as for `recorder.images.images.Images.at`.
         stack: frames in a stack; None takes the batch's own ``stack``.
         missing: ``mask`` gives a black picture where there is none, ``error`` refuses the batch.
         next: whether the next observation's pictures are wanted too.
@@ -62,7 +62,7 @@ class ImageChoice:
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """What `recorder.images.Images` needs to know."""
+        """What `recorder.images.images.Images` needs to know."""
         names = ("crop", "size", "order", "layout", "cache_bytes")
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
 

@@ -152,7 +152,7 @@ IMAGES: Mapping[str, Check] = {
     "next": _truth,
     "cache_bytes": whole(0),
 }
-"""What the option ``images`` may hold; what each means: `rlenv_robot.data.pictures.PictureChoice`."""
+"""What the option ``images`` may hold; what each means: `rlenv_robot.data.images.PictureChoice`."""
 
 
 def _images(value: Any) -> str | None:

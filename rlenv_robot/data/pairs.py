@@ -8,10 +8,10 @@ from typing import Any, TypedDict
 import numpy as np
 
 from hal import SourceError
-from recorder.transitions import Transitions
+from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_success, need_rewards, select
 from rlenv_robot.data.options import PAIRS, read
-from rlenv_robot.protocol import TrajectoryTable
+from rlenv_robot.tables import TrajectoryTable
 
 __all__ = ["PreferencePair", "draw_pairs"]
 

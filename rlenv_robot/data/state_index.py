@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from hal import Spec
-from recorder.transitions import Transitions
+from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import near, shaped
 
 __all__ = ["StateIndex"]

@@ -15,10 +15,10 @@ import torch
 from torch import nn
 
 from hal import RobotError
-from rlenv_robot.interop.flat import FlattenObservation
-from rlenv_robot.onnx_policy import METADATA, metadata
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.onnx import METADATA, metadata
 
-__all__ = ["FlatPolicy"]
+__all__ = ["FlatPolicy", "ScaledDifferences"]
 
 
 class FlatPolicy:
@@ -40,7 +40,7 @@ class FlatPolicy:
         return self.flat.act(chosen.reshape((*vector.shape[:-1], self.flat.action_size)), observation)
 
     def save_onnx(self, path: str | Path, task: str, about: Mapping[str, Any] | None = None) -> None:
-        """Write an ONNX file that `rlenv_robot.onnx_policy.OnnxPolicy` loads: scaling in and out is in its graph.
+        """Write an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` loads: scaling in and out is in its graph.
 
         Args:
             path: ending in ``.onnx``.
@@ -127,3 +127,31 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
             for wanted in self.flat.action
         ]
         return torch.cat(parts, dim=1)
+
+
+# -- The differences in a vector once more, close up: where a grasp is decided by millimetres ----------------
+
+
+class ScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+    """A first layer without weights: ``flat``'s vector, and its differences again, `MAGNIFIED` times as large.
+
+    The differences are the last elements of the vector (see `rlenv_robot.adapters.flat.FlattenObservation`). Beside
+    the whole range
+    of each it gives ``tanh(MAGNIFIED * difference)``, whose range a fifth of the difference's scale fills: 1 cm where
+    the scale is 5 cm.
+
+    Attributes:
+        size: elements of what it gives.
+    """
+
+    MAGNIFIED = 5.0
+
+    def __init__(self, flat: FlattenObservation) -> None:
+        super().__init__()
+        self._gaps = sum(flat.observation[gap.minuend].size for gap in flat.differences)
+        self.size = flat.size + self._gaps
+
+    def forward(self, vector: Any) -> Any:
+        """From shape (..., D) to (..., ``size``)."""
+        gaps = vector[..., vector.shape[-1] - self._gaps :]
+        return torch.cat([vector, torch.tanh(self.MAGNIFIED * gaps)], dim=-1)

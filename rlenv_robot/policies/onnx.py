@@ -53,7 +53,7 @@ class OnnxPolicy:
         if METADATA not in entries:
             raise RobotError(
                 f"{self.path}: is ONNX, but says nothing of the observations and actions that it is for; save the "
-                "policy with rlenv_robot.learning.flat_policy.FlatPolicy.save_onnx (docs/trainers.md)"
+                "policy with rlenv_robot.policies.flat.FlatPolicy.save_onnx (docs/trainers.md)"
             )
         try:
             plain = json.loads(entries[METADATA])

@@ -4,28 +4,34 @@ from __future__ import annotations
 
 import json
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hal import LogError, ResetFailed, Robot, RobotState, SampleSink
-from hal.stream import pass_on, streams_of
-from real.failure import to_dict as failure_to_plain
-from real.handover import RequestId
-from recorder.disk import new_run
-from recorder.log import LogWriter
-from recorder.rotation import Limits
-from recorder.stream_writer import StreamWriter
-from rlenv_robot.about import about_machine
-from rlenv_robot.controller_frames import ControllerFrames, Done
-from rlenv_robot.controller_streams import CADENCE, ORDER, controller_layout, tick_stream
-from rlenv_robot.logged_robot import LoggedRobot
+from hal import LogError, ResetFailed, Robot, RobotState, SampleSink, StreamSpec
+from hal.wrapper import RobotWrapper, pass_on, streams_of
+from real.control.lifecycle import Lifecycle, State
+from real.protocol.errors import to_dict as failure_to_plain
+from real.server.lease import RequestId
+from recorder.log.files import new_run
+from recorder.log.rotation import Limits
+from recorder.log.writer import LogWriter, StreamWriter
+from rlenv_robot.recording.controller_frames import (
+    CADENCE,
+    ORDER,
+    ControllerFrames,
+    Done,
+    controller_layout,
+    tick_stream,
+)
+from rlenv_robot.recording.metadata import about_machine
 
-__all__ = ["ControllerLog", "Ended"]
+__all__ = ["ControllerLog", "Ended", "LoggedRobot", "ServerWatch", "Ticks", "Watched"]
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 _LIMITS = Limits()
@@ -54,10 +60,12 @@ class _Order(NamedTuple):
 
 class ControllerLog:
     """Keeps the log of one server: a run of its own, beside whatever its clients record. It is a
-    `real.diary.ServerObserver`.
+    `real.server.observer.ServerObserver`.
 
-    The control thread only queues. A thread that calls `write` 20 times a second packs (`rlenv_robot.server_watch`),
-    and the log's own writes to the disk (`recorder.log.LogWriter`). When nothing can be written any more, because the
+    The control thread only queues. A thread that calls `write` 20 times a second packs
+    (`rlenv_robot.recording.controller_log`),
+    and the log's own writes to the disk (`recorder.log.writer.LogWriter`). When nothing can be written any more,
+    because the
     disk is full or the run has its budget, the robot goes on; `failure` says why, and so does the server to who asks.
 
     Args:
@@ -140,8 +148,8 @@ class ControllerLog:
                 _LOG.error("the controller's log: %s", error)
 
     def to_dict(self) -> dict[str, Any]:
-        """As `real.diary.ServerObserver.to_dict`: ``run`` (its folder's name), ``on``, ``why`` not, ``dropped``
-        rows."""
+        """As `real.server.observer.ServerObserver.to_dict`: ``run`` (its folder's name), ``on``, ``why`` not,
+        ``dropped`` rows."""
         run, writer = self.run, self._writer
         return {
             "run": None if run is None else run.name,
@@ -165,7 +173,7 @@ class ControllerLog:
             self._missed += 1
 
     def answered(self, request_id: RequestId, outcome: RobotState | Exception) -> None:
-        """As `real.diary.ServerObserver.answered`."""
+        """As `real.server.observer.ServerObserver.answered`."""
         order = self._orders.pop((request_id.session, request_id.sequence), None)
         if order is None or self.failure is not None:
             return
@@ -186,7 +194,7 @@ class ControllerLog:
     # -- from any thread -------------------------------------------------------------------------------------
 
     def ordered(self, request_id: RequestId, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
-        """As `real.diary.ServerObserver.ordered`."""
+        """As `real.server.observer.ServerObserver.ordered`."""
         if len(self._orders) >= _WAITING:  # answers were lost; whose orders these were does not matter any more
             self._orders.clear()
         self._orders[request_id.session, request_id.sequence] = _Order(command, sent_ns or 0)
@@ -264,7 +272,7 @@ class ControllerLog:
             self._frames.end(ended.reason, ended.info, ended.at_ns)
 
     def regular(self, loop_timing: Mapping[str, Any], late_commands: int) -> None:
-        """How regular the loop is by now (`hal.cadence.LoopTiming.to_dict`)."""
+        """How regular the loop is by now (`hal.clock.LoopTiming.to_dict`)."""
         if self.failure is not None:
             return
         values = {name: loop_timing[name] for name in ("periods", "overruns", "counts")}
@@ -290,3 +298,139 @@ class _Careful:
         except LogError as error:
             self._log._fail(error)
             return -1
+
+
+# -- A robot whose every tick is written down on the machine that moves it -----------------------------------
+
+
+Ticks = Callable[[int, RobotState], None]
+"""Given when a tick began (monotonic, nanoseconds) and its reading; never waits, never raises."""
+
+
+class LoggedRobot(RobotWrapper):
+    """A robot around a robot: each step and what was measured at its end is handed on.
+
+    It belongs inside of the guard, ``Guard(LoggedRobot(robot, ...))``: then ``applied`` is what the robot itself says,
+    and no motion passes it by, be it commanded, held, on the way home or lowered at the end. The robot's own streams
+    end here: their samples go to the same log.
+
+    Args:
+        robot: any.
+        ticks: takes each tick.
+        before_reset: called before each reset; may refuse it by raising.
+        stopped: told every stop's reason, from whatever thread.
+    """
+
+    def __init__(
+        self, robot: Robot, ticks: Ticks, before_reset: Callable[[], None], stopped: Callable[[str], None]
+    ) -> None:
+        super().__init__(robot)
+        self._ticks, self._before_reset, self._stopped = ticks, before_reset, stopped
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """None: the inner robot's samples go to this log."""
+        return ()
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """Nothing is handed over."""
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        """The inner robot's reset, unless it is refused before."""
+        self._before_reset()
+        return self._robot.reset(options)
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        """The inner robot's step, written down."""
+        began_ns = time.monotonic_ns()
+        robot_state = self._robot.step(command)
+        self._ticks(began_ns, robot_state)
+        return robot_state
+
+    def stop(self, reason: str) -> None:
+        """The inner robot's stop; the record comes second."""
+        try:
+            self._robot.stop(reason)
+        finally:
+            self._stopped(reason)
+
+
+# -- The thread that looks at a server for its log: how its life went on, who holds the robot ----------------
+
+
+LOOK_S = 0.05
+"""How often; a change of the life has the stamp of its own moment all the same, a holder that of the look."""
+
+_CADENCE_LOOKS = 20
+"""The cadence is written every so many looks: once a second."""
+
+_EPISODE = frozenset({State.READY, State.RUNNING})
+
+
+class Watched(Protocol):
+    """What is looked at; `real.server.server.Server` is one."""
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """The robot's state and the last transitions."""
+        ...
+
+    def about(self) -> dict[str, Any]:
+        """As `real.server.server.Server.about`."""
+        ...
+
+
+class ServerWatch:
+    """Writes into a controller's log what no order tells. ``with`` it around the server, or `start` and `close`.
+
+    Args:
+        server: is looked at.
+        log: is written.
+    """
+
+    def __init__(self, server: Watched, log: ControllerLog) -> None:
+        self._server, self._log = server, log
+        self._seen_ns = 0
+        self._holder: str | None = None
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot log", daemon=True)
+
+    def start(self) -> ServerWatch:
+        """Begin."""
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        """Look for the last time, and close the log. Call it after the server was closed; twice is fine."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._look(True)
+        self._log.close()
+
+    def _run(self) -> None:
+        looks = 0
+        while not self._over.wait(LOOK_S):
+            looks += 1
+            try:
+                self._look(looks % _CADENCE_LOOKS == 0)
+            except Exception:  # the log is of less worth than the robot that it is of
+                _LOG.exception("the server could not be looked at for its log")
+
+    def _look(self, loop_timing: bool) -> None:
+        log, about = self._log, self._server.about()
+        if about["holder"] != self._holder:
+            self._holder = about["holder"]
+            log.note("holder", {"name": self._holder})
+        ended = []
+        for change in self._server.lifecycle.history:
+            if change.stamp_ns <= self._seen_ns:
+                continue
+            self._seen_ns = change.stamp_ns
+            states = {"before": str(change.before), "after": str(change.after), "why": change.why}
+            log.note("life", {**states, "stamp_ns": change.stamp_ns})
+            if change.before in _EPISODE and change.after not in _EPISODE:
+                ended.append(Ended(change.stamp_ns, change.why, {"cadence": about["cadence"]}))
+        log.write(ended)
+        if loop_timing:
+            log.regular(about["cadence"], about["late_commands"])

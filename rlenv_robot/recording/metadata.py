@@ -25,7 +25,7 @@ def about(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, A
 
     Args:
         world: what is recorded.
-        profile: what the run was made of (`rlenv_robot.profile.Profile.to_dict`).
+        profile: what the run was made of (`rlenv_robot.config.profile.Profile.to_dict`).
     """
     known: dict[str, Any] = {"world": world.name, **about_machine()}
     task, robot, seed = (getattr(world, name, None) for name in ("task", "robot", "seed"))

@@ -12,8 +12,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hal import Image, LogError, SampleSink, Streaming
-from recorder.frames import POLICY_PREFIX, FrameLayout, reward_field, used_field
-from rlenv_robot.about import about
+from hal.frame_layout import POLICY_PREFIX, FrameLayout, reward_field, used_field
+from rlenv_robot.recording.metadata import about
 from rlenv_robot.world import TimeStep, World
 
 __all__ = ["FrameObserver", "Label", "Sink", "record_to"]
@@ -22,7 +22,7 @@ _LOG = logging.getLogger("rlenv_robot.recorder")
 
 
 class Sink(Protocol):
-    """What takes the rows: `recorder.log.LogWriter`, or a list in a test. Must not wait."""
+    """What takes the rows: `recorder.log.writer.LogWriter`, or a list in a test. Must not wait."""
 
     def begin(self, info: Mapping[str, Any]) -> int:
         """An episode begins; returns its number."""
@@ -53,7 +53,7 @@ class FrameObserver:
     """Packs every frame of an `rlenv_robot.Environment` into one row (docs/architecture.md).
 
     Where the layout names streams, ``extra_info["used"]`` of a turn says which sample of each it used (stream ->
-    sequence number, as `recorder.stream_writer.StreamWriter.write` returned it).
+    sequence number, as `recorder.log.writer.StreamWriter.write` returned it).
 
     A log that can't be written any more does not stop a robot in the middle of an episode: it goes on without a
     record, which is logged once and said in every turn's ``extra_info["recording_error"]``. The next episode is
@@ -201,7 +201,7 @@ class FrameObserver:
 
 
 def _label(run: Path, episode: int, values: Mapping[str, Any], who: str) -> None:
-    from recorder.labels import add_labels
+    from recorder.log.labels import add_labels
 
     add_labels(run, [episode], values, who)
 
@@ -234,13 +234,13 @@ def record_to(
         folder: of the runs.
         world: what is recorded.
         info: what every episode has in common.
-        profile: what the run was made of, see `rlenv_robot.about.about`.
+        profile: what the run was made of, see `rlenv_robot.recording.metadata.about`.
 
     Raises:
         LogError: nothing can be written there.
     """
-    from recorder.disk import new_run
-    from recorder.log import LogWriter
+    from recorder.log.files import new_run
+    from recorder.log.writer import LogWriter
 
     layout = world.layout
     writer = LogWriter(new_run(folder), layout, {**(info or {}), **about(world, profile)})

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError
-from rlenv_robot.kinds import RobotModel
+from rlenv_robot.robot_models import RobotModel
 
 __all__ = ["draw", "window", "write_image"]
 
@@ -20,7 +20,7 @@ def write_image(path: Path, image: np.ndarray) -> None:
     Raises:
         RobotError: it can't be written.
     """
-    from recorder.picture import opencv
+    from recorder.log.image_codec import opencv
 
     cv2 = opencv("writing a picture")
     if not cv2.imwrite(str(path), np.ascontiguousarray(image[..., ::-1])):
@@ -33,7 +33,7 @@ def window(title: str, image: np.ndarray) -> None:
     Raises:
         RobotError: there is no screen.
     """
-    from recorder.picture import opencv
+    from recorder.log.image_codec import opencv
 
     cv2 = opencv("showing a window")
     try:
@@ -64,7 +64,7 @@ def draw(
     Raises:
         RobotError: the sensors tell no pose of this kind of robot, or nothing here can draw.
     """
-    from sim.camera import Marker, film
+    from sim.rendering.camera import Marker, film
 
     shapes = {field.name: field.shape for field in robot_model.robot_spec().sensors}
     rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}

@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from hal import RobotError, SourceError, SpecError
-from rlenv_robot.drawing import draw, window, write_image
-from rlenv_robot.kinds import ROBOT_MODELS, RobotModel, is_model_file, robot_model
+from rlenv_robot.rendering.drawing import draw, window, write_image
+from rlenv_robot.robot_models import ROBOT_MODELS, RobotModel, is_model_file, robot_model
 
 if TYPE_CHECKING:
-    from recorder.images import Images
-    from recorder.table import Table
+    from recorder.images.images import Images
+    from recorder.table.table import Table
 
 __all__ = ["chosen", "episode_frames", "rate_of", "render_history", "twin"]
 
@@ -83,8 +83,8 @@ def _kind_of(table: Table, info: Mapping[str, Any]) -> RobotModel:
 
 
 def rate_of(table: Table, episode: int) -> float:
-    """Frames a second of an episode; `recorder.montage.NO_CLOCK_HZ` where the data have no clock."""
-    from recorder.montage import NO_CLOCK_HZ
+    """Frames a second of an episode; `recorder.figures.montage.NO_CLOCK_HZ` where the data have no clock."""
+    from recorder.figures.montage import NO_CLOCK_HZ
 
     stamps = table.rows["stamp_ns"][table.starts[episode] : table.stops[episode]]
     span = float(stamps[-1] - stamps[0]) / 1e9
@@ -157,7 +157,7 @@ def render_history(
     if frames is not None:
         images = _kept(images, Path(frames), (step or 0) % length)
     if video is not None:
-        from recorder.video import write_video
+        from recorder.figures.video import write_video
 
         write_video(Path(video), images, rate_of(table, number))
     elif frames is not None:
@@ -170,19 +170,19 @@ def render_history(
 
 def _plot(table: Table, episode: int, path: Path) -> None:
     if path.suffix != ".mp4":
-        from recorder.plot import plot_episode
+        from recorder.figures.plot import plot_episode
 
         plot_episode(table, episode, path)
         return
-    from recorder.montage import Montage
-    from recorder.video import write_video
+    from recorder.figures.montage import Montage
+    from recorder.figures.video import write_video
 
     write_video(path, Montage(table, episode, {}).frames(), rate_of(table, episode))
 
 
 def _montage(table: Table, episode: int, notes: list[str], look: Mapping[str, Any]) -> Iterator[np.ndarray]:
     """All that can be shown of an episode; what can't is noted."""
-    from recorder.montage import Montage
+    from recorder.figures.montage import Montage
 
     tiles = {f"camera {name}": images for name, images in _cameras(table, episode, notes)}
     for title, camera in (("simulated twin", "view"), ("simulated twin, from above", "overhead"))[: 1 if tiles else 2]:
@@ -197,7 +197,7 @@ def _montage(table: Table, episode: int, notes: list[str], look: Mapping[str, An
 
 def _cameras(table: Table, episode: int, notes: list[str]) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
     """Name and pictures, one a frame, of the cameras in a log of ours or in a LeRobot data set."""
-    from recorder.images import Images
+    from recorder.images.images import Images
 
     try:
         images = Images(table, cache_bytes=0)
@@ -238,6 +238,6 @@ def _play(title: str, images: Iterator[np.ndarray], rate_hz: float, hold: bool =
 
 
 def _wait_for_key() -> None:
-    from recorder.picture import opencv
+    from recorder.log.image_codec import opencv
 
     opencv("showing a window").waitKey(0)

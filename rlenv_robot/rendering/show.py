@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.drawing import window, write_image
-from rlenv_robot.history import render_history
-from rlenv_robot.protocol import VisualisationTable
+from rlenv_robot.rendering.drawing import window, write_image
+from rlenv_robot.rendering.history import render_history
+from rlenv_robot.tables import VisualisationTable
 from rlenv_robot.world import World
 
 __all__ = ["show"]
@@ -26,8 +26,8 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
         world: what is shown.
         options: ``mode``: ``window`` (default) on this machine's screen; ``file`` writes a picture to ``path``;
             ``call`` hands Table 4 to the function ``to``, for a monitor of one's own; ``history`` shows a recorded
-            ``run``, with the options of `rlenv_robot.history.render_history`. For the first three also ``camera``,
-            ``width``, ``height``, ``fine``.
+            ``run``, with the options of `rlenv_robot.rendering.history.render_history`. For the first three also
+            ``camera``, ``width``, ``height``, ``fine``.
 
     Raises:
         ValueError: an unknown option or mode, or one that is missing.

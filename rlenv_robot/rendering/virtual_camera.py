@@ -12,11 +12,11 @@ from typing import Protocol
 import numpy as np
 
 from hal import DeadlineExceeded, RobotError
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import opencv
-from sim.camera import Eye, open_camera
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import opencv
 from sim.model import SimModel
-from sim.pose import posed, resting
+from sim.rendering.camera import Eye, open_camera
+from sim.state import posed, resting
 
 __all__ = ["Follower", "Told", "VirtualCamera", "Watched"]
 

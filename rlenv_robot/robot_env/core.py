@@ -9,14 +9,13 @@ from typing import Any, Literal
 import numpy as np
 
 from hal import Field, Guard, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
-from hal.reset_record import last_reset
-from hal.self_report import report_of
-from hal.signals.signal import ResetConfirmation
-from hal.stream import SampleSink, StreamSpec, pass_on, streams_of
-from recorder.frames import FrameLayout
-from rlenv_robot.agents import agents_of, each, mapping, messages
-from rlenv_robot.task import Arrays, Episode, Task
-from rlenv_robot.verdicts import Verdicts, asker, rewarded
+from hal.frame_layout import FrameLayout
+from hal.reset.confirmation import ResetConfirmation
+from hal.reset.record import last_reset
+from hal.wrapper import SampleSink, StreamSpec, pass_on, report_of, streams_of
+from rlenv_robot.robot_env.verdicts import Verdicts, asker, rewarded
+from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
+from rlenv_robot.tasks.task import Arrays, Episode, Task
 from rlenv_robot.world import EnvDescription, TimeStep, first_part
 
 __all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
@@ -91,7 +90,7 @@ class RobotWorld:
         mode: in ``training`` the task's privileged state is in ``extra_info["state"]``; opened for
             ``inference`` it is never computed (R2.1).
         judge: asked after every episode how it went. Without one, and where the task's reward wants a verdict,
-            whoever resets the robot's scene is asked (`rlenv_robot.verdicts`).
+            whoever resets the robot's scene is asked (`rlenv_robot.robot_env.verdicts`).
 
     Raises:
         SpecMismatch: the task is for another robot.
@@ -174,7 +173,7 @@ class RobotWorld:
         return streams_of(self.robot)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.stream.Streaming.stream_to`, of the robot."""
+        """As `hal.wrapper.Streaming.stream_to`, of the robot."""
         pass_on(self.robot, sinks)
 
     # -- turns -------------------------------------------------------------------------------------------
@@ -346,8 +345,8 @@ class RobotWorld:
 
     def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """The robot's model posed as last measured, with the goal marked."""
-        from rlenv_robot.drawing import draw
-        from rlenv_robot.kinds import robot_model_for
+        from rlenv_robot.rendering.drawing import draw
+        from rlenv_robot.robot_models import robot_model_for
 
         if self._robot_state is None:
             raise RobotError("nothing to show yet: reset first")

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from hal import Spec, SpecError
-from rlenv_robot.task import Arrays
+from hal.frame_layout import FrameLayout
+from hal.wrapper import SampleSink, StreamSpec
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.tasks.task import Arrays
+from rlenv_robot.world import EnvDescription, TimeStep
 
-__all__ = ["ActionBlender", "Chosen", "Who"]
+__all__ = ["ActionBlender", "Chosen", "HumanIntervention", "Operator", "Who"]
 
 Who = Literal["policy", "person", "returning"]
 
@@ -83,3 +89,177 @@ class ActionBlender:
         goal = np.clip(np.where(np.isnan(goal), here, goal), here - self._stride, here + self._stride)
         nearest: np.ndarray = np.clip(goal, low, high).astype(field.numpy_dtype)
         return nearest
+
+
+# -- A person takes over during an episode: both actions and who chose are recorded, and nothing jumps -------
+
+
+_TELLS = {
+    "intervention": "True where a person chose the action that was executed, whatever was asked for",
+    "executed": "action name -> what was executed instead of the action asked for; absent where that was executed",
+}
+
+
+class Operator(Protocol):
+    """A person's device: a keyboard, a leader arm, a space mouse."""
+
+    def open(self) -> None:
+        """Begin to listen. Twice is fine."""
+        ...
+
+    def poll(self, present: Arrays) -> Arrays | None:
+        """What the person wants for this period, by the names of the action; None while the policy has the robot.
+
+        Called once a period; must not wait.
+
+        Args:
+            present: the action that was applied last.
+        """
+        ...
+
+    def release(self) -> None:
+        """An episode begins: the policy has the robot, until the person takes it again."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the device. Twice is fine."""
+        ...
+
+
+class HumanIntervention:
+    """A world around a `RobotWorld` in which a person may take over.
+
+    The agent goes on choosing actions; while the person has the robot, theirs is executed in its place, and
+    ``extra_info`` says so (``intervention``, ``executed``). The record holds the executed action as the action, the
+    agent's as ``policy_action_<name>``, and the flag ``intervention``; where the executed action is not the agent's,
+    the probability that the agent gave for its own says nothing and is recorded as unknown.
+
+    Args:
+        world: whose task's actions are the robot's commands.
+        operator: the person's device.
+        velocity: how fast a person's action, and the way back to the policy's, may change; units a second
+            (see `rlenv_robot.robot_env.intervention.ActionBlender`).
+
+    Raises:
+        SpecError: the task's actions are not the robot's commands, or not targets of a float type.
+        ValueError: the velocity is not above 0.
+    """
+
+    def __init__(self, world: RobotWorld, operator: Operator, velocity: float = 1.0) -> None:
+        robot, task = world.robot.spec, world.task
+        if task.action.digest != robot.commands.digest:
+            raise SpecError(
+                f"a person can't take over in {task.name!r}: its actions ({', '.join(task.action.names)}) are not the "
+                f"commands of {robot.name!r} ({', '.join(robot.commands.names)}), so no pose can be named in them"
+            )
+        self._world, self._operator = world, operator
+        self._blender = ActionBlender(task.action, velocity, robot.period_s)
+        self._applied: Arrays = {}
+        self._counts = dict.fromkeys(("taken", "person", "returning"), 0)
+        self._person_before = False
+
+    # -- the inner world's ---------------------------------------------------------------------------------
+
+    @property
+    def robot(self) -> Any:
+        """The inner world's."""
+        return self._world.robot
+
+    @property
+    def seed(self) -> int:
+        """The inner world's."""
+        return self._world.seed
+
+    @property
+    def name(self) -> str:
+        """The inner world's."""
+        return self._world.name
+
+    @property
+    def observation(self) -> Spec:
+        """The inner world's."""
+        return self._world.observation
+
+    @property
+    def action(self) -> Spec:
+        """The inner world's."""
+        return self._world.action
+
+    @property
+    def description(self) -> EnvDescription:
+        """The inner world's, and what is told of an intervention."""
+        description = self._world.description
+        return replace(description, extra_info={**description.extra_info, **_TELLS})
+
+    @property
+    def layout(self) -> FrameLayout:
+        """The inner world's, with the policy's actions beside the executed ones."""
+        return replace(self._world.layout, policy=self._world.action)
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The inner world's."""
+        return self._world.streams
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """As the inner world's."""
+        self._world.stream_to(sinks)
+
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
+        """The inner world's."""
+        return self._world.image(options)
+
+    # -- turns ---------------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+        """As the inner world's; the policy begins."""
+        self._operator.open()
+        timestep = self._world.reset(options)
+        self._operator.release()
+        self._blender.restart()
+        self._applied = timestep.applied
+        self._counts = dict.fromkeys(self._counts, 0)
+        self._person_before = False
+        return timestep
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+        """Execute the action, or the person's in its place.
+
+        If the device is lost the robot is stopped, and the episode ends by that.
+        """
+        try:
+            wanted = self._operator.poll(self._applied)
+        except OSError as error:
+            wanted = None
+            self._world.stop(f"the device of the person who may take over was lost: {error}")
+        chosen, who = self._blender.choose(action, wanted, self._applied)
+        person = who == "person"
+        self._counts["taken"] += person and not self._person_before
+        self._person_before = person
+        if who != "policy":
+            self._counts[who] += 1
+        if chosen is not action:
+            chosen = self._world.action.validate(chosen, "action")
+        timestep = self._world.step(chosen, extra_info)
+        timestep.extra_info["intervention"] = person
+        if chosen is not action:
+            timestep.extra_info["executed"] = chosen
+        self._applied = timestep.applied
+        return timestep
+
+    def episode_info(self) -> dict[str, Any]:
+        """The inner world's, and how often a person took over, for how many steps."""
+        taken, person, returning = (self._counts[key] for key in ("taken", "person", "returning"))
+        said = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._blender.velocity}
+        return {**self._world.episode_info(), "interventions": said}
+
+    def stop(self, reason: str) -> None:
+        """The inner world's."""
+        self._world.stop(reason)
+
+    def close(self) -> None:
+        """Close both."""
+        try:
+            self._world.close()
+        finally:
+            self._operator.close()

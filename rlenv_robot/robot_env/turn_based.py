@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from hal import SampleSink, Spec, SpecMismatch, StreamSpec
-from hal.stream import pass_on, streams_of
-from recorder.frames import FrameLayout
-from rlenv_robot.agents import Agent, agents_of, joint_action, own
-from rlenv_robot.environment import Environment
+from hal.frame_layout import FrameLayout
+from hal.wrapper import pass_on, streams_of
+from rlenv_robot.env import Environment
+from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, World
 
 __all__ = ["OneAtATime", "one_at_a_time"]
@@ -176,7 +176,7 @@ def one_at_a_time(
         )
     world, observer = OneAtATime(env.world), None
     if record is not None:
-        from rlenv_robot.recording import record_to
+        from rlenv_robot.recording.observer import record_to
 
         observer = record_to(Path(record), world, info)
     return Environment(world, env.env_id, observer)

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol, cast, runtime_checkable
 
 from hal import Robot, RobotError
-from hal.reset_record import ResetRecord
-from hal.signals.signal import Answer, ResetConfirmation, VerdictRequest
-from rlenv_robot.task import Task
+from hal.reset.confirmation import Answer, ResetConfirmation, VerdictRequest
+from hal.reset.record import ResetRecord
+from rlenv_robot.tasks.task import Task
 
 __all__ = ["DEADLINE_S", "VerdictReward", "Verdicts", "asker", "rewarded", "verdict_reward"]
 

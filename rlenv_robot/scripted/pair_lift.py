@@ -7,13 +7,13 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101_pair import BAR_HALF, SIDES
-from rlenv_robot.experts.grasp import grasp_and_carry, holds
+from rlenv_robot.scripted.motion import grasp_and_carry, holds
 
 __all__ = ["ScriptedPairLift"]
 
 
 class ScriptedPairLift:
-    """A `rlenv_robot.policy.Policy` without memory for the joint action: both take their ends, then both lift.
+    """A `rlenv_robot.policies.policy.Policy` without memory for the joint action: both take their ends, then both lift.
 
     It sees the whole observation, as neither arm may lift before the other holds. Messages it leaves at 0.
 

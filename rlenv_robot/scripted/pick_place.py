@@ -6,15 +6,14 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hal.robots.so101_cube import CUBE_HALF
-from rlenv_robot.experts.grasp import grasp_and_carry
-from rlenv_robot.experts.motion import yaw_of
+from hal.robots.so101 import CUBE_HALF
+from rlenv_robot.scripted.motion import grasp_and_carry, yaw_of
 
 __all__ = ["ScriptedPickPlace"]
 
 
 class ScriptedPickPlace:
-    """A `rlenv_robot.policy.Policy` without memory: takes the cube from above and holds it at the target.
+    """A `rlenv_robot.policies.policy.Policy` without memory: takes the cube from above and holds it at the target.
 
     Of the cube's four sides the fingers take the pair that they meet with the least turn of the wrist.
     """

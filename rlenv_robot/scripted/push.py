@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from hal.robots.so101_cube import CUBE_HALF
-from rlenv_robot.experts.motion import STEP_RAD, blend, pan_to, ramp, same_turn, toward
+from hal.robots.so101 import CUBE_HALF
+from rlenv_robot.scripted.motion import STEP_RAD, blend, pan_to, ramp, same_turn, toward
 
 __all__ = ["ScriptedPush"]
 
@@ -18,7 +18,8 @@ _STROKE_M = 0.03
 
 
 class ScriptedPush:
-    """A `rlenv_robot.policy.Policy` without memory: goes behind the cube, then pushes it along the line to the target.
+    """A `rlenv_robot.policies.policy.Policy` without memory: goes behind the cube, then pushes it along the line to
+    the target.
 
     Where the cube leaves the line, the fingers are lifted over it, or go round behind it, and push again.
     """

@@ -9,9 +9,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from hal import Field, Spec
-from hal.robots.so101 import HOME
-from hal.robots.so101_cube import CUBE_AREA, SO101_CUBE
-from rlenv_robot.task import Arrays, Episode
+from hal.robots.so101 import CUBE_AREA, HOME, SO101_CUBE
+from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["CubeTask", "Rewards", "distance", "place_on_table", "start_near_home"]
 
@@ -80,7 +79,7 @@ class CubeTask:
         Args:
             target: where the cube's middle shall be, metres.
             start: joint goals, rad, shape (6,).
-            options: as for `rlenv_robot.task.Task.begin`.
+            options: as for `rlenv_robot.tasks.task.Task.begin`.
         """
         goal: Arrays = {"target_position": np.array(target, np.float32)}
         if options.get("goal"):

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.kinds import RobotModel, robot_model_of_file
-from rlenv_robot.task import Arrays, Episode
+from rlenv_robot.robot_models import RobotModel, robot_model_of_file
+from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Free"]
 
@@ -24,7 +24,7 @@ class Free:
     """Move the robot of a MuJoCo model (MJCF) without a goal.
 
     The action commands the model's actuators, the observation is what its joints and sensors measure, as
-    `sim.mjcf.from_mjcf` describes them. The reward of a step is one number that was measured after it,
+    `sim.mjcf.robot.from_mjcf` describes them. The reward of a step is one number that was measured after it,
     ``reward_from``, or else 0. An episode ends with its time alone.
 
     Attributes:

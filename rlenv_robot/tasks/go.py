@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
-from recorder.frames import FrameLayout
+from hal.frame_layout import FrameLayout
 from rlenv_robot.world import EnvDescription, TimeStep, first_part
 
 __all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]

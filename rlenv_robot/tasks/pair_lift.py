@@ -12,9 +12,9 @@ import numpy as np
 from hal import Field, Spec
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, HOME, SIDES, SO101_PAIR, from_right, turn_from_right
-from rlenv_robot.agents import Agent
-from rlenv_robot.task import Arrays, Episode
+from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards, distance
+from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["HANDLE", "PairLift"]
 

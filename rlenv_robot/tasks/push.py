@@ -10,10 +10,9 @@ from typing import Any
 import numpy as np
 
 from hal import Spec
-from hal.robots.so101 import LOW, SO101
-from hal.robots.so101_cube import CUBE_HALF
-from rlenv_robot.task import Arrays, Episode
+from hal.robots.so101 import CUBE_HALF, LOW, SO101
 from rlenv_robot.tasks.cube import CubeTask, Rewards, place_on_table, start_near_home
+from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Push"]
 

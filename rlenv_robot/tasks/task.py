@@ -44,7 +44,7 @@ class Task(Protocol):
     there with that reason.
 
     A task may bring a kind of robot along that has no name of its own: ``robot_model``, a
-    `rlenv_robot.kinds.RobotModel`.
+    `rlenv_robot.robot_models.RobotModel`.
     """
 
     @property
@@ -107,7 +107,7 @@ class Task(Protocol):
     ) -> np.ndarray | Mapping[str, np.ndarray]:
         """Of the action between two readings; float, shape = leading axes.
 
-        A task of several agents also has an attribute ``agents`` (see `rlenv_robot.agents.Agent`), and gives a
+        A task of several agents also has an attribute ``agents`` (see `rlenv_robot.tasks.agents.Agent`), and gives a
         mapping from agent to its reward.
         """
         ...

@@ -11,7 +11,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.go2 import GO2, JOINTS, STANCE
-from rlenv_robot.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Walk"]
 

@@ -11,8 +11,8 @@ import numpy as np
 
 from hal import RobotSpec, RobotState, SourceError
 from hal.robots.so101 import SO101, forward_kinematics
-from rlenv_robot.protocol import TrajectoryTable
-from rlenv_robot.task import Arrays
+from rlenv_robot.tables import TrajectoryTable
+from rlenv_robot.tasks.task import Arrays
 
 __all__ = ["ArmModel", "LearnedBatch", "fit", "open_loop_error"]
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from rlenv_robot.catalogue import make_vector
-from rlenv_robot.learning.rollout import evaluate
-from rlenv_robot.policy import Policy
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.registry import make_vector
+from rlenv_robot.training.rollout import evaluate
 
 __all__ = ["LearningCurve", "Point"]
 

@@ -22,8 +22,8 @@ from tianshou.utils.net.continuous import (
 )
 from torch import nn
 
-from rlenv_robot.interop.flat import FlattenObservation
-from rlenv_robot.interop.gymnasium import flat_spaces
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.adapters.gymnasium import flat_spaces
 
 __all__ = ["METHODS", "LikeliestBest", "MLPWithState", "offline_agent"]
 

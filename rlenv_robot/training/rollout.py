@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 
 from hal import IllegalAction, Violation
-from rlenv_robot.environment import Environment
-from rlenv_robot.learning.reach_policy import ReachPolicy
-from rlenv_robot.policy import Policy
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.env import Environment
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.policies.reach import ReachPolicy
+from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["Outcome", "evaluate", "population_returns", "run_episode"]
 

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import uuid
+from collections.abc import Mapping
+from typing import Any, Literal, Protocol, get_args
+
 import numpy as np
 
-from hal import RobotState
-from rlenv_robot.task import Arrays
+from hal import EpisodeError, RobotSpec, RobotState, Spec
+from hal.guard import limited
+from rlenv_robot.robot_env.core import Mode, check_fit, check_seed, episode_rng
+from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
+from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.vector.snapshot import VectorSnapshot, kept
+from rlenv_robot.vector.validate import check_batch, check_ids
+from rlenv_robot.world import NOTHING
 
-__all__ = ["merged", "put"]
+__all__ = ["Autoreset", "RobotBatch", "VectorEnvironment", "merged", "put"]
 
 
 def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
@@ -29,3 +39,384 @@ def merged(robot_state: RobotState, ids: np.ndarray, rows: RobotState) -> RobotS
     images = {name: np.array(value) for name, value in robot_state.images.items()}
     put(images, ids, rows.images)  # type: ignore[arg-type]  # of a batch: arrays (n, height, width, 3)
     return robot_state._replace(images=images)  # type: ignore[arg-type]
+
+
+# -- Many simulated environments of one task that step together: the tables with a leading axis --------------
+
+
+Autoreset = Literal["same_step", "next_step", "disabled"]
+
+
+class RobotBatch(Protocol):
+    """N robots that step together; `sim.batch.SimBatch` is one."""
+
+    @property
+    def spec(self) -> RobotSpec:
+        """What each of them is."""
+        ...
+
+    @property
+    def num(self) -> int:
+        """How many."""
+        ...
+
+    @property
+    def broken(self) -> np.ndarray:
+        """Shape (num,), bool: whose physics failed since its last reset."""
+        ...
+
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> RobotState:
+        """Begin anew; rows in the order of ids."""
+        ...
+
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> RobotState:
+        """One control period of all, or of a mask of them; rows of all."""
+        ...
+
+    def close(self) -> None:
+        """Let go of everything."""
+        ...
+
+
+class VectorEnvironment:
+    """The standard's tables with a leading axis of N environments.
+
+    Table 1 of a batch: ``env_id`` a list of N names, ``frame_no``, ``terminated`` and ``truncated`` int32 of
+    shape (N,), ``observation`` and ``extra_info["applied"]`` name -> (N, ...). Table 2 carries the same keys
+    with a leading axis, Table 3 a reward of shape (N,), or with several agents a dictionary of such.
+
+    Environment i draws its episodes from (seed, i, episode), so it does the same whatever N and the number of
+    threads are, and environment 0 does what a single `Environment` with that seed does.
+
+    With ``autoreset="same_step"`` an environment that ended begins its next episode within the same step: the
+    flags say that it ended, ``observation`` is the new episode's first and ``frame_no`` 0, and the true last
+    observation is in ``extra_info["final"]`` = {index (K,), observation, metrics, success (K,), ...}.
+    With ``"next_step"`` (Gymnasium's default) ``observation`` is the true last one, and the step after it begins the
+    next episode: whatever its action is, nothing moves, the reward is 0, both flags are 0 and ``frame_no`` is 0.
+    With ``"disabled"`` it stays where it is until ``reset({"ids": [...]})``.
+
+    Args:
+        batch: the robots.
+        task: what they do.
+        seed: of all randomness; None draws one.
+        mode: as `RobotWorld`'s.
+        autoreset: as above.
+        streams: shape (N,), the number that stands for i in the draws; environments that share one get the same
+            episodes (common random numbers, to compare policies). By default 0 to N - 1.
+
+    Raises:
+        SpecMismatch: the task is for another robot.
+        ValueError: an unknown mode.
+    """
+
+    def __init__(
+        self,
+        batch: RobotBatch,
+        task: Task,
+        *,
+        seed: int | None = None,
+        mode: Mode = "training",
+        autoreset: Autoreset = "same_step",
+        streams: np.ndarray | None = None,
+    ) -> None:
+        if autoreset not in get_args(Autoreset):
+            allowed = ", ".join(map(repr, get_args(Autoreset)))
+            raise ValueError(f"autoreset is {autoreset!r}, allowed are {allowed}")
+        spec = batch.spec
+        check_fit(task, spec.sensors, spec.commands, spec.name)
+        self.batch, self.task, self.num_envs = batch, task, batch.num
+        self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
+        self._spec, self._autoreset = spec, autoreset
+        self._privileged = mode == "training" and len(task.state) > 0
+        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else check_seed(seed)
+        self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
+        if self._streams.shape != (batch.num,):
+            raise ValueError(f"streams has shape {self._streams.shape}, wanted is one for each of {batch.num}")
+        self._episodes = np.zeros(batch.num, np.int64)
+        self._frame_no = np.zeros(batch.num, np.int32)
+        self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
+        self._over = np.ones(batch.num, bool)
+        self._robot_state: RobotState | None = None
+        self.agents = agents_of(task)
+        self._mapping = mapping(self.agents)
+        self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
+        self._began = False
+
+    @property
+    def observation(self) -> Spec:
+        """Of one environment, without the leading axis."""
+        return self.task.observation
+
+    @property
+    def action(self) -> Spec:
+        """Of one environment, without the leading axis."""
+        return self.task.action
+
+    @property
+    def autoreset(self) -> Autoreset:
+        """What becomes of an environment whose episode ended."""
+        return self._autoreset
+
+    # -- reset -------------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+        """Begin an episode in all environments, or in ``options["ids"]``.
+
+        Args:
+            options: ``seed`` (restarts the count of episodes of all), ``ids`` (rising numbers).
+
+        Returns:
+            Table 1 of all environments.
+
+        Raises:
+            ValueError: unknown option, ids out of range.
+            EpisodeError: ids before the first reset of all.
+        """
+        unknown = options.keys() - {"seed", "ids"}
+        if unknown:
+            raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed are ids, seed")
+        if options.get("seed") is not None:
+            self._seed = check_seed(options["seed"])
+            self._episodes[:] = 0
+        if options.get("ids") is None:
+            self._begin(np.arange(self.num_envs), everyone=True)
+        elif self._robot_state is None:
+            raise EpisodeError("reset of some before a reset of all: call reset without ids first")
+        else:
+            self._begin(check_ids(options["ids"], self.num_envs))
+        none = np.zeros(self.num_envs, np.int32)
+        return self._table(self._observe(), none, none.copy(), {})
+
+    def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
+        """Draw and start an episode in these environments."""
+        starts: dict[str, list[np.ndarray]] = {}
+        seeds = np.zeros(len(ids), np.int64)
+        for place, env in enumerate(ids.tolist()):
+            rng = episode_rng(self._seed, int(self._streams[env]), int(self._episodes[env]))
+            episode = self.task.begin(rng, NOTHING)
+            seeds[place] = rng.integers(2**31)
+            for name, value in episode.goal.items():
+                self._goal[name][env] = value
+            for name, value in episode.start.items():
+                starts.setdefault(name, []).append(np.asarray(value))
+        stacked = {name: np.stack(values) for name, values in starts.items()}
+        first = self.batch.reset(None if everyone else ids, seeds, stacked)
+        self._episodes[ids] += 1
+        self._frame_no[ids] = 0
+        self._over[ids] = False
+        self._began = True
+        self._robot_state = first if everyone or self._robot_state is None else merged(self._robot_state, ids, first)
+
+    # -- step --------------------------------------------------------------------------------------------
+
+    def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+        """One control period of all environments.
+
+        An environment whose own action is illegal (out of range, not finite, stale ``frame_no``, after its
+        end) does not move: its observation and ``frame_no`` stay, its reward is 0, and
+        ``extra_info["error"]`` maps its number to {code, field, index, message}.
+
+        Args:
+            action: Table 2 with a leading axis.
+
+        Returns:
+            Table 1 and Table 3 with a leading axis.
+
+        Raises:
+            IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id); nobody moved.
+            EpisodeError: before the first reset.
+        """
+        before = self._robot_state
+        if before is None:
+            raise EpisodeError("step before reset: call reset first")
+        waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
+        over = self._over if waiting is None else np.zeros_like(waiting)
+        values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, over, waiting)
+        moving = None
+        if errors or waiting is not None:
+            moving = np.ones(self.num_envs, bool) if waiting is None else ~waiting
+            moving[list(errors)] = False
+        commands = self._commands(values, before, moving)
+        after = self.batch.step(commands, moving)
+        return self._judge(before, values, after, moving, errors, None if waiting is None else np.flatnonzero(waiting))
+
+    def _commands(self, values: Arrays, before: RobotState, moving: np.ndarray | None) -> Arrays:
+        """Commands within the guard's limits; whoever does not move keeps what was applied."""
+        spec = self._spec
+        commands = dict(self.task.command(values, before.sensors))
+        for name in spec.limits.names:
+            commands[name] = limited(spec, name, commands[name], before)
+        if moving is not None:
+            for name, value in commands.items():
+                kept = np.array(value)
+                kept[~moving] = before.applied[name][~moving]
+                commands[name] = kept
+        return commands
+
+    def _judge(
+        self,
+        before: RobotState,
+        values: Arrays,
+        after: RobotState,
+        moving: np.ndarray | None,
+        errors: dict[int, dict[str, Any]],
+        waiting: np.ndarray | None,
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        task, goal = self.task, self._goal
+        reward = each(task.reward(before.sensors, values, after.sensors, goal), _float64)
+        terminated = np.asarray(task.terminated(after.sensors, goal))
+        if moving is None:
+            self._frame_no += 1
+        else:
+            reward, terminated = each(reward, lambda value: np.where(moving, value, 0.0)), terminated & moving
+            self._frame_no[moving] += 1
+        self._robot_state = after
+        extra: dict[str, Any] = {"error": errors} if errors else {}
+        if self.agents and any((told := messages(self.agents, values)).values()):
+            extra["messages"] = told
+        late, broken = self._frame_no >= task.steps, self.batch.broken
+        if (terminated | late).any() or broken.any():
+            terminated, truncated = self._ends(terminated, late, broken if moving is None else broken & moving, extra)
+        else:
+            truncated = terminated  # nobody's episode ends, as in most steps
+        if waiting is not None:
+            self._begin(waiting)
+        table = self._table(self._observe(), terminated.astype(np.int32), truncated.astype(np.int32), extra)
+        return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+
+    def _ends(
+        self, terminated: np.ndarray, late: np.ndarray, broken: np.ndarray, extra: dict[str, Any]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Who terminated and who is truncated; failed physics truncate. Fills in ``extra`` what was seen last."""
+        terminated = terminated & ~broken
+        truncated = (late | broken) & ~terminated & ~self._over
+        done = terminated | truncated
+        if done.any():
+            extra.update(self._end(done, broken))
+        return terminated, truncated
+
+    def _end(self, done: np.ndarray, broken: np.ndarray) -> dict[str, Any]:
+        """Keep what the ended environments saw last, and begin their next episode."""
+        assert self._robot_state is not None
+        ids = np.flatnonzero(done)
+        sensors = {name: value[ids] for name, value in self._robot_state.sensors.items()}
+        goal = {name: value[ids] for name, value in self._goal.items()}
+        final = {
+            "index": ids,
+            "frame_no": self._frame_no[ids],
+            "observation": {name: np.array(value) for name, value in self.task.observe(sensors, goal).items()},
+            "success": np.asarray(self.task.success(sensors, goal)) & ~broken[ids],
+            "metrics": self.task.metrics(sensors, goal),
+            "broken": broken[ids],
+        }
+        if self._robot_state.images:
+            final["images"] = {name: np.asarray(value)[ids] for name, value in self._robot_state.images.items()}
+        if self._drawn:
+            final["randomisation"] = {name: value[ids] for name, value in self._draws().items()}
+        self._over[ids] = True
+        if self._autoreset == "same_step":
+            self._begin(ids)
+        return {"final": final}
+
+    # -- tables ------------------------------------------------------------------------------------------
+
+    def _observe(self) -> dict[str, np.ndarray]:
+        assert self._robot_state is not None
+        return dict(self.task.observe(self._robot_state.sensors, self._goal))
+
+    def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
+        assert self._robot_state is not None
+        if self.agents:
+            extra["agents"] = self._mapping
+        extra["applied"] = {name: np.array(value) for name, value in self._robot_state.applied.items()}
+        if self._robot_state.images:
+            extra["images"] = dict(self._robot_state.images)
+        if self._drawn and self._began:
+            extra["randomisation"] = self._draws()
+        self._began = False
+        if self._privileged:
+            extra["state"] = self.task.privileged(self._robot_state.sensors, self._goal)
+        # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
+        frozen = {name: np.array(value) for name, value in observation.items()}
+        return {
+            "env_id": self.env_ids,
+            "frame_no": self._frame_no.copy(),
+            "observation": frozen,
+            "extra_info": extra,
+            "terminated": terminated,
+            "truncated": truncated,
+        }
+
+    def _draws(self) -> dict[str, np.ndarray]:
+        drawn: dict[str, np.ndarray] = self.batch.drawn  # type: ignore[attr-defined]  # there, or it would not be asked
+        return drawn
+
+    # -- snapshots ---------------------------------------------------------------------------------------
+
+    def snapshot(self, ids: Any = None) -> VectorSnapshot:
+        """The state of all environments, or of rising numbers of some; `restore` goes on from it bit by bit.
+
+        Raises:
+            EpisodeError: before the first reset.
+            ValueError: wrong ids, or robots that can't be kept.
+        """
+        if self._robot_state is None:
+            raise EpisodeError("snapshot before reset: there is nothing to keep yet")
+        rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
+        return VectorSnapshot(
+            kept(self.batch).snapshot(rows),
+            self._seed,
+            self._episodes[rows],
+            self._frame_no[rows],
+            self._over[rows],
+            {name: value[rows] for name, value in self._goal.items()},
+            {name: value[rows] for name, value in self._robot_state.sensors.items()},
+            {name: value[rows] for name, value in self._robot_state.applied.items()},
+            self.task.name,
+        )
+
+    def restore(self, snapshot: VectorSnapshot, ids: Any = None) -> dict[str, Any]:
+        """Go on from an earlier moment, of these environments or of others made alike.
+
+        Args:
+            snapshot: of as many as there are ids, in their order; or of one, for all of them.
+            ids: rising numbers of some; None is all, which also brings back the seed of later episodes.
+
+        Returns:
+            Table 1 of all environments, with that moment's observation, ``frame_no`` and no flags.
+
+        Raises:
+            EpisodeError: ids before the first reset of all.
+            ValueError: wrong ids, or a snapshot that does not fit; nothing changed.
+        """
+        if self._robot_state is None and ids is not None:
+            raise EpisodeError("restore of some before a reset of all: call reset first")
+        snapshot.check(self.task.name)
+        rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
+        robot_state = kept(self.batch).restore(snapshot.batch, rows)
+        if ids is None:
+            self._seed = snapshot.seed
+            self._robot_state = robot_state
+        assert self._robot_state is not None
+        self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
+        self._over[rows] = snapshot.over
+        put(self._goal, rows, snapshot.goal)
+        kept_reading = robot_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
+        self._robot_state = merged(self._robot_state, rows, kept_reading)
+        none = np.zeros(self.num_envs, np.int32)
+        self._began = True
+        return self._table(self._observe(), none, none.copy(), {})
+
+    def close(self) -> None:
+        """Close the batch. Twice is fine."""
+        self.batch.close()
+
+    def __enter__(self) -> VectorEnvironment:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+
+def _float64(values: Any) -> np.ndarray:
+    return np.asarray(values, np.float64)

@@ -9,9 +9,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from hal import RobotState
-from rlenv_robot.task import Arrays
-from sim.snapshot import BatchSnapshot
-from sim.snapshot_file import Groups, Portable
+from rlenv_robot.tasks.task import Arrays
+from sim.snapshot import BatchSnapshot, Groups, Portable
 
 __all__ = ["KeptBatch", "VectorSnapshot", "kept"]
 

@@ -10,12 +10,11 @@ import numpy as np
 
 from hal.errors import EpisodeError
 from hal.robot import RobotState
-from sim.legal import Writer, checked, rows_of
+from sim.batch import Simulations
+from sim.gpu.device import STATE, WarpDevice
+from sim.initial_state import InitialState
 from sim.model import SimModel
-from sim.readers import SensorReader
-from sim.simulations import Simulations
-from sim.starts import InitialState
-from sim.warp_device import STATE, WarpDevice
+from sim.state import SensorReader, Writer, checked, rows_of
 
 __all__ = ["WarpBatch"]
 
@@ -34,7 +33,7 @@ class WarpBatch(Simulations):
         sim_model: the robot.
         num: how many.
         device: Warp's name of a device; None is the first GPU, ``cpu`` is for tests.
-        contacts, constraints: room for them, as for `sim.warp_device.WarpDevice`. Where it was too little, contacts
+        contacts, constraints: room for them, as for `sim.gpu.device.WarpDevice`. Where it was too little, contacts
             were left out: that robot is ``broken``, and `faults` says what to raise.
 
     Raises:

@@ -1,4 +1,4 @@
-"""Commands and readings on their way between an agent and simulated robots (`sim.timing.DelayModel`)."""
+"""Commands and readings on their way between an agent and simulated robots (`sim.latency.delay_model.DelayModel`)."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from hal.robot import RobotSpec
-from sim.distribution import Distribution, Fixed
-from sim.draws import Purpose, SeedStreams, uniform
-from sim.timing import DelayModel
+from sim.latency.delay_model import DelayModel
+from sim.randomize.distribution import Distribution, Fixed
+from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
 __all__ = ["DelayBuffers"]
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from hal.errors import SpecError
 from hal.robot import RobotSpec
-from sim.distribution import Distribution, Fixed, distribution
+from sim.randomize.distribution import Distribution, Fixed, distribution
 
 __all__ = ["LONGEST_S", "DelayModel"]
 
@@ -157,7 +157,8 @@ class DelayModel:
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> DelayModel:
-        """From plain data, such as the ``[timing]`` of a profile; values as `sim.distribution.distribution` takes them.
+        """From plain data, such as the ``[timing]`` of a profile; values as `sim.randomize.distribution.distribution`
+        takes them.
 
         Raises:
             SpecError: an unknown key, or a value that can't be.

@@ -8,7 +8,7 @@ import mujoco
 import numpy as np
 
 from hal.errors import SpecError
-from sim.mjcf import from_mjcf
+from sim.mjcf.robot import from_mjcf
 from sim.model import Scatter, SimModel
 
 __all__ = ["mjcf_file"]
@@ -27,7 +27,7 @@ _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
 
 
 def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
-    """The robot of a file; see `sim.mjcf.from_mjcf`.
+    """The robot of a file; see `sim.mjcf.robot.from_mjcf`.
 
     It is called as its model is, or else as the file. For pictures it gets what it lacks: cameras ``view`` and
     ``overhead``, which look at all that moves, a light at the camera, a sky.

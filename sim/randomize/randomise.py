@@ -12,9 +12,9 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import SpecError
-from sim.distribution import Distribution, distribution
-from sim.draws import Purpose, SeedStreams, uniform
-from sim.targets import Target, targets
+from sim.randomize.distribution import Distribution, distribution
+from sim.randomize.seeds import Purpose, SeedStreams, uniform
+from sim.randomize.targets import Target, targets
 
 __all__ = ["Draw", "Randomise", "Randomised"]
 
@@ -26,7 +26,7 @@ class Draw:
     """One line of a randomisation.
 
     Attributes:
-        path: which numbers of the model, see `sim.targets.targets`.
+        path: which numbers of the model, see `sim.randomize.targets.targets`.
         values: what is drawn from.
         how: ``set`` puts the number in place of the model's, ``scale`` multiplies it, ``add`` adds to it.
         unit: of the drawn number; ``1`` for a factor.
@@ -56,7 +56,8 @@ class Randomise:
 
         Args:
             plain: path -> a table: one distribution (``uniform = [low, high]`` and the like, see
-                `sim.distribution.distribution`), ``scale = true`` or ``add = true`` unless the number is to be set,
+                `sim.randomize.distribution.distribution`), ``scale = true`` or ``add = true`` unless the number is to
+                be set,
                 ``unit`` (text; left out for a factor), and ``together = true`` for one draw for all that match.
 
         Raises:

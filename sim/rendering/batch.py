@@ -12,8 +12,8 @@ import numpy as np
 from hal.errors import RobotError
 from hal.robot import RobotSpec, RobotState
 from sim.batch import SimBatch
-from sim.camera import Eye, available, open_camera, seen
 from sim.model import SimModel
+from sim.rendering.camera import Eye, available, open_camera, seen
 from sim.snapshot import BatchSnapshot
 
 __all__ = ["SIZE", "BatchRenderer", "ImageBatch"]
@@ -28,7 +28,7 @@ class BatchRenderer:
     """Draws many states of one model.
 
     Each thread has OpenGL contexts of its own, which draw while Python goes on elsewhere. A picture does not depend on
-    their number: it is the one that `sim.camera.Camera` draws, bit for bit.
+    their number: it is the one that `sim.rendering.camera.Camera` draws, bit for bit.
 
     Args:
         sim_model: what to draw.

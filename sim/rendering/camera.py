@@ -14,12 +14,11 @@ import mujoco
 import numpy as np
 
 from hal.errors import RobotError
-from sim.egl import EglContext
-from sim.marker import Marker
 from sim.model import SimModel
-from sim.pose import posed, posing, whole_state
-from sim.rays import RayCamera
-from sim.sky import grounds, sky_is_hidden
+from sim.rendering.egl import EglContext
+from sim.rendering.rays import RayCamera
+from sim.rendering.scene import Marker, grounds, sky_is_hidden
+from sim.state import posed, posing, whole_state
 
 __all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera", "seen"]
 
@@ -154,7 +153,7 @@ _log = logging.getLogger(__name__)
 
 
 def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> Eye:
-    """A camera of the best kind that works here: `Camera`, or where there is no OpenGL `sim.rays.RayCamera`.
+    """A camera of the best kind that works here: `Camera`, or where there is no OpenGL `sim.rendering.rays.RayCamera`.
 
     The latter is said in the log, once, with what would make the former work.
 

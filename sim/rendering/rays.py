@@ -11,10 +11,10 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import RobotError
-from sim.egl import PACKAGES
-from sim.marker import Marker
 from sim.model import SimModel
-from sim.pose import whole_state
+from sim.rendering.egl import PACKAGES
+from sim.rendering.scene import Marker
+from sim.state import whole_state
 
 __all__ = ["RayCamera"]
 
@@ -28,7 +28,7 @@ _CHECKS = 0.06
 
 
 class RayCamera:
-    """As `sim.camera.Camera`, for machines that can't draw: plain shading without shadows or textures.
+    """As `sim.rendering.camera.Camera`, for machines that can't draw: plain shading without shadows or textures.
 
     Slower than OpenGL, but exact in what is where, and the only one that also knows distances.
 
@@ -55,7 +55,7 @@ class RayCamera:
         self._colours, self._checked = _looks(self._model)
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
-        """As `sim.camera.Camera.set_model`, but refused: rays are cast in the nominal model.
+        """As `sim.rendering.camera.Camera.set_model`, but refused: rays are cast in the nominal model.
 
         Raises:
             RobotError: there is anything to wear.
@@ -67,7 +67,7 @@ class RayCamera:
             )
 
     def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
-        """As `sim.camera.Camera.render`."""
+        """As `sim.rendering.camera.Camera.render`."""
         eye, rays = self._cast(state)
         colours = self._shade(eye, rays)
         for marker in markers:

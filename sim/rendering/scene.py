@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-__all__ = ["Marker"]
+import mujoco
+import numpy as np
+
+__all__ = ["Marker", "grounds", "sky_is_hidden"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +24,70 @@ class Marker:
     position: Sequence[float]
     radius: float = 0.012
     rgba: tuple[float, float, float, float] = (0.10, 0.65, 0.35, 0.75)
+
+
+# -- Where a picture shows nothing of the sky, which then need not be drawn ----------------------------------
+
+
+_PLANE = mujoco.mjtGeom.mjGEOM_PLANE.value
+_COLOUR = mujoco.mjtTextureRole.mjTEXROLE_RGB.value
+
+
+def grounds(model: mujoco.MjModel, option: mujoco.MjvOption) -> tuple[int, ...]:
+    """Geoms that may hide the sky: planes with edges, drawn, whose texture lets nothing through."""
+    return tuple(
+        geom
+        for geom in range(model.ngeom)
+        if model.geom_type[geom] == _PLANE
+        and (model.geom_size[geom, :2] > 0).all()
+        and option.geomgroup[model.geom_group[geom]]
+        and _dense(model, model.geom_matid[geom])
+    )
+
+
+def _dense(model: mujoco.MjModel, material: int) -> bool:
+    texture = model.mat_texid[material, _COLOUR] if material >= 0 else -1
+    return bool(texture < 0 or model.tex_nchannel[texture] == 3)
+
+
+def sky_is_hidden(
+    model: mujoco.MjModel, data: mujoco.MjData, scene: mujoco.MjvScene, aspect: float, geoms: tuple[int, ...]
+) -> bool:
+    """Whether one of these planes fills the whole picture of a camera, from edge to edge.
+
+    A plane with edges is convex, and so is what a camera sees of it: where the rays through the four corners of a
+    picture meet it, all others do. Their depth has its extremes in corners, too.
+
+    Args:
+        model, data: what is drawn; positions are up to date.
+        scene: as `mujoco.mjv_updateScene` left it. It has two eyes; a picture is what is seen from between them.
+        aspect: width of the picture by its height.
+        geoms: of `grounds`.
+    """
+    camera, other = scene.camera
+    if camera.orthographic:
+        return False
+    eye, forward, up = (camera.pos + other.pos) / 2.0, camera.forward.astype(float), camera.up.astype(float)
+    low, high, near = camera.frustum_bottom, camera.frustum_top, camera.frustum_near
+    half, middle = (high - low) / 2 * aspect, (camera.frustum_center + other.frustum_center) / 2
+    right = np.cross(forward, up)
+    corners = np.array([forward * near + right * (middle + x) + up * y for x in (-half, half) for y in (low, high)])
+    return any(_fills(model, data, eye, corners, camera.frustum_far / near, geom) for geom in geoms)
+
+
+def _fills(
+    model: mujoco.MjModel, data: mujoco.MjData, eye: np.ndarray, corners: np.ndarray, farthest: float, geom: int
+) -> bool:
+    """Whether all rays meet the plane from above, between once and ``farthest`` times as far as they are long."""
+    material = model.geom_matid[geom]
+    if model.geom_rgba[geom, 3] < 1 or (material >= 0 and model.mat_rgba[material, 3] < 1):
+        return False
+    turn = data.geom_xmat[geom].reshape(3, 3)
+    start, ways = (eye - data.geom_xpos[geom]) @ turn, corners @ turn
+    if start[2] <= 0 or (ways[:, 2] >= 0).any():
+        return False
+    times = -start[2] / ways[:, 2]
+    if times.min() <= 1 or times.max() >= farthest:
+        return False
+    hits = np.abs(start[:2] + times[:, None] * ways[:, :2])
+    return bool((hits < model.geom_size[geom, :2]).all())

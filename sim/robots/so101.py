@@ -7,8 +7,7 @@ from importlib import resources
 import mujoco
 import numpy as np
 
-from hal.robots.so101 import JOINTS, SO101
-from hal.robots.so101_cube import CUBE_AREA, CUBE_HALF, SO101_CUBE
+from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SO101, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
 
 __all__ = ["REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]

@@ -10,7 +10,7 @@ import numpy as np
 from hal.robots.so101 import JOINTS
 from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR, from_right
 from sim.model import Columns, Computed, Indices, Reader, SimModel
-from sim.so101 import REST, SUBSTEPS, so101_mjcf
+from sim.robots.so101 import REST, SUBSTEPS, so101_mjcf
 
 __all__ = ["BAR_AREA", "BAR_TURN", "so101_pair", "so101_pair_mjcf"]
 
@@ -25,7 +25,7 @@ def so101_pair(looks: bool = True) -> SimModel:
     """The nominal model.
 
     Args:
-        looks: as for `sim.so101.so101`.
+        looks: as for `sim.robots.so101.so101`.
     """
     model = so101_pair_mjcf(looks).compile()
     bar, dof = int(model.joint("bar").qposadr[0]), int(model.joint("bar").dofadr[0])

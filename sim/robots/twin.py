@@ -2,7 +2,7 @@
 
 Where it comes from: the first of two teleoperated pick-and-place episodes of a real SO-101 (30 Hz, goals and
 measured positions). `IDENTIFIED` was fitted to it by replaying the goals open loop; the second episode was held
-back and judges the result. `tests/sim/test_sim_twin.py` repeats the judgement and holds the figures.
+back and judges the result. `tests/sim/robots/test_twin.py` repeats the judgement and holds the figures.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 from hal.robots.so101 import JOINTS, SO101, TICKS_PER_TURN, forward_kinematics
 from sim.model import Columns, Computed, SimModel
-from sim.so101 import addresses, so101, so101_mjcf
+from sim.robots.so101 import addresses, so101, so101_mjcf
 
 __all__ = ["IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_twin"]
 

@@ -16,12 +16,12 @@ from hal import Field, Spec
 from real import RemoteRobot, Server
 from rlenv_robot import Environment
 from rlenv_robot.conformance import EnvironmentContract, check_environment
-from rlenv_robot.embodied import RobotWorld
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.robot_env.turn_based import one_at_a_time
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.turns import one_at_a_time
 from sim.robot import SimRobot
-from sim.so101 import so101
-from sim.twin import so101_twin
+from sim.robots.so101 import so101
+from sim.robots.twin import so101_twin
 
 pytestmark = pytest.mark.requirement("R1.2", "R1.3", "R1.4", "R2", "R4.3")
 

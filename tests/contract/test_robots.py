@@ -11,18 +11,18 @@ import pytest
 
 from hal import Automatic, Guard, Homing, Robot
 from real import RemoteRobot, Server
-from recorder.log import LogWriter
+from recorder.log.writer import LogWriter
 from recorder.replay import ReplayRobot
-from recorder.table import build
+from recorder.table.table import build
 from rlenv_robot.conformance import check_robot
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.recording import FrameObserver
+from rlenv_robot.env import Environment
+from rlenv_robot.recording.observer import FrameObserver
+from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
-from sim.so101 import so101, so101_cube
-from sim.so101_pair import so101_pair
-from sim.twin import so101_twin
+from sim.robots.so101 import so101, so101_cube
+from sim.robots.so101_pair import so101_pair
+from sim.robots.twin import so101_twin
 
 pytestmark = pytest.mark.requirement("R1.1", "R6.6")
 

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from hal import ConnectionLost, Guard
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import Frame, Wait
-from hal.with_cameras import WithCameras
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import Frame, Wait
+from hal.cameras.wrapper import WithCameras
 from real import RemoteRobot, Server
-from real.remote_cameras import RemoteCameras
+from real.client.cameras import RemoteCameras
 from rlenv_robot.conformance import check_robot
-from rlenv_robot.kinds import ROBOT_MODELS
+from rlenv_robot.robot_models import ROBOT_MODELS
 
 pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 pytestmark = pytest.mark.requirement("R1.1", "R6.6")

@@ -15,24 +15,24 @@ import pytest
 import rlenv_robot as rr
 from hal import Camera, CameraSettings, WithCameras
 from real import Server
-from real.keys import Role, allow, new_pair
-from rlenv_robot import cli
+from real.protocol.keys import Role, allow, new_pair
+from rlenv_robot.cli import main as cli
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md")))
 
 OWN: Mapping[str, str] = {
-    "README.md": "tests/test_house.py",
-    "docs/log.md": "tests/rlenv_robot/test_log_page.py",
-    "docs/models.md": "tests/rlenv_robot/test_models_page.py",
-    "docs/protocol": "tests/rlenv_robot/test_protocol_document.py",
-    "docs/simulation.md": "tests/sim/test_simulation_page.py",
-    "docs/source-data.md": "tests/rlenv_robot/test_source_page.py",
-    "docs/tasks": "tests/rlenv_robot/test_tasks_pages.py",
-    "docs/trainers.md": "tests/rlenv_robot/interop/test_trainers_page.py",
+    "README.md": "tests/house/test_house.py",
+    "docs/log.md": "tests/docs/test_log_page.py",
+    "docs/models.md": "tests/docs/test_models_page.py",
+    "docs/protocol": "tests/rlenv_robot/conformance/test_protocol_page.py",
+    "docs/simulation.md": "tests/docs/test_simulation_page.py",
+    "docs/source-data.md": "tests/docs/test_source_page.py",
+    "docs/tasks": "tests/docs/test_tasks_pages.py",
+    "docs/trainers.md": "tests/docs/test_trainers_page.py",
 }
 """Page, or folder of pages -> the test that runs its Python."""
 

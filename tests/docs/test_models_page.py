@@ -13,11 +13,11 @@ import pytest
 
 import rlenv_robot as rr
 from hal import ProfileError, SourceError, SpecError
-from rlenv_robot.cli import main
-from rlenv_robot.commands.serve import served_robot
-from rlenv_robot.history import episode_frames
-from rlenv_robot.kinds import robot_model
-from rlenv_robot.profile import load_profile
+from rlenv_robot.cli.main import main
+from rlenv_robot.cli.serve import served_robot
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.rendering.history import episode_frames
+from rlenv_robot.robot_models import robot_model
 from rlenv_robot.tasks.free import Free
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text(encoding="utf-8")

@@ -6,9 +6,9 @@ import dataclasses
 import re
 from pathlib import Path
 
-from hal.camera_settings import CameraSettings
-from rlenv_robot.profile import Profile, load_profile
-from sim.timing import DelayModel
+from hal.cameras.settings import CameraSettings
+from rlenv_robot.config.profile import Profile, load_profile
+from sim.latency.delay_model import DelayModel
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 

@@ -8,9 +8,9 @@ import typing
 from pathlib import Path
 
 from hal import ResetRequest, ResetState
-from hal.reset_record import Outcome
-from rlenv_robot import keyboard
-from rlenv_robot.profile import ResetSection
+from hal.reset.record import Outcome
+from rlenv_robot.config.profile import ResetSection
+from rlenv_robot.robot_env import keyboard
 
 TEXT = (Path(__file__).resolve().parents[2] / "docs" / "resets.md").read_text(encoding="utf-8")
 

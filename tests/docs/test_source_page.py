@@ -13,11 +13,11 @@ import pytest
 import rlenv_robot as rr
 from hal import Image
 from hal.robots.so101 import HOME, forward_kinematics
-from recorder.plain import to_json
-from recorder.sink import McapWriter
-from recorder.table import load_runs
-from rlenv_robot.data.figures import KINDS
+from recorder.json_data import to_json
+from recorder.log.mcap_writer import McapWriter
+from recorder.table.table import load_runs
 from rlenv_robot.data.options import ACTIONS, IMAGES, INIT, PAIRS, STEPS, TRAJECTORIES
+from rlenv_robot.data.statistics import KINDS
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "source-data.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

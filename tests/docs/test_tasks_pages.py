@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from rlenv_robot.catalogue import task
+from rlenv_robot.registry import task
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "tasks"
 NAMES = ("go2-walk", "so101-pair-lift", "so101-pick-place", "so101-push", "so101-reach")

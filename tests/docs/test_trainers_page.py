@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-PAGE = (Path(__file__).resolve().parents[3] / "docs" / "trainers.md").read_text()
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "trainers.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 pytest.importorskip("gymnasium", reason="gymnasium is not installed")
 

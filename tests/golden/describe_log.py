@@ -20,14 +20,14 @@ from mcap_ros2.decoder import DecoderFactory
 
 import rlenv_robot as rr
 from hal import Field, Guard, Image, Spec
+from hal.frame_layout import FrameLayout
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
-from recorder.frames import FrameLayout
-from recorder.labels import add_labels
-from recorder.log import LogWriter
-from recorder.table import build
-from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.kinds import ROBOT_MODELS
+from recorder.log.labels import add_labels
+from recorder.log.writer import LogWriter
+from recorder.table.table import build
+from rlenv_robot.recording.controller_log import ControllerLog
+from rlenv_robot.robot_models import ROBOT_MODELS
 from sim.robot import SimRobot
 from tests.golden.describe_wire import counted
 from tests.golden.run_trajectories import random_action, types

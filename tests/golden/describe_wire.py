@@ -16,10 +16,10 @@ from hal import Field, Image, RobotError, RobotSpec, RobotState, Spec
 from hal.robots.go2 import GO2
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
-from real.rows import RobotStateCodec, RowCodec
-from real.wire import VERSION, MessageKind, decode, encode
-from rlenv_robot.catalogue import robot
-from rlenv_robot.kinds import ROBOT_MODELS
+from real.protocol.messages import VERSION, MessageKind, decode, encode
+from real.protocol.rows import RobotStateCodec, RowCodec
+from rlenv_robot.registry import robot
+from rlenv_robot.robot_models import ROBOT_MODELS
 from tests.golden.stored import key_paths
 
 ROW = bytes(range(24))

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import rlenv_robot as rr
-from rlenv_robot import cli
-from rlenv_robot.catalogue import task
-from rlenv_robot.data import figures, options
-from rlenv_robot.kinds import ROBOT_MODELS
-from sim.distribution import distribution
-from sim.timing import DelayModel
+from rlenv_robot.cli import main as cli
+from rlenv_robot.data import options
+from rlenv_robot.data import statistics as figures
+from rlenv_robot.registry import task
+from rlenv_robot.robot_models import ROBOT_MODELS
+from sim.latency.delay_model import DelayModel
+from sim.randomize.distribution import distribution
 
 PROFILE = """
 [cameras.wrist]

@@ -11,10 +11,10 @@ import numpy as np
 
 import rlenv_robot as rr
 from hal import Robot, Spec
-from rlenv_robot.catalogue import robot
-from rlenv_robot.kinds import ROBOT_MODELS
+from rlenv_robot.registry import robot
+from rlenv_robot.robot_models import ROBOT_MODELS
 from sim.robot import SimRobot
-from sim.twin import so101_twin
+from sim.robots.twin import so101_twin
 
 ROOT = Path(__file__).resolve().parents[2]
 SEED, STEPS, NUM = 7, 30, 3
@@ -34,7 +34,7 @@ LATE: Mapping[str, Any] = {
     "quantisation": {"joint_position": 0.0015},
     "backlash": {"joint_target": 0.01},
 }
-"""Everything that `sim.timing.DelayModel` knows, at once."""
+"""Everything that `sim.latency.delay_model.DelayModel` knows, at once."""
 
 
 def random_action(spec: Spec, rng: np.random.Generator, *leading: int) -> dict[str, np.ndarray]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal.offset import MOST_PPM, OffsetEstimator
+from hal.clock_sync import MOST_PPM, OffsetEstimator
 
 SECOND = 1_000_000_000
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, RobotStopped, StaleReading
-from hal.ending import OrderlyEnd
+from hal.errors import OrderlyEnd
 
 
 def target(*values: float) -> dict[str, np.ndarray]:

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Limits, RobotSpec, RobotState, Spec
-from hal.clearance import plainly_within
-from hal.guard import limited
+from hal.guard import limited, plainly_within
 
 angles = st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=2)
 limits = st.none() | st.floats(0.01, 50)

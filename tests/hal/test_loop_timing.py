@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal.cadence import EDGES_MS, LoopTiming
+from hal.clock import EDGES_MS, LoopTiming
 
 
 def test_each_period_falls_into_its_bin() -> None:

@@ -26,9 +26,9 @@ from hal import (
     StreamSpec,
     WithCameras,
 )
-from hal.around import RobotWrapper, inner_robots
-from real.remote_cameras import RemoteCameras
-from rlenv_robot.logged_robot import LoggedRobot
+from hal.wrapper import RobotWrapper, inner_robots
+from real.client.cameras import RemoteCameras
+from rlenv_robot.recording.controller_log import LoggedRobot
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
@@ -159,7 +159,7 @@ def test_each_thing_that_a_robot_may_be_besides_is_passed_on() -> None:
     assert len(may_be) >= 4
     for protocol in may_be:
         assert isinstance(Everything(), protocol), f"this test's robot lacks {protocol.__name__}"
-        assert isinstance(RobotWrapper(Bare()), protocol), f"hal.around.Around does not pass {protocol.__name__} on"
+        assert isinstance(RobotWrapper(Bare()), protocol), f"hal.wrapper.Around does not pass {protocol.__name__} on"
 
 
 def test_every_wrapper_is_in_this_test() -> None:

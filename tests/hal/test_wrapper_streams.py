@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from hal import Automatic, Field, Guard, Homing, Spec, SpecError, Streaming, StreamSpec
-from hal.stream import pass_on, streams_of
+from hal.wrapper import pass_on, streams_of
 
 IMU = StreamSpec("imu", Spec("imu", (Field("gyro", (3,)),)), 500)
 

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hal import Automatic, Guard, Homing
-from hal.device_watchdog import arm_device, disarm_device
-from hal.self_report import report_of
+from hal.wrapper import arm_device, disarm_device, report_of
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 
 class WatchedArm(SimRobot):

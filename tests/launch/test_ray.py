@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot.cli import main
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.policy import load_policy
+from rlenv_robot.cli.main import main
+from rlenv_robot.policies.policy import load_policy
+from rlenv_robot.training.curve import LearningCurve
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")

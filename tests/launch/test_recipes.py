@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot import catalogue
-from rlenv_robot.learning.curve import LearningCurve
-from rlenv_robot.policy import load_policy
+from rlenv_robot import registry as catalogue
+from rlenv_robot.policies.policy import load_policy
+from rlenv_robot.training.curve import LearningCurve
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]

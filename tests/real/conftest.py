@@ -16,7 +16,7 @@ import pytest
 import zmq
 
 from hal import Field, Image, RobotSpec, RobotState, RobotStopped, Spec
-from real.keys import Role, allow, new_pair
+from real.protocol.keys import Role, allow, new_pair
 
 SPEC = RobotSpec(
     name="integrator",

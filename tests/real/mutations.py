@@ -7,8 +7,9 @@ from collections.abc import Sequence
 
 import msgpack
 
-from real import MessageKind, wire
-from real.wire import MAX_FRAMES
+from real import MessageKind
+from real.protocol import messages as wire
+from real.protocol.messages import MAX_FRAMES
 
 STRANGE = (
     0, -1, 2**63, 2**64 - 1, -(2**63), 1e308, float("nan"), float("inf"), None, True, "", "\x00", "é" * 99, b"",

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
+from hal.frame_layout import FrameLayout
+from recorder.log.writer import LogWriter
 
 JOINTS = ("pan", "lift")
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hal import Field, IllegalAction, Spec, Violation
-from recorder.frames import FrameLayout
+from hal.frame_layout import FrameLayout
 from rlenv_robot.world import EnvDescription, TimeStep
 
 OBSERVATION = Spec(

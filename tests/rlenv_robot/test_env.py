@@ -20,16 +20,16 @@ from hal import (
     Spec,
     SpecMismatch,
 )
-from recorder.frames import FrameLayout
-from recorder.table import load_runs
+from hal.frame_layout import FrameLayout
+from recorder.table.table import load_runs
 from rlenv_robot.conformance import check_environment
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.recording import record_to
+from rlenv_robot.env import Environment
+from rlenv_robot.recording.observer import record_to
+from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.world import TimeStep
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 PUSH = {"push": np.array([0.5, 0.0]), "gear": np.array(1, np.int8)}
 

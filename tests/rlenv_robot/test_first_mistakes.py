@@ -51,7 +51,7 @@ def test_one_and_many_are_not_mixed_up() -> None:
 
 def test_vectors_of_another_task_are_refused_with_the_difference() -> None:
     pytest.importorskip("gymnasium", reason="the extra 'gym' is not installed")
-    from rlenv_robot.interop.flat import flat_for
+    from rlenv_robot.adapters.flat import flat_for
 
     flat = flat_for(rr.make("so101-push").world.task)  # type: ignore[attr-defined]
     with pytest.raises(rr.SpecMismatch, match="cube_position"):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import rlenv_robot
-from rlenv_robot.neighbours import PACKAGES
+from rlenv_robot.config.import_check import PACKAGES
 
 
 def _python(code: str, *paths: Path) -> subprocess.CompletedProcess[str]:
@@ -46,7 +46,7 @@ def test_the_import_is_light() -> None:
 
 
 def test_make_stays_a_function_whatever_is_imported_first() -> None:
-    done = _python("import rlenv_robot.catalogue, rlenv_robot.vector; print(callable(rlenv_robot.make))")
+    done = _python("import rlenv_robot.registry, rlenv_robot.vector.env; print(callable(rlenv_robot.make))")
     assert done.stdout.strip() == "True", done.stderr
 
 

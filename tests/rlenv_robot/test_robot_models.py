@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from rlenv_robot.kinds import ROBOT_MODELS, robot_model
+from rlenv_robot.robot_models import ROBOT_MODELS, robot_model
 
 
 @pytest.mark.parametrize("name", ROBOT_MODELS)

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import IllegalAction
-from rlenv_robot import protocol
-from rlenv_robot.protocol import FRAME_NO_MAX, check_action_table, check_env_id, check_extra_info
+from rlenv_robot import tables as protocol
+from rlenv_robot.tables import FRAME_NO_MAX, check_action_table, check_env_id, check_extra_info
 
 pytestmark = pytest.mark.requirement("R2")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from hal import SpecError
-from sim.rate import at_rate
+from sim.model import at_rate
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 
 def test_eight_steps_at_240_hz_are_one_at_30() -> None:

@@ -11,7 +11,7 @@ import pytest
 from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, Robot, RobotError, RobotStopped
 from sim.model import SimModel
 from sim.robot import SimRobot
-from sim.so101 import REST, so101
+from sim.robots.so101 import REST, so101
 
 
 def command(torque: Any = (0.1, -0.2), bend: Any = 0.5) -> dict[str, Any]:

@@ -7,11 +7,11 @@ import pytest
 
 from hal import EpisodeError
 from sim.batch import SimBatch
+from sim.latency.delay_model import DelayModel
 from sim.model import SimModel
-from sim.randomise import Randomise
+from sim.randomize.randomise import Randomise
 from sim.robot import SimRobot
-from sim.so101 import so101
-from sim.timing import DelayModel
+from sim.robots.so101 import so101
 
 LATE = DelayModel.from_dict(
     {

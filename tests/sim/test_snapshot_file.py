@@ -16,14 +16,13 @@ import pytest
 
 from hal import RobotError
 from sim.batch import SimBatch
-from sim.go2 import go2
-from sim.mjcf import from_mjcf
+from sim.latency.delay_model import DelayModel
+from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
-from sim.randomise import Randomise
-from sim.snapshot import BatchSnapshot
-from sim.snapshot_file import FORMAT
-from sim.so101 import so101, so101_cube
-from sim.timing import DelayModel
+from sim.randomize.randomise import Randomise
+from sim.robots.go2 import go2
+from sim.robots.so101 import so101, so101_cube
+from sim.snapshot import FORMAT, BatchSnapshot
 
 LATE = {
     "command_delay": {"uniform": [0.0, 0.09]}, "command_loss": 0.2, "reading_delay": 0.02, "reading_loss": 0.2,
@@ -37,10 +36,10 @@ import sys
 import numpy as np
 
 from sim.batch import SimBatch
-from sim.randomise import Randomise
+from sim.randomize.randomise import Randomise
 from sim.snapshot import BatchSnapshot
-from sim.so101 import so101
-from sim.timing import DelayModel
+from sim.robots.so101 import so101
+from sim.latency.delay_model import DelayModel
 
 def go_on(kept, late, drawn):
     batch = SimBatch(so101(), 3, 1, timing=DelayModel.from_dict(late), randomise=Randomise.from_dict(drawn))

@@ -9,9 +9,9 @@ import pytest
 
 from hal import ConnectionLost, Guard
 from real import RemoteRobot, Server
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.kinds import ROBOT_MODELS
+from rlenv_robot.env import Environment
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.robot_models import ROBOT_MODELS
 from rlenv_robot.tasks.reach import Reach
 from tests.real.relay import Relay
 

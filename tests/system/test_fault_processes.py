@@ -16,11 +16,11 @@ import pytest
 import rlenv_robot as rr
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
-from real.life import State
-from recorder.reader import LogReader
-from recorder.recover import recover
+from real.control.lifecycle import State
+from recorder.read.reader import LogReader
+from recorder.read.recover import recover
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 LAUNCH = Path(__file__).resolve().parents[2] / "launch"
 
@@ -206,7 +206,7 @@ def test_a_controller_with_a_full_disk_goes_on_serving_and_ends_in_order(tmp_pat
 LIMITED = """
 import resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
-from rlenv_robot.cli import main
+from rlenv_robot.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
 

@@ -15,10 +15,10 @@ import rlenv_robot as rr
 from hal import ConnectionLost, RobotError, RobotStopped
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
-from real.life import State
-from recorder.reader import LogReader
+from real.control.lifecycle import State
+from recorder.read.reader import LogReader
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 from tests.real.relay import Relay
 
 CLEAR = {"seed": 1, "clear_stop": "looked at it"}

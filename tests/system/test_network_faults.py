@@ -6,7 +6,7 @@ import time
 import pytest
 
 from real import Server
-from real.life import State
+from real.control.lifecycle import State
 
 CLIENT = """
 import sys

@@ -9,7 +9,7 @@ import pytest
 
 from hal import ConnectionLost
 from real import RemoteRobot, Server
-from real.desk import RequestHandler
+from real.server.request_handler import RequestHandler
 
 CLIENT = """
 import sys, time
@@ -62,7 +62,7 @@ except KeyboardInterrupt:
 @pytest.fixture
 def start_server(start):
     def run():
-        server = start(SERVER, os.path.join(os.path.dirname(__file__), "conftest.py"))
+        server = start(SERVER, os.path.join(os.path.dirname(os.path.dirname(__file__)), "real", "conftest.py"))
         return server, server.line()
 
     return run

@@ -10,8 +10,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from recorder.log import LogWriter
-from recorder.rotation import Limits
+from recorder.log.rotation import Limits
+from recorder.log.writer import LogWriter
 
 
 @pytest.fixture(scope="module")

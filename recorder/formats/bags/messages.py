@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.formats.bags_mapping import BagMapping, Source
+from recorder.formats.bags.mapping import BagMapping, Source
 
 __all__ = ["Stream", "is_bag", "read_streams", "topics_of"]
 

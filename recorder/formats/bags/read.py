@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.formats.bags_mapping import EXAMPLE, BagMapping, Source, read_mapping
-from recorder.formats.bags_messages import Stream, is_bag, read_streams, topics_of
+from hal.frame_layout import FrameLayout
+from recorder.formats.bags.mapping import EXAMPLE, BagMapping, Source, read_mapping
+from recorder.formats.bags.messages import Stream, is_bag, read_streams, topics_of
 from recorder.formats.runs import rows_of, table_of
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 
 __all__ = ["FIELDS", "is_bags", "load_bags"]
 
@@ -41,7 +41,7 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
 
     Args:
         path: of a bag, or of a folder with bags in it.
-        mapping: of the file that says what becomes of the topics (see `recorder.formats.bags_mapping.EXAMPLE`);
+        mapping: of the file that says what becomes of the topics (see `recorder.formats.bags.mapping.EXAMPLE`);
             ``fields.toml`` in ``path`` by default.
 
     Raises:

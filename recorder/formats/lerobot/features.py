@@ -12,7 +12,7 @@ import numpy as np
 
 from hal import Field, SourceError, Spec, SpecError
 from hal.field import DTYPES
-from recorder.formats.names import field_name
+from recorder.formats.runs import field_name
 
 __all__ = ["BOOKKEEPING", "INTERVENTION", "LOG_PROBABILITY", "Feature", "Features", "sort_features"]
 
@@ -113,7 +113,7 @@ def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Feat
 
 
 def _parts(column: str, name: str, description: Mapping[str, Any], where: str) -> list[Feature]:
-    """One feature, or where `recorder.formats.lerobot_write` said so, one for each field in the vector."""
+    """One feature, or where `recorder.formats.lerobot.write` said so, one for each field in the vector."""
     whole = _feature(column, name, description, where)
     if not description.get("fields"):
         return [whole]

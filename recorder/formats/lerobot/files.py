@@ -31,7 +31,7 @@ class Entry:
     Attributes:
         index, length, tasks: its number, its number of frames, its tasks' texts.
         file: that holds its frames.
-        ours: what `recorder.formats.lerobot_write` keeps beside it, by name; empty in others' data sets.
+        ours: what `recorder.formats.lerobot.write` keeps beside it, by name; empty in others' data sets.
     """
 
     index: int

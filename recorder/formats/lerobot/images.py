@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from types import TracebackType
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from hal import SourceError
-from recorder.formats.lerobot_files import LeRobotFiles, open_files
-from recorder.formats.lerobot_videos import LeRobotVideos
+from recorder.formats.lerobot.files import LeRobotFiles, open_files
 from recorder.formats.parquet_columns import column, read_parquet
-from recorder.picture import decode_bytes
-from recorder.picture_source import MISSING
+from recorder.formats.video import Decoder, open_video
+from recorder.images.sources import MISSING
+from recorder.log.image_codec import decode_bytes
+from recorder.table.table import Table
 
-__all__ = ["PREFIX", "LeRobotImages"]
+__all__ = ["PREFIX", "LeRobotImages", "LeRobotVideos", "VideoPlace"]
 
 PREFIX = "observation.images."
 """What the names of cameras begin with in a data set, and not here."""
@@ -55,12 +58,12 @@ class LeRobotImages:
         return tuple(sorted(self._features))
 
     def numbers(self, camera: str, rows: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
-        """See `recorder.picture_source.PictureSource.numbers`; each picture is as old as its frame."""
+        """See `recorder.images.sources.PictureSource.numbers`; each picture is as old as its frame."""
         episode, frame = rows["episode"].astype(np.int64), rows["frame_no"].astype(np.int64)
         return np.where(frame < self._counts[camera][episode], self._starts[episode] + frame, MISSING)
 
     def decode(self, camera: str, number: int, rgb: bool) -> np.ndarray:
-        """See `recorder.picture_source.PictureSource.decode`."""
+        """See `recorder.images.sources.PictureSource.decode`."""
         episode = int(np.searchsorted(self._starts, number, "right")) - 1
         frame, name = number - int(self._starts[episode]), self._features[camera]
         if name in self._videos.cameras:
@@ -111,3 +114,145 @@ class _Images:
                 self._open[file, name] = table.column(name), {place: row for row, place in enumerate(places)}
             self._open.move_to_end((file, name))
             return self._open[file, name]
+
+
+# -- The pictures of a LeRobot data set, v3.0 and v2.1, decoded from its videos when they are asked for ------
+
+
+_OPEN_LEROBOT_VIDEOS = 8
+"""Videos that a thread keeps open."""
+
+
+class VideoPlace(NamedTuple):
+    """Where a picture is: the video, and the time from its begin."""
+
+    file: Path
+    seconds: float
+
+
+class LeRobotVideos:
+    """The pictures of one data set, for any number of threads: each has decoders of its own.
+
+    Args:
+        path: of the data set.
+        by: what decodes, see `recorder.formats.video.open_video`.
+
+    Raises:
+        SourceError: it is no data set, or contradicts itself; or pyarrow is missing.
+    """
+
+    def __init__(self, path: Path | str, by: str | None = None) -> None:
+        self._files = open_files(Path(path))
+        self._by = by
+        info = self._files.info
+        self.cameras = tuple(name for name, about in info["features"].items() if about.get("dtype") == "video")
+        self._begins = _begins(self._files, self.cameras)
+        self._mine = threading.local()
+        self._all: set[Decoder] = set()
+
+    def place(self, camera: str, episode: int, frame: int) -> VideoPlace:
+        """Where a picture is.
+
+                Args:
+                    camera: one of `cameras`.
+                    episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
+
+                Raises:
+                    SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the
+        X"""
+        if camera not in self.cameras:
+            raise SourceError(
+                f"{self._files.root} has no camera {camera!r}, it has {', '.join(self.cameras) or 'none'}"
+            )
+        entries = self._files.entries
+        known = 0 <= episode < len(entries)
+        if not known or not 0 <= frame < entries[episode].length + (f"last/{camera}" in entries[episode].ours):
+            there = f"it has {entries[episode].length}" if known else "there is no such episode"
+            raise SourceError(f"{self._files.root}: no picture of frame {frame} in episode {episode}: {there}")
+        begin = self._begins[camera][episode]
+        return VideoPlace(begin.file, begin.seconds + frame / float(self._files.info["fps"]))
+
+    def at(self, camera: str, episode: int, frame: int) -> np.ndarray:
+        """One picture: uint8, (height, width, 3), RGB.
+
+        Raises:
+            SourceError: as `place`; or the video is missing, can't be decoded, or needs PyAV.
+        """
+        where = self.place(camera, episode, frame)
+        return self._decoder(where.file).at(where.seconds)
+
+    def of_rows(self, table: Table, rows: Any, camera: str) -> np.ndarray:
+        """The pictures of a table's rows, uint8 (B, height, width, 3), each video read from front to back once.
+
+        Args:
+            table: of this data set, by `recorder.formats.lerobot.read.load_lerobot`.
+            rows: their numbers in it, (B,).
+            camera: one of `cameras`.
+
+        Raises:
+            SourceError: as `at`.
+        """
+        picked = [table.rows[int(row)] for row in np.asarray(rows)]
+        wanted = [self.place(camera, int(row["episode"]), int(row["frame_no"])) for row in picked]
+        found: dict[VideoPlace, np.ndarray] = {}
+        for where in sorted(set(wanted)):
+            found[where] = self._decoder(where.file).at(where.seconds)
+        return np.stack([found[where] for where in wanted])
+
+    def _decoder(self, path: Path) -> Decoder:
+        opened: OrderedDict[Path, Decoder] = self._mine.__dict__.setdefault("opened", OrderedDict())
+        if path not in opened:
+            if len(opened) >= _OPEN_LEROBOT_VIDEOS:
+                self._end(opened.popitem(last=False)[1])
+            opened[path] = open_video(path, self._by)
+            self._all.add(opened[path])
+        opened.move_to_end(path)
+        return opened[path]
+
+    def _end(self, decoder: Decoder) -> None:
+        self._all.discard(decoder)
+        decoder.close()
+
+    def close(self) -> None:
+        """Let go of the videos, once no other thread decodes. Twice is fine."""
+        for decoder in list(self._all):
+            self._end(decoder)
+        self._mine = threading.local()
+
+    def __enter__(self) -> LeRobotVideos:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.close()
+
+
+def _begins(files: LeRobotFiles, cameras: tuple[str, ...]) -> dict[str, list[VideoPlace]]:
+    """Camera -> where each episode begins."""
+    if not cameras:
+        return {}
+    pattern = files.info.get("video_path")
+    if not pattern:
+        raise SourceError(f"{files.root / 'meta' / 'info.json'}: there are videos, but no video_path")
+    if files.info["codebase_version"] == "v3.0":
+        return {camera: _begins_v3(files, camera, pattern) for camera in cameras}
+    size = int(files.info.get("chunks_size", 1000))
+    return {
+        camera: [
+            VideoPlace(files.root / pattern.format(episode_chunk=n // size, video_key=camera, episode_index=n), 0.0)
+            for n in range(len(files.entries))
+        ]
+        for camera in cameras
+    }
+
+
+def _begins_v3(files: LeRobotFiles, camera: str, pattern: str) -> list[VideoPlace]:
+    keys = [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")]
+    found: dict[int, VideoPlace] = {}
+    for file in sorted((files.root / "meta" / "episodes").glob("chunk-*/file-*.parquet")):
+        for line in read_parquet(file, ["episode_index", *keys]).to_pylist():
+            values: list[Any] = [line.get(key) for key in keys]
+            if None in values:
+                raise SourceError(f"{file}: episode {line['episode_index']} without {', '.join(keys)}")
+            names: Mapping[str, Any] = {"video_key": camera, "chunk_index": values[0], "file_index": values[1]}
+            found[int(line["episode_index"])] = VideoPlace(files.root / pattern.format(**names), float(values[2]))
+    return [found[entry.index] for entry in files.entries]

@@ -6,7 +6,7 @@ as do ``next.reward`` and ``next.done``. The observation that followed the last 
 recorded. Where ``next.done`` says that the task ended there, one more row is added, ``terminated``, whose
 observation repeats the last one: an end's observation is not bootstrapped from, its reward must not be lost. In
 all other cases the last action stays out of the rows, in the episode's info as ``last_action``, and the episode
-is truncated. Data sets that `recorder.formats.lerobot_write` made keep each episode's last observation beside it;
+is truncated. Data sets that `recorder.formats.lerobot.write` made keep each episode's last observation beside it;
 then nothing is repeated or left out.
 """
 
@@ -19,14 +19,14 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal import SourceError
-from recorder.formats import lerobot_so101 as so101
-from recorder.formats.lerobot_features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
-from recorder.formats.lerobot_files import Entry, LeRobotFiles, open_files
-from recorder.formats.lerobot_write import write_lerobot
+from hal.frame_layout import FrameLayout
+from recorder.formats.lerobot import so101
+from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
+from recorder.formats.lerobot.files import Entry, LeRobotFiles, open_files
+from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.parquet_columns import column
 from recorder.formats.runs import table_of
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 
 __all__ = ["is_lerobot", "load_lerobot", "write_lerobot"]
 

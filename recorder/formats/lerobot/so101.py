@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics, from_lerobot
-from recorder.formats.lerobot_features import Features
+from recorder.formats.lerobot.features import Features
 
 __all__ = ["COMMANDS", "SENSORS", "fill", "in_units", "why_not"]
 

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
-from recorder.formats.minari_space import Leaf
+from recorder.formats.minari.space import Leaf
 
 __all__ = ["FORMATS", "ArrowEpisode", "arrow_episodes"]
 

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from hal import RobotError, SourceError, Spec
-from recorder.formats.fresh import atomic_write
+from hal.frame_layout import PREFIXES, FrameLayout
+from recorder.formats.atomic_write import atomic_write
 from recorder.formats.hdf5 import (
     h5py_for,
     open_hdf5,
@@ -27,13 +28,12 @@ from recorder.formats.hdf5 import (
     write_images,
     write_json,
 )
-from recorder.formats.minari_arrow import FORMATS, arrow_episodes
-from recorder.formats.minari_space import Leaf, leaves_of, space_of
-from recorder.formats.pictures import Film, Filming
+from recorder.formats.images import Film, Filming
+from recorder.formats.minari.arrow import FORMATS, arrow_episodes
+from recorder.formats.minari.space import Leaf, leaves_of, space_of
 from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
-from recorder.frames import PREFIXES, FrameLayout
-from recorder.plain import to_json
-from recorder.table import Table
+from recorder.json_data import to_json
+from recorder.table.table import Table
 
 __all__ = ["is_minari", "load_minari", "write_minari"]
 

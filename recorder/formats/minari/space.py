@@ -12,7 +12,7 @@ import numpy as np
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
-from recorder.formats.names import field_names
+from recorder.formats.runs import field_names
 
 __all__ = ["Leaf", "leaves_of", "space_of"]
 

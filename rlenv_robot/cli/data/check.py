@@ -30,7 +30,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print what was found; 1 if anything was."""
-    from recorder.check import ADVICE, check_table
+    from recorder.checks.table import ADVICE, check_table
     from rlenv_robot.data.folder import read_folder
 
     ignored = {kind for kind in args.ignore.split(",") if kind}
@@ -52,11 +52,10 @@ def _logs(path: Path) -> list[Any]:
     """Of each run there; a folder of several is one table, in which the runs' episodes follow one another."""
     from dataclasses import replace
 
-    from recorder.check_cameras import check_cameras
-    from recorder.check_streams import check_streams
-    from recorder.table import build
-    from rlenv_robot.data_tools.progress import progress
-    from rlenv_robot.data_tools.runs import runs_in
+    from recorder.checks.logs import check_cameras, check_streams
+    from recorder.table.table import build
+    from rlenv_robot.cli.data.selection import runs_in
+    from rlenv_robot.cli.output import progress
 
     runs, found, before = runs_in(path), [], 0
     with progress("reading pictures and streams") as report:
@@ -71,7 +70,7 @@ def _logs(path: Path) -> list[Any]:
 
 
 def _show(found: Sequence[Any], everything: bool) -> None:
-    from recorder.check import ADVICE
+    from recorder.checks.table import ADVICE
 
     counts = Counter(each.kind for each in found)
     for kind, count in counts.most_common():

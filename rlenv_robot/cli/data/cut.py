@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.data_tools.choice import choice
+from rlenv_robot.cli.data.selection import choice
 
 __all__ = ["add", "copy", "run"]
 
@@ -28,9 +28,9 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the new run and say what is in it."""
-    from recorder.cut import Part
-    from recorder.reader import LogReader
-    from rlenv_robot.data_tools.runs import one_run
+    from recorder.read.cut import Part
+    from recorder.read.reader import LogReader
+    from rlenv_robot.cli.data.selection import one_run
 
     if args.episodes is None and args.begin == -math.inf and args.end == math.inf:
         raise ValueError("nothing says what to cut: give --episodes, --from or --until")
@@ -45,8 +45,8 @@ def run(args: argparse.Namespace) -> int:
 
 def copy(parts: list[Any], to: Path) -> int:
     """Copy parts into a new run, with a bar, and print what is in it."""
-    from recorder.cut import copy_parts
-    from rlenv_robot.data_tools.progress import progress
+    from recorder.read.cut import copy_parts
+    from rlenv_robot.cli.output import progress
 
     with progress("copying") as report:
         copied = copy_parts(parts, to, report)

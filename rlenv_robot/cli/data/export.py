@@ -31,7 +31,7 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write it, and say what the format could not keep."""
-    from recorder.formats.catalogue import FILMED, writers
+    from recorder.formats.registry import FILMED, writers
     from rlenv_robot.data.folder import read_folder
 
     known = writers()
@@ -56,7 +56,7 @@ def _filming(args: argparse.Namespace) -> list[Any]:
     """What is asked for of the pictures; empty if nothing is."""
     if args.cameras is None and args.size is None and not args.embed:
         return []
-    from recorder.formats.pictures import Filming
+    from recorder.formats.images import Filming
 
     names = None
     if args.cameras is not None:

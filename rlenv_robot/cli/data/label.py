@@ -7,7 +7,7 @@ import getpass
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.data_tools.choice import choice
+from rlenv_robot.cli.data.selection import choice
 
 __all__ = ["add", "run"]
 
@@ -33,9 +33,9 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Add the lines and say so."""
-    from recorder.labels import KEYS, add_labels
-    from recorder.reader import LogReader
-    from rlenv_robot.data_tools.runs import one_run
+    from recorder.log.labels import KEYS, add_labels
+    from recorder.read.reader import LogReader
+    from rlenv_robot.cli.data.selection import one_run
 
     values = {key: getattr(args, key) for key in KEYS if getattr(args, key) is not None}
     if not values:

@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hal import RobotError, SourceError
-from rlenv_robot.commands.saying import one_line
-from rlenv_robot.commands.table import print_table
+from rlenv_robot.cli.output import one_line, print_table
 
 __all__ = ["add", "run"]
 
@@ -23,14 +22,15 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line for each; what can't be read is in the list, with the reason below it."""
-    from recorder.formats.catalogue import READ, sets_in
-    from rlenv_robot.data_tools.progress import progress
-    from rlenv_robot.data_tools.runs import runs_in
+    from recorder.formats.registry import READERS, sets_in
+    from rlenv_robot.cli.data.selection import runs_in
+    from rlenv_robot.cli.output import progress
 
     runs = runs_in(args.path)
     sets = [] if args.path.is_file() else sets_in(args.path)
     if not runs and not sets:
-        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {', '.join(READ)}")
+        formats = ", ".join(READERS)
+        raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {formats}")
     lines, problems = [], []
     with progress("reading") as report:
         for done, folder in enumerate([*runs, *sets]):

@@ -11,7 +11,7 @@ from typing import Any
 __all__ = ["VERBS", "add"]
 
 VERBS = ("ls", "show", "plot", "check", "cut", "merge", "label", "export", "recover", "timeline")
-"""In the order of the help; each is a module ``rlenv_robot.commands.data_<verb>``."""
+"""In the order of the help; each is a module of `rlenv_robot.cli.data`."""
 
 
 def add(subparsers: Any) -> None:
@@ -22,7 +22,7 @@ def add(subparsers: Any) -> None:
     )  # fmt: skip
     below = parser.add_subparsers(title="verbs", metavar="VERB", required=True, action=_ShowByDefault)
     for verb in VERBS:
-        import_module(f"rlenv_robot.commands.data_{verb}").add(below)
+        import_module(f"rlenv_robot.cli.data.{verb}").add(below)
 
 
 class _ShowByDefault(argparse._SubParsersAction):

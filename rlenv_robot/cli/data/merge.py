@@ -24,9 +24,9 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the new run and say what is in it."""
-    from recorder.cut import Part
-    from rlenv_robot.commands.data_cut import copy
-    from rlenv_robot.data_tools.runs import instead, runs_in
+    from recorder.read.cut import Part
+    from rlenv_robot.cli.data.cut import copy
+    from rlenv_robot.cli.data.selection import instead, runs_in
 
     folders = [folder for path in args.runs for folder in runs_in(path)]
     twice = sorted({str(folder) for folder in folders if [f.resolve() for f in folders].count(folder.resolve()) > 1})

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.data_tools.choice import choice
+from rlenv_robot.cli.data.selection import choice
 
 __all__ = ["add", "run"]
 
@@ -23,9 +23,9 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the sheets and print their paths."""
-    from recorder.plot import plot_episode
+    from recorder.figures.plot import plot_episode
+    from rlenv_robot.cli.output import progress
     from rlenv_robot.data.folder import read_folder
-    from rlenv_robot.data_tools.progress import progress
 
     table = read_folder(args.path)
     numbers = args.episodes.among(range(len(table.starts)))

@@ -18,8 +18,8 @@ def add(subparsers: Any) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Recover it and print the report."""
-    from recorder.recover import recover
-    from rlenv_robot.data_tools.runs import one_run
+    from recorder.read.recover import recover
+    from rlenv_robot.cli.data.selection import one_run
 
     print(recover(one_run(args.path)))
     return 0

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.disk import LOG_NAME
-from rlenv_robot.commands.table import print_table
-from rlenv_robot.data_tools.provenance import provenance
+from recorder.log.files import LOG_NAME
+from rlenv_robot.cli.data.selection import provenance
+from rlenv_robot.cli.output import print_table
 
 __all__ = ["add", "run"]
 

@@ -11,13 +11,12 @@ import numpy as np
 
 from hal import RobotError
 from hal.robots.so101 import SO101
-from rlenv_robot.commands.progress import Bars, progress_bars, search_bar
-from rlenv_robot.demo import stages
-from rlenv_robot.demo.report import Row, html_report, text_table, write_figures
-from rlenv_robot.demo.stages import DemoSettings, Deployment
-from rlenv_robot.learning.retrain import LEAST_EPISODES, Retraining
-from rlenv_robot.learning.train import Training
+from rlenv_robot.cli.demo import stages
+from rlenv_robot.cli.demo.report import Row, html_report, text_table, write_figures
+from rlenv_robot.cli.demo.stages import DemoSettings, Deployment
+from rlenv_robot.cli.output import Bars, progress_bars, search_bar
 from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.training.evolution import LEAST_EPISODES, Retraining, Training
 
 __all__ = ["add", "fresh_folder", "run"]
 
@@ -121,8 +120,8 @@ def _report(
     deployments: tuple[Deployment, Deployment],
     seconds: float,
 ) -> None:
-    from rlenv_robot.demo.plots import plot_distances, plot_learning, plot_model
-    from rlenv_robot.history import render_history
+    from rlenv_robot.cli.demo.report import plot_distances, plot_learning, plot_model
+    from rlenv_robot.rendering.history import render_history
 
     folder = settings.folder
     plot_distances(folder / "distances.png", rows, Reach().tolerance_m * 1e3)

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import base64
+import html
+import json
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from rlenv_robot.demo.report import Row
-from rlenv_robot.learning.train import Training
+from rlenv_robot.training.evolution import Training
+from rlenv_robot.training.rollout import Outcome
 
-__all__ = ["plot_distances", "plot_learning", "plot_model"]
+__all__ = [
+    "Row", "html_report", "plot_distances", "plot_learning", "plot_model", "summary", "text_table", "write_figures",
+]  # fmt: skip
 
 _INK, _SOFT = "#1d2329", "#8a939b"
 _COLOURS = ("#1b6ca8", "#e07b1a", "#3c7a4b", "#8a5aa8")
@@ -75,3 +81,118 @@ def plot_model(path: Path, error_deg: np.ndarray, unchanged_deg: np.ndarray, per
     axis.set_ylabel("joint error, degrees RMS")
     axis.legend(frameon=False)
     figure.savefig(path)
+
+
+# -- What the main job came to: a table for the terminal, figures as JSON, and a page with plots and the video --
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the table: which policy, where, on which episodes, and how each ended."""
+
+    policy: str
+    place: str
+    seed: int
+    outcomes: Sequence[Outcome]
+
+    @property
+    def success(self) -> float:
+        """Share of the episodes that reached the target, 0 to 1."""
+        return float(np.mean([outcome.success for outcome in self.outcomes]))
+
+    def distance_mm(self, quantile: float) -> float:
+        """A quantile of the final distances, millimetres."""
+        return float(np.quantile([outcome.distance_mm for outcome in self.outcomes], quantile))
+
+
+_HEAD = ("policy", "where", "episodes", "seed", "success", "final distance, mm: median", "quarters", "return")
+
+
+def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
+    """The table as words, a tuple a line, the head first."""
+    lines: list[tuple[str, ...]] = [_HEAD]
+    for row in rows:
+        quarters = f"{row.distance_mm(0.25):.1f} to {row.distance_mm(0.75):.1f}"
+        total = f"{np.mean([outcome.total for outcome in row.outcomes]):.1f}"
+        lines.append((
+            row.policy, row.place, str(len(row.outcomes)), str(row.seed), f"{row.success:.0%}",
+            f"{row.distance_mm(0.5):.1f}", quarters, total,
+        ))  # fmt: skip
+    return lines
+
+
+def text_table(rows: Sequence[Row]) -> str:
+    """The table for a terminal."""
+    lines = summary(rows)
+    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
+    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
+    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+
+
+def write_figures(path: Path, rows: Sequence[Row], more: dict[str, Any]) -> None:
+    """Everything that was measured, as JSON."""
+    plain = [
+        {
+            "policy": row.policy, "where": row.place, "seed": row.seed, "episodes": len(row.outcomes),
+            "success": row.success, "median_mm": row.distance_mm(0.5), "outcomes": [asdict(o) for o in row.outcomes],
+        }
+        for row in rows
+    ]  # fmt: skip
+    path.write_text(json.dumps({"rows": plain, **more}, indent=1), encoding="utf-8")
+
+
+_STYLE = """
+:root { color-scheme: light dark; --ink: #1d2329; --soft: #5b6670; --line: #d9dee3; --back: #ffffff; --card: #f5f7f9 }
+@media (prefers-color-scheme: dark) {
+  :root { --ink: #e8ecef; --soft: #9aa6b0; --line: #333b43; --back: #14181c; --card: #1d2329 }
+}
+body { font: 16px/1.55 system-ui, sans-serif; color: var(--ink); background: var(--back); margin: 0 }
+main { max-width: 60rem; margin: 0 auto; padding: 2.5rem 1.25rem 4rem }
+h1 { font-size: 1.7rem; margin: 0 0 .3rem } h2 { font-size: 1.15rem; margin: 2.4rem 0 .6rem }
+p, figcaption { color: var(--soft); margin: .3rem 0 }
+table { border-collapse: collapse; width: 100%; font-variant-numeric: tabular-nums; margin-top: 1rem }
+th, td { text-align: left; padding: .5rem .9rem .5rem 0; border-bottom: 1px solid var(--line); vertical-align: bottom }
+th { font-weight: 600; font-size: .85rem; color: var(--soft) }
+td:nth-child(n+3), th:nth-child(n+3) { text-align: right }
+figure { margin: 1rem 0; background: var(--card); border-radius: 10px; padding: 1rem }
+img, video { width: 100%; height: auto; border-radius: 6px; background: #fff; display: block }
+pre { background: var(--card); padding: 1rem; border-radius: 10px; overflow-x: auto; font-size: .85rem }
+"""
+
+
+def html_report(
+    path: Path, rows: Sequence[Row], figures: Sequence[tuple[str, Path, str]], notes: Sequence[str]
+) -> None:
+    """One page that needs no other file.
+
+    Args:
+        path: of the page.
+        rows: the table.
+        figures: (title, picture or video, caption) in order.
+        notes: sentences under the table.
+    """
+    head, *lines = summary(rows)
+    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    parts = [
+        "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>",
+        f"<title>so101-reach: the main job</title><style>{_STYLE}</style></head><body><main>",
+        "<h1>so101-reach, end to end</h1>",
+        "<p>Trained in simulation, deployed over the network on a twin with a real arm's faults, recorded, "
+        "retrained from that record alone, deployed again.</p>",
+        f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>",
+        *(f"<p>{html.escape(note)}</p>" for note in notes),
+        *(_figure_report(*figure) for figure in figures),
+        "</main></body></html>",
+    ]
+    path.write_text("".join(parts), encoding="utf-8")
+
+
+def _figure_report(title: str, file: Path, caption: str) -> str:
+    data = base64.b64encode(file.read_bytes()).decode()
+    if file.suffix == ".mp4":
+        shown = f"<video controls loop muted autoplay playsinline src='data:video/mp4;base64,{data}'></video>"
+    else:
+        shown = f"<img alt='{html.escape(title)}' src='data:image/png;base64,{data}'>"
+    return f"<h2>{html.escape(title)}</h2><figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>"

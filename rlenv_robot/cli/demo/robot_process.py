@@ -17,7 +17,7 @@ __all__ = ["FixtureStandIn", "RobotProcess"]
 
 
 class FixtureStandIn:
-    """Answers reset requests as a fixture would (`hal.signals.Fixture`), at once. ``asked`` counts them."""
+    """Answers reset requests as a fixture would (`hal.reset.Fixture`), at once. ``asked`` counts them."""
 
     def __init__(self) -> None:
         self.asked = 0

@@ -6,13 +6,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from rlenv_robot.catalogue import make, make_vector
-from rlenv_robot.demo.robot_process import FixtureStandIn, RobotProcess
-from rlenv_robot.learning.reach_policy import ReachPolicy
-from rlenv_robot.learning.retrain import Retraining, retrain_from_record
-from rlenv_robot.learning.rollout import Outcome, evaluate, run_episode
-from rlenv_robot.learning.search import Generation
-from rlenv_robot.learning.train import Training, train_in_simulation
+from rlenv_robot.cli.demo.robot_process import FixtureStandIn, RobotProcess
+from rlenv_robot.policies.reach import ReachPolicy
+from rlenv_robot.registry import make, make_vector
+from rlenv_robot.training.evolution import Generation, Retraining, Training, retrain_from_record, train_in_simulation
+from rlenv_robot.training.rollout import Outcome, evaluate, run_episode
 
 __all__ = [
     "DemoSettings",

@@ -9,11 +9,10 @@ from queue import Queue
 import numpy as np
 import pytest
 
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import EndOfStream, Frame
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import EndOfStream, Frame, jpeg_size
 from hal.errors import ConnectionLost
-from hal.jpeg import jpeg_size
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from hal import RobotError
-from hal.camera import Camera
-from hal.camera_settings import MAX_IMAGE_BYTES, CameraSettings
-from hal.drivers import camera_mjpeg
-from hal.drivers.camera_mjpeg import MjpegStream
+from hal.cameras import mjpeg as camera_mjpeg
+from hal.cameras.camera import Camera
+from hal.cameras.mjpeg import MjpegStream
+from hal.cameras.settings import MAX_IMAGE_BYTES, CameraSettings
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

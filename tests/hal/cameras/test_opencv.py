@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
 
 pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from hal.camera_settings import CameraSettings
+from hal.cameras.settings import CameraSettings
 
 
 @pytest.mark.parametrize(

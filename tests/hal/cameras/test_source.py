@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from hal import RobotError
-from hal.jpeg import jpeg_size
+from hal.cameras.source import jpeg_size
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

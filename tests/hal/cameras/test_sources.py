@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 
 from hal import RobotError
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from hal.drivers import camera as sources
-from hal.drivers.camera import make_source
-from hal.drivers.camera_opencv import Device
-from hal.drivers.camera_source import EndOfStream
+from hal.cameras import sources
+from hal.cameras.camera import Camera
+from hal.cameras.opencv import Device
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import EndOfStream
+from hal.cameras.sources import make_source
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

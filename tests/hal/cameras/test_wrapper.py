@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from hal import Guard, ResetFailed, StaleReading
-from hal import with_cameras as module
-from hal.camera import Look
-from hal.camera_settings import CameraSettings
+from hal.cameras import wrapper as module
+from hal.cameras.camera import Look
+from hal.cameras.settings import CameraSettings
+from hal.cameras.wrapper import WithCameras
 from hal.robot import CameraSpec, Image
-from hal.with_cameras import WithCameras
 
 HOLD = {"target": np.zeros(2, np.float32)}
 

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from hal import DeadlineExceeded, ResetFailed, ResetRequest
-from hal.signals.command import Command
-from hal.signals.signal import VerdictRequest
+from hal.reset.command import Command
+from hal.reset.confirmation import VerdictRequest
 
 REQUEST = ResetRequest("arm", 3, deadline_s=10.0, verdict=True)
 

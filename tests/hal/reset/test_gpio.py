@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 
 from hal import DeadlineExceeded, ResetFailed, ResetRequest
-from hal.drivers.gpio import Gpio
-from hal.signals.signal import VerdictRequest
+from hal.reset.confirmation import VerdictRequest
+from hal.reset.gpio import Gpio
 
 REQUEST = ResetRequest("arm", 0, deadline_s=5.0)
 CONFIG = Path("/sys/kernel/config/gpio-sim")

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Answer, DeadlineExceeded, EpisodeError, ResetFailed, RobotStopped
-from hal.reset_record import ResetProgress, ResetRecord, ResetState
+from hal.reset.record import ResetProgress, ResetRecord, ResetState
 
 ALLOWED = {
     ("called", "asked"), ("called", "failed"), ("asked", "ready"), ("asked", "failed"), ("ready", "homing"),

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 import pytest
 
 from hal import DeadlineExceeded, ResetFailed, ResetRequest, Terminal
-from hal.signals.signal import VerdictRequest
+from hal.reset.confirmation import VerdictRequest
 
 ASKED_TOO = ResetRequest("arm", 3, deadline_s=5.0, verdict=True)
 QUESTION = VerdictRequest("arm", 2, deadline_s=5.0)

@@ -5,10 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal.robots.so101 import HIGH, LOW, forward_kinematics
-from hal.robots.so101_cube import CUBE_AREA
-from hal.robots.so101_inverse import finger_axis, inverse_kinematics, steepest
-from sim.so101 import so101
+from hal.robots.so101 import CUBE_AREA, HIGH, LOW, finger_axis, forward_kinematics, inverse_kinematics, steepest
+from sim.robots.so101 import so101
 
 
 @given(st.integers(0, 2**32 - 1))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from real import MessageKind, RemoteRobot, Server, wire
+from real import MessageKind, RemoteRobot, Server
+from real.protocol import messages as wire
 
 HOUR = 3600 * 1_000_000_000
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from hal import Guard, Homing
-from hal.signals.signal import Automatic
+from hal.reset.confirmation import Automatic
 from real import RemoteRobot, Server
 
-so101 = pytest.importorskip("sim.so101", reason="the simulated arm is not there")
+so101 = pytest.importorskip("sim.robots.so101", reason="the simulated arm is not there")
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ import threading
 
 import pytest
 
-from real.mailbox import Mailbox
+from real.control.commands import Mailbox
 
 
 @pytest.fixture

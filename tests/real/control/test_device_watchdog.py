@@ -3,7 +3,7 @@
 import pytest
 
 from real import RemoteRobot, Server
-from real.life import State
+from real.control.lifecycle import State
 
 
 @pytest.fixture

@@ -1,8 +1,8 @@
 """A driver hangs when it has been in one step for too long, and no sooner."""
 
 from hal.errors import StaleReading
-from real.driver_watch import HANGS_S, DriverWatch
-from real.failure import stopped_by
+from real.control.driver import HANGS_S, DriverWatch
+from real.protocol.errors import stopped_by
 
 
 def test_only_a_step_that_does_not_end_is_one_that_hangs():

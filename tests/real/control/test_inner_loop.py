@@ -9,7 +9,7 @@ import pytest
 from hal import EpisodeError, IllegalAction, RobotStopped
 from hal.limits import Limits
 from real import RemoteRobot, Server
-from real.life import State
+from real.control.lifecycle import State
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, IllegalAction, RobotState, Spec
-from real.orders import Step
-from real.pursuit import SetpointInterpolator, ticks_of
+from real.control.commands import Step
+from real.control.interpolation import SetpointInterpolator, ticks_of
 
 COMMANDS = Spec("commands", (Field("joint", (2,), "float32", -3, 3), Field("gear", (), "int8", 0, 5)))
 

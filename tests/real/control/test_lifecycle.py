@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from hal import Answer, ConnectionLost, EpisodeError, Homing, ResetFailed, RobotStopped
-from hal.homing import HomingSettings
+from hal.reset.homing import HomingSettings
 from real import RemoteRobot, Server
-from real.life import WAYS, Lifecycle, State
-from real.lowering import park
+from real.control.driver import park
+from real.control.lifecycle import WAYS, Lifecycle, State
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "bridge.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "bridge.md"
 
 
 def led_to(state):

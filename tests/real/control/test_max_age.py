@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from hal.errors import CommandTooOld
-from real import MessageKind, RemoteRobot, Server, wire
-from real.age import MaxAge
-from real.link import Connection
+from real import MessageKind, RemoteRobot, Server
+from real.client.connection import Connection
+from real.control.limits import MaxAge
+from real.protocol import messages as wire
 
 
 def test_older_and_from_the_future_are_refused_and_counted():
@@ -68,7 +69,7 @@ def test_a_command_that_was_on_its_way_too_long_moves_nothing(robot, target, mon
 
 def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, target, monkeypatch):
     """The stamp is the sender's: what waited in the server's own socket is as old."""
-    from real.desk import RequestHandler
+    from real.server.request_handler import RequestHandler
 
     with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
         remote = RemoteRobot(server.address, step_timeout_s=5)

@@ -5,12 +5,13 @@ import time
 
 import zmq
 
-from real import MessageKind, RemoteRobot, Server, wire
-from real.allowance import BURST, PER_S, RateLimiter
+from real import MessageKind, RemoteRobot, Server
+from real.control.limits import BURST, PER_S, RateLimiter
+from real.protocol import messages as wire
 
 FLOOD = """
 import sys, zmq
-from real import MessageKind, wire
+from real import MessageKind; from real.protocol import messages as wire
 dealer = zmq.Context.instance().socket(zmq.DEALER)
 dealer.connect(sys.argv[1])
 message = wire.encode(MessageKind.STEP, 7, 1, None, (bytes(8),), 1)[0]

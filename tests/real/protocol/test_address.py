@@ -3,7 +3,7 @@
 import pytest
 
 from hal import WireError
-from real.address import check_address
+from real.protocol.messages import check_address
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from hal import (
     Violation,
     WireError,
 )
-from real.failure import from_dict, to_dict
+from real.protocol.errors import from_dict, to_dict
 
 
 @pytest.mark.parametrize(

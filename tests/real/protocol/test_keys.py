@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from real.keys import Allowed, Role, allow, load_pair, load_server, new_pair
+from real.protocol.keys import Allowed, Role, allow, load_pair, load_server, new_pair
 
 KEY = "0123456789abcdef" * 4
 

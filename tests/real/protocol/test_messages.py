@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import WireError
-from real import wire
-from real.wire import Message, MessageKind, decode, encode
+from real.protocol import messages as wire
+from real.protocol.messages import Message, MessageKind, decode, encode
 
 numbers = st.integers(0, 2**63 - 1)
 plain = st.recursive(

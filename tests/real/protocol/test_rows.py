@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from hal import Field, Image, RobotSpec, RobotState, Spec, WireError
 from hal.field import DTYPES
 from hal.robots.so101 import SO101
-from real.rows import RobotStateCodec, RowCodec
-from real.wire import MessageKind, decode, encode
+from real.protocol.messages import MessageKind, decode, encode
+from real.protocol.rows import RobotStateCodec, RowCodec
 
 fields = st.builds(
     lambda shape, dtype: (tuple(shape), dtype), st.lists(st.integers(1, 3), max_size=2), st.sampled_from(DTYPES)

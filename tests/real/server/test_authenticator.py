@@ -9,8 +9,8 @@ import zmq
 
 from hal import ConnectionLost, RobotError, RobotStopped, WireError
 from real import Connection, MessageKind, RemoteRobot, Server
-from real.handshake import load_keys
-from real.keys import Role, allow, load_pair, new_pair
+from real.protocol.handshake import load_keys
+from real.protocol.keys import Role, allow, load_pair, new_pair
 
 
 @pytest.fixture

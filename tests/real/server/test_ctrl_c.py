@@ -6,7 +6,7 @@ import threading
 import pytest
 
 from real import Server
-from real.life import State
+from real.control.lifecycle import State
 
 LINES = 60
 """Traced lines, calls and returns; far more than one turn of the wait has."""
@@ -50,7 +50,7 @@ def served_until(server, interrupt):
 
 @pytest.mark.requirement("R6.6")
 def test_ctrl_c_at_any_line_of_the_wait_stops_and_closes(make_robot, monkeypatch):
-    monkeypatch.setattr("real.server.LOOK_S", 1e-4)
+    monkeypatch.setattr("real.server.server.LOOK_S", 1e-4)
     for at in range(1, LINES):
         robot = make_robot()
         server = Server(robot).start()

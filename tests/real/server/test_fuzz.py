@@ -12,9 +12,10 @@ import pytest
 import zmq
 
 from hal import RobotError
-from real import MessageKind, RemoteRobot, Server, wire
-from real.desk import RequestHandler
-from real.life import State
+from real import MessageKind, RemoteRobot, Server
+from real.control.lifecycle import State
+from real.protocol import messages as wire
+from real.server.request_handler import RequestHandler
 from tests.real.mutations import Mutator
 from tests.real.relay import Relay
 

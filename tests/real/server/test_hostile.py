@@ -6,8 +6,9 @@ import zmq
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from real import MessageKind, RemoteRobot, Server, wire
-from real.server import LARGEST_REQUEST
+from real import MessageKind, RemoteRobot, Server
+from real.protocol import messages as wire
+from real.server.server import LARGEST_REQUEST
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as patch:
-        patch.setattr("real.lease.Lease.take", bug)
+        patch.setattr("real.server.lease.Lease.take", bug)
         assert "ZeroDivisionError" in peer.hello().detail["message"]
     assert "could not be handled" in caplog.text
     assert peer.hello().kind is MessageKind.WELCOME

@@ -3,7 +3,7 @@
 import pytest
 
 from hal import ConnectionLost, WireError
-from real.lease import Lease
+from real.server.lease import Lease
 
 
 class Clock:

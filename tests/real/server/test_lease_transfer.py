@@ -7,9 +7,9 @@ import pytest
 
 from hal import ConnectionLost, EpisodeError
 from real import RemoteRobot, Server
-from real.handover import LeaseTransfer, RequestId
-from real.keys import Role
-from real.life import State
+from real.control.lifecycle import State
+from real.protocol.keys import Role
+from real.server.lease import LeaseTransfer, RequestId
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def test_a_silent_holder_loses_it_to_who_asks(robot, target):
 
 
 def test_a_holder_that_never_answers_is_a_no(client, monkeypatch):
-    monkeypatch.setattr("real.handover.CONSENT_S", 0.7)
+    monkeypatch.setattr("real.server.lease.CONSENT_S", 0.7)
     client().reset({})
     with pytest.raises(ConnectionLost, match="did not answer"):
         client(take="ask", connect_timeout_s=0.65).reset({})

@@ -22,7 +22,7 @@ from hal import (
     RobotStopped,
     WireError,
 )
-from hal.signals.signal import Automatic
+from hal.reset.confirmation import Automatic
 from real import RemoteRobot, Server
 
 
@@ -240,7 +240,7 @@ def test_a_reset_without_end_is_stopped_at_its_deadline(server, robot):
 
 def test_a_long_reset_is_no_lost_connection_and_tells_its_progress(make_robot, target, monkeypatch):
     """Longer than the client bears a silent server; the server's beat keeps it waiting."""
-    monkeypatch.setattr("real.remote._GRACE_S", 1.2)
+    monkeypatch.setattr("real.client.robot._GRACE_S", 1.2)
     robot = make_robot()
     robot.on_reset = lambda: time.sleep(2.0)
     events = []

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from hal import Answer, DeadlineExceeded, ResetFailed, RobotError, WireError
-from real.judging import answer_from_list
-from real.remote import RemoteRobot
-from real.server import Server
+from real.client.robot import RemoteRobot
+from real.server.request_handler import answer_from_list
+from real.server.server import Server
 
 
 @pytest.fixture

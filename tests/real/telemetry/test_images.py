@@ -12,14 +12,15 @@ import pytest
 import zmq
 
 from hal import ConnectionLost, DeadlineExceeded, ResetFailed, WireError
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from hal.drivers.camera_source import Frame
-from hal.with_cameras import WithCameras
-from real import RemoteRobot, Server, wire
-from real import remote_cameras as module
-from real.pictures import ImageListener, announced
-from real.remote_cameras import RemoteCameras
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
+from hal.cameras.source import Frame
+from hal.cameras.wrapper import WithCameras
+from real import RemoteRobot, Server
+from real.client import cameras as module
+from real.client.cameras import RemoteCameras
+from real.protocol import messages as wire
+from real.telemetry.images import ImageListener, announced
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 
@@ -171,7 +172,7 @@ def test_images_that_never_come_fail_the_reset(served, client, monkeypatch):
 
 
 def test_a_camera_that_is_not_there_fails_the_reset_with_its_words(served, client, studio, monkeypatch):
-    monkeypatch.setattr("hal.with_cameras.FIRST_IMAGE_S", 0.1)
+    monkeypatch.setattr("hal.cameras.wrapper.FIRST_IMAGE_S", 0.1)
     studio.on.clear()
     with pytest.raises(ResetFailed, match="camera 'left' has given no picture yet"):
         client(served("left")).reset({})

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from recorder.check import ADVICE, Finding
-from recorder.check_streams import check_streams
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.table import build
+from hal.frame_layout import FrameLayout
+from recorder.checks.logs import check_streams
+from recorder.checks.table import ADVICE, Finding
+from recorder.log.writer import LogWriter
+from recorder.table.table import build
 
 IMU = Spec("imu", (Field("gyro", (3,), "float64"),))
 LAYOUT = FrameLayout(Spec("o"), Spec("a", (Field("target", (2,)),)), streams=("imu",))

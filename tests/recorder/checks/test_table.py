@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, Spec
-from recorder.check import ADVICE, Finding, check_table
-from recorder.check_cameras import check_cameras
-from recorder.frames import FrameLayout
-from recorder.sink import McapWriter
-from recorder.table import Table, build
+from hal.frame_layout import FrameLayout
+from recorder.checks.logs import check_cameras
+from recorder.checks.table import ADVICE, Finding, check_table
+from recorder.log.mcap_writer import McapWriter
+from recorder.table.table import Table, build
 
 PERIOD_NS = 20_000_000
 FRAMES = 200
@@ -162,7 +162,7 @@ def test_images_that_repeat(filmed: Any) -> None:
 
 
 def test_a_camera_that_lags(filmed: Any, tmp_path: Path) -> None:
-    from recorder.check_cameras import _examine
+    from recorder.checks.logs import _examine
 
     seen = [(n * PERIOD_NS - 30_000_000, n * PERIOD_NS, n) for n in range(50)]
     (finding,) = _examine("wrist", 0, seen, 50, PERIOD_NS)

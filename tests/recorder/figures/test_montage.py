@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from hal import SourceError
-from recorder.montage import HEAD, WIDTH, Montage
-from recorder.plot import GOAL, MEASURED
-from recorder.table import Table, build
+from recorder.figures.montage import HEAD, WIDTH, Montage
+from recorder.figures.plot import GOAL, MEASURED
+from recorder.table.table import Table, build
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("cv2")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from hal import Field, LogError, SourceError, Spec
-from recorder.frames import FrameLayout
-from recorder.plot import FAULT, GOAL, MEASURED, PERSON, pick_lines, plot_episode
-from recorder.table import Table, build
+from hal.frame_layout import FrameLayout
+from recorder.figures.plot import FAULT, GOAL, MEASURED, PERSON, pick_lines, plot_episode
+from recorder.table.table import Table, build
 
 pytest.importorskip("matplotlib")
 

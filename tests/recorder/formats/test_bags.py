@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import SourceError
-from recorder.formats.bags import is_bags, load_bags
-from recorder.formats.bags_mapping import EXAMPLE, read_mapping
+from recorder.formats.bags.mapping import EXAMPLE, read_mapping
+from recorder.formats.bags.read import is_bags, load_bags
 
 pytest.importorskip("rosbags", reason="rosbags is not installed")
 

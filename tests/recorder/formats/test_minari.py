@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
-from recorder.formats.minari import is_minari, load_minari, write_minari
+from hal.frame_layout import FrameLayout
+from recorder.formats.minari.dataset import is_minari, load_minari, write_minari
 from recorder.formats.runs import NO_REWARDS
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
+from hal.frame_layout import FrameLayout
 from recorder.formats.parquet import is_parquet, load_parquet, write_parquet
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 import pyarrow.parquet as pq

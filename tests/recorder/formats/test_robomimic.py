@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
+from hal.frame_layout import FrameLayout
 from recorder.formats.robomimic import is_robomimic, load_robomimic, write_robomimic
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 
 h5py = pytest.importorskip("h5py", reason="h5py is not installed")
 

@@ -9,12 +9,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, SourceError, Spec
-from recorder.frames import FrameLayout
-from recorder.images import Images, _Cache
-from recorder.log_pictures import ByTime
-from recorder.picture_index import ImageIndex, Place
-from recorder.sink import McapWriter
-from recorder.table import Table, build, load_runs
+from hal.frame_layout import FrameLayout
+from recorder.images.images import Images, _Cache
+from recorder.images.log_images import ByTime
+from recorder.log.mcap_writer import McapWriter
+from recorder.read.image_index import ImageIndex, Place
+from recorder.table.table import Table, build, load_runs
 
 cv2 = pytest.importorskip("cv2")
 

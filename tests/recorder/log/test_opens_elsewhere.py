@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, Spec
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.reader import LogReader
+from hal.frame_layout import FrameLayout
+from recorder.log.writer import LogWriter
+from recorder.read.reader import LogReader
 
 FRAMES = 20
 

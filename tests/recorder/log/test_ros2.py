@@ -14,11 +14,12 @@ from rosbags.typesys import Stores, get_types_from_msg, get_typestore
 
 from hal import Field, Image, LogError, Spec
 from hal.field import DTYPES
-from recorder.cdr import HEADER, CdrReader
-from recorder.ros import (
+from recorder.log.ros2 import (
     COMPRESSED_IMAGE,
     EPISODE,
+    HEADER,
     JOINT_STATE,
+    CdrReader,
     JointStates,
     MessageType,
     compressed_image,

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from hal import Field, LogError, Spec
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.rotation import Limits
-from recorder.table import build
+from recorder.log.rotation import Limits
+from recorder.log.writer import LogWriter
+from recorder.read.reader import LogReader
+from recorder.table.table import build
 
 SMALL = Limits(file_bytes=15_000)
 IMU = Spec("imu", (Field("x"),))
@@ -98,7 +98,7 @@ def _row(layout: Any, episode: int) -> np.ndarray:
 def test_recording_stops_before_the_disk_is_full(
     which: str, tmp_path: Path, layout: Any, make_row: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("recorder.rotation._LOOK_S", 0.0)
+    monkeypatch.setattr("recorder.log.rotation._LOOK_S", 0.0)
     free = [1 << 40]
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free[0]))
     limits, message = (Limits(run_bytes=20_000), "may have 20000") if which == "run" else (Limits(), "256 MiB are kept")

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from hal import Field, LogError, Spec
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.sink import McapWriter
-from recorder.streams import Stream
+from hal.frame_layout import FrameLayout
+from recorder.log.mcap_writer import McapWriter
+from recorder.log.streams import Stream
+from recorder.log.writer import LogWriter
+from recorder.read.reader import LogReader
 
 IMU = Spec("imu", (Field("acceleration", (3,), unit="m/s^2"), Field("count", (), "int32")))
 

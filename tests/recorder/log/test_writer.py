@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, Spec
 from hal.field import DTYPES
-from recorder.disk import LogFile, new_run
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.picture import decoded
-from recorder.reader import LogReader
-from recorder.sink import McapWriter
+from hal.frame_layout import FrameLayout
+from recorder.log.files import LogFile, new_run
+from recorder.log.image_codec import decoded
+from recorder.log.mcap_writer import McapWriter
+from recorder.log.writer import LogWriter
+from recorder.read.reader import LogReader
 
 
 @pytest.mark.requirement("R1.5", "R6.6")
@@ -111,7 +111,7 @@ def test_a_process_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
         "layout = small_layout(); log = LogWriter(sys.argv[1], layout); log.begin({})\n"
         "for frame in range(7): log.frame(proven_row(layout, 0, frame))\n"
     )
-    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[1])], check=True, timeout=60)
     reader = LogReader(tmp_path)
     assert reader.complete
     assert len(reader.frames()) == 7
@@ -240,7 +240,7 @@ def test_an_error_of_the_kernel_surfaces(tmp_path: Path, is_right: Any) -> None:
         "    for frame in range(100_000): log.frame(proven_row(layout, 0, frame)); frame % 50 or log.sync()\n"
         "except LogError as error: print(error)\n"
     )
-    command = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parent)]
+    command = [sys.executable, "-c", code, str(tmp_path), str(Path(__file__).parents[1])]
     done = subprocess.run(command, check=True, timeout=60, capture_output=True, text=True)
     assert "can't be written any more: [Errno 27] File too large" in done.stdout
     reader = LogReader(tmp_path)

@@ -9,14 +9,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import Field, Image, LogError, Spec, SpecMismatch
-from recorder.cut import Part, copy_parts
-from recorder.frames import FrameLayout
-from recorder.labels import add_labels
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.records import Records
-from recorder.sink import McapWriter
-from recorder.table import build
+from hal.frame_layout import FrameLayout
+from recorder.log.labels import add_labels
+from recorder.log.mcap_writer import McapWriter
+from recorder.log.writer import LogWriter
+from recorder.read.cut import Part, copy_parts
+from recorder.read.mcap_reader import Records
+from recorder.read.reader import LogReader
+from recorder.table.table import build
 
 JPEG = b"\xff\xd8 stands for a picture"
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recorder.lz4_blocks import Lz4Blocks
+from recorder.read.mcap_reader import Lz4Blocks
 
 
 def mixed(seed: int, parts: int) -> bytes:

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, LogError, Spec
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.records import Records
-from recorder.recover import recover
+from recorder.log.writer import LogWriter
+from recorder.read.mcap_reader import Records
+from recorder.read.reader import LogReader
+from recorder.read.recover import recover
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import numpy as np
 import pytest
 
 from hal import LogError
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.records import Records
-from recorder.table import build
+from recorder.log.writer import LogWriter
+from recorder.read.mcap_reader import Records
+from recorder.read.reader import LogReader
+from recorder.table.table import build
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_no_log_at_all(tmp_path: Path) -> None:
 WRITE_FOREVER = """
 import sys, time; sys.path.insert(0, sys.argv[2])
 from conftest import *
-from recorder.rotation import Limits
+from recorder.log.rotation import Limits
 layout = small_layout()
 with LogWriter(sys.argv[1], layout, limits=Limits(file_bytes=int(sys.argv[3]))) as log:
     print("open", flush=True)
@@ -159,7 +159,7 @@ with LogWriter(sys.argv[1], layout, limits=Limits(file_bytes=int(sys.argv[3]))) 
 
 def kill_after(seconds: float, folder: Path, file_bytes: int) -> tuple[list[tuple[int, ...]], int]:
     """What the killed process said (episode, whether it was synced, when), and when it was killed."""
-    command = [sys.executable, "-c", WRITE_FOREVER, str(folder), str(Path(__file__).parent), str(file_bytes)]
+    command = [sys.executable, "-c", WRITE_FOREVER, str(folder), str(Path(__file__).parents[1]), str(file_bytes)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None
     assert process.stdout.readline() == b"open\n"

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from recorder import cache
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.reader import LogReader
-from recorder.recover import recover
-from recorder.table import build
+from hal.frame_layout import FrameLayout
+from recorder.log.writer import LogWriter
+from recorder.read.reader import LogReader
+from recorder.read.recover import recover
+from recorder.table import cache
+from recorder.table.table import build
 
 LAYOUT = FrameLayout(Spec("o", (Field("scan", (4096,)),)), Spec("a", (Field("u"),)))
 FRAMES, EPISODES = 50, 60

@@ -4,7 +4,7 @@ import gc
 
 import numpy as np
 
-from recorder.room import BufferPool
+from recorder.table.memory import BufferPool
 
 
 def address(array: np.ndarray) -> int:

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
-from recorder.sampling import Draw, advantages, n_step, priorities, returns_to_go, td_priorities
-from recorder.table import Table
-from recorder.transitions import Transitions, columns
+from hal.frame_layout import FrameLayout
+from recorder.table.sampler import Draw, advantages, n_step, priorities, returns_to_go, td_priorities
+from recorder.table.table import Table
+from recorder.table.transitions import Transitions, columns
 
 LAYOUT = FrameLayout(Spec("o", (Field("x", (3,), "int8"), Field("y", (), "float64"))), Spec("a", (Field("u"),)))
 

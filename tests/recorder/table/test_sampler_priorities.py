@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from recorder.chances import PrioritizedSampler
-from recorder.sum_tree import WIDTH, SumTree
+from recorder.table.sampler import WIDTH, PrioritizedSampler, SumTree
 
 
 def chances_of(values: np.ndarray) -> PrioritizedSampler:

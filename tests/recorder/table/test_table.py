@@ -13,14 +13,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hal import Field, LogError, SourceError, Spec, SpecMismatch
-from recorder.frames import FrameLayout
-from recorder.log import LogWriter
-from recorder.reader import LoggedEpisode, LogReader
-from recorder.records import Records
-from recorder.rotation import Limits
-from recorder.scan import Scan
-from recorder.segments import cut
-from recorder.table import build, load_runs
+from hal.frame_layout import FrameLayout
+from recorder.log.rotation import Limits
+from recorder.log.writer import LogWriter
+from recorder.read.mcap_reader import Records
+from recorder.read.reader import LoggedEpisode, LogReader
+from recorder.read.scan import Scan
+from recorder.table.episodes import cut
+from recorder.table.table import build, load_runs
 
 
 @pytest.mark.requirement("R3.1")
@@ -83,7 +83,7 @@ def test_only_what_is_new_is_read(
     read: list[int] = []
     original = Records.chunks
     monkeypatch.setattr(Records, "chunks", lambda self: (read.append(1) or chunk for chunk in original(self)))
-    monkeypatch.setattr("recorder.cache._BLOCK", 1000)
+    monkeypatch.setattr("recorder.table.cache._BLOCK", 1000)
     with LogWriter(tmp_path, layout, limits=Limits(file_bytes=9000)) as log:
         for episode in range(6):
             log.begin({"seed": episode})
@@ -125,7 +125,7 @@ def test_where_nothing_can_be_written_it_is_made_in_memory(
     make_log(tmp_path, [4, 3])
     wanted = build(tmp_path)
     (tmp_path / "table" / "episodes.json").unlink()
-    monkeypatch.setattr("recorder.cache._locked", _no_lock)
+    monkeypatch.setattr("recorder.table.cache._locked", _no_lock)
     table = build(tmp_path)
     assert not isinstance(table.rows, np.memmap)
     assert table.rows.tobytes() == wanted.rows.tobytes()
@@ -204,7 +204,7 @@ def test_large_runs_are_chained_without_copying(tmp_path: Path, make_log: Any, m
     for name, episodes in (("a", [4, 3]), ("b", [5]), ("c", []), ("d", [700] * 3)):
         make_log(tmp_path / name, episodes)
     copied = load_runs(tmp_path)
-    monkeypatch.setattr("recorder.table._COPY_BYTES", 0)
+    monkeypatch.setattr("recorder.table.table._COPY_BYTES", 0)
     table = load_runs(tmp_path)
     assert table.rows.base is not None
     assert not table.rows.flags.writeable

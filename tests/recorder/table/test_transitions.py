@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Spec
-from recorder import stretches
-from recorder.frames import FrameLayout
-from recorder.table import Table
-from recorder.training_rows import TrainingRows
-from recorder.transitions import Transitions
+from hal.frame_layout import FrameLayout
+from recorder.table import transitions as stretches
+from recorder.table.table import Table
+from recorder.table.training_rows import TrainingRows
+from recorder.table.transitions import Transitions
 
 LAYOUT = FrameLayout(Spec("o", (Field("x", (3,), "int8"), Field("y", (), "float64"))), Spec("a", (Field("u"),)))
 STORIES = st.lists(st.text("aax!TC", min_size=1, max_size=8), min_size=1, max_size=6)

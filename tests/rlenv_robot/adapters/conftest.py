@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
 
 
 @pytest.fixture

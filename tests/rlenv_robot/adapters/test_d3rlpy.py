@@ -8,7 +8,7 @@ import pytest
 
 from hal import SourceError
 from recorder.formats.runs import runs_of
-from recorder.table import Table
+from recorder.table.table import Table
 
 pytestmark = [
     pytest.mark.skipif(
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def dataset_of(table: Table, **options: Any) -> Any:
-    from rlenv_robot.interop.d3rlpy import to_mdp_dataset
+    from rlenv_robot.adapters.d3rlpy import to_mdp_dataset
 
     return to_mdp_dataset(table, **options)
 

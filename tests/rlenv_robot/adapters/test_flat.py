@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import Difference, FlattenObservation, flat_for
+from rlenv_robot.adapters.flat import Difference, FlattenObservation, flat_for
+from rlenv_robot.registry import task
 
 SEEN = Spec(
     "seen",

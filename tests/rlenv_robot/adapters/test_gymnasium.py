@@ -10,8 +10,8 @@ from gymnasium.utils.env_checker import check_env
 
 import rlenv_robot
 from hal import Field, Spec
-from rlenv_robot.environment import Environment
-from rlenv_robot.interop.gymnasium import GymnasiumEnv, space_of, to_gymnasium
+from rlenv_robot.adapters.gymnasium import GymnasiumEnv, space_of, to_gymnasium
+from rlenv_robot.env import Environment
 
 pytestmark = pytest.mark.requirement("R1.1")
 

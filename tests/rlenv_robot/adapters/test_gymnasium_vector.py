@@ -9,9 +9,9 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import rlenv_robot
-from rlenv_robot.interop.flat import FlattenObservation, flat_for
-from rlenv_robot.interop.gymnasium import to_gymnasium
-from rlenv_robot.interop.gymnasium_vector import GymnasiumVectorEnv, to_gymnasium_vector
+from rlenv_robot.adapters.flat import FlattenObservation, flat_for
+from rlenv_robot.adapters.gymnasium import to_gymnasium
+from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv, to_gymnasium_vector
 
 pytestmark = pytest.mark.requirement("R1.1")
 NUM, STEPS = 3, 20

@@ -7,11 +7,11 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Field, SourceError, Spec
+from hal.frame_layout import FrameLayout
 from hal.robots.so101 import SO101
-from recorder.formats.catalogue import WRITTEN, writers
+from recorder.formats.registry import WRITTEN, writers
 from recorder.formats.runs import NO_REWARDS, table_of
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 from rlenv_robot.data.relabel import relabelled
 from rlenv_robot.tasks.reach import Reach
 

@@ -6,10 +6,10 @@ import pytest
 pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not installed")
 
 import rlenv_robot
-from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
-from rlenv_robot.interop.stable_baselines3 import to_stable_baselines3
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+from rlenv_robot.adapters.stable_baselines3 import to_stable_baselines3
+from rlenv_robot.registry import task
 
 NUM, FLAT = 3, flat_for(task("so101-reach"))
 

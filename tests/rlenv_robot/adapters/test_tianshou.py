@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from recorder.formats.runs import runs_of
-from recorder.table import Table
+from recorder.table.table import Table
 
 pytestmark = [
     pytest.mark.skipif(
@@ -19,7 +19,7 @@ pytestmark = [
 
 
 def buffer_of(table: Table, **options: Any) -> Any:
-    from rlenv_robot.interop.tianshou import to_replay_buffer
+    from rlenv_robot.adapters.tianshou import to_replay_buffer
 
     return to_replay_buffer(table, **options)
 

@@ -11,12 +11,12 @@ with warnings.catch_warnings():
     tianshou = pytest.importorskip("tianshou", reason="tianshou is not installed")
     from tianshou.data import Collector, VectorReplayBuffer
 
-    from rlenv_robot.interop.tianshou_vector import TianshouVectorEnv, to_tianshou
+    from rlenv_robot.adapters.tianshou_vector import TianshouVectorEnv, to_tianshou
 
 import rlenv_robot
-from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import flat_for
-from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+from rlenv_robot.registry import task
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 NUM = 4

@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 
 from hal import SourceError
-from recorder.table import Table
+from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from rlenv_robot.interop.torch import TransitionDataset  # noqa: E402
+from rlenv_robot.adapters.torch import TransitionDataset  # noqa: E402
 
 
 def test_every_transition_value_by_value(table: Table) -> None:

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 
 from hal import DeadlineExceeded
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
 from real import RemoteRobot, Server
-from rlenv_robot.cli import main
-from rlenv_robot.kinds import ROBOT_MODELS
-from rlenv_robot.virtual_camera import Follower, VirtualCamera
+from rlenv_robot.cli.main import main
+from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
+from rlenv_robot.robot_models import ROBOT_MODELS
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

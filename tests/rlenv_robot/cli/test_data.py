@@ -14,12 +14,12 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from recorder.formats.pictures import Filming
-from recorder.labels import LABELS
-from recorder.table import build
-from rlenv_robot import cli
-from rlenv_robot.commands import data
-from rlenv_robot.data_tools.choice import choice
+from recorder.formats.images import Filming
+from recorder.log.labels import LABELS
+from recorder.table.table import build
+from rlenv_robot.cli import main as cli
+from rlenv_robot.cli.data import main as data
+from rlenv_robot.cli.data.selection import choice
 
 Captured = pytest.CaptureFixture[str]
 
@@ -180,7 +180,7 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
         calls.append((len(table.starts), path))
         return ["it has no place for goals"]
 
-    monkeypatch.setattr("recorder.formats.catalogue.writers", lambda: {"cassette": write})
+    monkeypatch.setattr("recorder.formats.registry.writers", lambda: {"cassette": write})
     assert _run("data", "export", runs, runs / "out", "--to", "cassette") == 0
     assert calls == [(5, runs / "out")]
     assert capsys.readouterr().out == f"{runs / 'out'}: 5 episodes as cassette\nnote: it has no place for goals\n"
@@ -189,7 +189,7 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
 def test_export_says_which_images(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
     monkeypatch.setattr(
-        "recorder.formats.catalogue.writers", lambda: {"lerobot": lambda *all_: calls.append(all_) or []}
+        "recorder.formats.registry.writers", lambda: {"lerobot": lambda *all_: calls.append(all_) or []}
     )
     wanted = ("--cameras", "top,wrist", "--size", "320x240", "--embed")
     assert _run("data", "export", runs, runs / "out", "--to", "lerobot", *wanted) == 0
@@ -208,7 +208,7 @@ def test_episodes_as_people_write_them(text: str, wanted: list[int]) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
 def test_ctrl_c_while_copying_leaves_nothing(runs: Path) -> None:
     code = (
-        "import sys, time, recorder.cut as c, rlenv_robot.cli as cli\n"
+        "import sys, time, recorder.read.cut as c, rlenv_robot.cli.main as cli\n"
         "def wait(self, report): print('ready', flush=True); time.sleep(60)\n"
         "c._Copier.run = wait\n"
         f"raise SystemExit(cli.main(['data', 'merge', {str(runs)!r}, '--to', {str(runs / 'all')!r}]))"

@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from rlenv_robot.cli import main
-from rlenv_robot.demo.report import Row, summary, text_table
-from rlenv_robot.learning.rollout import Outcome
+from rlenv_robot.cli.demo.report import Row, summary, text_table
+from rlenv_robot.cli.main import main
 from rlenv_robot.source import open_source
+from rlenv_robot.training.rollout import Outcome
 
 pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
 pytest.importorskip("matplotlib", reason="the extra 'demo' is not installed")
@@ -62,7 +62,7 @@ def check_against_the_record(row: dict[str, object], run: Path) -> None:
 
 
 def test_a_second_demonstration_does_not_overwrite_the_first(tmp_path: Path) -> None:
-    from rlenv_robot.commands.demo import fresh_folder
+    from rlenv_robot.cli.demo.command import fresh_folder
 
     first = fresh_folder(tmp_path / "demo")
     (first / "figures.json").write_text("{}")

@@ -9,8 +9,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from recorder.check import check_table
-from rlenv_robot.cli import main
+from recorder.checks.table import check_table
+from rlenv_robot.cli.main import main
 from rlenv_robot.data.folder import read_folder
 
 pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")

@@ -7,9 +7,9 @@ import pytest
 import rlenv_robot as rr
 from hal import Guard
 from real import Server
-from rlenv_robot import cli
+from rlenv_robot.cli import main as cli
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 
 def _run(capsys, *arguments):

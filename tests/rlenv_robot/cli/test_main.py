@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot import cli
-from rlenv_robot.commands import check, doctor
-from rlenv_robot.commands.table import print_table
+from rlenv_robot.cli import check, doctor
+from rlenv_robot.cli import main as cli
+from rlenv_robot.cli.output import print_table
 
 Captured = pytest.CaptureFixture[str]
 
@@ -124,7 +124,7 @@ def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...]) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
 def test_ctrl_c_in_a_real_process() -> None:
-    code = "import rlenv_robot.cli as c, rlenv_robot.commands.doctor as d, time\n" \
+    code = "import rlenv_robot.cli.main as c, rlenv_robot.cli.doctor as d, time\n" \
            "def wait():\n    print('ready', flush=True); time.sleep(60)\n" \
            "d.examine = wait\nraise SystemExit(c.main(['doctor']))"  # fmt: skip
     process = subprocess.Popen(
@@ -217,7 +217,7 @@ def test_data_describes_lerobots_data_sets(shared_data: Path, name: str, capsys:
 @pytest.mark.requirement("R1.5")
 def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr("rlenv_robot.history.render_history", lambda *a, **k: calls.append((a, k)))
+    monkeypatch.setattr("rlenv_robot.rendering.history.render_history", lambda *a, **k: calls.append((a, k)))
     assert _run("replay", str(recorded), "--episode", "3", "--plot", "p.png", "--video", "v.mp4", "--step", "2") == 0
     wanted = {"video": "v.mp4", "plot": "p.png", "montage": False, "step": 2, "frames": None, "fine": None}
     assert calls == [((str(recorded), 3), wanted)]
@@ -243,7 +243,7 @@ def test_doctor_says_what_to_do_about_what_is_missing(monkeypatch: pytest.Monkey
     monkeypatch.setattr(
         doctor, "version", lambda name: there("no-such-package" if name in ("mcap", "pyarrow") else name)
     )
-    monkeypatch.setattr("sim.camera.available", lambda: "no EGL library")
+    monkeypatch.setattr("sim.rendering.camera.available", lambda: "no EGL library")
     assert _run("doctor") == 1
     told = capsys.readouterr().out
     lines = {line.split("  ")[1]: line for line in told.splitlines() if line.startswith("  ")}

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import os, random, signal, sys, time
-from rlenv_robot.commands.ending import Ending
+from rlenv_robot.cli.output import Ending
 
 ear, mouth = os.pipe()
 if (other := os.fork()) == 0:  # sends a signal some instants after it is told to

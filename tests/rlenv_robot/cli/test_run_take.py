@@ -10,10 +10,10 @@ import pytest
 import rlenv_robot as rr
 from hal import Guard
 from real import Server
-from rlenv_robot.cli import main
-from rlenv_robot.learning.reach_policy import PARAMETERS, ReachPolicy
+from rlenv_robot.cli.main import main
+from rlenv_robot.policies.reach import PARAMETERS, ReachPolicy
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 Captured = pytest.CaptureFixture[str]
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.table import load_runs
-from rlenv_robot.learning.reach_policy import PARAMETERS, ReachPolicy
+from recorder.table.table import load_runs
+from rlenv_robot.policies.reach import PARAMETERS, ReachPolicy
 
 
 class Person:

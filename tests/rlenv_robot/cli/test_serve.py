@@ -12,10 +12,10 @@ import pytest
 import rlenv_robot as rr
 from hal.robots.so101 import SO101
 from real import RemoteRobot
-from rlenv_robot.cli import main
-from rlenv_robot.profile import load_profile
+from rlenv_robot.cli.main import main
+from rlenv_robot.config.profile import load_profile
 
-LAUNCH = Path(__file__).resolve().parents[2] / "launch"
+LAUNCH = Path(__file__).resolve().parents[3] / "launch"
 
 
 @pytest.mark.parametrize("lower_s", ["5", "0"])

@@ -13,14 +13,13 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Guard, LogError
-from hal.offset import OffsetEstimator
+from hal.clock_sync import OffsetEstimator
 from real import Server
-from recorder.reader import LogReader
-from rlenv_robot.cli import main
-from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.data_tools.timeline import Clocks, clocks_of, met
-from rlenv_robot.kinds import ROBOT_MODELS
-from rlenv_robot.server_watch import ServerWatch
+from recorder.read.reader import LogReader
+from rlenv_robot.cli.data.timeline import Clocks, clocks_of, met
+from rlenv_robot.cli.main import main
+from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
+from rlenv_robot.robot_models import ROBOT_MODELS
 
 SECOND = 1_000_000_000
 AHEAD_S = 5000

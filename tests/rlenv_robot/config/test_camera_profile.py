@@ -12,11 +12,11 @@ import pytest
 
 import rlenv_robot as rr
 from hal import ProfileError
-from recorder.images import Images
-from recorder.table import build
-from rlenv_robot.commands.serve import served_robot
-from rlenv_robot.profile import load_profile
-from sim.mjpeg import MjpegServer
+from recorder.images.images import Images
+from recorder.table.table import build
+from rlenv_robot.cli.serve import served_robot
+from rlenv_robot.config.profile import load_profile
+from sim.rendering.mjpeg import MjpegServer
 
 
 @pytest.fixture
@@ -92,7 +92,7 @@ def profile(file: Path, stranger: MjpegServer) -> Path:
 
 
 def test_a_served_robot_is_described_with_its_cameras(profile):
-    from hal.camera import Camera
+    from hal.cameras.camera import Camera
 
     loaded = load_profile(profile)
     robot = served_robot(loaded, None, [Camera(each) for each in loaded.cameras.values()])

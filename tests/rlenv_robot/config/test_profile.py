@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hal import HomingSettings, ProfileError
-from rlenv_robot.profile import Profile, load_profile
+from rlenv_robot.config.profile import Profile, load_profile
 
 GOOD = """
 [task]

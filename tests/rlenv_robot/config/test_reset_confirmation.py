@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from hal import Automatic, Fixture, HomingSettings, Terminal
-from hal.drivers.gpio import Gpio
-from hal.signals.command import Command
-from rlenv_robot.profile import ResetSection, load_profile
-from rlenv_robot.reset_signals import homing_settings, reset_signal
+from hal.reset.command import Command
+from hal.reset.gpio import Gpio
+from rlenv_robot.config.profile import ResetSection, load_profile
+from rlenv_robot.config.reset_confirmation import homing_settings, reset_signal
 
 
 @pytest.mark.requirement("R6.6")

@@ -11,9 +11,9 @@ import pytest
 
 import rlenv_robot as rr
 from rlenv_robot import ProfileError, SpecError
-from rlenv_robot.cli import main
-from rlenv_robot.commands.protocol import run
-from rlenv_robot.protocol_document import protocol_document
+from rlenv_robot.cli.main import main
+from rlenv_robot.cli.protocol import run
+from rlenv_robot.conformance.protocol_page import protocol_document
 
 PROFILE = """
 [task]
@@ -30,7 +30,7 @@ sensor_rate = {joint_position = 50.0}
 
 
 @pytest.fixture
-def profile(tmp_path: Path) -> rr.profile.Profile:
+def profile(tmp_path: Path) -> rr.config.profile.Profile:
     (tmp_path / "p.toml").write_text(PROFILE, encoding="utf-8")
     return rr.load_profile(tmp_path / "p.toml")
 
@@ -66,7 +66,7 @@ def test_one_environment_draws_what_the_batch_draws(profile: Any) -> None:
 
 
 def test_what_was_drawn_is_recorded_with_each_episode_and_hidden_at_inference(profile: Any, tmp_path: Path) -> None:
-    from recorder.reader import LogReader
+    from recorder.read.reader import LogReader
 
     with rr.make("so101-reach", profile=profile, record=tmp_path / "runs", mode="inference", steps=3) as env:
         assert "randomisation" not in env.reset({"seed": 4})["extra_info"]
@@ -128,7 +128,7 @@ def test_a_profile_s_mistakes_are_told_with_file_and_key(tmp_path: Path, text: s
 
 
 def test_a_served_simulation_has_its_profile_s_timing(tmp_path: Path) -> None:
-    from rlenv_robot.commands.serve import served_robot
+    from rlenv_robot.cli.serve import served_robot
 
     (tmp_path / "p.toml").write_text('[robot]\nwhere = "sim"\n[timing]\nreading_delay = 0.05', encoding="utf-8")
     robot = served_robot(rr.load_profile(tmp_path / "p.toml"))

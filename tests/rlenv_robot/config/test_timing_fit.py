@@ -16,10 +16,10 @@ import pytest
 import rlenv_robot as rr
 from hal import Guard
 from real import Server
-from real.delays import Delays
-from rlenv_robot.timing_fit import fit_timing, timing_of
+from real.client.connection import Delays
+from rlenv_robot.config.timing_fit import fit_timing, timing_of
 from sim.robot import SimRobot
-from sim.twin import so101_twin
+from sim.robots.twin import so101_twin
 
 WAY_S = 0.02
 

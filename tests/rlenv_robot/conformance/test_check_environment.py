@@ -11,7 +11,7 @@ import pytest
 
 from hal import EpisodeError, Spec
 from rlenv_robot.conformance import EnvironmentContract, check_environment
-from rlenv_robot.environment import Environment
+from rlenv_robot.env import Environment
 
 pytestmark = pytest.mark.requirement("R4.3", "R1.2")
 

@@ -14,12 +14,12 @@ import pytest
 
 import rlenv_robot
 from hal import Field, Spec
-from rlenv_robot.environment import Environment
-from rlenv_robot.protocol_document import protocol_document
+from rlenv_robot.conformance.protocol_page import protocol_document
+from rlenv_robot.env import Environment
 
 pytestmark = pytest.mark.requirement("R4.1", "R4.2")
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "protocol"
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "protocol"
 NAMES = rlenv_robot.environment_names()
 
 

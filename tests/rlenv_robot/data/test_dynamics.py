@@ -10,10 +10,10 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError
-from rlenv_robot.data.simulator import SimulatedDynamics
+from rlenv_robot.data.dynamics import SimulatedDynamics
 from sim.robot import SimRobot
-from sim.so101 import so101
-from sim.twin import so101_twin
+from sim.robots.so101 import so101
+from sim.robots.twin import so101_twin
 
 pytestmark = pytest.mark.requirement("R3.6")
 

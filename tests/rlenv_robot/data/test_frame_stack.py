@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
 LENGTHS = (1, 4, 7)

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from hal import Field, Image, SourceError, Spec
-from recorder.frames import FrameLayout
-from recorder.sink import McapWriter
+from hal.frame_layout import FrameLayout
+from recorder.log.mcap_writer import McapWriter
 from rlenv_robot.source import SourceData, open_source
 
 cv2 = pytest.importorskip("cv2")

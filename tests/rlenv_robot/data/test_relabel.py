@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec
+from hal.frame_layout import FrameLayout
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from recorder.table.table import Table
 from rlenv_robot.data.relabel import relabelled
 from rlenv_robot.source import SourceData
-from rlenv_robot.task import Task
 from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.tasks.task import Task
 
 GOAL = {"target_position": np.array([0.2, 0.1, 0.15], np.float32)}
 

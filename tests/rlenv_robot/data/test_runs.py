@@ -10,15 +10,15 @@ import pytest
 
 from hal import SourceError
 from hal.robots.so101 import HIGH, LOW
-from recorder.log import LogWriter
-from rlenv_robot.catalogue import robot
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.recording import FrameObserver
+from recorder.log.writer import LogWriter
+from rlenv_robot.env import Environment
+from rlenv_robot.recording.observer import FrameObserver
+from rlenv_robot.registry import robot
+from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.source import open_source
 from rlenv_robot.tasks.reach import Reach
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
 
 
 def real(name: str) -> Path:

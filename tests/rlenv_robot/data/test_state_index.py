@@ -10,11 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
-from recorder.transitions import Transitions
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
+from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import near
-from rlenv_robot.data.nearby import StateIndex
+from rlenv_robot.data.state_index import StateIndex
 
 SPEC = Spec("o", (Field("board", (2, 2), "int8"), Field("x", (3,)), Field("y", (), "float64")))
 LAYOUT = FrameLayout(SPEC, Spec("a", (Field("u"),)))

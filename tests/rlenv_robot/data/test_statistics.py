@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from hal import Field, SourceError, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
 Named = Mapping[str, np.ndarray]

@@ -3,12 +3,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlenv_robot.catalogue import task
-from rlenv_robot.interop.flat import flat_for
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.registry import task
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 
-from rlenv_robot.learning.finer import ScaledDifferences  # noqa: E402
+from rlenv_robot.policies.flat import ScaledDifferences  # noqa: E402
 
 
 @pytest.mark.parametrize("name", ["so101-push", "so101-pair-lift"])

@@ -9,21 +9,21 @@ import numpy as np
 import pytest
 
 from hal import RobotError, SpecMismatch
-from rlenv_robot.catalogue import task
-from rlenv_robot.cli import main
-from rlenv_robot.interop.flat import FlattenObservation, flat_for
-from rlenv_robot.policy import load_policy
-from rlenv_robot.task import Task
+from rlenv_robot.adapters.flat import FlattenObservation, flat_for
+from rlenv_robot.cli.main import main
+from rlenv_robot.policies.policy import load_policy
+from rlenv_robot.registry import task
 from rlenv_robot.tasks.pair_lift import PairLift
 from rlenv_robot.tasks.push import Push
+from rlenv_robot.tasks.task import Task
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 onnx = pytest.importorskip("onnx", reason="onnx is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")
 pytest.importorskip("onnxruntime", reason="onnxruntime is not installed")
 
-from rlenv_robot.learning.flat_policy import FlatPolicy  # noqa: E402
-from rlenv_robot.onnx_policy import METADATA, OnnxPolicy, metadata  # noqa: E402
+from rlenv_robot.policies.flat import FlatPolicy  # noqa: E402
+from rlenv_robot.policies.onnx import METADATA, OnnxPolicy, metadata  # noqa: E402
 
 REACH = task("so101-reach")
 

@@ -9,8 +9,7 @@ import pytest
 
 from hal import RobotError
 from hal.robots.so101 import SO101
-from rlenv_robot.learning.policy_arrays import save_arrays
-from rlenv_robot.learning.reach_policy import INPUTS, PARAMETERS, ReachPolicy, features
+from rlenv_robot.policies.reach import INPUTS, PARAMETERS, ReachPolicy, features, save_arrays
 from rlenv_robot.tasks.reach import Reach
 
 RNG = np.random.default_rng(0)

@@ -19,11 +19,10 @@ import rlenv_robot as rr
 from hal import Field, Guard, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec, StreamSpec
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
-from recorder.reader import LogReader
-from recorder.rotation import Limits
-from rlenv_robot.controller_log import ControllerLog
-from rlenv_robot.kinds import ROBOT_MODELS
-from rlenv_robot.server_watch import ServerWatch
+from recorder.log.rotation import Limits
+from recorder.read.reader import LogReader
+from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
+from rlenv_robot.robot_models import ROBOT_MODELS
 
 NOISE = 2000
 SPEC = RobotSpec(

@@ -10,11 +10,11 @@ import pytest
 
 import rlenv_robot as rr
 from hal.robots.so101 import SO101
-from recorder.reader import LogReader
-from rlenv_robot import cli
-from rlenv_robot.about import about
-from rlenv_robot.examples.go import Go
-from rlenv_robot.profile import load_profile
+from recorder.read.reader import LogReader
+from rlenv_robot.cli import main as cli
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.recording.metadata import about
+from rlenv_robot.tasks.go import Go
 
 
 def test_a_log_holds_the_description_of_its_robot(tmp_path: Path) -> None:

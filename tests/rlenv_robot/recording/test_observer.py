@@ -11,13 +11,13 @@ import pytest
 
 import rlenv_robot
 from hal import ConnectionLost, Field, LogError, RobotState, Spec
-from recorder.frames import FrameLayout
-from recorder.table import build, load_runs
-from rlenv_robot.environment import Environment
-from rlenv_robot.recording import FrameObserver, record_to
+from hal.frame_layout import FrameLayout
+from recorder.table.table import build, load_runs
+from rlenv_robot.env import Environment
+from rlenv_robot.recording.observer import FrameObserver, record_to
 from rlenv_robot.world import TimeStep
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 pytestmark = pytest.mark.requirement("R6.6")
 

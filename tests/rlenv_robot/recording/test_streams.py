@@ -13,12 +13,12 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Automatic, Field, Guard, Homing, LogError, Robot, RobotState, SampleSink, Spec, StreamSpec
-from recorder.frames import FrameLayout
-from recorder.reader import LogReader
-from rlenv_robot.recording import FrameObserver
+from hal.frame_layout import FrameLayout
+from recorder.read.reader import LogReader
+from rlenv_robot.recording.observer import FrameObserver
 from sim.robot import SimRobot
-from sim.so101 import so101
-from sim.twin import so101_twin
+from sim.robots.so101 import so101
+from sim.robots.twin import so101_twin
 
 pytestmark = pytest.mark.requirement("R6.6")
 

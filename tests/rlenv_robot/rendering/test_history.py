@@ -10,10 +10,10 @@ import pytest
 
 import rlenv_robot
 from hal import Image, RobotError, SourceError
-from recorder.sink import McapWriter
-from recorder.table import Table, build
-from rlenv_robot import history
-from rlenv_robot.history import render_history
+from recorder.log.mcap_writer import McapWriter
+from recorder.table.table import Table, build
+from rlenv_robot.rendering import history
+from rlenv_robot.rendering.history import render_history
 
 cv2 = pytest.importorskip("cv2")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, Spec, SpecError
-from rlenv_robot.handover import ActionBlender
+from rlenv_robot.robot_env.intervention import ActionBlender
 
 SPEC = Spec("pose", (Field("joint", (2,), "float32", -1, 1, "rad"), Field("grip", (), "float64", 0, 3, "rad")))
 VELOCITY, PERIOD = 1.5, 0.1

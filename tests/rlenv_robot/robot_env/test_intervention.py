@@ -12,16 +12,16 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Guard, SpecError
-from recorder.frames import FrameLayout
-from recorder.table import load_runs
+from hal.frame_layout import FrameLayout
+from recorder.table.table import load_runs
 from rlenv_robot.conformance import check_environment
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.intervention import HumanIntervention
-from rlenv_robot.recording import record_to
+from rlenv_robot.env import Environment
+from rlenv_robot.recording.observer import record_to
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.robot_env.intervention import HumanIntervention
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 VELOCITY = 1.0
 STRIDE = VELOCITY / 30

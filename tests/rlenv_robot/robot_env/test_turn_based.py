@@ -10,14 +10,14 @@ import pytest
 
 import rlenv_robot as rr
 from hal import SourceError, SpecMismatch
-from recorder.check import check_table
-from recorder.plot import pick_lines
-from recorder.reader import LogReader
-from recorder.table import load_runs
-from rlenv_robot.agents import agents_of
-from rlenv_robot.catalogue import task
-from rlenv_robot.cli import main
-from rlenv_robot.turns import OneAtATime, one_at_a_time
+from recorder.checks.table import check_table
+from recorder.figures.plot import pick_lines
+from recorder.read.reader import LogReader
+from recorder.table.table import load_runs
+from rlenv_robot.cli.main import main
+from rlenv_robot.registry import task
+from rlenv_robot.robot_env.turn_based import OneAtATime, one_at_a_time
+from rlenv_robot.tasks.agents import agents_of
 
 pytestmark = pytest.mark.requirement("R6.3")
 

@@ -12,17 +12,17 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Answer, DeadlineExceeded, Guard, Homing, ResetFailed, ResetRequest
-from hal.signals.signal import VerdictRequest
-from real.remote import RemoteRobot
-from real.server import Server
-from recorder.labels import read_labels
-from recorder.table import load_runs
-from rlenv_robot.embodied import RobotWorld
-from rlenv_robot.environment import Environment
-from rlenv_robot.recording import record_to
+from hal.reset.confirmation import VerdictRequest
+from real.client.robot import RemoteRobot
+from real.server.server import Server
+from recorder.log.labels import read_labels
+from recorder.table.table import load_runs
+from rlenv_robot.env import Environment
+from rlenv_robot.recording.observer import record_to
+from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.tasks.reach import Reach
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 
 @dataclass(frozen=True)

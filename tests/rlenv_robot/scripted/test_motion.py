@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal.robots.so101 import HOME, SO101
-from hal.robots.so101_inverse import inverse_kinematics, steepest
-from rlenv_robot.experts.motion import STEP_RAD, blend, ramp, same_turn, toward
-from rlenv_robot.experts.pair_lift import ScriptedPairLift
-from rlenv_robot.experts.pick_place import ScriptedPickPlace
-from rlenv_robot.experts.push import ScriptedPush
+from hal.robots.so101 import HOME, SO101, inverse_kinematics, steepest
+from rlenv_robot.scripted.motion import STEP_RAD, blend, ramp, same_turn, toward
+from rlenv_robot.scripted.pair_lift import ScriptedPairLift
+from rlenv_robot.scripted.pick_place import ScriptedPickPlace
+from rlenv_robot.scripted.push import ScriptedPush
 
 TREMOR_M = 0.0002
 
@@ -53,7 +52,7 @@ def test_a_way_is_walked_in_short_steps_and_ends_where_it_should() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "script", "seen"),
+    ("name", "script", "obs"),
     [
         ("so101-push", ScriptedPush(), ("cube_position", "gripper_position")),
         ("so101-pick-place", ScriptedPickPlace(), ("cube_position", "gripper_position")),

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import rlenv_robot as rr
-from hal.robots.so101_cube import CUBE_AREA, CUBE_HALF, SO101_CUBE
-from rlenv_robot.experts.pick_place import ScriptedPickPlace
-from rlenv_robot.experts.push import ScriptedPush
-from rlenv_robot.policy import Policy
-from rlenv_robot.task import Task
+from hal.robots.so101 import CUBE_AREA, CUBE_HALF, SO101_CUBE
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.scripted.pick_place import ScriptedPickPlace
+from rlenv_robot.scripted.push import ScriptedPush
 from rlenv_robot.tasks.pick_place import PickPlace
 from rlenv_robot.tasks.push import Push
+from rlenv_robot.tasks.task import Task
 
 TASKS = (Push, PickPlace)
 TaskType = type[Push] | type[PickPlace]

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import IllegalAction
-from rlenv_robot.environment import Environment
-from rlenv_robot.examples.go import BLACK, EMPTY, KOMI, WHITE, Go, group_at, neighbours, play, score
+from rlenv_robot.env import Environment
+from rlenv_robot.tasks.go import BLACK, EMPTY, KOMI, WHITE, Go, group_at, neighbours, play, score
 
 pytestmark = pytest.mark.requirement("R7")
 

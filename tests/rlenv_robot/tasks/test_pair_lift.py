@@ -14,8 +14,8 @@ import rlenv_robot as rr
 from hal import SpecError
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, SO101_PAIR, from_right
-from rlenv_robot.agents import Agent, agents_of, joint_action, messages, own
-from rlenv_robot.experts.pair_lift import ScriptedPairLift
+from rlenv_robot.scripted.pair_lift import ScriptedPairLift
+from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, messages, own
 from rlenv_robot.tasks.pair_lift import HANDLE, PairLift
 
 TASK = PairLift()

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.robots.so101 import HOME, SO101, forward_kinematics
-from rlenv_robot.task import Task
 from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.tasks.task import Task
 
 TASK = Reach()
 

@@ -8,9 +8,9 @@ import pytest
 import rlenv_robot as rr
 from hal.robots.go2 import GO2, STANCE
 from rlenv_robot.tasks.walk import Walk
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
-from sim.go2 import go2
+from sim.robots.go2 import go2
 
 
 def posture(**changed: object) -> dict[str, np.ndarray]:

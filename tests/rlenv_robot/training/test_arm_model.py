@@ -9,11 +9,11 @@ import pytest
 
 from hal import SourceError
 from hal.robots.so101 import HOME, SO101
-from rlenv_robot.learning.learned import LearnedBatch, fit, open_loop_error
-from rlenv_robot.learning.reach_policy import PARAMETERS
-from rlenv_robot.learning.rollout import population_returns
+from rlenv_robot.policies.reach import PARAMETERS
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.training.arm_model import LearnedBatch, fit, open_loop_error
+from rlenv_robot.training.rollout import population_returns
+from rlenv_robot.vector.env import VectorEnvironment
 
 LAG = 0.3
 SAG = np.array([0.0, 0.04, 0.06, 0.03, 0.0, 0.0])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from rlenv_robot.learning.search import SearchSettings, search
+from rlenv_robot.training.evolution import SearchSettings, search
 
 pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
 

@@ -6,17 +6,17 @@ import numpy as np
 import pytest
 
 from hal import Field, Spec
-from recorder.frames import FrameLayout
-from recorder.table import Table
-from rlenv_robot.interop.flat import FlattenObservation
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
+from rlenv_robot.adapters.flat import FlattenObservation
 
 torch = pytest.importorskip("torch", reason="torch is not installed")
 pytest.importorskip("tianshou", reason="tianshou is not installed")
 
 from tianshou.utils.torch_utils import policy_within_training_step  # noqa: E402
 
-from rlenv_robot.interop.tianshou import to_replay_buffer  # noqa: E402
-from rlenv_robot.learning.offline_agents import METHODS, offline_agent  # noqa: E402
+from rlenv_robot.adapters.tianshou import to_replay_buffer  # noqa: E402
+from rlenv_robot.training.offline_agents import METHODS, offline_agent  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 FLAT = FlattenObservation(

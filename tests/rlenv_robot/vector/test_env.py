@@ -10,13 +10,13 @@ import pytest
 
 import rlenv_robot
 from hal import EpisodeError, IllegalAction
-from rlenv_robot.embodied import RobotWorld, episode_rng
-from rlenv_robot.environment import Environment
+from rlenv_robot.env import Environment
+from rlenv_robot.robot_env.core import RobotWorld, episode_rng
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 STEPS = 8
 

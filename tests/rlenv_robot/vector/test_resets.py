@@ -12,11 +12,11 @@ import pytest
 import rlenv_robot as rr
 from hal import EpisodeError
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.vector import VectorEnvironment
+from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
-from sim.randomise import Randomise
-from sim.so101 import so101
-from sim.timing import DelayModel
+from sim.latency.delay_model import DelayModel
+from sim.randomize.randomise import Randomise
+from sim.robots.so101 import so101
 
 STEPS = 5
 

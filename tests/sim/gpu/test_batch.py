@@ -18,11 +18,11 @@ import pytest
 import rlenv_robot as rr
 from hal import IllegalAction, RobotError, RobotState, SpecError
 from sim.batch import SimBatch
-from sim.go2 import go2
-from sim.mjcf import from_mjcf
+from sim.gpu.batch import WarpBatch
+from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
-from sim.so101 import so101
-from sim.warp import WarpBatch
+from sim.robots.go2 import go2
+from sim.robots.so101 import so101
 
 INSTALLED = all(importlib.util.find_spec(name) for name in ("warp", "mujoco_warp"))
 needs_warp = pytest.mark.skipif(not INSTALLED, reason="MuJoCo Warp is not installed (extra gpu)")
@@ -228,7 +228,7 @@ def test_what_it_has_not_is_refused() -> None:
 
 def test_warp_is_imported_by_nobody_who_did_not_ask() -> None:
     code = (
-        "import sys, rlenv_robot as rr, sim.warp\n"
+        "import sys, rlenv_robot as rr, sim.gpu.batch\n"
         "rr.make_vector('so101-reach', 2).reset()\n"
         "assert 'warp' not in sys.modules and 'mujoco_warp' not in sys.modules\n"
     )

@@ -10,10 +10,10 @@ import pytest
 
 from hal import Field, Guard, RobotSpec, Spec, SpecError, StaleReading
 from sim.batch import SimBatch
-from sim.draws import uniform
+from sim.latency.delay_model import LONGEST_S, DelayModel
 from sim.model import Columns, SimModel
+from sim.randomize.seeds import uniform
 from sim.robot import SimRobot
-from sim.timing import LONGEST_S, DelayModel
 
 SUBSTEPS, TIMESTEP = 5, 0.01
 

@@ -11,7 +11,7 @@ import pytest
 
 from hal import SpecError
 from sim.batch import SimBatch
-from sim.mjcf_file import mjcf_file
+from sim.mjcf.file import mjcf_file
 from sim.model import SimModel
 
 ARM = """

@@ -13,7 +13,7 @@ import pytest
 
 from hal import Guard, Limits, SpecError
 from sim.batch import SimBatch
-from sim.mjcf import from_mjcf
+from sim.mjcf.robot import from_mjcf
 from sim.robot import SimRobot
 
 ZOO = """

@@ -10,11 +10,11 @@ import pytest
 
 from hal import SpecError
 from sim.batch import SimBatch
-from sim.distribution import Choice, Fixed, LogUniform, Measured, Normal, Uniform, distribution
 from sim.model import SimModel
-from sim.randomise import Randomise
+from sim.randomize.distribution import Choice, Fixed, LogUniform, Measured, Normal, Uniform, distribution
+from sim.randomize.randomise import Randomise
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 LINES = {
     "body.*.mass": {"uniform": [0.5, 2.0], "scale": True},

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-import sim.pictures
+import sim.rendering.batch
 from hal import RobotError
 from hal.robots.so101 import HOME
 from sim.batch import SimBatch
-from sim.camera import Camera, available
-from sim.pictures import BatchRenderer, ImageBatch
-from sim.randomise import Randomise
+from sim.randomize.randomise import Randomise
+from sim.rendering.batch import BatchRenderer, ImageBatch
+from sim.rendering.camera import Camera, available
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.so101 import so101
 
 drawing = pytest.mark.skipif(available() is not None, reason=f"{available()}")
 LOOKS = {"camera.overhead.pos[2]": {"uniform": [-0.1, 0.1], "add": True, "unit": "m"}}
@@ -111,7 +111,7 @@ def drive(envs: rr.VectorEnvironment, steps: int) -> Mapping[str, np.ndarray]:
 @drawing
 def test_gymnasiums_vector_carries_them() -> None:
     pytest.importorskip("gymnasium")
-    from rlenv_robot.interop.gymnasium_vector import to_gymnasium_vector
+    from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
 
     made = rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48), steps=1)
     envs = to_gymnasium_vector(made)
@@ -136,7 +136,7 @@ def test_images_that_were_handed_out_stay_as_they_were() -> None:
 
 
 def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (sim.pictures, sim.camera):
+    for module in (sim.rendering.batch, sim.rendering.camera):
         monkeypatch.setattr(module, "available", lambda: "no OpenGL in this test")
     batch = ImageBatch(SimBatch(so101(), 2), ["overhead"], (32, 24))
     assert np.shape(batch.reset().images["overhead"]) == (2, 24, 32, 3)

@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-import sim.camera
+import sim.rendering.camera
 from hal import RobotError
 from hal.robots.so101 import HOME, SO101, forward_kinematics
-from sim.camera import Camera, Marker, available, film
 from sim.model import SimModel
+from sim.rendering.camera import Camera, Marker, available, film
 from sim.robot import SimRobot
-from sim.so101 import REST, so101
+from sim.robots.so101 import REST, so101
 
 drawing = pytest.mark.skipif(available() is not None, reason=f"{available()}")
 
@@ -156,15 +156,17 @@ def test_where_opengl_is_missing_the_packages_are_named(monkeypatch: pytest.Monk
     monkeypatch.setattr(ctypes, "CDLL", missing)
     with pytest.raises(RobotError, match=r"libEGL.so.1: cannot open .* apt-get install libegl1 libgl1"):
         Camera(so101(), "view", 32, 24)
-    monkeypatch.setattr(sim.camera, "available", available.__wrapped__)
-    reason = sim.camera.available()
+    monkeypatch.setattr(sim.rendering.camera, "available", available.__wrapped__)
+    reason = sim.rendering.camera.available()
     assert reason is not None
     assert "apt-get install" in reason
 
 
 @drawing
 def test_asking_mujoco_for_egl_works_without_pyopengl() -> None:
-    code = "import sim.camera; assert sim.camera.available() is None, sim.camera.available()"
+    code = (
+        "import sim.rendering.camera; assert sim.rendering.camera.available() is None, sim.rendering.camera.available()"
+    )
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MUJOCO_GL": "egl"}, timeout=60)
 
 
@@ -176,9 +178,9 @@ def test_a_user_who_disabled_opengl_is_heard(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_nothing_else_in_the_simulation_loads_opengl() -> None:
     code = (
-        "import sys, sim.robot, sim.batch, sim.so101, sim.twin\n"
+        "import sys, sim.robot, sim.batch, sim.robots.so101, sim.robots.twin\n"
         "maps = open('/proc/self/maps').read() if sys.platform == 'linux' else ''\n"
-        "assert 'libEGL' not in maps and 'sim.camera' not in sys.modules and 'cv2' not in sys.modules\n"
+        "assert 'libEGL' not in maps and 'sim.rendering.camera' not in sys.modules and 'cv2' not in sys.modules\n"
     )
     environment = {name: value for name, value in os.environ.items() if name != "MUJOCO_GL"}
     subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=60)

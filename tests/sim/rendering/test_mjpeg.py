@@ -14,10 +14,10 @@ import numpy as np
 import pytest
 
 from hal import RobotError
-from hal.camera import Camera
-from hal.camera_settings import CameraSettings
-from sim import mjpeg
-from sim.mjpeg import MjpegServer
+from hal.cameras.camera import Camera
+from hal.cameras.settings import CameraSettings
+from sim.rendering import mjpeg
+from sim.rendering.mjpeg import MjpegServer
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 

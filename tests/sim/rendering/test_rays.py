@@ -5,15 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-import sim.camera
+import sim.rendering.camera
 from hal import CameraSpec, RobotError, RobotSpec, Spec
 from hal.robots.so101 import HOME
-from sim.camera import Camera, Marker, available, open_camera
-from sim.go2 import go2
 from sim.model import SimModel
-from sim.rays import RayCamera
+from sim.rendering.camera import Camera, Marker, available, open_camera
+from sim.rendering.rays import RayCamera
 from sim.robot import SimRobot
-from sim.so101 import so101
+from sim.robots.go2 import go2
+from sim.robots.so101 import so101
 
 BALL_AND_WALL = """
 <mujoco><worldbody>
@@ -82,8 +82,8 @@ def test_it_sees_what_opengl_sees(model):
 
 
 def test_without_opengl_cameras_cast_rays_and_say_so(monkeypatch, caplog):
-    monkeypatch.setattr(sim.camera, "available", lambda: "there is no EGL; install libegl1")
-    sim.camera._say_once.cache_clear()
+    monkeypatch.setattr(sim.rendering.camera, "available", lambda: "there is no EGL; install libegl1")
+    sim.rendering.camera._say_once.cache_clear()
     arm = SimRobot(so101(), cameras=("overhead",))
     try:
         image = arm.reset({}).images["overhead"].data

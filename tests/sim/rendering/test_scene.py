@@ -6,12 +6,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from sim.camera import Camera, available
-from sim.go2 import go2
-from sim.mjcf import from_mjcf
+from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
-from sim.sky import grounds
-from sim.so101 import so101
+from sim.rendering.camera import Camera, available
+from sim.rendering.scene import grounds
+from sim.robots.go2 import go2
+from sim.robots.so101 import so101
 
 drawing = pytest.mark.skipif(available() is not None, reason=f"{available()}")
 

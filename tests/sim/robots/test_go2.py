@@ -8,7 +8,7 @@ import pytest
 
 from hal.robots.go2 import FEET, GO2, HIGH, JOINTS, LOW, STANCE, TORQUE_LIMIT
 from sim.batch import SimBatch
-from sim.go2 import STANDING_HEIGHT, go2
+from sim.robots.go2 import STANDING_HEIGHT, go2
 
 
 @pytest.fixture(scope="module")

@@ -4,11 +4,10 @@ import mujoco
 import numpy as np
 
 from hal import Guard
-from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
-from hal.robots.so101_cube import CUBE_AREA, CUBE_HALF, SO101_CUBE
+from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HIGH, JOINTS, LOW, SO101, SO101_CUBE, forward_kinematics
 from sim.batch import SimBatch
 from sim.robot import SimRobot
-from sim.so101 import REST, so101
+from sim.robots.so101 import REST, so101
 
 
 def test_the_model_has_the_kinematics_of_the_description() -> None:

@@ -7,8 +7,8 @@ from hal.robots.so101 import HIGH, JOINTS, LOW, forward_kinematics
 from hal.robots.so101_pair import APART, BAR_HALF, SIDES, SO101_PAIR
 from sim.batch import SimBatch
 from sim.robot import SimRobot
-from sim.so101 import so101
-from sim.so101_pair import BAR_AREA, BAR_TURN, so101_pair
+from sim.robots.so101 import so101
+from sim.robots.so101_pair import BAR_AREA, BAR_TURN, so101_pair
 
 
 def test_both_arms_are_the_arm() -> None:

@@ -15,10 +15,10 @@ from hal.robots.so101 import SO101, TICKS_PER_TURN, forward_kinematics, from_ler
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
-from sim.so101 import so101
-from sim.twin import IDENTIFIED, quantised_position, quantised_velocity, so101_twin
+from sim.robots.so101 import so101
+from sim.robots.twin import IDENTIFIED, quantised_position, quantised_velocity, so101_twin
 
-LOG = Path(__file__).parents[2].parent / "shared" / "data" / "so101-pick-place" / "data/chunk-000/file-000.parquet"
+LOG = Path(__file__).parents[3].parent / "shared" / "data" / "so101-pick-place" / "data/chunk-000/file-000.parquet"
 FRAMES = {0: slice(40, 345), 1: slice(0, 346)}
 """What is compared. Before, episode 0 begins without torque; afterwards the arm lies folded on its own parts."""
 

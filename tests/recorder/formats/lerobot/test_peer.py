@@ -16,11 +16,11 @@ import numpy as np
 import pytest
 
 from hal import Image
-from recorder.formats.lerobot import load_lerobot, write_lerobot
-from recorder.formats.pictures import Filming
-from recorder.images import Images
-from recorder.sink import McapWriter
-from recorder.table import Table, load_runs
+from recorder.formats.images import Filming
+from recorder.formats.lerobot.read import load_lerobot, write_lerobot
+from recorder.images.images import Images
+from recorder.log.mcap_writer import McapWriter
+from recorder.table.table import Table, load_runs
 
 NEEDED = ("lerobot", "torch", "datasets", "accelerate", "pandas", "pyarrow")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]

@@ -11,13 +11,13 @@ import pytest
 
 from hal import SourceError
 from hal.robots.so101 import JOINTS, SO101, forward_kinematics, from_lerobot
-from recorder.formats.lerobot import is_lerobot, load_lerobot
-from recorder.formats.lerobot_features import sort_features
+from recorder.formats.lerobot.features import sort_features
+from recorder.formats.lerobot.read import is_lerobot, load_lerobot
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
 
-DATA = Path(__file__).resolve().parents[4] / "shared" / "data"
+DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
 POSITIONS = [f"{joint}.pos" for joint in JOINTS]
 
 

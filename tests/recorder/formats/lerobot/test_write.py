@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, SourceError, Spec
-from recorder.formats import lerobot_write
-from recorder.formats.lerobot import load_lerobot, write_lerobot
-from recorder.frames import FrameLayout
-from recorder.table import Table
+from hal.frame_layout import FrameLayout
+from recorder.formats.lerobot import write as lerobot_write
+from recorder.formats.lerobot.read import load_lerobot, write_lerobot
+from recorder.table.table import Table
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")
 import pyarrow.parquet as pq

@@ -1,0 +1,1 @@
+"""A served robot as a local `Robot`."""

@@ -1,0 +1,1 @@
+"""The wire: messages, rows, errors, keys and the handshake."""

@@ -1,0 +1,1 @@
+"""Find what spoils recorded data for training."""

@@ -1,0 +1,1 @@
+"""Draw recorded episodes as plots, montages and videos."""

@@ -1,0 +1,1 @@
+"""Read ROS 2 bags."""

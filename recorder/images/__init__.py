@@ -1,0 +1,1 @@
+"""Decode the images that belong to rows of a table."""

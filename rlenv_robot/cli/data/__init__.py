@@ -1,0 +1,1 @@
+"""The verbs below `rlenv-robot data`, one module each."""

@@ -1,1 +1,0 @@
-"""The verbs of the command line, one file each: ``add`` declares it, ``run`` carries it out."""

@@ -1,1 +1,0 @@
-"""What the verbs below ``rlenv-robot data`` share."""

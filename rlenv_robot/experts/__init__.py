@@ -1,1 +1,0 @@
-"""Scripted policies: they prove that a task can be solved, and give demonstrations to learn from."""

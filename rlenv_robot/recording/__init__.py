@@ -1,0 +1,1 @@
+"""Record environments and controllers."""

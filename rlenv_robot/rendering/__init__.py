@@ -1,0 +1,1 @@
+"""Show states live and recorded episodes again."""

@@ -1,0 +1,1 @@
+"""Train, retrain and evaluate policies."""

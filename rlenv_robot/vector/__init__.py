@@ -1,0 +1,1 @@
+"""Many simulated environments that step together."""

@@ -1,0 +1,1 @@
+"""Step batches of simulations on a GPU with MuJoCo Warp."""

@@ -1,0 +1,1 @@
+"""Delay, quantise and lose a simulation's commands and measurements."""

@@ -1,0 +1,1 @@
+"""Draw a simulation's model anew for each episode."""

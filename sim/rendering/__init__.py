@@ -1,0 +1,1 @@
+"""Draw simulated scenes, with OpenGL or without."""

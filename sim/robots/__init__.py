@@ -1,0 +1,1 @@
+"""The simulated robots that ship, one file each."""
