@@ -10,18 +10,10 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
+from rlenv_robot.tasks.flat_hints import Difference, FlatHints, HasFlatHints
 from rlenv_robot.tasks.task import Arrays, Task
 
 __all__ = ["Difference", "FlattenObservation", "flat_for"]
-
-
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """``minuend - subtrahend``, two observation fields of one shape, divided by ``scale`` (in their unit)."""
-
-    minuend: str
-    subtrahend: str
-    scale: float
 
 
 @dataclass(frozen=True)
@@ -191,57 +183,9 @@ class FlattenObservation:
         return vector
 
 
-_ARM = {"joint_position": 1.0, "joint_velocity": 4.0, "joint_goal": 1.0, "gripper_position": 0.2}
-_BAR = {"handle_position": 0.2, "handle_target": 0.2}
-_SIDES = ("left", "right")
-_SERVO_GAP = (Difference("joint_goal", "joint_position", 0.1),)
-_CUBE_GAPS = (
-    Difference("cube_position", "gripper_position", 0.05),
-    Difference("target_position", "cube_position", 0.05),
-    *_SERVO_GAP,
-)
-
-_KNOWN: Mapping[str, Mapping[str, Any]] = {
-    "go2-walk": {  # nearly the scales that walking policies are commonly trained with
-        "scales": {"angular_velocity": 4.0, "commanded_velocity": 0.5, "commanded_turning": 1.0, "joint_deviation": 1.0,
-                   "joint_velocity": 20.0, "last_action": 1.0},
-    },
-    "so101-reach": {
-        "scales": {**_ARM, "target_position": 0.2},
-        "differences": (Difference("target_position", "gripper_position", 0.1), *_SERVO_GAP),
-        "around": "joint_goal",
-        "stride": 0.13,  # the guard's 4 rad/s at 30 Hz
-    },
-    "so101-push": {
-        "scales": {**_ARM, "cube_position": 0.2, "target_position": 0.2},
-        "differences": _CUBE_GAPS,
-        "around": "joint_goal",
-        "stride": 0.13,
-    },
-    "so101-pick-place": {
-        "scales": {**_ARM, "cube_position": 0.2, "target_position": 0.2},
-        "differences": _CUBE_GAPS,
-        "around": "joint_goal",
-        "stride": 0.13,
-    },
-    "so101-pair-lift": {
-        "scales": {f"{side}_{name}": scale for side in _SIDES for name, scale in (*_ARM.items(), *_BAR.items())},
-        "differences": tuple(
-            Difference(f"{side}_{there}", f"{side}_{here}", 0.1)
-            for side in _SIDES
-            for there, here in (
-                ("handle_position", "gripper_position"),
-                ("handle_target", "handle_position"),
-                ("joint_goal", "joint_position"),
-            )
-        ),
-        "around": {f"{side}_joint_target": f"{side}_joint_goal" for side in _SIDES},
-        "stride": 0.13,
-    },
-}  # fmt: skip
-"""Task -> settings that were tried with it (benchmarks/train.py); any other task gets the defaults."""
-
-
 def flat_for(task: Task) -> FlattenObservation:
-    """How learners see a task: settings that were tried with it, or the plain ranges of its fields."""
-    return FlattenObservation(task.observation, task.action, **_KNOWN.get(task.name, {}))
+    """Return the vectors for a task: scaled as its ``flat_hints()`` say, or else by the ranges of its fields."""
+    hints = task.flat_hints() if isinstance(task, HasFlatHints) else FlatHints()
+    return FlattenObservation(
+        task.observation, task.action, hints.scales, hints.differences, hints.around, hints.stride
+    )

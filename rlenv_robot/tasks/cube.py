@@ -10,6 +10,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_AREA, HOME, SO101_CUBE
+from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["CubeTask", "Rewards", "distance", "place_on_table", "start_near_home"]
@@ -118,6 +119,16 @@ class CubeTask:
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """The goal that the last of these readings (along time) reached."""
         return {"target_position": sensors["cube_position"][-1]}
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that these tasks were tried with (benchmarks/train.py)."""
+        differences = (
+            Difference("cube_position", "gripper_position", 0.05),
+            Difference("target_position", "cube_position", 0.05),
+            SERVO_GAP,
+        )
+        scales = {**ARM_SCALES, "cube_position": 0.2, "target_position": 0.2}
+        return FlatHints(scales, differences, "joint_goal", ARM_STRIDE)
 
 
 def start_near_home(rng: np.random.Generator) -> np.ndarray:

@@ -14,6 +14,7 @@ from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, HOME, SIDES, SO101_PAIR, from_right, turn_from_right
 from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards, distance
+from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["HANDLE", "PairLift"]
@@ -189,6 +190,21 @@ class PairLift:
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """The goal that the last of these readings (along time) reached, where the bar was level."""
         return {"target_position": sensors["bar_position"][-1]}
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that this task was tried with (launch/train_clone.py)."""
+        scales = {**ARM_SCALES, "handle_position": 0.2, "handle_target": 0.2}
+        gaps = (
+            ("handle_position", "gripper_position"),
+            ("handle_target", "handle_position"),
+            ("joint_goal", "joint_position"),
+        )
+        return FlatHints(
+            {f"{side}_{name}": scale for side in SIDES for name, scale in scales.items()},
+            tuple(Difference(f"{side}_{minuend}", f"{side}_{other}", 0.1) for side in SIDES for minuend, other in gaps),
+            {f"{side}_joint_target": f"{side}_joint_goal" for side in SIDES},
+            ARM_STRIDE,
+        )
 
 
 def _of(side: str, field: Field) -> Field:

@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import HOME, SO101, forward_kinematics
+from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Reach"]
@@ -137,3 +138,8 @@ class Reach:
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
         """The goal that the last of these readings (along time) reached."""
         return {"target_position": sensors["gripper_position"][-1]}
+
+    def flat_hints(self) -> FlatHints:
+        """Return the scales that this task was tried with (benchmarks/train.py)."""
+        differences = (Difference("target_position", "gripper_position", 0.1), SERVO_GAP)
+        return FlatHints({**ARM_SCALES, "target_position": 0.2}, differences, "joint_goal", ARM_STRIDE)

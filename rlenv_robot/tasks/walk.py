@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.robots.go2 import GO2, JOINTS, STANCE
+from rlenv_robot.tasks.flat_hints import FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Walk"]
@@ -191,6 +192,13 @@ class Walk:
             "commanded_velocity": np.clip(sensors["linear_velocity"][-1, :2], -2.0, 2.0),
             "commanded_turning": np.clip(sensors["angular_velocity"][-1, 2:], -2.0, 2.0),
         }
+
+    def flat_hints(self) -> FlatHints:
+        """Return nearly the scales that walking policies are commonly trained with."""
+        return FlatHints({
+            "angular_velocity": 4.0, "commanded_velocity": 0.5, "commanded_turning": 1.0, "joint_deviation": 1.0,
+            "joint_velocity": 20.0, "last_action": 1.0,
+        })  # fmt: skip
 
 
 def _joints(name: str, unit: str, meaning: str, low: float, high: float) -> Field:
