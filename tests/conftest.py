@@ -1,4 +1,4 @@
-"""What all tests share: long runs on demand, the data sets, and which requirement is proved by which test."""
+"""Markers, long runs on demand, the public data sets, and the list of requirements that a run proves."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import pytest
 from hypothesis import settings
 
 ROOT = Path(__file__).resolve().parents[1]
+PROCESS_FOLDERS = (ROOT / "tests" / "system", ROOT / "tests" / "launch")
+PROCESS_FIXTURES = {"start", "start_command", "network"}
 PROVED = pytest.StashKey[dict[str, list[str]]]()
 
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
@@ -20,15 +22,26 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     proved: dict[str, list[str]] = defaultdict(list)
     for item in items:
+        _mark_by_cost(item)
         if item.get_closest_marker("soak") and not config.getoption("--soak"):
             item.add_marker(pytest.mark.skip(reason="a long run: give --soak"))
         for marker in item.iter_markers("requirement"):
             for requirement in marker.args:
                 proved[requirement].append(item.nodeid)
     config.stash[PROVED] = dict(proved)
+
+
+def _mark_by_cost(item: pytest.Item) -> None:
+    """Mark tests that start processes, and mark as quick all that are neither these nor slow."""
+    in_process_folder = any(folder in item.path.parents for folder in PROCESS_FOLDERS)
+    if in_process_folder or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+        item.add_marker(pytest.mark.process)
+    if not any(item.get_closest_marker(name) for name in ("process", "slow", "soak")):
+        item.add_marker(pytest.mark.quick)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

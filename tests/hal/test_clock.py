@@ -3,60 +3,48 @@ from __future__ import annotations
 import pytest
 
 from hal import Rate
-
-
-class Clock:
-    """Time that passes only when somebody sleeps or works."""
-
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def work(self, seconds: float) -> None:
-        self.now += seconds
+from tests.fakes import ManualClock
 
 
 @pytest.fixture
-def clock() -> Clock:
-    return Clock()
+def clock() -> ManualClock:
+    return ManualClock()
 
 
 @pytest.fixture
-def rate(clock: Clock) -> Rate:
-    return Rate(10, clock, clock.work)
+def rate(clock: ManualClock) -> Rate:
+    return Rate(10, clock, clock.advance)
 
 
-def test_periods_begin_at_multiples_whatever_the_work_takes(clock: Clock, rate: Rate) -> None:
+def test_periods_begin_at_multiples_whatever_the_work_takes(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
     for k, work in enumerate((0.02, 0.09, 0.0, 0.05), start=1):
-        clock.work(work)
+        clock.advance(work)
         assert rate.wait() == 0
         assert clock.now == pytest.approx(100 + 0.1 * k)
     assert rate.overruns == 0
 
 
-def test_one_late_period_does_not_make_the_next_late(clock: Clock, rate: Rate) -> None:
+def test_one_late_period_does_not_make_the_next_late(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
-    clock.work(0.13)
+    clock.advance(0.13)
     assert rate.wait() == pytest.approx(0.03)
     rate.wait()
     assert clock.now == pytest.approx(100.2)
     assert rate.overruns == 1
 
 
-def test_missed_periods_are_not_raced_through(clock: Clock, rate: Rate) -> None:
+def test_missed_periods_are_not_raced_through(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
-    clock.work(1.0)
+    clock.advance(1.0)
     assert rate.wait() == pytest.approx(0.9)
     rate.wait()
     assert clock.now == pytest.approx(101.1)
 
 
-def test_restart_begins_anew(clock: Clock, rate: Rate) -> None:
+def test_restart_begins_anew(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
-    clock.work(5)
+    clock.advance(5)
     rate.restart()
     assert rate.wait() == 0
     assert rate.overruns == 0

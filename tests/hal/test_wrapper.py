@@ -14,73 +14,18 @@ import numpy as np
 import pytest
 
 from hal import (
-    Answer,
     Automatic,
-    Field,
     Guard,
     Homing,
-    ResetRecord,
-    RobotSpec,
-    RobotState,
-    Spec,
-    StreamSpec,
     WithCameras,
 )
 from hal.wrapper import RobotWrapper, inner_robots
 from real.client.cameras import RemoteCameras
 from rlenv_robot.recording.controller_log import LoggedRobot
+from tests.fakes import Everything
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
-STREAM = StreamSpec("current", Spec("current", (Field("amps", (), "float32", unit="A"),)), 500.0)
-RECORD = ResetRecord("done", "there", "a fixture")
-
-
-class Everything:
-    """A robot that is all that a robot can be, and writes down what is asked of it."""
-
-    spec = RobotSpec("everything", Spec("sensors", (Field("at", (1,)),)), Spec("commands", (Field("to", (1,)),)), 10.0)
-    streams, simulated, last_reset = (STREAM,), True, RECORD
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def reset(self, options: Mapping[str, Any]) -> RobotState:
-        return self._robot_state("reset", dict(options))
-
-    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        return self._robot_state("step", float(command["to"][0]))
-
-    def _robot_state(self, *call: Any) -> RobotState:
-        self.calls.append(call)
-        return RobotState({"at": np.ones(1, np.float32)}, {"to": np.ones(1, np.float32)}, 7)
-
-    def stop(self, reason: str) -> None:
-        self.calls.append(("stop", reason))
-
-    def close(self) -> None:
-        self.calls.append(("close",))
-
-    def stream_to(self, sinks: Mapping[str, Any]) -> None:
-        self.calls.append(("stream_to", dict(sinks)))
-
-    def about(self) -> dict[str, Any]:
-        return {"temperature": 31}
-
-    def arm_watchdog(self, timeout_s: float) -> bool:
-        self.calls.append(("arm_watchdog", timeout_s))
-        return True
-
-    def disarm_watchdog(self) -> None:
-        self.calls.append(("disarm_watchdog",))
-
-    def judge(self, message: str, deadline_s: float) -> Answer:
-        self.calls.append(("judge", message, deadline_s))
-        return Answer("a person", verdict="success")
-
-    def look(self) -> dict[str, Any]:
-        """As a `RemoteRobot` without cameras; not written down."""
-        return {}
 
 
 class Bare:

@@ -13,6 +13,7 @@ from hal.cameras.camera import Camera
 from hal.cameras.settings import CameraSettings
 from hal.cameras.source import EndOfStream, Frame, jpeg_size
 from hal.errors import ConnectionLost
+from tests.fakes import until
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 
@@ -71,13 +72,6 @@ def camera(script):
     for one in made:
         one.close()
         assert not one._thread.is_alive()
-
-
-def until(condition, seconds: float = LONG_S):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.002)
 
 
 def test_pixels_become_jpeg_with_the_time_of_their_capture(script, camera):

@@ -17,6 +17,7 @@ from hal.cameras import mjpeg as camera_mjpeg
 from hal.cameras.camera import Camera
 from hal.cameras.mjpeg import MjpegStream
 from hal.cameras.settings import MAX_IMAGE_BYTES, CameraSettings
+from tests.fakes import until
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 
@@ -81,13 +82,6 @@ def camera(strange):
     made = Camera(CameraSettings(f"http://127.0.0.1:{strange.port}/", "eye", 32, 24, max_age_s=0.3, frozen_s=60.0))
     yield made
     made.close()
-
-
-def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + LONG_S
-    while not condition():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.005)
 
 
 FORMS = {

@@ -4,18 +4,12 @@ import pytest
 
 from hal import ConnectionLost, WireError
 from real.server.lease import Lease
-
-
-class Clock:
-    now = 0.0
-
-    def __call__(self):
-        return self.now
+from tests.fakes import ManualClock
 
 
 @pytest.fixture
 def clock():
-    return Clock()
+    return ManualClock(0.0)
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -16,63 +15,14 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import Field, Guard, ResetFailed, RobotSpec, RobotState, RobotStopped, Spec, StreamSpec
+from hal import Guard, ResetFailed, RobotStopped
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from recorder.log.rotation import Limits
 from recorder.read.reader import LogReader
 from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.robot_models import ROBOT_MODELS
-
-NOISE = 2000
-SPEC = RobotSpec(
-    "fader",
-    Spec(
-        "fader_sensors",
-        (
-            Field("position", (2,), "float32", -10, 10, "rad", "where it is", ("a", "b")),
-            Field("noise", (NOISE,), "float64", meaning="fills disks"),
-        ),
-    ),
-    Spec("fader_commands", (Field("target", (2,), "float32", -1, 1, "rad", "goal", ("a", "b")),)),
-    200.0,
-    home={"target": (0.0, 0.0)},
-    measured_by={"target": "position"},
-)
-
-
-class Fader:
-    """Goes where it is told at once, keeps a diary of that, and has a stream of its own."""
-
-    spec = SPEC
-    streams = (StreamSpec("taps", Spec("taps", (Field("count", (), "int64"),)), 200.0),)
-
-    def __init__(self) -> None:
-        self.told: list[tuple[float, ...]] = []
-        self._dice = np.random.default_rng(1)
-        self._sinks: Mapping[str, Any] = {}
-
-    def stream_to(self, sinks: Mapping[str, Any]) -> None:
-        self._sinks = sinks
-
-    def reset(self, options: Mapping[str, Any]) -> RobotState:
-        return self._read(np.zeros(2, np.float32))
-
-    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        self.told.append(tuple(command["target"].tolist()))
-        return self._read(command["target"].copy())
-
-    def _read(self, at: np.ndarray) -> RobotState:
-        now = time.monotonic_ns()
-        if self._sinks:
-            self._sinks["taps"].write({"count": len(self.told)}, now)
-        return RobotState({"position": at, "noise": self._dice.random(NOISE)}, {"target": at.copy()}, now)
-
-    def stop(self, reason: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
+from tests.fakes import Fader, until
 
 
 def target(*values: float) -> dict[str, np.ndarray]:
@@ -96,13 +46,6 @@ def serve() -> Iterator[Serve]:
             return server, remote, log
 
         yield start
-
-
-def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"not within {seconds} s"
-        time.sleep(0.01)
 
 
 def only_run(folder: Path) -> LogReader:

@@ -1,0 +1,345 @@
+"""Robots, worlds and clocks that tests of several folders use instead of the real ones.
+
+Each fake is the least that the tested code accepts: no physics, no wall clock, every call written down.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import (
+    Answer,
+    Field,
+    IllegalAction,
+    Image,
+    Limits,
+    ResetRecord,
+    RobotSpec,
+    RobotState,
+    RobotStopped,
+    Spec,
+    StreamSpec,
+    Violation,
+)
+from hal.frame_layout import FrameLayout
+from rlenv_robot.world import EnvDescription, TimeStep
+
+# -- time ----------------------------------------------------------------------------------------------------
+
+
+class ManualClock:
+    """A monotonic clock that moves only when a test moves it."""
+
+    def __init__(self, now: float = 100.0) -> None:
+        self.now = now
+
+    def __call__(self) -> float:
+        """Return the time in seconds, as `time.monotonic` does."""
+        return self.now
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; also stands in for `time.sleep`."""
+        self.now += seconds
+
+
+def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+    """Wait for a condition; fail when it does not hold within a bound that a busy machine does not reach."""
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"the condition did not hold within {seconds} s"
+        time.sleep(0.005)
+
+
+# -- robots --------------------------------------------------------------------------------------------------
+
+TWO_JOINTS = RobotSpec(
+    name="two_joints",
+    sensors=Spec("sensors", (Field("angle", (2,), "float32", -10, 10, "rad", elements=("hip", "knee")),)),
+    commands=Spec("commands", (Field("target", (2,), "float32", -1, 1, "rad", elements=("hip", "knee")),)),
+    rate_hz=10,
+    limits=Limits(max_velocity={"target": 2.0}, max_lead={"target": 0.5}),
+    home={"target": (0.0, 0.0)},
+    measured_by={"target": "angle"},
+    max_age_s={"angle": 0.1},
+)
+
+
+class Puppet:
+    """Follows each command by the share ``follows`` of the way, and writes down what it was told."""
+
+    def __init__(self, spec: RobotSpec = TWO_JOINTS, at: tuple[float, ...] = (0.0, 0.0), follows: float = 1.0) -> None:
+        self.spec, self.follows = spec, follows
+        self.angle = np.asarray(at, np.float32)
+        self.applied = self.angle.copy()
+        self.age_ns: dict[str, int] = {}
+        self.told: list[np.ndarray] = []
+        self.calls: list[str] = []
+        self.stamp_ns = 0
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        self.calls.append("reset")
+        return self._robot_state()
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        self.calls.append("step")
+        self.applied = np.asarray(command["target"]).copy()
+        self.told.append(self.applied)
+        self.stamp_ns += round(1e9 / self.spec.rate_hz)
+        self.angle = self.angle + np.float32(self.follows) * (self.applied - self.angle)
+        return self._robot_state()
+
+    def _robot_state(self) -> RobotState:
+        return RobotState({"angle": self.angle.copy()}, {"target": self.applied.copy()}, self.stamp_ns, self.age_ns)
+
+    def stop(self, reason: str) -> None:
+        self.calls.append(f"stop {reason}")
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+INTEGRATOR = RobotSpec(
+    name="integrator",
+    sensors=Spec(
+        "integrator_sensors",
+        (
+            Field("position", (2,), "float32", -10, 10, "rad", "where it is", ("a", "b")),
+            Field("steps", (), "int64", 0, 2**62, "1", "steps since the reset"),
+        ),
+    ),
+    commands=Spec("integrator_commands", (Field("target", (2,), "float32", -1, 1, "rad", "goal", ("a", "b")),)),
+    rate_hz=50.0,
+    home={"target": (0.0, 0.0)},
+    measured_by={"target": "position"},
+)
+
+
+class Integrator:
+    """Goes exactly where it is told; keeps a diary of commands, and obeys the hooks that a test sets."""
+
+    simulated = True
+
+    def __init__(self, spec: RobotSpec = INTEGRATOR) -> None:
+        self.spec = spec
+        self.commands: list[tuple[float, ...]] = []
+        self.resets: list[dict[str, Any]] = []
+        self.stops: list[str] = []
+        self.closed = 0
+        self.threads: set[int] = set()
+        self.on_step: Callable[[], None] = lambda: None
+        self.on_reset: Callable[[], None] = lambda: None
+        self.images: Mapping[str, Image] = {}
+        self.faults: tuple[str, ...] = ()
+        self.stopping = threading.Event()
+        self._position = np.zeros(2, np.float32)
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        self.threads.add(threading.get_ident())
+        self.stopping.clear()
+        self.resets.append(dict(options))
+        self.on_reset()
+        if self.stopping.is_set():
+            raise RobotStopped(self.stops[-1])
+        self.commands.clear()
+        self._position = np.asarray(options.get("start", {}).get("target", (0.0, 0.0)), np.float32)
+        return self._read()
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        self.threads.add(threading.get_ident())
+        self.on_step()
+        self._position = np.array(command["target"])
+        self.commands.append(tuple(self._position.tolist()))
+        return self._read()
+
+    def _read(self) -> RobotState:
+        count = np.asarray(len(self.commands), np.int64)
+        sensors = {"position": self._position.copy(), "steps": count}
+        applied = {"target": self._position.copy()}
+        return RobotState(sensors, applied, time.monotonic_ns(), {}, self.images, self.faults)
+
+    def stop(self, reason: str) -> None:
+        self.stops.append(reason)
+        self.stopping.set()
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+STREAM = StreamSpec("current", Spec("current", (Field("amps", (), "float32", unit="A"),)), 500.0)
+
+RECORD = ResetRecord("done", "there", "a fixture")
+
+
+class Everything:
+    """A robot that is all that a robot can be, and writes down what is asked of it."""
+
+    spec = RobotSpec("everything", Spec("sensors", (Field("at", (1,)),)), Spec("commands", (Field("to", (1,)),)), 10.0)
+    streams, simulated, last_reset = (STREAM,), True, RECORD
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[Any, ...]] = []
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        return self._robot_state("reset", dict(options))
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        return self._robot_state("step", float(command["to"][0]))
+
+    def _robot_state(self, *call: Any) -> RobotState:
+        self.calls.append(call)
+        return RobotState({"at": np.ones(1, np.float32)}, {"to": np.ones(1, np.float32)}, 7)
+
+    def stop(self, reason: str) -> None:
+        self.calls.append(("stop", reason))
+
+    def close(self) -> None:
+        self.calls.append(("close",))
+
+    def stream_to(self, sinks: Mapping[str, Any]) -> None:
+        self.calls.append(("stream_to", dict(sinks)))
+
+    def about(self) -> dict[str, Any]:
+        return {"temperature": 31}
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        self.calls.append(("arm_watchdog", timeout_s))
+        return True
+
+    def disarm_watchdog(self) -> None:
+        self.calls.append(("disarm_watchdog",))
+
+    def judge(self, message: str, deadline_s: float) -> Answer:
+        self.calls.append(("judge", message, deadline_s))
+        return Answer("a person", verdict="success")
+
+    def look(self) -> dict[str, Any]:
+        """As a `RemoteRobot` without cameras; not written down."""
+        return {}
+
+
+FADER_NOISE = 2000
+FADER = RobotSpec(
+    "fader",
+    Spec(
+        "fader_sensors",
+        (
+            Field("position", (2,), "float32", -10, 10, "rad", "where it is", ("a", "b")),
+            Field("noise", (FADER_NOISE,), "float64", meaning="fills disks"),
+        ),
+    ),
+    Spec("fader_commands", (Field("target", (2,), "float32", -1, 1, "rad", "goal", ("a", "b")),)),
+    200.0,
+    home={"target": (0.0, 0.0)},
+    measured_by={"target": "position"},
+)
+
+
+class Fader:
+    """Goes where it is told at once, keeps a diary of that, and has a stream of its own."""
+
+    spec = FADER
+    streams = (StreamSpec("taps", Spec("taps", (Field("count", (), "int64"),)), 200.0),)
+
+    def __init__(self) -> None:
+        self.told: list[tuple[float, ...]] = []
+        self._dice = np.random.default_rng(1)
+        self._sinks: Mapping[str, Any] = {}
+
+    def stream_to(self, sinks: Mapping[str, Any]) -> None:
+        self._sinks = sinks
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        return self._read(np.zeros(2, np.float32))
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        self.told.append(tuple(command["target"].tolist()))
+        return self._read(command["target"].copy())
+
+    def _read(self, at: np.ndarray) -> RobotState:
+        now = time.monotonic_ns()
+        if self._sinks:
+            self._sinks["taps"].write({"count": len(self.told)}, now)
+        return RobotState({"position": at, "noise": self._dice.random(FADER_NOISE)}, {"target": at.copy()}, now)
+
+    def stop(self, reason: str) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
+
+
+# -- worlds --------------------------------------------------------------------------------------------------
+
+SLIDER_OBSERVATION = Spec(
+    "slider_observation",
+    (
+        Field("position", (2,), "float64", -100, 100, "m", "where it is", ("x", "y")),
+        Field("moves", (), "int32", 0, 1000, "1", "since the reset"),
+    ),
+)
+
+SLIDER_ACTION = Spec(
+    "slider_action",
+    (
+        Field("push", (2,), "float64", (-1, -2), (1, 2), "m", "how far", ("x", "y")),
+        Field("gear", (), "int8", 1, 3, "1", "multiplies"),
+    ),
+)
+
+
+class Slider:
+    """Goes where it is pushed, with a little noise from the seed; ends after 12 moves. Gear 2 is against its rules."""
+
+    name = "slider"
+    observation, action = SLIDER_OBSERVATION, SLIDER_ACTION
+    layout = FrameLayout(SLIDER_OBSERVATION, SLIDER_ACTION)
+    description = EnvDescription(
+        "A slider.",
+        Field("reward", (), "float64", -500, 500, meaning="x"),
+        {"seed": "any"},
+        error_codes={"gear": "is broken"},
+    )
+    length = 12
+
+    def __init__(self) -> None:
+        self.closed = 0
+        self.stops: list[str] = []
+        self.raises: BaseException | None = None
+
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+        unknown = options.keys() - {"seed"}
+        if unknown:
+            raise ValueError(f"reset option {min(unknown)!r} is unknown, allowed is seed")
+        self.rng = np.random.default_rng(options.get("seed"))
+        self.position, self.moves = self.rng.normal(size=2), 0
+        return self.timestep(0.0)
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+        if self.raises is not None:
+            raise self.raises
+        if action["gear"] == 2:
+            raise IllegalAction(Violation("gear", "action.gear", (), "gear 2 is broken, allowed are 1 and 3"))
+        self.position = self.position + action["push"] * action["gear"] + self.rng.normal(size=2) * 0.01
+        self.moves += 1
+        return self.timestep(float(self.position[0]))
+
+    def timestep(self, reward: float) -> TimeStep:
+        observation = {"position": self.position, "moves": np.array(self.moves, np.int32)}
+        return TimeStep(observation, reward, False, self.moves >= self.length, {}, self.moves)
+
+    def episode_info(self) -> dict[str, Any]:
+        return {"task": self.name, "moves": self.moves}
+
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
+        return np.zeros((4, 4, 3), np.uint8)
+
+    def stop(self, reason: str) -> None:
+        self.stops.append(reason)
+
+    def close(self) -> None:
+        self.closed += 1
