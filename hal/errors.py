@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 __all__ = [
-    "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "IllegalAction", "LogError", "OrderlyEnd",
+    "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Fault", "IllegalAction", "LogError",
     "ProfileError", "ResetFailed", "RobotError", "RobotStopped", "SourceError", "SpecError", "SpecMismatch",
-    "StaleReading", "Violation", "WireError",
+    "StaleReading", "StopReason", "Violation", "WireError",
 ]  # fmt: skip
 
 
@@ -35,6 +35,47 @@ class Violation:
         return {"code": self.code, "field": self.field, "index": list(self.index), "message": self.message}
 
 
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong with a robot; an entry of ``RobotState.faults``. ``str()`` gives the message.
+
+    Attributes:
+        code: a short machine-readable word: ``camera`` (an image is missing, too old or frozen), ``simulation``
+            (MuJoCo warned, or a state is not finite), ``recording_ended``, or a driver's own.
+        subject: the name of the part that is concerned, e.g. the camera's; empty for the whole robot.
+        message: one sentence for a person: what is wrong, and what to do.
+    """
+
+    code: str
+    subject: str
+    message: str
+
+    def __str__(self) -> str:
+        return self.message
+
+
+@dataclass(frozen=True, slots=True)
+class StopReason:
+    """Why a robot was stopped. ``str()`` gives the text.
+
+    Attributes:
+        text: one sentence for a person.
+        orderly: whether the stop ends the robot's work as planned (its server was closed). An orderly stop is logged
+            as information; any other stop is logged as an error.
+    """
+
+    text: str
+    orderly: bool = False
+
+    @classmethod
+    def of(cls, reason: str | StopReason) -> StopReason:
+        """Return the reason itself, or a reason that is not orderly with the given text."""
+        return reason if isinstance(reason, StopReason) else cls(str(reason))
+
+    def __str__(self) -> str:
+        return self.text
+
+
 class RobotError(Exception):
     """Base of everything this software raises on purpose."""
 
@@ -58,12 +99,12 @@ class EpisodeError(RobotError):
 class RobotStopped(RobotError):
     """The robot is stopped and latched; only ``reset({"clear_stop": "<why>"})`` goes on."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str | StopReason) -> None:
         super().__init__(
             f"the robot is stopped: {reason}. Look at it, then clear the stop with "
             'reset({"clear_stop": "<what you found>"}); nothing moves before that.'
         )
-        self.reason = reason
+        self.reason = str(reason)
 
 
 class DeadlineExceeded(RobotError, TimeoutError):
@@ -75,11 +116,19 @@ class DeadlineExceeded(RobotError, TimeoutError):
 
 
 class StaleReading(RobotError):
-    """A sensor's newest sample is older than it may be. It is never replaced by a cached value."""
+    """A sensor's newest sample is older than it may be. It is never replaced by a cached value.
 
-    def __init__(self, sensor: str, age_s: float, max_age_s: float) -> None:
+    Args:
+        sensor: the sensor's or the camera's name.
+        age_s: age of the newest sample, seconds.
+        max_age_s: the oldest that is allowed, seconds.
+        message: the whole message where the sensor's driver knows the cause; otherwise one is made of the figures.
+    """
+
+    def __init__(self, sensor: str, age_s: float, max_age_s: float, message: str = "") -> None:
         super().__init__(
-            f"sensor {sensor!r} is {age_s * 1e3:.1f} ms old, allowed are {max_age_s * 1e3:.1f} ms; "
+            message
+            or f"sensor {sensor!r} is {age_s * 1e3:.1f} ms old, allowed are {max_age_s * 1e3:.1f} ms; "
             "check its cable and its driver's log"
         )
         self.sensor = sensor
@@ -132,15 +181,3 @@ class LogError(RobotError):
 
 class SourceError(RobotError, ValueError):
     """A data set that is missing, empty or incomplete, or a request that it can't answer."""
-
-
-# -- The reason of a stop that nobody needs to be called for -------------------------------------------------
-
-
-class OrderlyEnd(str):
-    """The reason of a stop that is no fault: what moved the robot has come to its end. Told as news, not as an error.
-
-    A reason is a string all the way down to the motors (`hal.Robot.stop`); this is one that says so of itself.
-    """
-
-    __slots__ = ()

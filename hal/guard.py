@@ -7,11 +7,11 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 from math import isfinite
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from hal.errors import EpisodeError, OrderlyEnd, RobotStopped, StaleReading
+from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
 from hal.robot import Robot, RobotSpec, RobotState
 from hal.wrapper import RobotWrapper, inner_robots
 
@@ -128,7 +128,7 @@ class Guard(RobotWrapper):
             getattr(robot, "step_checked", None) if self.simulated else None
         )
         self._last: RobotState | None = None
-        self._stopped: str | None = None
+        self._stopped: StopReason | None = None
         self._lock = threading.Lock()
         self._tells = not any(isinstance(each, Guard) for each in (robot, *inner_robots(robot)))
 
@@ -138,8 +138,8 @@ class Guard(RobotWrapper):
         return self._spec
 
     @property
-    def stopped(self) -> str | None:
-        """Why the robot is stopped, or None."""
+    def stopped(self) -> StopReason | None:
+        """The reason of the latched stop, or None."""
         return self._stopped
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
@@ -166,7 +166,7 @@ class Guard(RobotWrapper):
             if not (isinstance(why, str) and why.strip()):
                 raise RobotStopped(self._stopped)
             if self._tells:
-                _log.warning("stop cleared: was %r, cleared because %r", self._stopped, why)
+                _log.warning("stop cleared: was %r, cleared because %r", self._stopped.text, why)
             self._stopped = None
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
@@ -232,8 +232,7 @@ class Guard(RobotWrapper):
 
     def _stop_unless_finite(self, name: str, values: np.ndarray) -> None:
         if not _finite(values):
-            self.stop(f"sensor {name!r} measured a value that is not a finite number; check its cable and driver")
-            raise RobotStopped(str(self._stopped))
+            self._refuse(f"sensor {name!r} measured a value that is not a finite number; check its cable and driver")
 
     def _within_limits(self, values: dict[str, np.ndarray], last: RobotState) -> dict[str, np.ndarray]:
         """A new dictionary: the one given is what was asked for, and stays so in the record."""
@@ -244,8 +243,7 @@ class Guard(RobotWrapper):
             sensor = self._spec.measured_by.get(name)
             values[name] = bounded = limited(self._spec, name, values[name], last)
             if not (_finite(bounded) and (sensor is None or _finite(last.sensors[sensor]))):
-                self.stop(f"{name!r} can't be limited, the last reading holds a value that is not a finite number")
-                raise RobotStopped(str(self._stopped))
+                self._refuse(f"{name!r} can't be limited, the last reading holds a value that is not a finite number")
         return values
 
     def _is_within(self, name: str, target: np.ndarray, last: RobotState) -> bool:
@@ -253,14 +251,19 @@ class Guard(RobotWrapper):
         measured = None if sensor is None else last.sensors[sensor]
         return within is not None and within(target, last.applied[name], measured)
 
-    def stop(self, reason: str) -> None:
+    def _refuse(self, reason: str) -> NoReturn:
+        """Stop the robot and raise the stop's reason, which is an earlier one where it was stopped already."""
+        self.stop(reason)
+        raise RobotStopped(self._stopped or reason)
+
+    def stop(self, reason: str | StopReason) -> None:
         """Latch a stop and pass it on. The first reason is kept."""
         with self._lock:
             if self._stopped is None:
-                self._stopped = str(reason)
+                self._stopped = StopReason.of(reason)
                 if self._tells:
-                    _log.log(logging.INFO if isinstance(reason, OrderlyEnd) else logging.ERROR, "stopped: %s", reason)
-        self._robot.stop(reason)
+                    _log.log(logging.INFO if self._stopped.orderly else logging.ERROR, "stopped: %s", reason)
+        super().stop(reason)
 
 
 def _finite(values: np.ndarray) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from hal.errors import IllegalAction, SpecError
+from hal.errors import Fault, IllegalAction, SpecError
 from hal.limits import Limits
 from hal.spec import Spec
 
@@ -47,7 +47,7 @@ class RobotState(NamedTuple):
         stamp_ns: robot's monotonic clock at capture, nanoseconds.
         age_ns: per sensor, how old its sample was at ``stamp_ns``; a sensor that isn't listed is fresh.
         images: by camera name.
-        faults: what is wrong just now, a sentence each.
+        faults: what is wrong with the robot now.
         used: stream name -> number of the sample that its values were taken from (`hal.wrapper.Streaming`).
     """
 
@@ -56,7 +56,7 @@ class RobotState(NamedTuple):
     stamp_ns: int
     age_ns: Mapping[str, int] = _NOTHING
     images: Mapping[str, Image] = _NOTHING
-    faults: tuple[str, ...] = ()
+    faults: tuple[Fault, ...] = ()
     used: Mapping[str, int] = _NOTHING
 
 

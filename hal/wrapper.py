@@ -8,7 +8,7 @@ from typing import Any, Protocol, cast, runtime_checkable
 
 import numpy as np
 
-from hal.errors import SpecError
+from hal.errors import SpecError, StopReason
 from hal.field import Field
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord, last_reset
@@ -46,9 +46,12 @@ class RobotWrapper:
         """The inner robot's step."""
         return self._robot.step(command)
 
-    def stop(self, reason: str) -> None:
-        """The inner robot's stop."""
-        self._robot.stop(reason)
+    def stop(self, reason: str | StopReason) -> None:
+        """Stop the inner robot. Wrappers hand the `StopReason` on; a driver receives its text."""
+        if isinstance(self._robot, RobotWrapper):
+            self._robot.stop(reason)
+        else:
+            self._robot.stop(str(reason))
 
     def close(self) -> None:
         """Close the inner robot."""

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, RobotSpec, RobotState, RobotStopped, SourceError
+from hal import EpisodeError, Fault, RobotSpec, RobotState, RobotStopped, SourceError
 from recorder.table.table import Table
 
 __all__ = ["ReplayRobot"]
@@ -70,11 +70,11 @@ class ReplayRobot:
             raise EpisodeError("step before reset: reset chooses the episode that is replayed")
         self._spec.commands.validate(command, "command")
         if self._row == self._last:
-            return self._robot_state(("the recording ended",))
+            return self._robot_state((Fault("recording_ended", "", "the recording ended"),))
         self._row += 1
         return self._robot_state(())
 
-    def _robot_state(self, faults: tuple[str, ...]) -> RobotState:
+    def _robot_state(self, faults: tuple[Fault, ...]) -> RobotState:
         row, layout = self._table.rows[self._row], self._table.layout
         sensors = {name: np.array(row[f"sensor_{name}"]) for name in layout.sensors.names}
         applied = {name: np.array(row[f"applied_{name}"]) for name in layout.applied.names}

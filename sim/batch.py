@@ -11,7 +11,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from hal.errors import EpisodeError, RobotError
+from hal.errors import EpisodeError, Fault, RobotError
 from hal.robot import RobotSpec, RobotState
 from sim.initial_state import InitialState
 from sim.latency.delay_model import DelayModel
@@ -298,11 +298,15 @@ class SimBatch(Simulations):
 
         return advance
 
-    def faults(self, row: int) -> tuple[str, ...]:
-        """What MuJoCo has warned of in one simulation since its last reset, a sentence each."""
+    def faults(self, row: int) -> tuple[Fault, ...]:
+        """Return what MuJoCo has warned of in one simulation since its last reset."""
         counts = self._warning[row, :, 1].tolist()
         kinds = list(mujoco.mjtWarning.__members__)
-        return tuple(f"simulation: MuJoCo warns {kind}" for kind, count in zip(kinds, counts, strict=False) if count)
+        return tuple(
+            Fault("simulation", kind, f"simulation: MuJoCo warns {kind}")
+            for kind, count in zip(kinds, counts, strict=False)
+            if count
+        )
 
     # -- what was drawn, and snapshots -------------------------------------------------------------------
 

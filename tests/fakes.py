@@ -14,6 +14,7 @@ import numpy as np
 
 from hal import (
     Answer,
+    Fault,
     Field,
     IllegalAction,
     Image,
@@ -134,7 +135,7 @@ class Integrator:
         self.on_step: Callable[[], None] = lambda: None
         self.on_reset: Callable[[], None] = lambda: None
         self.images: Mapping[str, Image] = {}
-        self.faults: tuple[str, ...] = ()
+        self.faults: tuple[Fault, ...] = ()
         self.stopping = threading.Event()
         self._position = np.zeros(2, np.float32)
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hal.cameras.camera import Camera
-from hal.errors import ResetFailed, StaleReading
+from hal.errors import Fault, ResetFailed, StaleReading
 from hal.robot import Image, Robot, RobotSpec, RobotState
 from hal.wrapper import RobotWrapper
 
@@ -103,9 +103,9 @@ class WithCameras(RobotWrapper):
             fault = seen.fault or ""
             if settings.loss == "stop":
                 self._robot.stop(fault)  # latched, also where no server does it
-                raise _lost(settings.name, seen.age_s, settings.max_age_s, fault)
+                raise StaleReading(settings.name, seen.age_s, settings.max_age_s, fault)
             if settings.loss == "fault":
-                faults = (*faults, fault)
+                faults = (*faults, Fault("camera", settings.name, fault))
             elif settings.name not in self._noted:
                 self._noted.add(settings.name)
                 _log.warning("%s; its loss is only a note", fault)
@@ -117,10 +117,3 @@ class WithCameras(RobotWrapper):
             for camera in self._cameras:
                 stack.callback(camera.close)
             self._robot.close()
-
-
-def _lost(camera: str, age_s: float, max_age_s: float, fault: str) -> StaleReading:
-    """A `StaleReading` in the camera's own words."""
-    error = StaleReading(camera, age_s, max_age_s)
-    error.args = (fault,)
-    return error

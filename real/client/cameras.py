@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal.errors import ConnectionLost, DeadlineExceeded, WireError
+from hal.errors import ConnectionLost, DeadlineExceeded, Fault, WireError
 from hal.robot import Image, RobotState
 from hal.wrapper import RobotWrapper
 from real.client.robot import RemoteRobot
@@ -103,11 +103,11 @@ class RemoteCameras(RobotWrapper):
             if image is not None and age_s <= camera.max_age_s:
                 images[name] = image
             elif camera.loss != "note" and not _told(robot_state, name):
-                faults = (
-                    *faults,
+                fault = (
                     f"camera {name!r}: the newest picture that came here is {age_s:.2f} s old, allowed are "
-                    f"{camera.max_age_s:g}, and the server says that the camera is well: look at the network",
+                    f"{camera.max_age_s:g}, and the server says that the camera is well: look at the network"
                 )
+                faults = (*faults, Fault("camera", name, fault))
         return robot_state._replace(images=images, faults=faults)
 
     def _forget(self) -> None:
@@ -125,8 +125,8 @@ class RemoteCameras(RobotWrapper):
 
 
 def _told(robot_state: RobotState, camera: str) -> bool:
-    """Whether the robot itself says that this camera is not well."""
-    return any(fault.startswith(f"camera {camera!r}") for fault in robot_state.faults)
+    """Whether the robot itself reports a fault of this camera."""
+    return any((fault.code, fault.subject) == ("camera", camera) for fault in robot_state.faults)
 
 
 def _age_s(image: Image | None, robot_state: RobotState) -> float:

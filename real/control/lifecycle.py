@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from enum import StrEnum
 from typing import NamedTuple
 
-from hal.errors import EpisodeError, OrderlyEnd
+from hal.errors import EpisodeError, StopReason
 
 __all__ = ["WAYS", "Lifecycle", "State", "Transition"]
 
@@ -111,13 +111,14 @@ class Lifecycle:
         """Why there is no episode that a client could go on with, or None."""
         return None if self._state in (State.READY, State.RUNNING) else f"the robot is {self._state}: {self._why}"
 
-    def stop(self, why: str) -> None:
-        """Be stopped; where it is already, the first reason stays."""
+    def stop(self, reason: str | StopReason) -> None:
+        """Go to STOPPED; where it is already, the first reason stays."""
+        reason = StopReason.of(reason)
         with self._lock:
             if self._state is not State.STOPPED:
-                self._go(State.STOPPED, why)
+                self._go(State.STOPPED, reason.text, logging.INFO if reason.orderly else logging.WARNING)
 
-    def _go(self, state: State, why: str) -> None:
+    def _go(self, state: State, why: str, level: int = logging.INFO) -> None:
         before = self._state
         if state not in WAYS[before]:
             ways = ", ".join(sorted(WAYS[before]))
@@ -125,9 +126,7 @@ class Lifecycle:
                 f"{self._name} is {before} ({self._why}) and can't be {state} next ({why}); "
                 f"from {before} it can only be {ways}"
             )
-        self._history.append(Transition(self._now_ns(), before, state, str(why)))
-        self._state, self._why = state, str(why)
+        self._history.append(Transition(self._now_ns(), before, state, why))
+        self._state, self._why = state, why
         self._armed = self._armed or state in (State.READY, State.RESETTING)
-        alarming = state is State.STOPPED and not isinstance(why, OrderlyEnd)
-        level = logging.WARNING if alarming else logging.INFO
         _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)

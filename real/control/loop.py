@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal.clock import LoopTiming, Rate, Watchdog
-from hal.errors import EpisodeError, IllegalAction, OrderlyEnd, RobotError, RobotStopped
+from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StopReason
 from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState
@@ -116,7 +116,8 @@ class ControlLoop:
     @property
     def stopped(self) -> str | None:
         """Why the robot is stopped, or None."""
-        return self._guard.stopped
+        reason = self._guard.stopped
+        return None if reason is None else reason.text
 
     def start(self) -> None:
         """Start the thread. The robot is first touched by a reset."""
@@ -139,7 +140,7 @@ class ControlLoop:
         """Nobody will command any more: the robot rests where it is."""
         self._orders.put(Finish())
 
-    def stop(self, reason: str) -> None:
+    def stop(self, reason: str | StopReason) -> None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``."""
         self._stops += 1
         self._guard.stop(reason)  # first of all
@@ -168,7 +169,7 @@ class ControlLoop:
         """Stop the robot, end the thread and close the robot. Twice is fine."""
         started = self._thread.is_alive()
         if started:
-            self.stop(OrderlyEnd("the server was closed"))
+            self.stop(StopReason("the server was closed", orderly=True))
             self._orders.put(Quit())
             self._thread.join(timeout_s)
             if self._thread.is_alive():
@@ -342,8 +343,9 @@ class ControlLoop:
     def _begin(self, order: Reset, robot_state: RobotState) -> None:
         if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
             self._guard.stop("stopped while a reset was under way")
-            self.lifecycle.stop(str(self._guard.stopped))
-            self._answer(order.request_id, RobotStopped(str(self._guard.stopped)))
+            reason = self._guard.stopped or "the robot was stopped"
+            self.lifecycle.stop(reason)
+            self._answer(order.request_id, RobotStopped(reason))
             return
         self._held = robot_state.applied
         self._interpolator.begin(robot_state.applied)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from hal.errors import WireError
+from hal.errors import Fault, WireError
 from hal.robot import Image, RobotSpec, RobotState
 from hal.spec import Spec
 
@@ -16,6 +17,7 @@ __all__ = ["RobotStateCodec", "RowCodec"]
 
 _ENCODINGS = ("rgb8", "jpeg", "png")
 _NO_AGES: Mapping[str, int] = {}
+_CAMERA_FAULT = re.compile("camera '([^']*)'")
 
 
 class RowCodec:
@@ -84,7 +86,7 @@ class RobotStateCodec:
         return [
             robot_state.stamp_ns,
             dict(robot_state.age_ns) or None,
-            robot_state.faults or None,
+            list(map(str, robot_state.faults)) or None,
             images or None,
         ], frames
 
@@ -106,9 +108,15 @@ class RobotStateCodec:
         images = _images(pictures or [], frames[1:])
         try:
             age_ns = {str(name): int(age) for name, age in (ages or _NO_AGES).items()}
-            return RobotState(sensors, applied, int(stamp_ns), age_ns, images, tuple(map(str, faults or ())))
+            return RobotState(sensors, applied, int(stamp_ns), age_ns, images, tuple(map(_fault, faults or ())))
         except (TypeError, ValueError, AttributeError) as error:
             raise WireError(f"a reading's details are damaged: {error}") from None
+
+
+def _fault(message: Any) -> Fault:
+    """Make a fault of its message, which is all that version 3 of the protocol carries."""
+    camera = _CAMERA_FAULT.match(str(message))
+    return Fault("camera", camera[1], str(message)) if camera else Fault("", "", str(message))
 
 
 def _image(name: str, image: Image, frames: list[Any]) -> list[Any]:

@@ -15,7 +15,7 @@ import msgpack
 import numpy as np
 import zmq
 
-from hal.errors import DeadlineExceeded, RobotError, WireError
+from hal.errors import DeadlineExceeded, Fault, RobotError, WireError
 from hal.robot import RobotSpec, RobotState
 from real.protocol import messages as wire
 from real.protocol.handshake import Handshake, load_keys
@@ -53,7 +53,7 @@ class Snapshot:
     sensors: Mapping[str, np.ndarray]
     applied: Mapping[str, np.ndarray]
     stamp_ns: int
-    faults: tuple[str, ...]
+    faults: tuple[Fault, ...]
 
 
 class Publisher:
@@ -104,7 +104,7 @@ class Publisher:
         row: bytes | None = None
         if robot_state is not None:
             _, (row, *_) = self._codec.encode(robot_state._replace(images={}))
-            about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": robot_state.faults}
+            about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": list(map(str, robot_state.faults))}
         packed: bytes = msgpack.packb([wire.VERSION, time.monotonic_ns(), about, row])
         return packed
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import EpisodeError, IllegalAction, Robot, RobotError, RobotSpec, RobotState, RobotStopped
+from hal import EpisodeError, Fault, IllegalAction, Robot, RobotError, RobotSpec, RobotState, RobotStopped
 from hal.wrapper import is_simulated
 from rlenv_robot.conformance.illegal import illegal_values
 from rlenv_robot.conformance.report import Failed, NotTried, Report, run_check
@@ -168,8 +168,8 @@ def _check_rest(robot_state: RobotState, spec: RobotSpec) -> None:
     unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
     if unknown:
         raise Failed(f"images are of {sorted(unknown)}, which are no cameras of the spec")
-    if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, str) for fault in robot_state.faults):
-        raise Failed(f"faults are {robot_state.faults!r}, wanted a tuple of sentences")
+    if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
+        raise Failed(f"faults are {robot_state.faults!r}, they must be a tuple of hal.Fault(code, subject, message)")
 
 
 def _stamps(probe: RobotProbe) -> None:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hal import LogError, ResetFailed, Robot, RobotState, SampleSink, StreamSpec
+from hal import LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
 from hal.wrapper import RobotWrapper, pass_on, streams_of
 from real.control.lifecycle import Lifecycle, State
 from real.protocol.errors import to_dict as failure_to_plain
@@ -347,12 +347,12 @@ class LoggedRobot(RobotWrapper):
         self._ticks(began_ns, robot_state)
         return robot_state
 
-    def stop(self, reason: str) -> None:
-        """The inner robot's stop; the record comes second."""
+    def stop(self, reason: str | StopReason) -> None:
+        """Stop the inner robot, then record the stop."""
         try:
-            self._robot.stop(reason)
+            super().stop(reason)
         finally:
-            self._stopped(reason)
+            self._stopped(str(reason))
 
 
 # -- The thread that looks at a server for its log: how its life went on, who holds the robot ----------------

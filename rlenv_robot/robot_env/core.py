@@ -287,7 +287,7 @@ class RobotWorld:
         if robot_state.used:
             extra["used"] = robot_state.used
         if robot_state.faults:
-            extra["faults"] = robot_state.faults
+            extra["faults"] = tuple(map(str, robot_state.faults))
             extra["truncated_by"] = f"fault: {robot_state.faults[0]}"
             over, late = False, True
         elif late:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import mujoco
 import numpy as np
 
-from hal.errors import EpisodeError
+from hal.errors import EpisodeError, Fault
 from hal.robot import RobotState
 from sim.batch import Simulations
 from sim.gpu.device import STATE, WarpDevice
@@ -156,12 +156,12 @@ class WarpBatch(Simulations):
     def _advice(self) -> str:
         return f"{self._room} a robot are too few; make the batch with more of both"
 
-    def faults(self, row: int) -> tuple[str, ...]:
-        """What is wrong with one of them since its last reset, a sentence each."""
+    def faults(self, row: int) -> tuple[Fault, ...]:
+        """Return what has gone wrong in one simulation since its last reset."""
         if not self.broken[row]:
             return ()
         why = self._advice() if self._overflowed[row] else "a number of its state is not finite, or beyond 1e10"
-        return (f"simulation: {why}",)
+        return (Fault("simulation", "", f"simulation: {why}"),)
 
     def _robot_state(self, rows: np.ndarray) -> RobotState:
         stamps = np.full(len(rows), self.stamp_ns)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, RobotStopped, StaleReading
-from hal.errors import OrderlyEnd
+from hal.errors import StopReason
 
 
 def target(*values: float) -> dict[str, np.ndarray]:
@@ -73,7 +73,7 @@ def test_a_stop_is_latched_until_a_reset_says_why_it_may_go(guard: Guard, inner:
     with caplog.at_level(logging.WARNING):
         guard.stop("a hand in the way")
         guard.stop("and another")
-    assert guard.stopped == "a hand in the way"
+    assert str(guard.stopped) == "a hand in the way"
     assert inner.calls[-2:] == ["stop a hand in the way", "stop and another"]
     for attempt in (
         lambda: guard.step(target(0, 0)),
@@ -91,7 +91,7 @@ def test_a_stop_is_latched_until_a_reset_says_why_it_may_go(guard: Guard, inner:
 
 
 @pytest.mark.parametrize(
-    ("reason", "level"), [("a hand in the way", "ERROR"), (OrderlyEnd("the server was closed"), "INFO")]
+    ("reason", "level"), [("a hand in the way", "ERROR"), (StopReason("the server was closed", orderly=True), "INFO")]
 )
 def test_a_stop_is_told_once_however_many_guards_there_are(puppet: Any, caplog: Any, reason: str, level: str) -> None:
     guard = Guard(Homing(Guard(puppet()), Automatic()))
@@ -101,7 +101,7 @@ def test_a_stop_is_told_once_however_many_guards_there_are(puppet: Any, caplog: 
         guard.stop("and another")
         told = [(record.levelname, record.getMessage()) for record in caplog.records]
         assert told == [(level, f"stopped: {reason}")]
-        assert type(guard.stopped) is str
+        assert guard.stopped == StopReason.of(reason)
         caplog.clear()
         guard.reset({"clear_stop": "looked"})
         assert len([record for record in caplog.records if record.name == "hal.guard"]) == 1

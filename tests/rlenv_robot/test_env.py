@@ -11,6 +11,7 @@ import pytest
 from hal import (
     ConnectionLost,
     EpisodeError,
+    Fault,
     Field,
     Guard,
     IllegalAction,
@@ -207,7 +208,7 @@ def test_a_bug_in_the_world_ends_the_record_and_is_not_hidden(
 class Loses:
     """A robot that fails in its n-th step."""
 
-    def __init__(self, steps: int, error: RobotError | None = None, faults: tuple[str, ...] = ()) -> None:
+    def __init__(self, steps: int, error: RobotError | None = None, faults: tuple[Fault, ...] = ()) -> None:
         self.inner, self.left, self.error, self.faults = SimRobot(so101()), steps, error, faults
         self.spec = self.inner.spec
 
@@ -258,7 +259,7 @@ def test_a_lost_robot_truncates_and_no_training_data_is_made_of_it(observer: Ser
 
 
 def test_a_fault_that_the_robot_tells_truncates(observer: ServerObserver) -> None:
-    world = RobotWorld(Loses(2, faults=("servo 3 is hot", "and 4")), Reach())
+    world = RobotWorld(Loses(2, faults=(Fault("servo", "3", "servo 3 is hot"), Fault("servo", "4", "and 4"))), Reach())
     with Environment(world, observer=observer) as env:
         _, obs, _ = _until_the_end(env)
     assert (obs["truncated"], obs["frame_no"]) == (1, 2)

@@ -200,7 +200,7 @@ def test_failed_physics_show_until_the_next_reset(
     batch.open_batch.bind("qvel")[1] = np.nan
     batch.step(commands(3, 1))
     assert batch.broken.tolist() == [False, True, False]
-    assert batch.faults(1)[0].startswith("simulation: MuJoCo warns mjWARN_BAD")
+    assert str(batch.faults(1)[0]).startswith("simulation: MuJoCo warns mjWARN_BAD")
     batch.step(commands(3, 2))
     assert batch.broken.tolist() == [False, True, False]
     batch.reset([1])

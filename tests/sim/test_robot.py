@@ -130,7 +130,7 @@ def test_failed_physics_are_a_fault_until_the_next_reset(
     robot.reset({})
     assert robot._batch is not None
     robot._batch.open_batch.bind("qvel")[0] = np.nan
-    assert "mjWARN_BADQVEL" in " ".join(robot.step(command()).faults)
+    assert "mjWARN_BADQVEL" in " ".join(map(str, robot.step(command()).faults))
     assert robot.step(command()).faults
     assert robot.reset({}).faults == ()
     assert robot.step(command()).faults == ()

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from hal import Guard, ResetFailed, StaleReading
+from hal import Fault, Guard, ResetFailed, StaleReading
 from hal.cameras import wrapper as module
 from hal.cameras.camera import Look
 from hal.cameras.settings import CameraSettings
@@ -75,7 +75,7 @@ def test_a_lost_camera_is_a_fault_and_its_image_is_gone(puppet):
     robot.reset({})
     eye.lose()
     robot_state = robot.step(HOLD)
-    assert robot_state.faults == ("camera 'left' is gone",)
+    assert robot_state.faults == (Fault("camera", "left", "camera 'left' is gone"),)
     assert robot_state.images == {}
     eye.see(5)
     assert robot.step(HOLD).faults == ()

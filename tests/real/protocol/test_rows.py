@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal import Field, Image, RobotSpec, RobotState, Spec, WireError
+from hal import Fault, Field, Image, RobotSpec, RobotState, Spec, WireError
 from hal.field import DTYPES
 from hal.robots.so101 import SO101
 from real.protocol.messages import MessageKind, decode, encode
@@ -44,7 +44,7 @@ def test_any_reading_comes_back(sensors, commands, seed, stamp_ns, faults):
     images = {"a": Image(rng.integers(0, 255, (2, 3, 3), np.uint8), "rgb8", 1), "b": Image(b"\xff", "jpeg", 2)}
     for robot_state in (
         RobotState(*arrays, stamp_ns),
-        RobotState(*arrays, stamp_ns, {"f0": 17}, images, tuple(faults)),
+        RobotState(*arrays, stamp_ns, {"f0": 17}, images, tuple(Fault("", "", text) for text in faults)),
     ):
         message = decode(encode(MessageKind.READING, 1, 1, *codec.encode(robot_state)))
         got = codec.decode(message.detail, message.frames)

@@ -12,6 +12,7 @@ from hal import (
     ConnectionLost,
     DeadlineExceeded,
     EpisodeError,
+    Fault,
     Guard,
     Homing,
     IllegalAction,
@@ -70,12 +71,12 @@ def test_arrays_are_the_callers_to_keep_and_write(remote, target):
 def test_images_faults_and_ages_arrive(remote, robot, target):
     pixels = np.arange(4 * 6 * 3, dtype=np.uint8).reshape(4, 6, 3)
     robot.images = {"top": Image(pixels, "rgb8", 5), "wrist": Image(b"\xff\xd8jpeg", "jpeg", 6)}
-    robot.faults = ("servo 3 is hot",)
+    robot.faults = (Fault("servo", "3", "servo 3 is hot"),)
     robot_state = remote.reset({})
     np.testing.assert_array_equal(robot_state.images["top"].data, pixels)
     assert robot_state.images["top"].stamp_ns == 5
     assert robot_state.images["wrist"] == Image(b"\xff\xd8jpeg", "jpeg", 6)
-    assert robot_state.faults == ("servo 3 is hot",)
+    assert [str(fault) for fault in robot_state.faults] == ["servo 3 is hot"]
 
 
 @pytest.mark.requirement("R1.2")

@@ -136,7 +136,7 @@ def test_a_camera_that_stops_is_said_by_its_server_and_its_old_image_is_gone(ser
     robot_state = robot.step(target(0, 0))
     assert robot_state.images == {}
     assert len(robot_state.faults) == 1
-    assert robot_state.faults[0].startswith("camera 'left': its newest picture is")
+    assert str(robot_state.faults[0]).startswith("camera 'left': its newest picture is")
     studio.on.set()
     until(lambda: not robot.step(target(0, 0)).faults)
     assert robot.step(target(0, 0)).images.keys() == {"left"}
@@ -157,7 +157,7 @@ def test_where_the_network_loses_images_the_client_says_so(served, client, targe
     robot.reset({})
     server._image_publisher.close()  # as if a cable between the two carried only the control
     until(lambda: robot.step(target(0, 0)).faults)
-    assert "look at the network" in robot.step(target(0, 0)).faults[0]
+    assert "look at the network" in str(robot.step(target(0, 0)).faults[0])
     assert robot.step(target(0, 0)).images == {}
 
 

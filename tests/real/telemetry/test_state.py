@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import zmq
 
-from hal import DeadlineExceeded, WireError
+from hal import DeadlineExceeded, Fault, WireError
 from real import RemoteRobot, Server, Watcher
 
 NEVER_READS = """
@@ -34,7 +34,7 @@ def test_what_is_told_is_what_is(server, robot, target, until):
     with Watcher(server.telemetry, robot.spec) as watcher:
         first = watcher.next()
         assert (first.state, first.holder, first.sensors, first.stamp_ns) == ("disarmed", None, {}, 0)
-        robot.faults = ("servo 3 is hot",)
+        robot.faults = (Fault("servo", "3", "servo 3 is hot"),)
         remote = RemoteRobot(server.address)
         remote.reset({})
         for _ in range(4):
@@ -43,7 +43,7 @@ def test_what_is_told_is_what_is(server, robot, target, until):
         seen = watcher.next()
         assert seen.holder.startswith("process ")
         np.testing.assert_array_equal(seen.applied["target"], np.float32([0.5, -0.5]))
-        assert seen.faults == ("servo 3 is hot",)
+        assert [str(fault) for fault in seen.faults] == ["servo 3 is hot"]
         assert 0 < seen.stamp_ns < seen.sent_ns
         assert seen.loop_timing["period_ms"] == 20
         assert seen.loop_timing["periods"] == sum(seen.loop_timing["counts"]) >= 3
