@@ -5,11 +5,14 @@ import pytest
 import hal
 from hal import errors
 
+VALUES = (errors.Fault, errors.StopReason, errors.Violation)
+"""What the module holds beside the exceptions."""
+
 
 def test_there_is_one_tree() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
-        assert kind is errors.Violation or issubclass(kind, errors.RobotError)
+        assert kind in VALUES or issubclass(kind, errors.RobotError)
         assert getattr(hal, name, kind) is kind
 
 
@@ -19,6 +22,7 @@ def test_there_is_one_tree() -> None:
         (errors.RobotStopped("a hand in the way"), ("a hand in the way", "clear_stop", "nothing moves")),
         (errors.DeadlineExceeded("no answer", 0.5, "is it on?"), ("no answer within 0.5 s", "is it on?")),
         (errors.StaleReading("gyro", 0.25, 0.1), ("'gyro'", "250.0 ms", "100.0 ms", "cable")),
+        (errors.StaleReading("wrist", 0.25, 0.1, "camera 'wrist' is frozen"), ("camera 'wrist' is frozen",)),
         (errors.SpecMismatch("refused", ["rate_hz: 30 here, 50 there", "more"]), ("refused: rate_hz", "; more")),
         (errors.ProfileError("lab.toml", "robot.rate", "is -1"), ("lab.toml: robot.rate: is -1",)),
         (errors.ProfileError("lab.toml", "", "is empty"), ("lab.toml: is empty",)),
@@ -33,3 +37,15 @@ def test_builtin_bases_serve_those_who_know_only_python() -> None:
     assert issubclass(errors.DeadlineExceeded, TimeoutError)
     assert issubclass(errors.ConnectionLost, ConnectionError)
     assert issubclass(errors.IllegalAction, ValueError)
+
+
+def test_a_stop_reason_prints_as_its_text() -> None:
+    closed = errors.StopReason("the server was closed", orderly=True)
+    assert str(closed) == f"{closed}" == "the server was closed"
+    assert errors.StopReason.of(closed) is closed
+    assert errors.StopReason.of("a hand") == errors.StopReason("a hand", orderly=False)
+    assert errors.RobotStopped(closed).reason == "the server was closed"
+
+
+def test_a_fault_prints_as_its_message() -> None:
+    assert str(errors.Fault("camera", "wrist", "camera 'wrist' is frozen")) == "camera 'wrist' is frozen"
