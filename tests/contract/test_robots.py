@@ -86,6 +86,7 @@ def test_a_recorded_robot_keeps_the_contract(recorded: ReplayRobot) -> None:
     assert all(check.passed for check in report.checks), report
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("remote", [False, True], ids=["here", "over the network"])
 def test_a_robot_that_goes_home_by_itself_keeps_the_contract(remote: bool) -> None:
     """In real time: equal seeds need not give equal readings, everything else holds."""

@@ -134,6 +134,7 @@ def test_what_is_shown_of_verdicts_runs(tmp_path: Path, monkeypatch: pytest.Monk
     _run("resets.md", tmp_path, monkeypatch)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R4.1", "R6.6")
 def test_the_robot_of_ones_own_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _run("drivers.md", tmp_path, monkeypatch)

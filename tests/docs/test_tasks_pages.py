@@ -31,6 +31,7 @@ def test_there_is_a_image_a_baseline_and_a_way_to_the_fields(name: str) -> None:
     assert f"]({name}.md)" in (FOLDER / "README.md").read_text()
 
 
+@pytest.mark.process
 @pytest.mark.requirement("R4.1")
 @pytest.mark.parametrize("page", ["README", "so101-pair-lift"])
 def test_the_examples_run(page: str) -> None:

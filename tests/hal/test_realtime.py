@@ -56,6 +56,7 @@ def test_a_priority_that_does_not_exist(priority: int) -> None:
         ask_real_time(priority)
 
 
+@pytest.mark.process
 def test_a_process_is_settled() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -39,17 +39,20 @@ def test_what_is_not_there_is_said_as_usual() -> None:
         _ = rlenv_robot.mkae
 
 
+@pytest.mark.process
 def test_the_import_is_light() -> None:
     heavy = {"mujoco", "zmq", "cv2", "mcap", "foxglove", "msgpack", "gymnasium", "pyarrow", "matplotlib", "rich"}
     done = _python(f"import rlenv_robot; print(sorted({heavy} & set(sys.modules)))")
     assert done.stdout.strip() == "[]", done.stderr
 
 
+@pytest.mark.process
 def test_make_stays_a_function_whatever_is_imported_first() -> None:
     done = _python("import rlenv_robot.registry, rlenv_robot.vector.env; print(callable(rlenv_robot.make))")
     assert done.stdout.strip() == "True", done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("name", PACKAGES)
 @pytest.mark.parametrize("kind", ["package", "module", "folder"])
 def test_a_strangers_package_under_our_name_is_told(tmp_path: Path, name: str, kind: str) -> None:
@@ -69,6 +72,7 @@ def test_a_strangers_package_under_our_name_is_told(tmp_path: Path, name: str, k
     assert "take its folder out of PYTHONPATH" in last
 
 
+@pytest.mark.process
 def test_a_stranger_that_is_loaded_already_is_told(tmp_path: Path) -> None:
     (tmp_path / "hal.py").write_text("")
     done = _python(f"import hal; sys.path.remove({str(tmp_path)!r}); import rlenv_robot", tmp_path)

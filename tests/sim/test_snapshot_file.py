@@ -70,6 +70,7 @@ def kept(tmp_path: Path) -> Path:
     return path
 
 
+@pytest.mark.process
 def test_another_process_goes_on_bit_by_bit(kept: Path, tmp_path: Path) -> None:
     script = tmp_path / "go_on.py"
     script.write_text(GO_ON)

@@ -58,6 +58,7 @@ def start() -> Iterator[Callable[[], tuple[subprocess.Popen[str], str]]]:
         process.communicate()
 
 
+@pytest.mark.process
 def test_rtsp_is_read_and_a_server_that_dies_is_noticed(start):
     process, url = start()
     camera = Camera(CameraSettings(url, "door", 320, 240, max_age_s=1.0))

@@ -40,6 +40,7 @@ def test_the_same_episode_here_and_there(make_arm):
     here.close()
 
 
+@pytest.mark.slow
 def test_in_real_time_no_period_is_lost_between_a_reading_and_its_answer(make_arm):
     """The arm homes slowly, as a real one. Then a step takes a period; twice that if each answer came too late."""
     homing = Homing(make_arm(real_time=True, teleport=False), Automatic())

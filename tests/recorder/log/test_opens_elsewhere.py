@@ -48,6 +48,7 @@ def _call(*command: str | Path, home: Path) -> str:
     return done.stdout + done.stderr
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("storage", ["sqlite3", "mcap"])
 def test_rosbags_converts_it_to_a_ros_2_bag_folder(run: Path, tmp_path: Path, storage: str) -> None:
     """What ROS 2's own tools take: metadata.yaml, and the messages in either of its two storages."""
@@ -82,6 +83,7 @@ def test_rosbags_converts_it_to_a_ros_2_bag_folder(run: Path, tmp_path: Path, st
     assert [m.name for m in got["/joint_states"]] == [["pan", "lift"]] * FRAMES
 
 
+@pytest.mark.process
 def test_rerun_shows_its_images_joints_and_numbers(run: Path, tmp_path: Path) -> None:
     rerun = shutil.which("rerun", path=f"{Path(sys.executable).parent}:/usr/local/bin:/usr/bin")
     if rerun is None:

@@ -104,6 +104,7 @@ def test_interrupted_by_an_exception(tmp_path: Path, layout: FrameLayout, make_r
     assert reader.episodes()[0].end == {"end": "interrupted", "error": "KeyboardInterrupt()", "rows": 10}
 
 
+@pytest.mark.process
 def test_a_process_that_forgets_to_close_loses_nothing(tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[2])\n"
@@ -229,6 +230,7 @@ def test_disk_full_surfaces(
     assert len(LogReader(tmp_path).frames()) % 100 == 0
 
 
+@pytest.mark.process
 def test_an_error_of_the_kernel_surfaces(tmp_path: Path, is_right: Any) -> None:
     """A file that may not grow beyond 20,000 bytes is as good as a full disk."""
     code = (

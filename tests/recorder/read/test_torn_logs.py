@@ -170,10 +170,12 @@ def kill_after(seconds: float, folder: Path, file_bytes: int) -> tuple[list[tupl
     return [numbers for line in lines if len(numbers := tuple(map(int, line.split()))) == 3], killed
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(tmp_path: Path, is_right: Any) -> None:
     killed_often(tmp_path, is_right, 18)
 
 
+@pytest.mark.slow
 def test_killed_while_one_file_follows_another(tmp_path: Path, is_right: Any) -> None:
     killed_often(tmp_path, is_right, 6, file_bytes=4000)
     assert list(tmp_path.glob("*/log-0003.mcap"))

@@ -77,6 +77,7 @@ def test_it_moves_as_the_robot_does():
     assert watched.closed
 
 
+@pytest.mark.process
 def test_the_command_serves_a_image_of_a_served_robot():
     robot = ROBOT_MODELS["so101"].served("twin")
     with Server(robot, paced_by_robot=True, telemetry="tcp://127.0.0.1:*") as server:

@@ -205,6 +205,7 @@ def test_episodes_as_people_write_them(text: str, wanted: list[int]) -> None:
     assert choice(text).among(range(10)) == wanted
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
 def test_ctrl_c_while_copying_leaves_nothing(runs: Path) -> None:
     code = (

@@ -19,6 +19,7 @@ pytest.importorskip("matplotlib", reason="the extra 'demo' is not installed")
 EPISODES = 5
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.requirement("R1.5", "R3.1", "R5", "R6.1", "R6.6")
 def test_the_main_job_trains_deploys_records_retrains_and_reports(

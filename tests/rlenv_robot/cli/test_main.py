@@ -110,6 +110,7 @@ def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
         _run("doctor")
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="a pipe's reader that goes away is a signal elsewhere only")
 @pytest.mark.parametrize("verb", [("protocol", "go"), ("--help",)])
 def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...]) -> None:
@@ -122,6 +123,7 @@ def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...]) -> None:
     assert done.returncode in (0, 141, 120)
 
 
+@pytest.mark.process
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
 def test_ctrl_c_in_a_real_process() -> None:
     code = "import rlenv_robot.cli.main as c, rlenv_robot.cli.doctor as d, time\n" \

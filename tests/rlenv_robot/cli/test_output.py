@@ -31,6 +31,7 @@ print("ended", n + 1, "times, again:", ending.wait(0))
 """
 
 
+@pytest.mark.process
 @pytest.mark.requirement("R6.6")
 def test_a_signal_at_any_instant_of_a_wait_ends_it():
     """A thousand; an event that is set by the handler hung after some fifty."""

@@ -36,6 +36,7 @@ class Person:
         os.write(self._terminal, keys.encode())
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R6.6")
 def test_a_person_takes_over_hands_back_and_judges(tmp_path: Path) -> None:
     ReachPolicy(np.zeros(PARAMETERS)).save(tmp_path / "policy.npz", {})

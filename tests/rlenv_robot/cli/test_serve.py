@@ -18,6 +18,7 @@ from rlenv_robot.config.profile import load_profile
 LAUNCH = Path(__file__).resolve().parents[3] / "launch"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lower_s", ["5", "0"])
 def test_sigterm_lowers_and_exits_in_time(lower_s):
     command = [sys.executable, "-m", "rlenv_robot", "serve", "--address", "tcp://127.0.0.1:*", "--lower-s", lower_s]
@@ -63,6 +64,7 @@ lower_s = 0.2
 """
 
 
+@pytest.mark.process
 def test_a_profile_with_a_fast_loop_serves_the_same_arm_and_its_log_says_how_regular_it_was(tmp_path):
     """Who expects an SO-101 is served by a loop of 240 Hz; clock and cadence are in what an episode says of itself."""
     (tmp_path / "lab.toml").write_text(SETTINGS)

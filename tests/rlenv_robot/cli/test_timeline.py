@@ -51,6 +51,7 @@ def needs_another_time() -> None:
         pytest.skip("no right to make a time namespace here")
 
 
+@pytest.mark.slow
 def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The kernel gives the client another monotonic clock, so the true offset is known to the nanosecond."""
     needs_another_time()

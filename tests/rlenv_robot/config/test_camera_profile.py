@@ -100,6 +100,7 @@ def test_a_served_robot_is_described_with_its_cameras(profile):
     robot.close()
 
 
+@pytest.mark.slow
 def test_images_of_a_strangers_camera_reach_policy_and_log_as_they_came(profile, stranger, tmp_path):
     command = [sys.executable, "-m", "rlenv_robot", "serve", str(profile)]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)

@@ -131,6 +131,7 @@ def test_without_room_the_robot_goes_on_and_the_client_is_told(tmp_path: Path, s
     assert len(reader.samples("tick")) > 5
 
 
+@pytest.mark.process
 def test_a_disk_that_is_really_full(tmp_path: Path, serve: Serve) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
@@ -167,6 +168,7 @@ def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None
         assert "fault" not in obs["extra_info"]
 
 
+@pytest.mark.slow
 def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None:
     own = tmp_path / "own"
     command = [sys.executable, "-m", "rlenv_robot", "serve", "--address", "tcp://127.0.0.1:*", "--priority", "0"]

@@ -162,6 +162,7 @@ def _take_terminal() -> None:
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)  # so that Ctrl-C and Ctrl-Z reach the process as from a real one
 
 
+@pytest.mark.process
 @pytest.mark.parametrize("way", WAYS)
 def test_the_terminal_is_as_it_was_after(screen: Screen, way: str) -> None:
     ending, how, code = WAYS[way]
@@ -191,6 +192,7 @@ sys.exit(child.wait())
 """What a shell does: the program is a job of its own, else Ctrl-Z would be ignored."""
 
 
+@pytest.mark.process
 def test_while_suspended_the_terminal_is_as_before(screen: Screen) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SHELL, PROGRAM.format(ending=NAP)], stdin=screen.screen, stdout=subprocess.PIPE,

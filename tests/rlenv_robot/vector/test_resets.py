@@ -195,6 +195,7 @@ def _rollout(seed: int) -> bytes:
         return bytes(obs["observation"]["joint_position"].tobytes())
 
 
+@pytest.mark.process
 def test_a_spawned_process_computes_the_same() -> None:
     here = [_rollout(seed) for seed in (1, 2)]  # this process has threads of its own by now
     with multiprocessing.get_context("spawn").Pool(1) as pool:
@@ -205,6 +206,7 @@ def _gymnasium_env() -> Any:
     return rr.to_gymnasium(rr.make("so101-reach", steps=STEPS))
 
 
+@pytest.mark.slow
 def test_gymnasiums_own_vector_of_processes_runs_them() -> None:
     vectors = pytest.importorskip("gymnasium.vector", reason="gymnasium (extra gym) is not installed")
     envs = vectors.AsyncVectorEnv([_gymnasium_env] * 2, context="spawn")

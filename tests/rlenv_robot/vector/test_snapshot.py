@@ -45,6 +45,7 @@ def kept(tmp_path: Path) -> Path:
         return envs.snapshot().save(tmp_path / "kept.npz")
 
 
+@pytest.mark.process
 def test_another_process_goes_on_through_the_next_episodes(kept: Path, tmp_path: Path) -> None:
     script = tmp_path / "go_on.py"
     script.write_text(GO_ON)

@@ -226,6 +226,7 @@ def test_what_it_has_not_is_refused() -> None:
         rr.make_vector("so101-reach", 2, device="cuda")
 
 
+@pytest.mark.process
 def test_warp_is_imported_by_nobody_who_did_not_ask() -> None:
     code = (
         "import sys, rlenv_robot as rr, sim.gpu.batch\n"

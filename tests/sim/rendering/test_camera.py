@@ -162,6 +162,7 @@ def test_where_opengl_is_missing_the_packages_are_named(monkeypatch: pytest.Monk
     assert "apt-get install" in reason
 
 
+@pytest.mark.process
 @drawing
 def test_asking_mujoco_for_egl_works_without_pyopengl() -> None:
     code = (
@@ -176,6 +177,7 @@ def test_a_user_who_disabled_opengl_is_heard(monkeypatch: pytest.MonkeyPatch) ->
         Camera(so101(), "view", 32, 24)
 
 
+@pytest.mark.process
 def test_nothing_else_in_the_simulation_loads_opengl() -> None:
     code = (
         "import sys, sim.robot, sim.batch, sim.robots.so101, sim.robots.twin\n"

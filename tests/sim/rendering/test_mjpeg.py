@@ -60,6 +60,7 @@ def test_opencv_reads_it_as_any_cameras(server):
     assert len(set(shades)) > 10
 
 
+@pytest.mark.process
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 def test_curl_reads_it_byte_by_byte(server, film):
     done = subprocess.run(["curl", "-s", "-m", "1", server.url], capture_output=True, check=False)
