@@ -1,8 +1,10 @@
 """What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
 
-from hal.cameras.camera import Camera, Look
-from hal.cameras.settings import CameraSettings
-from hal.cameras.wrapper import WithCameras
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from hal.clock import LoopTiming, Rate, Watchdog
 from hal.clock_sync import ClockOffset, OffsetEstimator
 from hal.errors import (
@@ -37,6 +39,11 @@ from hal.reset.terminal import Terminal
 from hal.robot import CameraSpec, Image, Robot, RobotSpec, RobotState
 from hal.spec import Spec
 from hal.wrapper import SampleSink, Streaming, StreamSpec
+
+if TYPE_CHECKING:
+    from hal.cameras.camera import Camera, Look
+    from hal.cameras.settings import CameraSettings
+    from hal.cameras.wrapper import WithCameras
 
 __all__ = [
     "VERDICTS",
@@ -92,3 +99,19 @@ __all__ = [
     "WireError",
     "WithCameras",
 ]  # fmt: skip
+
+_CAMERA_MODULES = {
+    "Camera": "hal.cameras.camera",
+    "CameraSettings": "hal.cameras.settings",
+    "Look": "hal.cameras.camera",
+    "WithCameras": "hal.cameras.wrapper",
+}
+"""Name -> its module, imported when the name is first used: cameras need an HTTP client."""
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _CAMERA_MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_CAMERA_MODULES[name]), name)
+    globals()[name] = value
+    return value

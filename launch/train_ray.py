@@ -16,6 +16,7 @@ from ray.tune.registry import register_env
 import rlenv_robot
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.adapters.gymnasium import to_gymnasium
+from rlenv_robot.config.profile import Profile
 from rlenv_robot.policies.flat import FlatPolicy
 from rlenv_robot.registry import task
 from rlenv_robot.training.curve import LearningCurve
@@ -74,6 +75,6 @@ if __name__ == "__main__":
     for name, value in {"steps": 60_000, "seed": 0, "workers": 2, "out": "policy.onnx", "address": None}.items():
         parser.add_argument(f"--{name}", default=value, type=type(value or ""))
     given = parser.parse_args()
-    profile = rlenv_robot.load_profile(given.profile) if given.profile else rlenv_robot.config.profile.Profile()
+    profile = rlenv_robot.load_profile(given.profile) if given.profile else Profile()
     policy, _ = train(profile, given.steps, given.seed, given.workers, address=given.address)
     policy.save_onnx(given.out, profile.task.name, {"trainer": "RLlib PPO", "seed": given.seed})

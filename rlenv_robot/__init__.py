@@ -1,6 +1,6 @@
 """One environment contract over a simulation, a real robot on the network, and the logs that both leave behind.
 
-Users import this package alone. What needs more than NumPy is imported when it is first used.
+Import this package first. It imports its modules when one of their names is first used, so the import itself is quick.
 """
 
 from __future__ import annotations
@@ -8,54 +8,53 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from rlenv_robot.config.import_check import check_neighbours
+from rlenv_robot.config.import_check import claim_packages
 
-check_neighbours()  # before the first import of one of them
-
-from hal import (  # noqa: E402
-    CommandTooOld,
-    ConnectionLost,
-    DeadlineExceeded,
-    EpisodeError,
-    Field,
-    Guard,
-    IllegalAction,
-    LogError,
-    ProfileError,
-    ResetFailed,
-    Robot,
-    RobotError,
-    RobotSpec,
-    RobotState,
-    RobotStopped,
-    SampleSink,
-    SourceError,
-    Spec,
-    SpecError,
-    SpecMismatch,
-    StaleReading,
-    Streaming,
-    StreamSpec,
-    Violation,
-    WireError,
-)
-from rlenv_robot.config.profile import load_profile  # noqa: E402
-from rlenv_robot.env import Environment  # noqa: E402
-from rlenv_robot.registry import environment_names, make, make_vector  # noqa: E402
-from rlenv_robot.tasks.task import Episode, Task  # noqa: E402
-from rlenv_robot.world import EnvDescription, TimeStep, World  # noqa: E402
+claim_packages()  # before the first import of one of them
 
 if TYPE_CHECKING:
+    from hal import (
+        CommandTooOld,
+        ConnectionLost,
+        DeadlineExceeded,
+        EpisodeError,
+        Field,
+        Guard,
+        IllegalAction,
+        LogError,
+        ProfileError,
+        ResetFailed,
+        Robot,
+        RobotError,
+        RobotSpec,
+        RobotState,
+        RobotStopped,
+        SampleSink,
+        SourceError,
+        Spec,
+        SpecError,
+        SpecMismatch,
+        StaleReading,
+        Streaming,
+        StreamSpec,
+        Violation,
+        WireError,
+    )
     from rlenv_robot.adapters.gymnasium import to_gymnasium
     from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
+    from rlenv_robot.config.profile import load_profile
     from rlenv_robot.conformance import check_environment, check_robot
     from rlenv_robot.data.pairs import PreferencePair
+    from rlenv_robot.env import Environment
     from rlenv_robot.policies.policy import load_policy
+    from rlenv_robot.registry import environment_names, make, make_vector
     from rlenv_robot.robot_env.turn_based import one_at_a_time
     from rlenv_robot.source import SourceData, open_source
     from rlenv_robot.tasks.agents import Agent
+    from rlenv_robot.tasks.task import Episode, Task
     from rlenv_robot.vector.snapshot import VectorSnapshot
+    from rlenv_robot.world import EnvDescription, TimeStep, World
 
     __version__: str
 
@@ -69,27 +68,37 @@ __all__ = [
     "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec",
 ]  # fmt: skip
 
-_LATER = {
-    "PreferencePair": "rlenv_robot.data.pairs",
-    "SourceData": "rlenv_robot.source",
-    "VectorSnapshot": "rlenv_robot.vector.snapshot",
-    "Agent": "rlenv_robot.tasks.agents",
-    "check_environment": "rlenv_robot.conformance",
-    "check_robot": "rlenv_robot.conformance",
-    "load_policy": "rlenv_robot.policies.policy",
-    "one_at_a_time": "rlenv_robot.robot_env.turn_based",
-    "open_source": "rlenv_robot.source",
-    "to_gymnasium": "rlenv_robot.adapters.gymnasium",
-    "to_gymnasium_vector": "rlenv_robot.adapters.gymnasium_vector",
-    "to_pettingzoo": "rlenv_robot.adapters.pettingzoo",
-    "to_pettingzoo_aec": "rlenv_robot.adapters.pettingzoo",
-}
-"""What is imported when it is first asked for, and from where."""
+_MODULES = {
+    "hal": (
+        "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Field", "Guard", "IllegalAction",
+        "LogError", "ProfileError", "ResetFailed", "Robot", "RobotError", "RobotSpec", "RobotState", "RobotStopped",
+        "SampleSink", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming",
+        "Violation", "WireError",
+    ),
+    "rlenv_robot.adapters.gymnasium": ("to_gymnasium",),
+    "rlenv_robot.adapters.gymnasium_vector": ("to_gymnasium_vector",),
+    "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
+    "rlenv_robot.config.profile": ("load_profile",),
+    "rlenv_robot.conformance": ("check_environment", "check_robot"),
+    "rlenv_robot.data.pairs": ("PreferencePair",),
+    "rlenv_robot.env": ("Environment",),
+    "rlenv_robot.policies.policy": ("load_policy",),
+    "rlenv_robot.registry": ("environment_names", "make", "make_vector"),
+    "rlenv_robot.robot_env.turn_based": ("one_at_a_time",),
+    "rlenv_robot.source": ("SourceData", "open_source"),
+    "rlenv_robot.tasks.agents": ("Agent",),
+    "rlenv_robot.tasks.task": ("Episode", "Task"),
+    "rlenv_robot.vector.snapshot": ("VectorSnapshot",),
+    "rlenv_robot.world": ("EnvDescription", "TimeStep", "World"),
+}  # fmt: skip
+"""Module -> the public names that it defines; it is imported when the first of them is used."""
+
+_MODULE_OF = {name: module for module, names in _MODULES.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
-    if name in _LATER:
-        value: Any = getattr(import_module(_LATER[name]), name)
+    if name in _MODULE_OF:
+        value: Any = getattr(import_module(_MODULE_OF[name]), name)
     elif name == "__version__":
         from importlib.metadata import version
 

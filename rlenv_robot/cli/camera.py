@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 from hal.cameras.settings import CameraSettings
 from rlenv_robot.cli.output import Ending
@@ -12,9 +11,18 @@ from rlenv_robot.robot_models import ROBOT_MODELS, robot_model
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("camera", help="serve pictures of a simulated robot", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Serve images of a simulated robot as motion JPEG over HTTP, until Ctrl-C or SIGTERM. Any program that "
+        "reads such a stream can be the client, also a profile's camera."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot camera so101
+  rlenv-robot camera so101 --view wrist --watch tcp://127.0.0.1:5556
+"""
     parser.add_argument(
         "robot", help=f"what is in the picture: {', '.join(sorted(ROBOT_MODELS))}, or a MuJoCo model (.xml)"
     )

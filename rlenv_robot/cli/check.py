@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import logging
-from typing import Any
 
 from rlenv_robot.conformance import Report, check_environment, check_robot
 from rlenv_robot.registry import environment_names, make
@@ -13,13 +12,13 @@ from rlenv_robot.robot_env.core import RobotWorld
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser(
-        "check", help="test an environment's contract", description=__doc__,
-        epilog="It moves: legal and illegal actions are tried over their whole range. "
-        "Stand clear of a real robot, with a hand on its stop.",
-    )  # fmt: skip
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Test an environment against its contract, with tests that are made from its own description."
+    parser.epilog = (
+        "The robot moves: legal and illegal actions are tried over their whole range. Stand clear of a real robot, "
+        "with a hand on its stop."
+    )
     parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}, or a MuJoCo model (.xml)")
     parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")

@@ -9,7 +9,7 @@ import socket
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from rlenv_robot.cli.output import print_table
 
@@ -37,9 +37,12 @@ class Finding(NamedTuple):
     advice: str = ""
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("doctor", help="look at this machine", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Show what this machine has, what it lacks, and what to do about it. The exit code is 1 if something that "
+        "is needed is missing."
+    )
     parser.set_defaults(run=run)
 
 

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 __all__ = ["add", "run"]
 
 _ROLES = ("operate", "move", "watch", "stop")
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("keys", help="keys for robots on the network", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Make and list the keys by which robots and clients on different machines know each other."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot keys new robot-keys
+  rlenv-robot keys new client-keys --server KEY-OF-THE-CONTROLLER
+  rlenv-robot keys allow robot-keys KEY-OF-THE-CLIENT --role move --name desk
+"""
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
     new = acts.add_parser("new", help="make a key pair, on the robot's controller or on a client")
     new.add_argument("folder", help="is made if need be, for its owner's eyes alone")

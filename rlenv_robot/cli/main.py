@@ -6,29 +6,39 @@ import argparse
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 
-from hal import RobotError
 from rlenv_robot.cli.output import one_line
+from rlenv_robot.cli.verbs import Verb, add_verbs
 
 __all__ = ["VERBS", "main"]
 
-_PACKAGES = {"data": "data.main", "demo": "demo.command"}
-"""Verb -> its module below `rlenv_robot.cli`, where the verb is a package."""
-
-VERBS = ("demo", "train", "serve", "camera", "keys", "run", "retrain", "replay", "data", "protocol", "check", "doctor")
-"""In the order of the help; each is a module of `rlenv_robot.cli`."""
+VERBS = {
+    "demo": Verb("rlenv_robot.cli.demo.command", "the main job end to end: train, deploy, record, retrain, deploy"),
+    "train": Verb("rlenv_robot.cli.train", "train a policy in simulation"),
+    "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network"),
+    "camera": Verb("rlenv_robot.cli.camera", "serve images of a simulated robot"),
+    "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
+    "run": Verb("rlenv_robot.cli.run", "run a trained policy"),
+    "retrain": Verb("rlenv_robot.cli.retrain", "improve a policy from recorded runs"),
+    "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
+    "data": Verb("rlenv_robot.cli.data.main", "list, describe, check, cut, label and export recorded data"),
+    "protocol": Verb("rlenv_robot.cli.protocol", "describe an environment"),
+    "check": Verb("rlenv_robot.cli.check", "test an environment against its contract"),
+    "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
+}
+"""Every verb, in the order of the help."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Carry out one command.
 
     Args:
-        argv: without the program's name; by default this process's.
+        argv: the arguments without the program's name; by default this process's.
 
     Returns:
-        0; 1 where a verb has a finding (``check``, ``doctor``); 2 for wrong usage or what the surroundings don't
-        allow, with one line on standard error; 130 if interrupted; 141 if nobody reads the output any more.
+        0 for success; 1 if ``check``, ``data check`` or ``doctor`` found a fault, or a server ended because of one; 2
+        for wrong usage or an error that the user can mend, with one line on standard error; 130 if interrupted; 141
+        if the reader of the output has gone.
     """
     try:
         args = _parsed(argv)
@@ -42,32 +52,41 @@ def main(argv: Sequence[str] | None = None) -> int:
         # The reader (head, less) has gone. What is still buffered must not complain when Python exits.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
-    except (RobotError, ValueError, OSError) as error:
+    except Exception as error:
+        if not _is_mendable(error):
+            raise
         print(f"rlenv-robot: {one_line(error)}", file=sys.stderr)
         return 2
+
+
+def _is_mendable(error: Exception) -> bool:
+    """Return whether the user can mend the error. Anything else is a bug and keeps its traceback."""
+    from hal import RobotError
+
+    return isinstance(error, RobotError | ValueError | OSError)
 
 
 def _parsed(argv: Sequence[str] | None) -> argparse.Namespace:
     try:
         return _parser().parse_args(argv)
     except SystemExit:
-        sys.stdout.flush()  # the help, while somebody still notices that nobody reads it
+        sys.stdout.flush()  # the help: a reader that has gone shows here, not when Python exits
         raise
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="rlenv-robot", description="One environment for a simulated robot, the real one, and the logs of both."
+        prog="rlenv-robot",
+        description="One environment for a simulated robot, the real one, and the logs of both.",
+        epilog="rlenv-robot VERB --help explains a verb.",
     )
     parser.add_argument("--version", action=_Version)
-    subparsers = parser.add_subparsers(title="verbs", metavar="VERB", required=True)
-    for verb in VERBS:
-        import_module(f"rlenv_robot.cli.{_PACKAGES.get(verb, verb)}").add(subparsers)
+    add_verbs(parser, VERBS)
     return parser
 
 
 class _Version(argparse.Action):
-    """Looks the version up only where it is asked for."""
+    """Print the version, which is looked up only then."""
 
     def __init__(self, option_strings: Sequence[str], dest: str) -> None:
         super().__init__(option_strings, dest, nargs=0, help="print the version and exit")

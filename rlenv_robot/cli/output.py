@@ -8,10 +8,10 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hal import RobotError
-from rlenv_robot.training.evolution import Generation
+if TYPE_CHECKING:
+    from rlenv_robot.training.evolution import Generation
 
 __all__ = [
     "Bars", "Ending", "give_up_what_is_full", "one_line", "print_table", "progress", "progress_bars", "say",
@@ -107,6 +107,8 @@ def progress_bars() -> Iterator[Bars]:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
     except ImportError as error:
+        from hal import RobotError
+
         raise RobotError("training needs more packages: pip install 'rlenv-robot[demo]'") from error
     console = Console(stderr=True)
     columns = (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.conformance.protocol_page import protocol_document
@@ -13,9 +12,9 @@ from rlenv_robot.registry import environment_names, make
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("protocol", help="describe an environment", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Print how an environment is called, and what goes in and out, as a page in Markdown."
     parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}, or a MuJoCo model (.xml)")
     parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its timing, what it draws")
     parser.add_argument("--out", metavar="FILE", help="write the page there instead of printing it")

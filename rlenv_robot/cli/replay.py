@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any
 
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("replay", help="show a recorded episode", description=__doc__,
-                                   epilog="Without a file to write, a window is opened.")  # fmt: skip
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Show a recorded episode again: as a video, a plot or image files, or in a window if no file is named."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot replay runs/demo --montage --video episode.mp4
+  rlenv-robot replay runs/demo --episode 3 --plot episode.png
+"""
     parser.add_argument("run_folder", metavar="RUN", help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--episode", type=int, default=-1, help="its number; negative from the end (default: -1)")
     parser.add_argument("--step", type=int, metavar="N", help="only this frame of it; negative from the end")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from rlenv_robot.cli.output import progress_bars, search_bar
 from rlenv_robot.cli.train import checked_output
@@ -14,9 +13,9 @@ from rlenv_robot.training.evolution import retrain_from_record
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("retrain", help="improve a policy from recorded runs", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Improve a policy from recorded runs alone."
     parser.add_argument("runs", help="a folder of recorded runs of so101-reach")
     parser.add_argument("--policy", required=True, help="the policy to improve")
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz")

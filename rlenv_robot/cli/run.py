@@ -20,9 +20,16 @@ from rlenv_robot.training.rollout import Outcome, run_episode
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("run", help="run a trained policy", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Run a trained policy on a robot, simulated or real, and record it."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot run so101-reach --policy reach.npz
+  rlenv-robot run so101-reach --policy reach.npz --record runs
+  rlenv-robot run so101-reach --policy reach.npz --robot tcp://10.0.0.7:5555
+"""
     parser.add_argument("name", help="the environment, such as so101-reach, or a MuJoCo model (.xml)")
     words = "a policy file: .onnx from any trainer, or .npz from rlenv-robot train; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)

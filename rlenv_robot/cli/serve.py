@@ -7,7 +7,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hal import Guard, Homing, ProfileError, Robot
 from hal.cameras.camera import Camera
@@ -28,9 +28,11 @@ __all__ = ["add", "run", "served_robot"]
 _log = logging.getLogger(__name__)
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("serve", help="serve a robot on the network", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Serve the robot of a profile on the network. Runs on the robot's controller until Ctrl-C or SIGTERM."
+    )
     parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
     parser.add_argument("--address", help="instead of the profile's serve.address; port * is any free one")
     parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")

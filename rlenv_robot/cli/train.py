@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,9 +17,9 @@ __all__ = ["add", "checked_output", "run"]
 _EVALUATED = 200
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("train", help="train a policy in simulation", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Train a policy from nothing, in simulation."
     parser.add_argument("name", choices=["so101-reach"], help="the task")
     parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz")
     parser.add_argument("--seconds", type=float, default=60.0, help="of search (default: 60)")

@@ -1,50 +1,64 @@
-"""Whether the packages that belong to this project are the ones that Python would import."""
+"""Make Python import this project's own packages, whatever else on its path has the same name."""
 
 from __future__ import annotations
 
 import sys
-from importlib.util import find_spec
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
+from types import ModuleType
 
-__all__ = ["PACKAGES", "check_neighbours"]
+__all__ = ["PACKAGES", "claim_packages"]
 
 PACKAGES = ("hal", "sim", "real", "recorder")
-"""Short names, which other software uses too: LinuxCNC ships a ``hal``, CoppeliaSim a ``sim``."""
+"""Short names that other software uses too: LinuxCNC ships a ``hal``, CoppeliaSim a ``sim``."""
 
 _HOME = Path(__file__).resolve().parents[2]
+"""The folder that holds rlenv_robot and its packages."""
 
 
-def check_neighbours() -> None:
-    """Refuse to go on with a stranger's package under one of our names.
+class _PackageFinder(MetaPathFinder):
+    """Find this project's packages beside rlenv_robot, ahead of the working directory and PYTHONPATH."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of one of our packages; None leaves every other module to Python's own finders."""
+        return PathFinder.find_spec(fullname, [str(_HOME)]) if fullname in PACKAGES else None
+
+
+def claim_packages() -> None:
+    """Have Python import our packages from beside rlenv_robot from now on.
+
+    Python looks in the working directory before it looks where packages are installed, so a folder ``sim`` in it would
+    shadow ours. A package that was imported earlier can't be replaced: its importer relies on it.
 
     Raises:
-        ImportError: naming our package, the foreign file, and what to do.
+        ImportError: a foreign package with one of our names is already imported, or one of ours is missing.
     """
     for name in PACKAGES:
-        found = _found(name)
-        if found is None:
+        _refuse_foreign(name)
+        spec = PathFinder.find_spec(name, [str(_HOME)])
+        if spec is None or spec.origin is None:  # no origin: a folder without __init__.py
             raise ImportError(
-                f"rlenv_robot: its package {name!r} is missing beside {_HOME / 'rlenv_robot'}; "
-                "install rlenv-robot again",
-                name=name,
+                f"rlenv_robot: its package {name!r} is missing in {_HOME}; install rlenv-robot again", name=name
             )
-        if Path(found).resolve().parent != _HOME / name:
-            raise ImportError(
-                f"rlenv_robot: {found} shadows our package {_HOME / name}. Other software (LinuxCNC, CoppeliaSim) "
-                f"also ships a {name!r}: take its folder out of PYTHONPATH and the working directory, or install "
-                "rlenv-robot into a virtual environment of its own",
-                name=name,
-                path=found,
-            )
+    if not any(isinstance(finder, _PackageFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _PackageFinder())
 
 
-def _found(name: str) -> str | None:
-    """The file that is, or would be, imported under a name; a folder without ``__init__.py`` by its first place."""
+def _refuse_foreign(name: str) -> None:
     loaded = sys.modules.get(name)
-    if loaded is not None:
-        return getattr(loaded, "__file__", None) or f"a module {name!r} that is already loaded"
-    spec = find_spec(name)
-    if spec is None:
-        return None
-    places = list(spec.submodule_search_locations or ())
-    return spec.origin or (str(Path(places[0]) / "(no __init__.py)") if places else None)
+    if loaded is None:
+        return
+    file = getattr(loaded, "__file__", None)
+    if file is None or Path(file).resolve().parent != _HOME / name:
+        source = file or f"a package {name!r} without a file"
+        raise ImportError(
+            f"rlenv_robot: {source} was imported first and shadows our package {_HOME / name}. Other software "
+            f"(LinuxCNC, CoppeliaSim) also ships a {name!r}. Import rlenv_robot before it, take its folder out of "
+            "PYTHONPATH and the working directory, or run the two in separate processes",
+            name=name,
+            path=file,
+        )

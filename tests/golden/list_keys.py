@@ -14,6 +14,7 @@ from typing import Any
 
 import rlenv_robot as rr
 from rlenv_robot.cli import main as cli
+from rlenv_robot.cli.verbs import VerbAction
 from rlenv_robot.data import options
 from rlenv_robot.data import statistics as figures
 from rlenv_robot.registry import task
@@ -95,7 +96,7 @@ def _walk(parser: argparse.ArgumentParser, name: str, told: dict[str, Any]) -> N
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for verb, below in action._name_parser_map.items():
-                _walk(below, f"{name} {verb}", told)
+                _walk(action.complete(verb) if isinstance(action, VerbAction) else below, f"{name} {verb}", told)
         elif action.option_strings:
             named[", ".join(action.option_strings)] = _argument(action)
         else:

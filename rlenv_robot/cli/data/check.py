@@ -15,12 +15,10 @@ _MOST = 5
 """Findings of a kind that are printed unless all are asked for."""
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser(
-        "check", help="find gaps, frozen sensors, clipped actions, ...", description=__doc__,
-        epilog="Exit code 0: nothing was found; 1: something was; 2: the data can't be read.",
-    )  # fmt: skip
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Find what spoils training: gaps, frozen sensors, clipped actions, missing ends and more."
+    parser.epilog = "Exit code 0: nothing was found. 1: something was found. 2: the data can't be read."
     parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--json", action="store_true", help="one JSON object on standard output, for programs")
     parser.add_argument("--all", action="store_true", help=f"print every finding, not the first {_MOST} of a kind")

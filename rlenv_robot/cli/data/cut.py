@@ -12,12 +12,17 @@ from rlenv_robot.cli.data.selection import choice
 __all__ = ["add", "copy", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser(
-        "cut", help="some episodes or a stretch of time as a new run", description=__doc__,
-        epilog="The run that is cut from is only read. Times count from its first frame.",
-    )  # fmt: skip
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Copy some episodes of a run, or a span of time, into a new run."
+    parser.epilog = """
+The run is only read. Times count from its first frame.
+
+Examples:
+
+  rlenv-robot data cut RUN NEW --episodes 0,2,5-9
+  rlenv-robot data cut RUN NEW --from 10 --until 25.5
+"""
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="the run to cut from")
     parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder")
     parser.add_argument("--episodes", type=choice, help="their numbers in the run, such as 0,2,5-9 (default: all)")

@@ -9,9 +9,15 @@ from typing import Any
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("export", help="write another project's format", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Write recorded data in another project's format."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot data export RUN so101-reach --to lerobot --cameras top
+  rlenv-robot data export RUN so101-reach.hdf5 --to robomimic
+"""
     parser.add_argument("path", type=Path, help="anything that open_source reads")
     parser.add_argument("out", type=Path, help="a folder that must not exist; for robomimic a file ending in .hdf5")
     parser.add_argument(

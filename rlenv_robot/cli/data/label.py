@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import getpass
 from pathlib import Path
-from typing import Any
 
 from rlenv_robot.cli.data.selection import choice
 
@@ -14,12 +13,16 @@ __all__ = ["add", "run"]
 _VERDICTS = ("success", "failure", "discard")
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser(
-        "label", help="say afterwards what episodes are worth", description=__doc__,
-        epilog="The log stays as it is: labels are lines in labels.jsonl beside it, and the latest one counts.",
-    )  # fmt: skip
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Add to recorded episodes whether they succeeded and where they come from."
+    parser.epilog = """
+The log itself is not changed: each label is a line in labels.jsonl beside it, and the latest line counts.
+
+Example:
+
+  rlenv-robot data label RUN 0,2,5-9 --verdict failure --remark "gripper slipped"
+"""
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="one run")
     parser.add_argument("episodes", type=choice, help="their numbers in the run, such as 0,2,5-9")
     parser.add_argument("--verdict", choices=_VERDICTS, help="what a person says of it")

@@ -13,9 +13,9 @@ from rlenv_robot.cli.output import one_line, print_table
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("ls", help="the runs in a folder, a line each", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "List the runs and data sets in a folder, one on each line."
     parser.add_argument("path", type=Path, nargs="?", default=Path("."), help="a folder (default: this one)")
     parser.set_defaults(run=run)
 

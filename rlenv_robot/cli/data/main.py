@@ -3,46 +3,28 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+
+from rlenv_robot.cli.verbs import Verb, add_verbs
 
 __all__ = ["VERBS", "add"]
 
-VERBS = ("ls", "show", "plot", "check", "cut", "merge", "label", "export", "recover", "timeline")
-"""In the order of the help; each is a module of `rlenv_robot.cli.data`."""
+VERBS = {
+    "ls": Verb("rlenv_robot.cli.data.ls", "list the runs in a folder"),
+    "show": Verb("rlenv_robot.cli.data.show", "describe episodes, fields, returns and timing"),
+    "plot": Verb("rlenv_robot.cli.data.plot", "plot episodes"),
+    "check": Verb("rlenv_robot.cli.data.check", "find gaps, frozen sensors, clipped actions, ..."),
+    "cut": Verb("rlenv_robot.cli.data.cut", "copy some episodes, or a span of time, into a new run"),
+    "merge": Verb("rlenv_robot.cli.data.merge", "copy several runs into one new run"),
+    "label": Verb("rlenv_robot.cli.data.label", "add verdicts and remarks to recorded episodes"),
+    "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
+    "recover": Verb("rlenv_robot.cli.data.recover", "repair a torn log, and report what was lost"),
+    "timeline": Verb("rlenv_robot.cli.data.timeline", "put a client's run and its controller's on one clock"),
+}
+"""Every verb of ``data``, in the order of the help."""
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb and those below it."""
-    parser = subparsers.add_parser(
-        "data", help="list, describe, check, cut, label and export recorded data", description=__doc__,
-        epilog="rlenv-robot data PATH is short for rlenv-robot data show PATH.",
-    )  # fmt: skip
-    below = parser.add_subparsers(title="verbs", metavar="VERB", required=True, action=_ShowByDefault)
-    for verb in VERBS:
-        import_module(f"rlenv_robot.cli.data.{verb}").add(below)
-
-
-class _ShowByDefault(argparse._SubParsersAction):
-    """Takes a path in the place of a verb as ``show`` of it."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        # Else the parser itself refuses a path before this is asked.
-        self.choices = None  # type: ignore[assignment]
-
-    def __call__(
-        self,
-        parser: argparse.ArgumentParser,
-        namespace: argparse.Namespace,
-        values: str | Sequence[Any] | None,
-        option_string: str | None = None,
-    ) -> None:
-        words = [str(word) for word in values or ()]
-        if words[0] not in VERBS:
-            if not (Path(words[0]).exists() or "/" in words[0]):
-                parser.error(f"{words[0]!r} is neither a verb nor a path; verbs are {', '.join(VERBS)}")
-            words = ["show", *words]
-        super().__call__(parser, namespace, words, option_string)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verbs of ``data``."""
+    parser.description = "List, describe and check recorded data, and make new data sets of them."
+    parser.epilog = "rlenv-robot data PATH is short for rlenv-robot data show PATH."
+    add_verbs(parser, VERBS, default="show")

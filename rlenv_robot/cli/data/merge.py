@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from hal import SourceError
 
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser(
-        "merge", help="several runs as one new run", description=__doc__,
-        epilog="The runs are only read, and must hold the same rows. Their order is that of the arguments.",
-    )  # fmt: skip
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Copy several runs into one new run, in the order of the arguments."
+    parser.epilog = "The runs are only read. They must hold the same fields."
     parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run, or a folder of runs")
     parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
     parser.set_defaults(run=run)

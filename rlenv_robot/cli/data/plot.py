@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 from rlenv_robot.cli.data.selection import choice
 
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("plot", help="draw episodes as sheets", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Plot one sheet for each episode: goals and measurements, the reward, and who chose the actions."
+    )
     parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--episodes", type=choice, default=choice("0"), help="such as 0,2,5-9 (default: 0)")
     parser.add_argument("--out", type=Path, metavar="FILE",

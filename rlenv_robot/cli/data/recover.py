@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 from pathlib import Path
-from typing import Any
 
 __all__ = ["add", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("recover", help="mend a torn log, and say what was lost", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Repair a torn log as far as it can be read, and report what was lost."
     parser.add_argument("path", metavar="RUN", type=Path, help="the run whose log is torn")
     parser.set_defaults(run=run)
 

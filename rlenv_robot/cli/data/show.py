@@ -17,9 +17,9 @@ _MOST = 20
 """How many episodes are listed unless all are asked for."""
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("show", help="episodes, fields, returns, timing", description=__doc__)
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Describe recorded data: episodes, fields with units and ranges, returns and timing."
     parser.add_argument("path", help="a run, a folder of runs, or a LeRobot data set (3.0 or 2.1)")
     parser.add_argument("--task", help="compute observation and reward anew for this task, such as so101-reach")
     goals = "of the task: as recorded, or what was reached in the end (default: recorded)"

@@ -179,10 +179,11 @@ def _between(stretch: _Stretch, at: np.ndarray) -> tuple[np.ndarray, np.ndarray]
 # -- ``rlenv-robot data timeline``: what a client recorded and what the robot's controller did, on one clock --
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser(
-        "timeline", help="put a client's run and its controller's on one clock", description=__doc__
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Put a client's run and its controller's own run on one clock, with a bound on the error, and list the "
+        "controller's events."
     )
     parser.add_argument("client", type=Path, help="a client's run on a served robot, or a folder with one")
     words = "a run of that controller's own (rlenv-robot serve --record), or a folder with one"

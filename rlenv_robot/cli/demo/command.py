@@ -21,9 +21,12 @@ from rlenv_robot.training.evolution import LEAST_EPISODES, Retraining, Training
 __all__ = ["add", "fresh_folder", "run"]
 
 
-def add(subparsers: Any) -> None:
-    """Declare the verb."""
-    parser = subparsers.add_parser("demo", help="the main job end to end: train, deploy, record, retrain, deploy")
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Train a policy in simulation, deploy it over the network on a simulated arm, record it, retrain it from "
+        "the record alone, and deploy it again. Takes two to three minutes, and needs no settings."
+    )
     parser.add_argument("--out", default="runs/demo", help="folder for everything it makes (default: runs/demo)")
     parser.add_argument("--seed", type=int, default=0, help="of everything (default: 0)")
     parser.add_argument("--episodes", type=int, default=20, help="of each deployment (default: 20)")

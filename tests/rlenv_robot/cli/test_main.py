@@ -15,8 +15,10 @@ import pytest
 import rlenv_robot
 from rlenv_robot.cli import check, doctor
 from rlenv_robot.cli import main as cli
+from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.output import print_table
 
+VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name != "data"]
 Captured = pytest.CaptureFixture[str]
 
 
@@ -50,6 +52,24 @@ def test_help_names_every_verb(capsys: Captured) -> None:
     told = capsys.readouterr().out
     for verb in cli.VERBS:
         assert f"\n    {verb} " in told
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("arguments", [["--help"], ["data", "--help"]])
+def test_help_imports_no_verb(arguments: list[str]) -> None:
+    """Nor NumPy, nor one of our packages: the lines come from a table."""
+    code = """
+import sys
+from rlenv_robot.cli.main import main
+try:
+    main(sys.argv[1:])
+finally:
+    print(*sorted(sys.modules), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
+    loaded = set(done.stderr.split())
+    assert "rlenv_robot.cli.verbs" in loaded
+    assert loaded.isdisjoint({"numpy", "hal", "sim", "real", "recorder", *(verb.module for verb in VERB_MODULES)})
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)

@@ -1,0 +1,90 @@
+"""Verbs of a command line: declared in a table, imported only when they are asked for."""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Mapping, Sequence
+from importlib import import_module
+from typing import Any, NamedTuple
+
+__all__ = ["HelpFormatter", "Verb", "VerbAction", "add_verbs"]
+
+
+class Verb(NamedTuple):
+    """Where a verb is defined, and its line in the help.
+
+    Attributes:
+        module: its functions ``add(parser)``, which declares the arguments, and ``run(args)``, set by it as the
+            default of ``run``, make the verb.
+        summary: a few words, in the imperative.
+    """
+
+    module: str
+    summary: str
+
+
+def add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], default: str | None = None) -> None:
+    """Give a parser its verbs. No verb's module is imported before the verb is parsed.
+
+    Args:
+        parser: of the command, or of a verb that has verbs of its own.
+        verbs: by their names, in the order of the help.
+        default: the verb that a path in a verb's place means; None allows verbs alone.
+    """
+    action = parser.add_subparsers(title="verbs", metavar="VERB", required=True, action=VerbAction)
+    assert isinstance(action, VerbAction)
+    action.declare(verbs, default)
+
+
+class HelpFormatter(argparse.HelpFormatter):
+    """Wrap the paragraphs of a description or an epilog; leave indented lines, such as examples, as they are."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        paragraphs = textwrap.dedent(text).strip("\n").split("\n\n")
+        return "\n\n".join(
+            paragraph if paragraph.startswith(" ") else super(HelpFormatter, self)._fill_text(paragraph, width, indent)
+            for paragraph in paragraphs
+        )
+
+
+class VerbAction(argparse._SubParsersAction):
+    """The verbs of a parser, each completed with its arguments when it is parsed."""
+
+    def declare(self, verbs: Mapping[str, Verb], default: str | None) -> None:
+        """Give every verb its line in the help, and an empty parser."""
+        self._verbs, self._default = verbs, default
+        self._parsers = {
+            name: self.add_parser(name, help=verb.summary, formatter_class=HelpFormatter)
+            for name, verb in verbs.items()
+        }
+        if default is not None:
+            # argparse refuses what is not among the choices before it asks this action.
+            self.choices = None  # type: ignore[assignment]
+
+    def complete(self, verb: str) -> argparse.ArgumentParser:
+        """Import a verb, and return its parser with its arguments."""
+        import_module(self._verbs[verb].module).add(self._parsers[verb])
+        return self._parsers[verb]
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,
+    ) -> None:
+        """Complete the verb's parser, then let it parse what follows the verb."""
+        words = [str(word) for word in values or ()]
+        if self._default is not None and words[0] not in self._verbs:
+            if not _is_path(words[0]):
+                parser.error(f"{words[0]!r} is neither a verb nor a path; verbs are {', '.join(self._verbs)}")
+            words = [self._default, *words]
+        self.complete(words[0])
+        super().__call__(parser, namespace, words, option_string)
+
+
+def _is_path(word: str) -> bool:
+    from pathlib import Path
+
+    return "/" in word or Path(word).exists()
