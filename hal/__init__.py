@@ -36,7 +36,7 @@ from hal.reset.fixture import Fixture
 from hal.reset.homing import Homing, HomingSettings
 from hal.reset.record import ResetRecord, ResetState
 from hal.reset.terminal import Terminal
-from hal.robot import CameraSpec, Image, Robot, RobotSpec, RobotState
+from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState
 from hal.spec import Spec
 from hal.wrapper import SampleSink, Streaming, StreamSpec
 
@@ -49,6 +49,7 @@ __all__ = [
     "VERDICTS",
     "Answer",
     "Automatic",
+    "BatchState",
     "Camera",
     "CameraSettings",
     "CameraSpec",

@@ -12,7 +12,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
-from hal.robot import Robot, RobotSpec, RobotState
+from hal.robot import BatchState, Robot, RobotSpec, RobotState
 from hal.wrapper import RobotWrapper, inner_robots
 
 __all__ = ["Guard", "check_fresh", "limited", "plainly_within"]
@@ -82,7 +82,7 @@ def check_fresh(spec: RobotSpec, robot_state: RobotState) -> None:
             raise StaleReading(sensor, age_ns / 1e9, allowed)
 
 
-def limited(spec: RobotSpec, name: str, target: np.ndarray, last: RobotState) -> np.ndarray:
+def limited(spec: RobotSpec, name: str, target: np.ndarray, last: RobotState | BatchState) -> np.ndarray:
     """The legal command nearest to ``target`` after the reading ``last``: within speed, lead and range.
 
     Args:

@@ -16,7 +16,7 @@ from hal.errors import Fault, IllegalAction, SpecError
 from hal.limits import Limits
 from hal.spec import Spec
 
-__all__ = ["CameraSpec", "Image", "Robot", "RobotSpec", "RobotState"]
+__all__ = ["BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -58,6 +58,24 @@ class RobotState(NamedTuple):
     images: Mapping[str, Image] = _NOTHING
     faults: tuple[Fault, ...] = ()
     used: Mapping[str, int] = _NOTHING
+
+
+class BatchState(NamedTuple):
+    """What n simulated robots measured at the end of one control period: a `RobotState` with a leading axis.
+
+    Attributes:
+        sensors: sensor name -> measured values, (n, ...); arrays the caller may keep.
+        applied: command name -> values that the actuators received, (n, ...).
+        stamp_ns: simulated time, nanoseconds, int64 of shape (n,).
+        age_ns: sensor name -> age of its sample at ``stamp_ns``, (n,); a sensor that isn't listed is fresh.
+        images: camera name -> RGB, uint8, (n, height, width, 3).
+    """
+
+    sensors: Mapping[str, np.ndarray]
+    applied: Mapping[str, np.ndarray]
+    stamp_ns: np.ndarray
+    age_ns: Mapping[str, np.ndarray] = _NOTHING
+    images: Mapping[str, np.ndarray] = _NOTHING
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
 from typing import NoReturn
 
 import mujoco
@@ -12,7 +11,7 @@ import numpy as np
 from mujoco.batch import Batch
 
 from hal.errors import EpisodeError, Fault, RobotError
-from hal.robot import RobotSpec, RobotState
+from hal.robot import BatchState, RobotSpec
 from sim.initial_state import InitialState
 from sim.latency.delay_model import DelayModel
 from sim.model import SimModel
@@ -134,7 +133,7 @@ class SimBatch(Simulations):
         ids: Sequence[int] | np.ndarray | None = None,
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
-    ) -> RobotState:
+    ) -> BatchState:
         """Begin anew, all or some of them.
 
         Args:
@@ -168,21 +167,19 @@ class SimBatch(Simulations):
         if self._delays is not None:
             assert self._draws is not None
             self._delays.begin(rows, self._draws, self._ctrl[rows], self._read(rows))
-        return self.robot_state(rows)
+        return self.batch_state(rows)
 
-    def robot_state(self, rows: np.ndarray | None = None) -> RobotState:
+    def batch_state(self, rows: np.ndarray | None = None) -> BatchState:
         """What was read last, once more, as new arrays; of all, or of these numbers."""
         rows = np.arange(self._num) if rows is None else rows
         stamps = np.full(len(rows), self.stamp_ns)
         if self._delays is None:
-            return self._robot_state(self._read(rows), self._starts.commands(rows), stamps)
-        return self._robot_state(
-            self._delays.sensors(rows), self._delays.heard(rows), stamps, self._delays.ages_ns(rows)
-        )
+            return BatchState(self._read(rows), self._starts.commands(rows), stamps)
+        return BatchState(self._delays.sensors(rows), self._delays.heard(rows), stamps, self._delays.ages_ns(rows))
 
     # -- steps -------------------------------------------------------------------------------------------
 
-    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> RobotState:
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> BatchState:
         """One control period of all of them, or of some.
 
         Args:
@@ -207,25 +204,16 @@ class SimBatch(Simulations):
             applied = self._only(rows_of(ids, self._num), applied)
         if self._delays is not None:
             self.step_late(applied, ids)
-            return self.robot_state()
+            return self.batch_state()
         for name, target, index, _, _ in self._writers:
             target[index] = applied[name]
         stamp_ns = self.advance(ids)
-        return self._robot_state(self._read(), applied, np.full(self._num, stamp_ns))
-
-    @staticmethod
-    def _robot_state(
-        sensors: dict[str, np.ndarray],
-        applied: dict[str, np.ndarray],
-        stamp_ns: np.ndarray,
-        age_ns: Mapping[str, np.ndarray] = MappingProxyType({}),
-    ) -> RobotState:
-        return RobotState(sensors, applied, stamp_ns, age_ns)  # type: ignore[arg-type]  # one stamp, one age for each
+        return BatchState(self._read(), applied, np.full(self._num, stamp_ns))
 
     def step_late(
         self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None, each: Callable[[], None] | None = None
     ) -> int:
-        """One control period of a batch with a `DelayModel`, for legal commands; `robot_state` tells what came of it.
+        """One control period of a batch with a `DelayModel`, for legal commands; `batch_state` tells what came of it.
 
         Args:
             commands, ids: as for `step`.
@@ -354,7 +342,7 @@ class SimBatch(Simulations):
             {} if delays is None else {name: value[rows] for name, value in delays.state.items()},
         )
 
-    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> RobotState:
+    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> BatchState:
         """Go on from an earlier moment, of this batch or of any other of the same model, timing and randomisation.
 
         Args:
@@ -387,7 +375,7 @@ class SimBatch(Simulations):
                 self._delays.state[name][rows] = value
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
-        return self.robot_state(rows)
+        return self.batch_state(rows)
 
     # -- for SimRobot ------------------------------------------------------------------------------------
 

@@ -112,7 +112,7 @@ class SimRobot:
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading
-        applied = {name: value[0] for name, value in batch.robot_state().applied.items()}
+        applied = {name: value[0] for name, value in batch.batch_state().applied.items()}
         return self._full_reading(applied, batch.stamp_ns, first=True)
 
     def _check_conditions(self) -> None:
@@ -253,7 +253,7 @@ class SimRobot:
         assert batch is not None
         each = self._hold if self._sampler.active else None
         stamp_ns = batch.step_late({name: value[None] for name, value in values.items()}, None, each)
-        return self._full_reading({name: value[0] for name, value in batch.robot_state().applied.items()}, stamp_ns)
+        return self._full_reading({name: value[0] for name, value in batch.batch_state().applied.items()}, stamp_ns)
 
     def _hold(self) -> None:
         self._sampler.hold(self._read())
@@ -271,9 +271,9 @@ class SimRobot:
         images = self._images(stamp_ns) if self._cameras else _NOTHING
         sensors, ages = self._read(), _NOTHING
         if self._timing is not None:
-            shown = self._batch.robot_state()
+            shown = self._batch.batch_state()
             sensors = {name: value[0] for name, value in shown.sensors.items()}
-            ages = {name: int(age[0]) for name, age in shown.age_ns.items()}  # type: ignore[index]  # one each
+            ages = {name: int(age[0]) for name, age in shown.age_ns.items()}
         used = self._samples(sensors, stamp_ns, first) if self._sampler.active else _NOTHING
         return RobotState(sensors, applied, stamp_ns, ages, images, self._batch.faults(0), used)
 

@@ -8,7 +8,7 @@ from typing import Any
 import mujoco
 import numpy as np
 
-from hal import RobotState, SourceError, Spec
+from hal import BatchState, SourceError, Spec
 from hal.guard import limited
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.tasks.task import Task
@@ -159,7 +159,7 @@ class SimulatedDynamics:
         batch.reset()
         self._place(batch, observation)
         asked = action if self._task is None else self._task.command(action, observation)
-        last, spec = RobotState(observation, batch.held(), 0), self._sim_model.spec
+        last, spec = BatchState(observation, batch.held(), np.zeros(batch.num, np.int64)), self._sim_model.spec
         commands = {name: np.asarray(value) for name, value in asked.items()}
         for name in spec.limits.names:
             commands[name] = limited(spec, name, commands[name], last)

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import RobotSpec, RobotState, SourceError
+from hal import BatchState, RobotSpec, SourceError
 from hal.robots.so101 import SO101, forward_kinematics
 from rlenv_robot.tables import TrajectoryTable
 from rlenv_robot.tasks.task import Arrays
@@ -120,7 +120,7 @@ class LearnedBatch:
         """The arm's."""
         return SO101
 
-    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> RobotState:
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
         """Let all arms settle at their starts.
 
         Raises:
@@ -135,12 +135,12 @@ class LearnedBatch:
         for _ in range(_SETTLE):
             self._advance(goal)
         self.broken = np.asarray(~np.isfinite(self._position).all(axis=1))
-        return self._robot_state()
+        return self._batch_state()
 
-    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> RobotState:
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> BatchState:
         """One control period; arms that are not in ``ids`` keep their goal."""
         self._advance(np.asarray(commands["joint_target"], float))
-        return self._robot_state()
+        return self._batch_state()
 
     def _advance(self, goal: np.ndarray) -> None:
         self._goals.appendleft(goal)
@@ -149,7 +149,7 @@ class LearnedBatch:
         low, high = SO101.commands["joint_target"].bounds
         self._before, self._position = self._position, np.clip(following, low - 0.1, high + 0.1)
 
-    def _robot_state(self) -> RobotState:
+    def _batch_state(self) -> BatchState:
         self._stamp += round(1e9 * SO101.period_s)
         position = self._position.astype(np.float32)
         goal = self._goals[0].astype(np.float32)
@@ -160,7 +160,7 @@ class LearnedBatch:
             "joint_goal": goal,
             "gripper_position": forward_kinematics(position),
         }
-        return RobotState(sensors, {"joint_target": goal.copy()}, self._stamp)
+        return BatchState(sensors, {"joint_target": goal.copy()}, np.full(self.num, self._stamp))
 
     def close(self) -> None:
         """Nothing to close."""

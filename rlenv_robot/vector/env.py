@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
-from hal import EpisodeError, RobotSpec, RobotState, Spec
+from hal import BatchState, EpisodeError, RobotSpec, Spec
 from hal.guard import limited
 from rlenv_robot.robot_env.core import Mode, check_fit, check_seed, episode_rng
 from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
@@ -26,19 +26,19 @@ def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
         into[name][ids] = value
 
 
-def merged(robot_state: RobotState, ids: np.ndarray, rows: RobotState) -> RobotState:
+def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchState:
     """A batch's reading with new rows ``ids``.
 
     Sensors and commands are overwritten in place. Pictures are copied before, as tables hand them out as they are: a
     copy in every step would cost more than one where an episode ends.
     """
-    put(robot_state.sensors, ids, rows.sensors)
-    put(robot_state.applied, ids, rows.applied)
+    put(batch_state.sensors, ids, rows.sensors)
+    put(batch_state.applied, ids, rows.applied)
     if not rows.images:
-        return robot_state
-    images = {name: np.array(value) for name, value in robot_state.images.items()}
-    put(images, ids, rows.images)  # type: ignore[arg-type]  # of a batch: arrays (n, height, width, 3)
-    return robot_state._replace(images=images)  # type: ignore[arg-type]
+        return batch_state
+    images = {name: np.array(value) for name, value in batch_state.images.items()}
+    put(images, ids, rows.images)
+    return batch_state._replace(images=images)
 
 
 # -- Many simulated environments of one task that step together: the tables with a leading axis --------------
@@ -65,11 +65,11 @@ class RobotBatch(Protocol):
         """Shape (num,), bool: whose physics failed since its last reset."""
         ...
 
-    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> RobotState:
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
         """Begin anew; rows in the order of ids."""
         ...
 
-    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> RobotState:
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> BatchState:
         """One control period of all, or of a mask of them; rows of all."""
         ...
 
@@ -136,7 +136,7 @@ class VectorEnvironment:
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
-        self._robot_state: RobotState | None = None
+        self._batch_state: BatchState | None = None
         self.agents = agents_of(task)
         self._mapping = mapping(self.agents)
         self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
@@ -180,7 +180,7 @@ class VectorEnvironment:
             self._episodes[:] = 0
         if options.get("ids") is None:
             self._begin(np.arange(self.num_envs), everyone=True)
-        elif self._robot_state is None:
+        elif self._batch_state is None:
             raise EpisodeError("reset of some before a reset of all: call reset without ids first")
         else:
             self._begin(check_ids(options["ids"], self.num_envs))
@@ -205,7 +205,7 @@ class VectorEnvironment:
         self._frame_no[ids] = 0
         self._over[ids] = False
         self._began = True
-        self._robot_state = first if everyone or self._robot_state is None else merged(self._robot_state, ids, first)
+        self._batch_state = first if everyone or self._batch_state is None else merged(self._batch_state, ids, first)
 
     # -- step --------------------------------------------------------------------------------------------
 
@@ -226,7 +226,7 @@ class VectorEnvironment:
             IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id); nobody moved.
             EpisodeError: before the first reset.
         """
-        before = self._robot_state
+        before = self._batch_state
         if before is None:
             raise EpisodeError("step before reset: call reset first")
         waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
@@ -240,7 +240,7 @@ class VectorEnvironment:
         after = self.batch.step(commands, moving)
         return self._judge(before, values, after, moving, errors, None if waiting is None else np.flatnonzero(waiting))
 
-    def _commands(self, values: Arrays, before: RobotState, moving: np.ndarray | None) -> Arrays:
+    def _commands(self, values: Arrays, before: BatchState, moving: np.ndarray | None) -> Arrays:
         """Commands within the guard's limits; whoever does not move keeps what was applied."""
         spec = self._spec
         commands = dict(self.task.command(values, before.sensors))
@@ -255,9 +255,9 @@ class VectorEnvironment:
 
     def _judge(
         self,
-        before: RobotState,
+        before: BatchState,
         values: Arrays,
-        after: RobotState,
+        after: BatchState,
         moving: np.ndarray | None,
         errors: dict[int, dict[str, Any]],
         waiting: np.ndarray | None,
@@ -270,7 +270,7 @@ class VectorEnvironment:
         else:
             reward, terminated = each(reward, lambda value: np.where(moving, value, 0.0)), terminated & moving
             self._frame_no[moving] += 1
-        self._robot_state = after
+        self._batch_state = after
         extra: dict[str, Any] = {"error": errors} if errors else {}
         if self.agents and any((told := messages(self.agents, values)).values()):
             extra["messages"] = told
@@ -297,9 +297,9 @@ class VectorEnvironment:
 
     def _end(self, done: np.ndarray, broken: np.ndarray) -> dict[str, Any]:
         """Keep what the ended environments saw last, and begin their next episode."""
-        assert self._robot_state is not None
+        assert self._batch_state is not None
         ids = np.flatnonzero(done)
-        sensors = {name: value[ids] for name, value in self._robot_state.sensors.items()}
+        sensors = {name: value[ids] for name, value in self._batch_state.sensors.items()}
         goal = {name: value[ids] for name, value in self._goal.items()}
         final = {
             "index": ids,
@@ -309,8 +309,8 @@ class VectorEnvironment:
             "metrics": self.task.metrics(sensors, goal),
             "broken": broken[ids],
         }
-        if self._robot_state.images:
-            final["images"] = {name: np.asarray(value)[ids] for name, value in self._robot_state.images.items()}
+        if self._batch_state.images:
+            final["images"] = {name: np.asarray(value)[ids] for name, value in self._batch_state.images.items()}
         if self._drawn:
             final["randomisation"] = {name: value[ids] for name, value in self._draws().items()}
         self._over[ids] = True
@@ -321,21 +321,21 @@ class VectorEnvironment:
     # -- tables ------------------------------------------------------------------------------------------
 
     def _observe(self) -> dict[str, np.ndarray]:
-        assert self._robot_state is not None
-        return dict(self.task.observe(self._robot_state.sensors, self._goal))
+        assert self._batch_state is not None
+        return dict(self.task.observe(self._batch_state.sensors, self._goal))
 
     def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
-        assert self._robot_state is not None
+        assert self._batch_state is not None
         if self.agents:
             extra["agents"] = self._mapping
-        extra["applied"] = {name: np.array(value) for name, value in self._robot_state.applied.items()}
-        if self._robot_state.images:
-            extra["images"] = dict(self._robot_state.images)
+        extra["applied"] = {name: np.array(value) for name, value in self._batch_state.applied.items()}
+        if self._batch_state.images:
+            extra["images"] = dict(self._batch_state.images)
         if self._drawn and self._began:
             extra["randomisation"] = self._draws()
         self._began = False
         if self._privileged:
-            extra["state"] = self.task.privileged(self._robot_state.sensors, self._goal)
+            extra["state"] = self.task.privileged(self._batch_state.sensors, self._goal)
         # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
         frozen = {name: np.array(value) for name, value in observation.items()}
         return {
@@ -360,7 +360,7 @@ class VectorEnvironment:
             EpisodeError: before the first reset.
             ValueError: wrong ids, or robots that can't be kept.
         """
-        if self._robot_state is None:
+        if self._batch_state is None:
             raise EpisodeError("snapshot before reset: there is nothing to keep yet")
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
         return VectorSnapshot(
@@ -370,8 +370,8 @@ class VectorEnvironment:
             self._frame_no[rows],
             self._over[rows],
             {name: value[rows] for name, value in self._goal.items()},
-            {name: value[rows] for name, value in self._robot_state.sensors.items()},
-            {name: value[rows] for name, value in self._robot_state.applied.items()},
+            {name: value[rows] for name, value in self._batch_state.sensors.items()},
+            {name: value[rows] for name, value in self._batch_state.applied.items()},
             self.task.name,
         )
 
@@ -389,20 +389,20 @@ class VectorEnvironment:
             EpisodeError: ids before the first reset of all.
             ValueError: wrong ids, or a snapshot that does not fit; nothing changed.
         """
-        if self._robot_state is None and ids is not None:
+        if self._batch_state is None and ids is not None:
             raise EpisodeError("restore of some before a reset of all: call reset first")
         snapshot.check(self.task.name)
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
-        robot_state = kept(self.batch).restore(snapshot.batch, rows)
+        batch_state = kept(self.batch).restore(snapshot.batch, rows)
         if ids is None:
             self._seed = snapshot.seed
-            self._robot_state = robot_state
-        assert self._robot_state is not None
+            self._batch_state = batch_state
+        assert self._batch_state is not None
         self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
         self._over[rows] = snapshot.over
         put(self._goal, rows, snapshot.goal)
-        kept_reading = robot_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
-        self._robot_state = merged(self._robot_state, rows, kept_reading)
+        kept_reading = batch_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
+        self._batch_state = merged(self._batch_state, rows, kept_reading)
         none = np.zeros(self.num_envs, np.int32)
         self._began = True
         return self._table(self._observe(), none, none.copy(), {})

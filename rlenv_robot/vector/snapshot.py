@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from hal import RobotState
+from hal import BatchState
 from rlenv_robot.tasks.task import Arrays
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
@@ -22,7 +22,7 @@ class KeptBatch(Protocol):
         """The state of these, as a value with a length."""
         ...
 
-    def restore(self, snapshot: Any, ids: np.ndarray) -> RobotState:
+    def restore(self, snapshot: Any, ids: np.ndarray) -> BatchState:
         """Put it back."""
         ...
 

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from hal.errors import EpisodeError, Fault
-from hal.robot import RobotState
+from hal.robot import BatchState
 from sim.batch import Simulations
 from sim.gpu.device import STATE, WarpDevice
 from sim.initial_state import InitialState
@@ -76,7 +76,7 @@ class WarpBatch(Simulations):
         ids: Sequence[int] | np.ndarray | None = None,
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
-    ) -> RobotState:
+    ) -> BatchState:
         """As `SimBatch.reset`: the same seeds give the same starts."""
         device, rows = self._open(), rows_of(ids, self._num)
         self._starts.check(rows, seeds, starts or {})
@@ -85,9 +85,9 @@ class WarpBatch(Simulations):
         self._show(device, rows)
         self.broken[rows] = self._overflowed[rows] = False
         self._reset_once[rows] = True
-        return self._robot_state(rows)
+        return self._batch_state(rows)
 
-    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> RobotState:
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> BatchState:
         """As `SimBatch.step`."""
         device = self._open()
         if not self._reset_once.all():
@@ -106,7 +106,7 @@ class WarpBatch(Simulations):
         if len(still):
             self._put_back(device, still, before)
         self._steps += 1
-        return self._robot_state(np.arange(self._num))
+        return self._batch_state(np.arange(self._num))
 
     def _open(self) -> WarpDevice:
         if self._device is None:
@@ -163,9 +163,9 @@ class WarpBatch(Simulations):
         why = self._advice() if self._overflowed[row] else "a number of its state is not finite, or beyond 1e10"
         return (Fault("simulation", "", f"simulation: {why}"),)
 
-    def _robot_state(self, rows: np.ndarray) -> RobotState:
+    def _batch_state(self, rows: np.ndarray) -> BatchState:
         stamps = np.full(len(rows), self.stamp_ns)
-        return RobotState(self._read(rows), self._starts.commands(rows), stamps)  # type: ignore[arg-type]  # one each
+        return BatchState(self._read(rows), self._starts.commands(rows), stamps)
 
     def close(self) -> None:
         """Let go of the device's memory. Twice is fine."""

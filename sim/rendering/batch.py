@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from hal.errors import RobotError
-from hal.robot import RobotSpec, RobotState
+from hal.robot import BatchState, RobotSpec
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.rendering.camera import Eye, available, open_camera, seen
@@ -143,11 +143,11 @@ class ImageBatch:
         ids: Sequence[int] | np.ndarray | None = None,
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
-    ) -> RobotState:
+    ) -> BatchState:
         """As `SimBatch.reset`; pictures of the same rows."""
         return self._seen(self.batch.reset(ids, seeds, starts), ids)
 
-    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> RobotState:
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> BatchState:
         """As `SimBatch.step`; pictures of all."""
         return self._seen(self.batch.step(commands, ids), None)
 
@@ -155,14 +155,14 @@ class ImageBatch:
         """As `SimBatch.snapshot`: pictures are not kept, but drawn from it."""
         return self.batch.snapshot(ids)
 
-    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> RobotState:
+    def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> BatchState:
         """As `SimBatch.restore`; pictures of the same rows."""
         return self._seen(self.batch.restore(snapshot, ids), ids)
 
-    def _seen(self, robot_state: RobotState, ids: Any) -> RobotState:
+    def _seen(self, batch_state: BatchState, ids: Any) -> BatchState:
         rows = slice(None) if ids is None else np.asarray(ids)
         models = {name: values[rows] for name, values in self.batch.models.items()}
-        return robot_state._replace(images=self._images.draw(self._qpos[rows], models))  # type: ignore[arg-type]  # (n,)
+        return batch_state._replace(images=self._images.draw(self._qpos[rows], models))
 
     def close(self) -> None:
         """Close the batch and its cameras. Twice is fine."""

@@ -58,7 +58,7 @@ def test_a_restored_batch_goes_on_bit_by_bit(pendulum: SimModel, conditions: str
     other = SimBatch(pendulum, 3, 1, **CONDITIONS[conditions])  # type: ignore[arg-type]
     batch.reset(seeds=[1, 2, 3])
     drive(batch, 9)
-    kept, shown = batch.snapshot(), batch.robot_state()
+    kept, shown = batch.snapshot(), batch.batch_state()
     after = drive(batch, 20, 9)
     for place in (batch, other):
         restored = place.restore(kept)
