@@ -25,7 +25,8 @@ from hal.frame_layout import FrameLayout
 from recorder.images.images import Images
 from recorder.log.mcap_writer import McapWriter
 from recorder.read.image_index import ImageIndex
-from recorder.table.table import Table, build
+from recorder.table.load import build
+from recorder.table.table import Table
 from rlenv_robot.source import SourceData
 
 BATCH = 256
@@ -112,7 +113,7 @@ def main() -> None:
                 f" of {statistics.mean(map(len, encoded)) / 1e3:.0f} kB, indexed in {time.perf_counter() - begun:.2f} s"
             )
             begun = time.perf_counter()
-            ImageIndex.kept(Path(folder) / "run")
+            ImageIndex.load_or_build(Path(folder) / "run")
             print(f"opened again with its kept index in {(time.perf_counter() - begun) * 1e3:.1f} ms")
             _compare(images, SourceData(table), encoded, args, threads)
 

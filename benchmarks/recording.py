@@ -37,7 +37,7 @@ from recorder.log.mcap_writer import McapWriter
 from recorder.log.ros2 import COMPRESSED_IMAGE, compressed_image, message_type
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
-from recorder.table.table import build
+from recorder.table.load import build
 
 IMAGES, IMAGE_BYTES = 3000, 100_000
 ROWS, EPISODE = 300_000, 1000

@@ -13,9 +13,10 @@ from hal import LogError
 from recorder.formats.runs import Run
 from recorder.images.images import Images
 from recorder.images.sources import ImageSources
-from recorder.log.files import LOG_NAME
 from recorder.log.image_codec import opencv
+from recorder.names import LOG_NAME
 from recorder.read.reader import LogReader
+from recorder.table.image_source import MISSING
 from recorder.table.table import Table
 
 __all__ = ["Film", "Filming", "cameras_of"]
@@ -102,13 +103,12 @@ class Film:
     def encoded(self, run: Run, camera: str) -> list[bytes]:
         """The pictures of a run's T + 1 frames as JPEG or PNG: the bytes that were recorded, where that can be."""
         source = self._sources.at(self._sources.where(run.episode))
-        stored = getattr(source, "stored", None)
-        if stored is None or source is None or camera not in source.cameras or self._filming.size is not None:
-            return [_png(image) for part in self.of(run, camera) for image in part]
-        rows = np.asarray(self._table.rows).take(run.numbers)
-        numbers = source.numbers(camera, rows, "latest", np.inf)
-        if (numbers >= 0).all():
-            return [bytes(stored(camera, number)) for number in numbers.tolist()]
+        if source is not None and camera in source.cameras and self._filming.size is None:
+            rows = np.asarray(self._table.rows).take(run.numbers)
+            numbers = source.numbers(camera, rows, "latest", np.inf)
+            stored = [None if number == MISSING else source.stored(camera, number) for number in numbers.tolist()]
+            if None not in stored:
+                return [bytes(data) for data in stored if data is not None]
         return [_png(image) for part in self.of(run, camera) for image in part]
 
     def notes(self) -> list[str]:

@@ -21,6 +21,7 @@ from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read
 from recorder.formats.images import Film, Filming
 from recorder.formats.runs import Run, field_names, flat, outcome, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import to_json
+from recorder.table.image_source import no_images
 from recorder.table.table import Table
 
 __all__ = ["is_robomimic", "load_robomimic", "write_robomimic"]
@@ -160,7 +161,7 @@ def load_robomimic(path: Path | str) -> Table:
             info | {"masks": sorted(mask for mask, demos in masks.items() if name in demos)} if masks else info
             for name, (_, info) in zip(names, read, strict=True)
         ]
-        return table_of(reader.layout, [rows for rows, _ in read], infos, str(path), reader.notes)
+        return table_of(reader.layout, [rows for rows, _ in read], infos, str(path), reader.notes, no_images)
 
 
 class _Ours:

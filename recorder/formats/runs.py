@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import SourceError, Spec
 from hal.frame_layout import FrameLayout
+from recorder.table.image_source import ImageOpener
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 
@@ -183,11 +184,12 @@ def table_of(
     infos: Sequence[Mapping[str, Any]],
     origin: str,
     notes: Sequence[str] = (),
+    open_images: ImageOpener | None = None,
 ) -> Table:
-    """A table of episodes, each given as its rows; a note says so where no reward is known."""
+    """Make a table of episodes, each given as its rows; a note says so if no reward is known."""
     if episodes and not layout.agents and all(np.isnan(rows["reward"][1:]).all() for rows in episodes):
         notes = [*notes, NO_REWARDS]
     stops = np.cumsum([len(rows) for rows in episodes], dtype=np.int64)
     rows = np.concatenate(episodes) if episodes else layout.spec.rows(0)
     starts = np.asarray(np.r_[0, stops[:-1]][: len(stops)], np.int64)
-    return Table(layout, rows, starts, stops, tuple(infos), origin, tuple(notes))
+    return Table(layout, rows, starts, stops, tuple(infos), origin, tuple(notes), open_images)

@@ -3,32 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 import time
 from pathlib import Path
 
 from hal import LogError
+from recorder.names import segment_name
 
-__all__ = ["LOG_NAME", "LogFile", "log_files", "new_run", "segment_name"]
-
-LOG_NAME = "log.mcap"
-"""The name of a run's log in the run's folder: of its first file, if it has several."""
-_SEGMENT = re.compile(r"log-(\d{4,})\.mcap")
-
-
-def segment_name(number: int) -> str:
-    """The name of a log's file: ``log.mcap``, ``log-0001.mcap``, ..."""
-    return LOG_NAME if number == 0 else f"log-{number:04d}.mcap"
-
-
-def log_files(folder: Path) -> dict[int, Path]:
-    """The files of a run's log by number, in order; one that is missing is not there."""
-    found = {0: folder / LOG_NAME} if (folder / LOG_NAME).is_file() else {}
-    for path in folder.glob("log-*.mcap"):
-        match = _SEGMENT.fullmatch(path.name)
-        if match:
-            found[int(match[1])] = path
-    return dict(sorted(found.items()))
+__all__ = ["LogFile", "new_run"]
 
 
 def new_run(folder: Path | str) -> Path:

@@ -14,11 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from hal import LogError
-from recorder.log.files import LOG_NAME
+from recorder.names import LABELS, LOG_NAME
 
-__all__ = ["KEYS", "LABELS", "VERDICTS", "add_labels", "labelled", "read_labels"]
+__all__ = ["KEYS", "VERDICTS", "add_labels", "labelled", "read_labels"]
 
-LABELS = "labels.jsonl"
 KEYS = ("verdict", "success", "source", "expert", "remark")
 """What can be said of an episode."""
 VERDICTS = ("success", "failure", "discard")

@@ -29,20 +29,20 @@ from recorder.log.ros2 import (
     message_type,
     note,
 )
-from recorder.log.streams import STREAM, Stream
+from recorder.log.streams import Stream
+from recorder.names import (
+    CAMERA_TOPIC,
+    DESCRIPTION,
+    EPISODE_TOPIC,
+    EVENT_TOPIC,
+    FILE,
+    FORMAT,
+    FRAME_TOPIC,
+    JOINT_TOPIC,
+    STREAM,
+)  # fmt: skip
 
-__all__ = ["CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "McapWriter"]
-
-FORMAT = 1
-"""The number of this layout of a log; a reader refuses those that it doesn't know."""
-
-DESCRIPTION = "rlenv_robot"
-"""The name of the metadata record that describes a log."""
-FILE = "rlenv_robot_file"
-"""The name of the one that says which file of which run this is."""
-
-FRAME_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, CAMERA_TOPIC = "/frame", "/episode", "/event", "/camera/"
-JOINT_TOPIC = "/joint_states"
+__all__ = ["McapWriter"]
 
 CHUNK_S = 0.2
 """A chunk closes this long after its first message; the writer looks every 20 ms, so 250 ms holds."""

@@ -9,12 +9,9 @@ from typing import Any
 
 from hal import Field, LogError, Spec, SpecError, StreamSpec
 from recorder.log.ros2 import MessageType, message_type
+from recorder.names import SENSOR_TOPIC
 
-__all__ = ["SENSOR_TOPIC", "STREAM", "Stream"]
-
-SENSOR_TOPIC = "/sensor/"
-STREAM = "rlenv_robot_stream:"
-"""What the name of the metadata record that describes a stream begins with; the stream's name follows."""
+__all__ = ["Stream"]
 
 _HEAD = (
     Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),

@@ -18,9 +18,10 @@ from hal import LogError, SpecMismatch
 from hal.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import from_json, to_json
 from recorder.log.labels import KEYS, read_labels
-from recorder.log.mcap_writer import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC, McapWriter
+from recorder.log.mcap_writer import McapWriter
 from recorder.log.ros2 import HEADER, read_compressed_image, read_note
 from recorder.log.streams import Stream
+from recorder.names import CAMERA_TOPIC, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, JOINT_TOPIC
 from recorder.read.mcap_reader import Message
 from recorder.read.reader import LogReader
 

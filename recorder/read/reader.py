@@ -12,13 +12,12 @@ import numpy as np
 from hal import Image, LogError, RobotError
 from hal.frame_layout import FrameLayout, used_field
 from recorder.json_data import from_json
-from recorder.log.files import LOG_NAME
-from recorder.log.mcap_writer import CAMERA_TOPIC, DESCRIPTION, FORMAT
 from recorder.log.ros2 import read_compressed_image
-from recorder.log.streams import STREAM, Stream
+from recorder.log.streams import Stream
+from recorder.names import CAMERA_TOPIC, DESCRIPTION, FORMAT, LOG_NAME, STREAM, files_of
 from recorder.read.align import Aligned, align, by_number
-from recorder.read.mcap_reader import Message, Records
-from recorder.read.scan import Event, LoggedEpisode, Scan, files_of, opened
+from recorder.read.mcap_reader import McapReader, Message, open_files, open_mcap
+from recorder.read.scan import Event, LoggedEpisode, Scan
 
 __all__ = ["Event", "LogReader", "LoggedEpisode"]
 
@@ -66,11 +65,11 @@ class LogReader:
         Raises:
             LogError: it is no log of ours, was torn before its description, or has a format from the future.
         """
-        with opened(self.path) as records:
-            texts = next((texts for name, texts in records.metadata(DESCRIPTION) if name == DESCRIPTION), None)
-            if texts is None:
-                why = f" ({records.unfinished})" if records.unfinished else ""
-                raise LogError(f"{records.name} has no description, so its rows can't be understood{why}")
+        file = open_mcap(self.path)
+        texts = next((texts for name, texts in file.metadata(DESCRIPTION) if name == DESCRIPTION), None)
+        if texts is None:
+            why = f" ({file.unfinished})" if file.unfinished else ""
+            raise LogError(f"{file.name} has no description, so its rows can't be understood{why}")
         plain = {key: from_json(text, f"{self.path}: metadata {key!r}") for key, text in texts.items()}
         if plain.get("format") != FORMAT:
             raise LogError(f"{self.path} has format {plain.get('format')}, this software reads {FORMAT}")
@@ -155,9 +154,9 @@ class LogReader:
             LogError: a description is damaged.
         """
         found: dict[str, Stream] = {}
-        for records in self._each_file():
-            for name, texts in records.metadata(STREAM):
-                plain = from_json(texts.get("stream", ""), f"{records.name}: metadata {name!r}")
+        for file in self._readers():
+            for name, texts in file.metadata(STREAM):
+                plain = from_json(texts.get("stream", ""), f"{file.name}: metadata {name!r}")
                 stream = Stream.from_dict(plain)
                 found[stream.name] = stream
         return found
@@ -182,10 +181,10 @@ class LogReader:
             raise LogError(f"{self.path} has no stream {stream!r}, it has {', '.join(self.streams) or 'none'}")
         row, topic = self.streams[stream].row.row_dtype, self.streams[stream].topic
         yield np.zeros(0, row)
-        for records in self._each_file():
-            for chunk in records.chunks():
+        for file in self._readers():
+            for chunk in file.chunks():
                 for channel in chunk.offsets:
-                    if records.topics.get(channel) == topic:
+                    if file.topics.get(channel) == topic:
                         yield chunk.rows(channel, row)[0]
 
     def at_frames(
@@ -211,29 +210,23 @@ class LogReader:
         moments, numbers = self._column("stamp_ns"), self._column(field)
         return by_number(moments, numbers, self.samples(stream), self.streams[stream].spec)
 
-    def _each_file(self) -> Iterator[Records]:
-        for number, path in self.files.items():
-            try:
-                with opened(path) as records:
-                    yield records
-            except LogError:
-                if number == 0:  # what is wrong with the others is in the notes
-                    raise
+    def _readers(self) -> Iterator[McapReader]:
+        return (reader for _, reader in open_files(self.files))
 
     def messages(self, topics: Container[str] | None = None) -> Iterator[Message]:
         """The messages of all files as they are, of some topics or of all, in the order of recording."""
-        for records in self._each_file():
-            yield from records.messages(topics)
+        for file in self._readers():
+            yield from file.messages(topics)
 
     # -- pictures ------------------------------------------------------------------------------------------
 
     @cached_property
     def _cameras(self) -> tuple[str, ...]:
         topics: set[str] = set()
-        for records in self._each_file():
-            for _ in records.chunks():
+        for file in self._readers():
+            for _ in file.chunks():
                 pass  # their channels are all that is wanted
-            topics |= set(records.topics.values())
+            topics |= set(file.topics.values())
         return tuple(sorted(topic[len(CAMERA_TOPIC) :] for topic in topics if topic.startswith(CAMERA_TOPIC)))
 
     def cameras(self) -> tuple[str, ...]:

@@ -13,16 +13,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from mcap.opcode import Opcode
 from mcap.records import Channel, Schema
 from mcap.writer import CompressionType, IndexType, Writer
 
 from hal import LogError
 from recorder.json_data import to_json
-from recorder.log.files import log_files
-from recorder.log.mcap_writer import DESCRIPTION
-from recorder.read.mcap_reader import SCHEMA
+from recorder.names import DESCRIPTION, log_files
+from recorder.read.mcap_reader import open_mcap
 from recorder.read.reader import LogReader
-from recorder.read.scan import opened
 
 __all__ = ["Recovered", "recover"]
 
@@ -94,12 +93,12 @@ def _summed(reader: LogReader) -> tuple[int, str]:
 
 def _torn(file: Path) -> bool:
     try:
-        with opened(file) as records:
-            for _ in records.chunks():
-                pass  # damage is found on the way
-            return not records.complete or bool(records.notes)
+        reader = open_mcap(file)
     except LogError:
-        return False  # there is nothing in it
+        return False  # nothing in the file can be saved
+    for _ in reader.chunks():
+        pass  # damage is found on the way
+    return not reader.complete or bool(reader.notes)
 
 
 def _repair(file: Path, lost: Sequence[str]) -> None:
@@ -120,20 +119,20 @@ def _copy(file: Path, stream: IO[bytes], lost: Sequence[str]) -> None:
     writer.start(profile="ros2", library="rlenv-robot recover")
     schemas: dict[int, int] = {}
     channels: dict[int, int] = {}
-    with opened(file) as records:
-        for name, texts in records.metadata(DESCRIPTION):
-            writer.add_metadata(name, texts)
-        writer.add_metadata(_RECOVERED, {"lost": to_json(list(lost), "what is lost")})
-        for chunk in records.chunks():
-            for kind, start, stop in chunk.definitions:
-                if kind == SCHEMA:
-                    schema = Schema.read(chunk.definition(start, stop))
-                    schemas[schema.id] = writer.register_schema(schema.name, schema.encoding, schema.data)
-                else:
-                    known = Channel.read(chunk.definition(start, stop))
-                    channels[known.id] = writer.register_channel(
-                        known.topic, known.message_encoding, schemas.get(known.schema_id, 0), known.metadata
-                    )
-            for channel, offset, sequence, time_ns in chunk.in_order(chunk.offsets.keys() & channels.keys()):
-                writer.add_message(channels[channel], time_ns, bytes(chunk.payload(offset)), time_ns, sequence)
-        writer.finish()
+    reader = open_mcap(file)
+    for name, texts in reader.metadata(DESCRIPTION):
+        writer.add_metadata(name, texts)
+    writer.add_metadata(_RECOVERED, {"lost": to_json(list(lost), "what is lost")})
+    for chunk in reader.chunks():
+        for definition in chunk.definitions:
+            if definition.kind == Opcode.SCHEMA:
+                schema = Schema.read(chunk.stream(definition))
+                schemas[schema.id] = writer.register_schema(schema.name, schema.encoding, schema.data)
+            else:
+                channel = Channel.read(chunk.stream(definition))
+                channels[channel.id] = writer.register_channel(
+                    channel.topic, channel.message_encoding, schemas.get(channel.schema_id, 0), channel.metadata
+                )
+        for number, offset, sequence, time_ns in chunk.in_order(chunk.offsets.keys() & channels.keys()):
+            writer.add_message(channels[number], time_ns, bytes(chunk.payload(offset)), time_ns, sequence)
+    writer.finish()

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +12,11 @@ import numpy as np
 
 from hal import LogError
 from recorder.json_data import from_json
-from recorder.log.files import log_files
-from recorder.log.mcap_writer import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
 from recorder.log.ros2 import read_note
-from recorder.read.mcap_reader import Records
+from recorder.names import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
+from recorder.read.mcap_reader import McapReader, open_mcap
 
-__all__ = ["Event", "FileScan", "LoggedEpisode", "Scan", "edge", "files_of", "opened"]
+__all__ = ["Event", "FileScan", "LoggedEpisode", "Scan", "edge"]
 
 _EDGE = 4096
 
@@ -84,21 +81,6 @@ def edge(path: Path, border: int) -> int:
         return zlib.crc32(file.read(min(border, _EDGE)))
 
 
-@contextmanager
-def opened(path: Path, start: int = 0, topics: Mapping[int, str] | None = None) -> Iterator[Records]:
-    """The records of a file, mapped into memory, since pictures make logs larger than that.
-
-    Raises:
-        LogError: it can't be read, or is no log.
-    """
-    try:
-        with path.open("rb") as file:
-            whole = mmap(file.fileno(), 0, access=ACCESS_READ) if path.stat().st_size else b""
-    except (OSError, ValueError) as error:  # ValueError: it became empty between the two
-        raise LogError(f"{path} can't be read: {error}") from error
-    yield Records(whole, str(path), start, topics)
-
-
 @dataclass
 class Scan:
     """What was found so far; all but the events can be stored and taken up again.
@@ -128,27 +110,27 @@ class Scan:
             if state.complete:
                 continue
             try:
-                with opened(path, state.whole, state.topics) as records:
-                    yield from self._chunks(records, row)
-                    state.whole, state.topics = records.whole, records.topics
-                    state.notes += [note for note in records.notes if note not in state.notes]
-                    state.complete, state.unfinished = records.complete, records.unfinished
+                reader = open_mcap(path, state.whole, state.topics)
+                yield from self._chunks(reader, row)
+                state.whole, state.topics = reader.whole, reader.topics
+                state.notes += [note for note in reader.notes if note not in state.notes]
+                state.complete, state.unfinished = reader.complete, reader.unfinished
                 state.edge = edge(path, state.whole)
             except LogError as error:
                 if number == 0:
                     raise
                 state.unfinished = str(error)
 
-    def _chunks(self, records: Records, row: np.dtype) -> Iterator[np.ndarray]:
-        for chunk in records.chunks():
-            for message in records.of_chunk(chunk, (EPISODE_TOPIC, EVENT_TOPIC)):
+    def _chunks(self, reader: McapReader, row: np.dtype) -> Iterator[np.ndarray]:
+        for chunk in reader.chunks():
+            for message in reader.messages_of(chunk, (EPISODE_TOPIC, EVENT_TOPIC)):
                 kind, number, text = read_note(message.data)
                 if message.topic == EVENT_TOPIC:
                     self._happened(Event(kind, number, from_json(text, f"event {kind}"), message.time_ns))
                 else:
                     self._learn(kind, number, from_json(text, f"episode {number}"))
             for channel in chunk.offsets:
-                if records.topics.get(channel) == FRAME_TOPIC:
+                if reader.topics.get(channel) == FRAME_TOPIC:
                     rows, odd = chunk.rows(channel, row)
                     self.odd += odd
                     if len(rows):
@@ -214,9 +196,3 @@ class Scan:
             files[int(number)] = FileScan(**{**state, "topics": topics})
         episodes = {number: LoggedEpisode(number, begin, end) for number, begin, end in plain["episodes"]}
         return Scan(files, episodes, [], plain["odd"], plain["dropped"])
-
-
-def files_of(path: Path) -> dict[int, Path]:
-    """The files of the log with this first file, or this one alone if it is another."""
-    files = log_files(path.parent)
-    return files if files.get(0) == path else {0: path}

@@ -19,12 +19,12 @@ import numpy as np
 
 from hal import RobotError
 from hal.frame_layout import FrameLayout
+from recorder.names import TABLE_FOLDER, file_stamps
 from recorder.read.scan import Scan, edge
 from recorder.table.episodes import Found, Segments, find
 
-__all__ = ["FOLDER", "TableCache", "kept", "stamps"]
+__all__ = ["TableCache", "kept"]
 
-FOLDER = "table"
 _FORMAT = 2
 _BLOCK = 64 << 20
 """Bytes of rows that are held before they are written."""
@@ -168,9 +168,9 @@ def kept(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
     Raises:
         LogError: the log can't be read.
     """
-    folder = next(iter(files.values())).parent / FOLDER
+    folder = next(iter(files.values())).parent / TABLE_FOLDER
     found = TableCache.load(folder)
-    if found is not None and found[1] == stamps(files):
+    if found is not None and found[1] == file_stamps(files):
         return found[0]
     try:
         folder.mkdir(exist_ok=True)
@@ -181,7 +181,7 @@ def kept(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
 
 
 def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> TableCache:
-    now, found = stamps(files), TableCache.load(folder)  # again: another process may have done it meanwhile
+    now, found = file_stamps(files), TableCache.load(folder)  # again: another process may have done it meanwhile
     if found is not None and found[0].layout.spec.digest == layout.spec.digest and _continues(*found, files):
         table = found[0]
         table.grow(files)
@@ -207,15 +207,9 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def stamps(files: Mapping[int, Path]) -> dict[str, Any]:
-    """What tells whether a log changed: sizes and times of change, by number."""
-    found = ((number, path.stat()) for number, path in files.items())
-    return {str(number): [status.st_size, status.st_mtime_ns] for number, status in found}
-
-
 def _continues(table: TableCache, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
     """Whether the log is the one that was read, with more at its end."""
-    now = stamps(files)
+    now = file_stamps(files)
     numbers = sorted(int(number) for number in before)
     if not numbers or [int(number) for number in now][: len(numbers)] != numbers:
         return False

@@ -6,8 +6,9 @@ from pathlib import Path
 
 from hal import SourceError
 from recorder.formats.registry import read_any
-from recorder.log.files import LOG_NAME
-from recorder.table.table import Table, load_runs
+from recorder.names import LOG_NAME
+from recorder.table.load import load_runs
+from recorder.table.table import Table
 
 __all__ = ["read_folder"]
 

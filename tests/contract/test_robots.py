@@ -13,7 +13,7 @@ from hal import Automatic, Guard, Homing, Robot
 from real import RemoteRobot, Server
 from recorder.log.writer import LogWriter
 from recorder.replay import ReplayRobot
-from recorder.table.table import build
+from recorder.table.load import build
 from rlenv_robot.conformance import check_robot
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import FrameObserver

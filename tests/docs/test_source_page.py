@@ -15,7 +15,7 @@ from hal import Image
 from hal.robots.so101 import HOME, forward_kinematics
 from recorder.json_data import to_json
 from recorder.log.mcap_writer import McapWriter
-from recorder.table.table import load_runs
+from recorder.table.load import load_runs
 from rlenv_robot.data.options import ACTIONS, IMAGES, INIT, PAIRS, STEPS, TRAJECTORIES
 from rlenv_robot.data.statistics import KINDS
 

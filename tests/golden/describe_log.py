@@ -25,7 +25,7 @@ from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from recorder.log.labels import add_labels
 from recorder.log.writer import LogWriter
-from recorder.table.table import build
+from recorder.table.load import build
 from rlenv_robot.recording.controller_log import ControllerLog
 from rlenv_robot.robot_models import ROBOT_MODELS
 from sim.robot import SimRobot

@@ -22,7 +22,7 @@ from hal import (
     SpecMismatch,
 )
 from hal.frame_layout import FrameLayout
-from recorder.table.table import load_runs
+from recorder.table.load import load_runs
 from rlenv_robot.conformance import check_environment
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import record_to

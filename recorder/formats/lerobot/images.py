@@ -15,8 +15,8 @@ from hal import SourceError
 from recorder.formats.lerobot.files import LeRobotFiles, open_files
 from recorder.formats.parquet_columns import column, read_parquet
 from recorder.formats.video import Decoder, open_video
-from recorder.images.sources import MISSING
 from recorder.log.image_codec import decode_bytes
+from recorder.table.image_source import MISSING, ImageSource
 from recorder.table.table import Table
 
 __all__ = ["PREFIX", "LeRobotImages", "LeRobotVideos", "VideoPlace"]
@@ -27,7 +27,7 @@ _OPEN = 4
 """Files whose encoded images are kept in memory."""
 
 
-class LeRobotImages:
+class LeRobotImages(ImageSource):
     """The pictures of one data set, v3.0 or v2.1. A picture belongs to the frame of its number.
 
     Args:

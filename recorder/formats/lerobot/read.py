@@ -23,12 +23,12 @@ from hal.frame_layout import FrameLayout
 from recorder.formats.lerobot import so101
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from recorder.formats.lerobot.files import Entry, LeRobotFiles, open_files
-from recorder.formats.lerobot.write import write_lerobot
+from recorder.formats.lerobot.images import LeRobotImages
 from recorder.formats.parquet_columns import column
 from recorder.formats.runs import table_of
 from recorder.table.table import Table
 
-__all__ = ["is_lerobot", "load_lerobot", "write_lerobot"]
+__all__ = ["is_lerobot", "load_lerobot"]
 
 Columns = dict[str, np.ndarray]
 
@@ -63,7 +63,7 @@ def load_lerobot(path: Path | str) -> Table:
     blank = _Blank(np.dtype(dtype), round(1e9 / float(files.info["fps"])), si)
     episodes = [_rows(entry, columns, features, blank) for entry, columns in read]
     infos = [_info(entry, columns, features, files) for entry, columns in read]
-    return table_of(layout, episodes, infos, str(files.root), _notes(files, features, read, reason))
+    return table_of(layout, episodes, infos, str(files.root), _notes(files, features, read, reason), LeRobotImages)
 
 
 def _columns(entry: Entry, table: Any, features: Features) -> Columns:

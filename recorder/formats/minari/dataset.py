@@ -33,6 +33,7 @@ from recorder.formats.minari.arrow import FORMATS, arrow_episodes
 from recorder.formats.minari.space import Leaf, leaves_of, space_of
 from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import to_json
+from recorder.table.image_source import no_images
 from recorder.table.table import Table
 
 __all__ = ["is_minari", "load_minari", "write_minari"]
@@ -192,7 +193,7 @@ class _Reader:
         if loose:
             self._notes.append(f"{loose} of {count} episodes end without a flag; they count as truncated")
         episodes, infos = [rows for rows, _ in read], [info for _, info in read]
-        return table_of(self._layout, episodes, infos, str(self._root), self._notes)
+        return table_of(self._layout, episodes, infos, str(self._root), self._notes, no_images)
 
     def _from_hdf5(self, count: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
         with open_hdf5(self._folder / DATA) as file:

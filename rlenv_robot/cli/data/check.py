@@ -51,7 +51,7 @@ def _logs(path: Path) -> list[Any]:
     from dataclasses import replace
 
     from recorder.checks.logs import check_cameras, check_streams
-    from recorder.table.table import build
+    from recorder.table.load import build
     from rlenv_robot.cli.data.selection import runs_in
     from rlenv_robot.cli.output import progress
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from hal import SourceError
 from recorder.formats.registry import recognised
-from recorder.log.files import LOG_NAME
+from recorder.names import LOG_NAME
 from recorder.read.reader import LogReader
 
 __all__ = ["Choice", "choice", "instead", "one_run", "provenance", "runs_in"]

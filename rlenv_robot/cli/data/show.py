@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from recorder.log.files import LOG_NAME
+from recorder.names import LOG_NAME
 from rlenv_robot.cli.data.selection import provenance
 from rlenv_robot.cli.output import print_table
 

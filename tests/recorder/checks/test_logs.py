@@ -12,7 +12,7 @@ from hal.frame_layout import FrameLayout
 from recorder.checks.logs import check_streams
 from recorder.checks.table import ADVICE, Finding
 from recorder.log.writer import LogWriter
-from recorder.table.table import build
+from recorder.table.load import build
 
 IMU = Spec("imu", (Field("gyro", (3,), "float64"),))
 LAYOUT = FrameLayout(Spec("o"), Spec("a", (Field("target", (2,)),)), streams=("imu",))

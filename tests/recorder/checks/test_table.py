@@ -12,7 +12,8 @@ from hal.frame_layout import FrameLayout
 from recorder.checks.logs import check_cameras
 from recorder.checks.table import ADVICE, Finding, check_table
 from recorder.log.mcap_writer import McapWriter
-from recorder.table.table import Table, build
+from recorder.table.load import build
+from recorder.table.table import Table
 
 PERIOD_NS = 20_000_000
 FRAMES = 200

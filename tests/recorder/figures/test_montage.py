@@ -10,7 +10,8 @@ import pytest
 from hal import SourceError
 from recorder.figures.montage import HEAD, WIDTH, Montage
 from recorder.figures.plot import GOAL, MEASURED
-from recorder.table.table import Table, build
+from recorder.table.load import build
+from recorder.table.table import Table
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("cv2")

@@ -11,7 +11,8 @@ import pytest
 from hal import Field, LogError, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.figures.plot import FAULT, GOAL, MEASURED, PERSON, pick_lines, plot_episode
-from recorder.table.table import Table, build
+from recorder.table.load import build
+from recorder.table.table import Table
 
 pytest.importorskip("matplotlib")
 

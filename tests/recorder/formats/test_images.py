@@ -13,13 +13,15 @@ import pytest
 
 from hal import Image, SourceError
 from recorder.formats.images import Filming
-from recorder.formats.lerobot.read import load_lerobot, write_lerobot
+from recorder.formats.lerobot.read import load_lerobot
+from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.minari.dataset import load_minari, write_minari
 from recorder.formats.parquet import load_parquet, write_parquet
 from recorder.formats.robomimic import load_robomimic, write_robomimic
 from recorder.images.images import Images
 from recorder.log.mcap_writer import McapWriter
-from recorder.table.table import Table, load_runs
+from recorder.table.load import load_runs
+from recorder.table.table import Table
 
 cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
 Make = Callable[..., Table]

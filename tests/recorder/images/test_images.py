@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from hal import Field, Image, LogError, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.images.images import Images, _Cache
-from recorder.images.log_images import ByTime
+from recorder.images.sources import ByTime
 from recorder.log.mcap_writer import McapWriter
 from recorder.read.image_index import ImageIndex, Place
-from recorder.table.table import Table, build, load_runs
+from recorder.table.load import build, load_runs
+from recorder.table.table import Table
 
 cv2 = pytest.importorskip("cv2")
 
@@ -118,14 +119,14 @@ def test_a_torn_log_has_the_images_that_are_whole(tmp_path: Path) -> None:
     whole = log.read_bytes()
     for size in (len(whole) - 9, len(whole) * 2 // 3):
         log.write_bytes(whole[:size])
-        places = ImageIndex.of(tmp_path).places["top"]
+        places = ImageIndex.build(tmp_path).places["top"]
         assert len(places) in (20, 40)
-    index = ImageIndex.of(tmp_path)
-    content = index.chunks.content(0)
+    index = ImageIndex.build(tmp_path)
+    content = next(index.files[0].chunks())._content
     at = whole.find(content[-40:-20])  # chunks of noise are stored as they are; else nothing is found here
     if at > 0:
         log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        assert len(ImageIndex.of(tmp_path).places["top"]) < 40
+        assert len(ImageIndex.build(tmp_path).places["top"]) < 40
 
 
 @pytest.mark.parametrize(
@@ -172,7 +173,7 @@ def test_wrong_options_and_images(tmp_path: Path) -> None:
     age=st.sampled_from([0.0, 3.0, np.inf]),
 )
 def test_the_choice_is_that_of_a_slow_search(places: Any, rows: Any, how: str, age: float) -> None:
-    found = np.array([(episode, stamp, 0, 0, 0) for episode, stamp in sorted(places)], Place)
+    found = np.array([(episode, stamp, 0, 0, 0, 0) for episode, stamp in sorted(places)], Place)
     episodes, stamps = np.array(rows, np.int64).T
     chosen = ByTime(found).numbers(episodes, stamps, how, age)
     for (episode, stamp), number in zip(rows, chosen.tolist(), strict=True):
@@ -198,18 +199,18 @@ def test_channels_first(tmp_path: Path) -> None:
 
 def test_the_index_is_kept_beside_the_table_until_the_log_changes(tmp_path: Path, monkeypatch: Any) -> None:
     table = record(tmp_path)
-    places = ImageIndex.kept(tmp_path).places
+    places = ImageIndex.load_or_build(tmp_path).places
     with monkeypatch.context() as patched:
-        patched.setattr(ImageIndex, "of", None)  # nothing is read again
-        again = ImageIndex.kept(tmp_path)
+        patched.setattr(ImageIndex, "build", None)  # nothing is read again
+        again = ImageIndex.load_or_build(tmp_path)
         np.testing.assert_array_equal(again.places["top"], places["top"])
         with Images(table) as images:
             assert (images.at([7], "top")[0][0, -1, -1] == colour(0, 7)).all()
     record(tmp_path / "other", episodes=1)
     (tmp_path / "log.mcap").write_bytes((tmp_path / "other" / "log.mcap").read_bytes())
-    assert len(ImageIndex.kept(tmp_path).places["top"]) == 20
+    assert len(ImageIndex.load_or_build(tmp_path).places["top"]) == 20
     (tmp_path / "table" / "pictures.npz").write_bytes(b"PK nonsense")
-    assert len(ImageIndex.kept(tmp_path).places["top"]) == 20
+    assert len(ImageIndex.load_or_build(tmp_path).places["top"]) == 20
 
 
 def test_a_folder_that_cannot_be_written_needs_no_kept_index(tmp_path: Path) -> None:
@@ -218,4 +219,4 @@ def test_a_folder_that_cannot_be_written_needs_no_kept_index(tmp_path: Path) -> 
         path.unlink()
     (tmp_path / "table").rmdir()
     (tmp_path / "table").write_text("a file is in the way")
-    assert len(ImageIndex.kept(tmp_path).places["top"]) == 40
+    assert len(ImageIndex.load_or_build(tmp_path).places["top"]) == 40

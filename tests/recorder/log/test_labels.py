@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 from hal import LogError
-from recorder.log.labels import LABELS, add_labels, labelled, read_labels
-from recorder.table.table import build
+from recorder.log.labels import add_labels, labelled, read_labels
+from recorder.names import LABELS
+from recorder.table.load import build
 
 
 def test_labels_reach_the_table_and_leave_the_log_alone(tmp_path: Path, make_log: Any) -> None:

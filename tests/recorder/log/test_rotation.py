@@ -14,7 +14,7 @@ from hal import Field, LogError, Spec
 from recorder.log.rotation import Limits
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
-from recorder.table.table import build
+from recorder.table.load import build
 
 SMALL = Limits(file_bytes=15_000)
 IMU = Spec("imu", (Field("x"),))

@@ -14,9 +14,9 @@ from recorder.log.labels import add_labels
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.writer import LogWriter
 from recorder.read.cut import Part, copy_parts
-from recorder.read.mcap_reader import Records
+from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LogReader
-from recorder.table.table import build
+from recorder.table.load import build
 
 JPEG = b"\xff\xd8 stands for a picture"
 
@@ -67,7 +67,7 @@ def test_episodes_are_cut_out_bit_for_bit(run: Path, tmp_path: Path) -> None:
 
 def test_times_are_kept(run: Path, tmp_path: Path) -> None:
     copy_parts([Part(run, frozenset({1}))], tmp_path / "new")
-    records = Records((tmp_path / "new" / "log.mcap").read_bytes(), "new")
+    records = McapReader((tmp_path / "new" / "log.mcap").read_bytes(), "new")
     times = [message.time_ns for message in records.messages() if message.topic == "/frame"]
     assert times == [5_000_000_000 + second * 1_000_000_000 for second in range(5)]
 

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Field, Image, LogError, Spec
 from recorder.log.writer import LogWriter
-from recorder.read.mcap_reader import Records
+from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover
 
@@ -71,7 +71,7 @@ def test_a_torn_run_is_whole_afterwards(run: Path) -> None:
 def test_a_damaged_chunk_is_left_out(run: Path, is_right: Any) -> None:
     log = run / "log.mcap"
     damaged = bytearray(log.read_bytes())
-    chunk = [record for record in Records(bytes(damaged), "x")._records if record.kind == 6][6]
+    chunk = [record for record in McapReader(bytes(damaged), "x").records if record.kind == 6][6]
     damaged[chunk.stop - 3] ^= 0xFF
     log.write_bytes(damaged)
     found = recover(run)

@@ -14,9 +14,9 @@ import pytest
 
 from hal import LogError
 from recorder.log.writer import LogWriter
-from recorder.read.mcap_reader import Records
+from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LogReader
-from recorder.table.table import build
+from recorder.table.load import build
 
 
 @pytest.fixture
@@ -40,11 +40,11 @@ def read(folder: Path, data: bytes) -> LogReader:
 
 
 def chunk_ends(data: bytes) -> list[int]:
-    return [record.stop for record in Records(data, "whole")._records if record.kind == 6]
+    return [record.stop for record in McapReader(data, "whole").records if record.kind == 6]
 
 
 def description_end(data: bytes) -> int:
-    return next(record.stop for record in Records(data, "whole")._records if record.kind == 12)
+    return next(record.stop for record in McapReader(data, "whole").records if record.kind == 12)
 
 
 def check_prefix(reader: LogReader, wanted: np.ndarray) -> None:
@@ -83,7 +83,7 @@ def cut_often(tmp_path: Path, whole: bytes, times: int) -> None:
 def test_notes_of_a_torn_log_are_exact(tmp_path: Path, whole: bytes) -> None:
     end = chunk_ends(whole)[8]
     reader = read(tmp_path / "r", whole[: end + 40])
-    last = max(record.stop for record in Records(whole[: end + 40], "x")._records)
+    last = max(record.stop for record in McapReader(whole[: end + 40], "x").records)
     assert reader.notes == (
         f"torn: the last {end + 40 - last} of {end + 40} bytes, from byte {last} on, hold no whole record",
         "episode 1 has no end in the log, it counts as torn",
@@ -109,7 +109,7 @@ def test_flipped_bytes_never_give_a_wrong_row(tmp_path: Path, whole: bytes, is_r
 
 
 def test_a_damaged_chunk_is_named_and_the_rest_is_read(tmp_path: Path, whole: bytes) -> None:
-    records = [record for record in Records(whole, "x")._records if record.kind == 6]
+    records = [record for record in McapReader(whole, "x").records if record.kind == 6]
     damaged = bytearray(whole)
     damaged[records[3].stop - 3] ^= 0xFF
     reader = read(tmp_path / "r", bytes(damaged))

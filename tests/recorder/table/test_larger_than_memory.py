@@ -16,7 +16,7 @@ from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover
 from recorder.table import cache
-from recorder.table.table import build
+from recorder.table.load import build
 
 LAYOUT = FrameLayout(Spec("o", (Field("scan", (4096,)),)), Spec("a", (Field("u"),)))
 FRAMES, EPISODES = 50, 60

@@ -16,11 +16,11 @@ from hal import Field, LogError, SourceError, Spec, SpecMismatch
 from hal.frame_layout import FrameLayout
 from recorder.log.rotation import Limits
 from recorder.log.writer import LogWriter
-from recorder.read.mcap_reader import Records
+from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LoggedEpisode, LogReader
 from recorder.read.scan import Scan
 from recorder.table.episodes import cut
-from recorder.table.table import build, load_runs
+from recorder.table.load import build, load_runs
 
 
 @pytest.mark.requirement("R3.1")
@@ -81,8 +81,8 @@ def test_only_what_is_new_is_read(
 ) -> None:
     """Episode after episode; what is kept is what reading all at once gives, and no chunk is read twice."""
     read: list[int] = []
-    original = Records.chunks
-    monkeypatch.setattr(Records, "chunks", lambda self: (read.append(1) or chunk for chunk in original(self)))
+    original = McapReader.chunks
+    monkeypatch.setattr(McapReader, "chunks", lambda self: (read.append(1) or chunk for chunk in original(self)))
     monkeypatch.setattr("recorder.table.cache._BLOCK", 1000)
     with LogWriter(tmp_path, layout, limits=Limits(file_bytes=9000)) as log:
         for episode in range(6):
@@ -204,7 +204,7 @@ def test_large_runs_are_chained_without_copying(tmp_path: Path, make_log: Any, m
     for name, episodes in (("a", [4, 3]), ("b", [5]), ("c", []), ("d", [700] * 3)):
         make_log(tmp_path / name, episodes)
     copied = load_runs(tmp_path)
-    monkeypatch.setattr("recorder.table.table._COPY_BYTES", 0)
+    monkeypatch.setattr("recorder.table.load._COPY_BYTES", 0)
     table = load_runs(tmp_path)
     assert table.rows.base is not None
     assert not table.rows.flags.writeable

@@ -15,8 +15,8 @@ import pytest
 
 import rlenv_robot
 from recorder.formats.images import Filming
-from recorder.log.labels import LABELS
-from recorder.table.table import build
+from recorder.names import LABELS
+from recorder.table.load import build
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.data.selection import choice

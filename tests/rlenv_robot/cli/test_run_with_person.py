@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from recorder.table.table import load_runs
+from recorder.table.load import load_runs
 from rlenv_robot.policies.reach import PARAMETERS, ReachPolicy
 
 

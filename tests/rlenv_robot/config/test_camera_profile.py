@@ -13,7 +13,7 @@ import pytest
 import rlenv_robot as rr
 from hal import ProfileError
 from recorder.images.images import Images
-from recorder.table.table import build
+from recorder.table.load import build
 from rlenv_robot.cli.serve import served_robot
 from rlenv_robot.config.profile import load_profile
 from sim.rendering.mjpeg import MjpegServer

@@ -12,7 +12,7 @@ import pytest
 import rlenv_robot
 from hal import ConnectionLost, Field, LogError, RobotState, Spec
 from hal.frame_layout import FrameLayout
-from recorder.table.table import build, load_runs
+from recorder.table.load import build, load_runs
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import FrameObserver, record_to
 from rlenv_robot.world import TimeStep

@@ -11,7 +11,8 @@ import pytest
 import rlenv_robot
 from hal import Image, RobotError, SourceError
 from recorder.log.mcap_writer import McapWriter
-from recorder.table.table import Table, build
+from recorder.table.load import build
+from recorder.table.table import Table
 from rlenv_robot.rendering import history
 from rlenv_robot.rendering.history import render_history
 

@@ -13,7 +13,7 @@ import pytest
 import rlenv_robot as rr
 from hal import Guard, SpecError
 from hal.frame_layout import FrameLayout
-from recorder.table.table import load_runs
+from recorder.table.load import load_runs
 from rlenv_robot.conformance import check_environment
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import record_to

@@ -13,7 +13,7 @@ from hal import SourceError, SpecMismatch
 from recorder.checks.table import check_table
 from recorder.figures.plot import pick_lines
 from recorder.read.reader import LogReader
-from recorder.table.table import load_runs
+from recorder.table.load import load_runs
 from rlenv_robot.cli.main import main
 from rlenv_robot.registry import task
 from rlenv_robot.robot_env.turn_based import OneAtATime, one_at_a_time

@@ -16,7 +16,7 @@ from hal.reset.confirmation import VerdictRequest
 from real.client.robot import RemoteRobot
 from real.server.server import Server
 from recorder.log.labels import read_labels
-from recorder.table.table import load_runs
+from recorder.table.load import load_runs
 from rlenv_robot.env import Environment
 from rlenv_robot.recording.observer import record_to
 from rlenv_robot.robot_env.core import RobotWorld

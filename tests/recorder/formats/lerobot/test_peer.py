@@ -17,10 +17,12 @@ import pytest
 
 from hal import Image
 from recorder.formats.images import Filming
-from recorder.formats.lerobot.read import load_lerobot, write_lerobot
+from recorder.formats.lerobot.read import load_lerobot
+from recorder.formats.lerobot.write import write_lerobot
 from recorder.images.images import Images
 from recorder.log.mcap_writer import McapWriter
-from recorder.table.table import Table, load_runs
+from recorder.table.load import load_runs
+from recorder.table.table import Table
 
 NEEDED = ("lerobot", "torch", "datasets", "accelerate", "pandas", "pyarrow")
 MISSING = [name for name in NEEDED if importlib.util.find_spec(name) is None]

@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.formats.lerobot import write as lerobot_write
-from recorder.formats.lerobot.read import load_lerobot, write_lerobot
+from recorder.formats.lerobot.read import load_lerobot
+from recorder.formats.lerobot.write import write_lerobot
 from recorder.table.table import Table
 
 pytest.importorskip("pyarrow", reason="pyarrow is not installed")

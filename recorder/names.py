@@ -1,0 +1,64 @@
+"""Names in a run's folder and in its log: files, topics and metadata records. Writers and readers share them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+
+__all__ = [
+    "CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "JOINT_TOPIC",
+    "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "file_stamps", "files_of", "log_files",
+    "segment_name",
+]  # fmt: skip
+
+FORMAT = 1
+"""The number of the log's layout; a reader refuses a number that it doesn't know."""
+
+LOG_NAME = "log.mcap"
+"""The log's file in a run's folder: the first one, if the log has several."""
+LABELS = "labels.jsonl"
+"""What people said about the episodes afterwards, beside the log."""
+TABLE_FOLDER = "table"
+"""The folder of everything that is made from the log and can be made again, beside the log."""
+
+FRAME_TOPIC, EPISODE_TOPIC, EVENT_TOPIC = "/frame", "/episode", "/event"
+JOINT_TOPIC = "/joint_states"
+CAMERA_TOPIC, SENSOR_TOPIC = "/camera/", "/sensor/"
+"""Beginnings of topics; the name of the camera or of the stream follows."""
+
+DESCRIPTION = "rlenv_robot"
+"""The metadata record that describes the run."""
+FILE = "rlenv_robot_file"
+"""The metadata record that says which file of which run this is."""
+STREAM = "rlenv_robot_stream:"
+"""Beginning of the name of a metadata record that describes a stream; the stream's name follows."""
+
+_SEGMENT = re.compile(r"log-(\d{4,})\.mcap")
+
+
+def segment_name(number: int) -> str:
+    """Return the name of a log's file by its number: ``log.mcap``, ``log-0001.mcap``, ..."""
+    return LOG_NAME if number == 0 else f"log-{number:04d}.mcap"
+
+
+def log_files(folder: Path) -> dict[int, Path]:
+    """Return the files of a run's log by number, in order. A missing file leaves a gap in the numbers."""
+    files = {0: folder / LOG_NAME} if (folder / LOG_NAME).is_file() else {}
+    for path in folder.glob("log-*.mcap"):
+        match = _SEGMENT.fullmatch(path.name)
+        if match:
+            files[int(match[1])] = path
+    return dict(sorted(files.items()))
+
+
+def files_of(path: Path) -> dict[int, Path]:
+    """Return all files of the log that begins with this file, or this file alone if it is not a log's first one."""
+    files = log_files(path.parent)
+    return files if files.get(0) == path else {0: path}
+
+
+def file_stamps(files: Mapping[int, Path]) -> dict[str, list[int]]:
+    """Return size and time of change (ns) of each file, by number: they differ once the log has changed."""
+    stats = ((number, path.stat()) for number, path in files.items())
+    return {str(number): [status.st_size, status.st_mtime_ns] for number, status in stats}
