@@ -15,7 +15,7 @@ import numpy as np
 
 from hal.errors import RobotError
 from sim.model import SimModel
-from sim.rendering.egl import EglContext
+from sim.rendering.egl import EglContext, load_triton_first
 from sim.rendering.rays import RayCamera
 from sim.rendering.scene import Marker, grounds, sky_is_hidden
 from sim.state import posed, posing, whole_state
@@ -218,6 +218,7 @@ def _open_gl(width: int, height: int) -> Any:
         raise RobotError(f"pictures can't be drawn: MUJOCO_GL is {chosen!r}; unset it")
     if sys.platform == "linux" and not chosen:
         return EglContext()
+    load_triton_first()
     try:
         context = mujoco.GLContext(width, height)
     except Exception as error:  # each of its back ends raises its own

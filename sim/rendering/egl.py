@@ -1,14 +1,26 @@
-"""An OpenGL context without a screen, from EGL alone: no window system and no further Python package."""
+"""An OpenGL context without a screen, from EGL alone: no window system and no further Python package.
+
+Mesa's software renderer loads LLVM and makes its symbols global. Triton, PyTorch's compiler, contains another LLVM. If
+Triton is loaded after Mesa, Triton's calls reach Mesa's LLVM, and the process dies with a segmentation fault in the
+first ``torch.optim`` optimizer, since making one imports ``torch._dynamo``, which imports Triton. If Triton is loaded
+first, both keep their own LLVM. `load_triton_first` therefore loads Triton's library, where it is installed, before
+anything of OpenGL; it does not import Triton or PyTorch. TensorFlow has a similar fault
+(github.com/tensorflow/tensorflow/issues/124205).
+"""
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import functools
+import importlib.util
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 from hal.errors import RobotError
 
-__all__ = ["PACKAGES", "EglContext"]
+__all__ = ["PACKAGES", "EglContext", "load_triton_first"]
 
 PACKAGES = "libegl1 libgl1 libgl1-mesa-dri"
 """What Debian and Ubuntu call what is needed (the last one draws in software where there is no GPU driver)."""
@@ -24,6 +36,16 @@ _CONFIG = (
     _NONE,
 )  # fmt: skip
 _MAX_DEVICES = 16
+
+
+@functools.cache
+def load_triton_first() -> None:
+    """Load Triton's shared library, where Triton is installed, so that it binds its own LLVM (see the module)."""
+    triton = importlib.util.find_spec("triton")
+    for folder in (triton.submodule_search_locations or ()) if triton else ():
+        for library in Path(folder).glob("_C/libtriton*.so"):
+            with contextlib.suppress(OSError):  # a damaged Triton fails when it is imported, with its own message
+                ctypes.CDLL(str(library))
 
 
 class EglContext:
@@ -78,6 +100,7 @@ def _missing(problem: str) -> RobotError:
 
 
 def _load() -> Any:
+    load_triton_first()
     try:
         egl = ctypes.CDLL("libEGL.so.1")
         ctypes.CDLL("libGL.so.1")  # MuJoCo loads it by itself, but dies where it is missing
