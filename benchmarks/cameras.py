@@ -27,7 +27,7 @@ from hal.cameras.settings import CameraSettings
 from hal.cameras.source import Source, Wait
 from hal.cameras.sources import make_source
 from rlenv_robot.rendering.virtual_camera import VirtualCamera
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 from sim.rendering.mjpeg import MjpegServer
 
 FPS = 30.0
@@ -37,7 +37,7 @@ CONTEXT = mp.get_context("spawn")
 
 def send(pipe: Any) -> None:
     """Serve pictures that were drawn before, so that drawing takes no part."""
-    eye = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", CameraSettings("simulation"), noise=8)
+    eye = VirtualCamera(find_robot_model("so101").make_sim_model(), "overhead", CameraSettings("simulation"), noise=8)
     images = [eye.shoot() for _ in range(IMAGES)]
     eye.close()
     again = cycle(images)

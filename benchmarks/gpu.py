@@ -17,7 +17,7 @@ import time
 
 import numpy as np
 
-from rlenv_robot.robot_models import robot_model
+from rlenv_robot.robot_models import find_robot_model
 from sim.batch import SimBatch
 from sim.gpu.batch import WarpBatch
 from sim.model import SimModel
@@ -60,7 +60,7 @@ def main() -> None:
     parser.add_argument("--device", default="cuda:0")
     parser.add_argument("--seconds", type=float, default=5.0)
     args = parser.parse_args()
-    model = robot_model(args.robot).simulated(looks=False)
+    model = find_robot_model(args.robot).make_sim_model(looks=False)
     print(f"{args.robot}, {model.substeps} steps of the physics a control step; {os.cpu_count()} processors")
     print(f"{'robots':>8}{'CPU':>12}{args.device:>12}  control steps/s, all robots together")
     for num in args.num:

@@ -1,19 +1,29 @@
-"""Names to things: one word chooses the world in which a task is carried out."""
+"""Make environments, tasks and robots from names, objects, or places in modules."""
 
 from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
-from rlenv_robot.config.sim_settings import conditions
+from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
+from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import Mode, RobotWorld
-from rlenv_robot.robot_models import MODEL_FILE, RobotModel, is_model_file, loaded, robot_model_for, unknown
-from rlenv_robot.robot_models import robot_model as robot_model_of
+from rlenv_robot.robot_models import (
+    MODEL_FILE,
+    RobotModel,
+    build,
+    find_robot_model,
+    is_model_file,
+    register_robot,
+    robot_model_of,
+    robot_names,
+)
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 
@@ -25,60 +35,133 @@ if TYPE_CHECKING:
     from sim.model import SimModel
     from sim.randomize.randomise import Randomise
 
-__all__ = ["environment_names", "make", "make_vector", "robot", "task"]
+__all__ = ["TaskLike", "environment_names", "make", "make_vector", "register_task", "robot", "task"]
 
-_TASKS: Mapping[str, str] = {
-    "go2-walk": "rlenv_robot.tasks.walk:Walk",
-    "so101-reach": "rlenv_robot.tasks.reach:Reach",
-    "so101-push": "rlenv_robot.tasks.push:Push",
-    "so101-pick-place": "rlenv_robot.tasks.pick_place:PickPlace",
-    "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
-}
-_WORLDS: Mapping[str, str] = {
-    "go": "rlenv_robot.tasks.go:Go",
-}
-"""Name -> the class, as ``module:name``; the robots are in `rlenv_robot.robot_models`."""
+TaskLike: TypeAlias = str | Task | World | Callable[..., Task] | Callable[..., World]
+"""What `make` takes: a name, ``module:factory``, the path of a MuJoCo model, a task, a world, or a class of these."""
 
-_ANY_MODEL = f"the path of a MuJoCo model ({MODEL_FILE})"
+_TASKS = PluginTable(
+    "task",
+    "rlenv_robot.tasks",
+    {
+        "go": "rlenv_robot.tasks.go:Go",
+        "go2-walk": "rlenv_robot.tasks.walk:Walk",
+        "so101-reach": "rlenv_robot.tasks.reach:Reach",
+        "so101-push": "rlenv_robot.tasks.push:Push",
+        "so101-pick-place": "rlenv_robot.tasks.pick_place:PickPlace",
+        "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
+    },
+)
+"""The factories of tasks, and of worlds without a robot, by name."""
+
+_TASK_FORMS = (
+    f"the path of a MuJoCo model ({MODEL_FILE})",
+    "module:factory",
+)
+
+
+def register_task(
+    name: str, factory: str | Callable[..., Task] | Callable[..., World], robot: RobotModel | None = None
+) -> None:
+    """Make a task known by a name to `make`, `make_vector` and the command line.
+
+    An installed package declares its tasks in the entry-point group ``rlenv_robot.tasks`` instead, as
+    ``name = "module:factory"``.
+
+    Args:
+        name: such as ``my-arm-wipe``.
+        factory: a class or function whose keyword arguments are the task's settings, or its place as
+            ``module:factory``. It returns a `Task`, or a `World` where there is no robot.
+        robot: the model of the task's robot, registered along with it (`register_robot`) unless it is already.
+
+    Raises:
+        TypeError: the factory is neither a text nor callable.
+        ValueError: the name is taken, or another robot model has the robot's name.
+    """
+    if not isinstance(factory, str) and not callable(factory):
+        raise TypeError(f"register_task: factory is a {type(factory).__name__}, wanted is a class, function or text")
+    if is_model_file(name):
+        raise ValueError(f"task name {name!r} is not allowed: names that end in {MODEL_FILE} are MuJoCo models")
+    _TASKS.check_new(name)
+    if robot is not None and not (robot.name in robot_names() and find_robot_model(robot.name) == robot):
+        register_robot(robot)
+    _TASKS.register(name, factory)
 
 
 def environment_names() -> list[str]:
-    """What `make` knows by name; beside these, the path of any MuJoCo model."""
-    return sorted((*_TASKS, *_WORLDS))
+    """Return all names that `make` takes; besides these it takes the path of any MuJoCo model, and ``module:factory``.
+
+    They are the names of our own tasks, of registered ones, and of those that installed packages declare.
+    """
+    return _TASKS.names()
 
 
-def task(name: str, **options: Any) -> Task:
-    """A task by name.
+def task(name: TaskLike, **options: Any) -> Task:
+    """Return a task.
 
     Args:
-        name: such as ``so101-reach``; or the path of a MuJoCo model, ending in ``.xml``, whose robot is moved without a
-            goal (`rlenv_robot.tasks.free.Free`).
+        name: such as ``so101-reach``; ``module:factory``; the path of a MuJoCo model, ending in ``.xml``, whose robot
+            is moved without a goal (`rlenv_robot.tasks.free.Free`); a task; or a class or function that makes one.
         options: the task's own settings, such as ``tolerance_m``.
 
     Raises:
+        TypeError: it is none of these.
         ValueError: unknown name, unknown setting, or a wrong value.
-        SpecError: the model's file is missing, or no model of a robot.
+        SpecError: the model's file is missing, or holds no model of a robot.
     """
+    resolved = _resolve(name, options)
+    if not isinstance(resolved, Task):
+        raise ValueError(f"{resolved.name!r} is an environment without a robot, wanted is a task of one")
+    return resolved
+
+
+def _resolve(name: TaskLike, options: Mapping[str, Any]) -> Task | World:
+    """The task, or the world without a robot, that the name or object stands for."""
+    if isinstance(name, str):
+        resolved, origin = build(_factory(name), name, options), f"{name!r} makes"
+    elif callable(name) and not isinstance(name, Task | World):
+        origin = f"{getattr(name, '__name__', 'the factory')} makes"
+        resolved = build(name, getattr(name, "__name__", "the factory"), options)
+    elif isinstance(name, type):  # a class has its instances' attributes, and so may look like one of them
+        resolved, origin = build(name, name.__name__, options), f"{name.__name__} makes"
+    else:
+        resolved, origin = name, "this is"
+        if options and isinstance(name, Task | World):
+            raise ValueError(
+                f"{type(name).__name__} is made already, so it takes no settings ({', '.join(options)}): "
+                "hand them to its constructor"
+            )
+    if isinstance(resolved, Task | World):
+        return resolved
+    raise TypeError(_no_task(resolved, origin))
+
+
+def _factory(name: str) -> Callable[..., Any]:
     if is_model_file(name):
         from rlenv_robot.tasks.free import Free
 
-        return _built(partial(Free, name), name, options)  # type: ignore[no-any-return]
+        return partial(Free, name)
+    if ":" in name:
+        return cast("Callable[..., Any]", load_object(name, Path.cwd()))
     if name not in _TASKS:
-        raise unknown(name, "task", [*_TASKS, _ANY_MODEL])
-    chosen: Task = _built(loaded(_TASKS[name]), name, options)
-    return chosen
+        raise unknown_name(name, "environment", [*environment_names(), *_TASK_FORMS])
+    return cast("Callable[..., Any]", _TASKS.load(name))
 
 
-def _built(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
-    known = inspect.signature(factory).parameters
-    for option in options:
-        if option not in known:
-            raise unknown(option, f"{name}'s setting", known)
-    try:
-        return factory(**options)
-    except TypeError as error:
-        given = ", ".join(f"{option} = {value!r:.80}" for option, value in options.items())
-        raise ValueError(f"{name}: a setting has a wrong type, {given}: {error}") from error
+def _no_task(candidate: object, origin: str) -> str:
+    """The message that says what an object lacks to be a task or a world, and what is allowed."""
+    lacking = min((_lacking(candidate, protocol) for protocol in (Task, World)), key=len)
+    hint = f"; it lacks {', '.join(lacking)}" if len(lacking) <= 6 else ""
+    return (
+        f"{origin} a {type(candidate).__name__}, which is neither a task nor a world{hint}. Allowed are a name "
+        f"({', '.join(environment_names())}), {', '.join(_TASK_FORMS)}, a Task, a World, or a class of these"
+    )
+
+
+def _lacking(candidate: object, protocol: type) -> list[str]:
+    members = [name for name in vars(protocol) if not name.startswith("_")]
+    missing = object()
+    return [name for name in members if inspect.getattr_static(candidate, name, missing) is missing]
 
 
 def robot(
@@ -90,51 +173,68 @@ def robot(
     timing: DelayModel | Mapping[str, Any] | None = None,
     randomise: Randomise | Mapping[str, Any] | None = None,
 ) -> Robot:
-    """A robot of a kind, in one of its worlds.
+    """Return a robot of a model: simulated, on the network, or driven by this process.
 
     Args:
-        kind: ``RobotSpec.name``, such as ``so101``; the path of a MuJoCo model; or the kind itself.
-        where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server,
-            such as ``tcp://127.0.0.1:5555``; or a robot of your own, which is guarded here.
-        keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). Beyond this machine no robot is
-            reached without.
+        robot_model: a `RobotModel`, or its name, such as ``so101``; or the path of a MuJoCo model.
+        where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server, such as
+            ``tcp://127.0.0.1:5555``; ``driver``, the model's own driver; a driver as ``module:factory``; or a robot of
+            your own. Drivers and your own robots are guarded here.
+        keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). A robot on another machine can't
+            be reached without.
         take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
         timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.delay_model.DelayModel`.
         randomise: of a simulation (``sim``): what of its model each episode draws, see
-        `sim.randomize.randomise.Randomise`.
+            `sim.randomize.randomise.Randomise`.
 
     Raises:
-        ValueError: an unknown kind or place, timing or randomisation that do not fit or are not for a simulation,
-            keys for a robot that is not on the network, or a key that is missing,
-            damaged or readable by others.
+        TypeError: ``where`` is neither a text nor a robot.
+        ValueError: an unknown model or place, timing or randomisation that do not fit or are not for a simulation,
+            keys for a robot that is not on the network, a key that is missing, damaged or readable by others, or a
+            driver that can't be made.
         WireError: the address is not understood, or another machine's and there are no keys.
-        SpecMismatch: a robot of your own is of another kind.
     """
     if keys is not None and not (isinstance(where, str) and "://" in where):
         raise ValueError(f"keys are for a robot on the network, such as 'tcp://10.0.0.7:5555', and this is {where!r}")
-    given = conditions(timing, randomise)
-    if given and where != "sim":
-        raise ValueError(f"{' and '.join(given)} can be chosen for robot 'sim' alone, and this is {where!r}")
+    settings = sim_settings(timing, randomise)
+    if settings and where != "sim":
+        raise ValueError(f"{' and '.join(settings)} can be chosen for robot 'sim' alone, and this is {where!r}")
     if not isinstance(where, str):
-        return where if isinstance(where, Guard) else Guard(where)
-    chosen = robot_model_of(robot_model) if isinstance(robot_model, str) else robot_model
+        return _guarded(where)
+    model = find_robot_model(robot_model) if isinstance(robot_model, str) else robot_model
     if where == "sim":
         from sim.robot import SimRobot
 
-        return Guard(SimRobot(chosen.simulated(), **given))
+        return Guard(SimRobot(model.make_sim_model(), **settings))
     if where == "twin":
-        return Homing(Guard(chosen.served("twin")), Automatic())
+        return Homing(Guard(model.make_served_simulation("twin")), Automatic())
     if "://" in where:
         from real.client.cameras import RemoteCameras
         from real.client.robot import RemoteRobot
 
-        return Guard(RemoteCameras(RemoteRobot(where, expect=chosen.robot_spec(), keys=keys, take=take), keys))
+        return Guard(RemoteCameras(RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take), keys))
+    if where == "driver" or ":" in where:
+        if ":" in where:
+            model = replace(model, driver=where)
+        return Guard(model.make_driver(folder=Path.cwd()))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
-                     "'tcp://127.0.0.1:5555', or a Robot")  # fmt: skip
+                     "'tcp://127.0.0.1:5555', 'driver', a driver as module:factory, or a Robot")  # fmt: skip
+
+
+def _guarded(where: object) -> Robot:
+    if isinstance(where, Robot) and not isinstance(where, type):
+        return where if isinstance(where, Guard) else Guard(where)
+    raise TypeError(
+        f"robot is {where!r:.80} ({type(where).__name__}), allowed are 'sim', 'twin', an address, 'driver', "
+        "module:factory, or a hal.Robot that is made already"
+    )
+
+
+_robot = robot  # `make` has a parameter of that name
 
 
 def make(
-    name: str,
+    name: TaskLike,
     robot: str | Robot = "sim",
     *,
     env_id: str | None = None,
@@ -149,36 +249,37 @@ def make(
     operator: Operator | None = None,
     **options: Any,
 ) -> Environment:
-    """An environment by name, in simulation or on a robot.
+    """Make an environment, in simulation or on a robot.
 
     Args:
-        name: one of `environment_names`, or the path of a MuJoCo model, see `task`.
-        robot: see `rlenv_robot.registry.robot`; the one word that moves a policy from simulation to the arm.
+        name: one of `environment_names`, or anything else that `task` takes; also a `World`.
+        robot: see `rlenv_robot.registry.robot`; this one word moves a policy from simulation to the arm.
         env_id: 1 to 36 characters; by default a new one.
         mode: ``training``, or ``inference``, where privileged state can't be reached.
         record: a folder; every episode is recorded into a new run inside it.
-        info: what every recorded episode shall say of itself, such as ``{"policy": "v3", "source": "expert"}``.
+        info: what every recorded episode says of itself, such as ``{"policy": "v3", "source": "expert"}``.
         keys: see `rlenv_robot.registry.robot`.
-        profile: what the run is made of; kept in the record. A simulation has its timing and randomisation.
-        timing, randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
+        profile: the settings of the run, kept in the record. A simulation has its timing and randomisation.
+        timing: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
+        randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
         operator: the device of a person who may take over, such as `rlenv_robot.robot_env.keyboard.Keyboard`.
         options: the task's own settings.
 
     Raises:
+        TypeError: ``name`` or ``robot`` is an object of another kind.
         ValueError: an unknown name, robot, mode or setting, or a wrong env_id.
     """
-    if name in _WORLDS:
-        if judge is not None or operator is not None:
-            raise ValueError(f"{name!r} has no robot: nobody judges it or takes over; leave out judge and operator")
-        world: World = _built(loaded(_WORLDS[name]), name, options)
-    elif name in _TASKS or is_model_file(name):
-        chosen = task(name, **options)
-        given = conditions(timing, randomise, profile if robot == "sim" else None)
-        there = _robot(robot_model_for(chosen), robot, keys=keys, **given)
-        world = _with_person(RobotWorld(there, chosen, mode, judge), operator)
+    resolved = _resolve(name, options)
+    world: World
+    if isinstance(resolved, Task):
+        settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
+        made = _robot(robot_model_of(resolved), robot, keys=keys, **settings)
+        world = _with_operator(RobotWorld(made, resolved, mode, judge), operator)
     else:
-        raise unknown(name, "environment", [*environment_names(), _ANY_MODEL])
+        if judge is not None or operator is not None:
+            raise ValueError(f"{resolved.name!r} has no robot to judge or take over; leave out judge and operator")
+        world = resolved
     observer = None
     if record is not None:
         from rlenv_robot.recording.observer import record_to
@@ -187,7 +288,7 @@ def make(
     return Environment(world, env_id, observer)
 
 
-def _with_person(world: RobotWorld, operator: Operator | None) -> World:
+def _with_operator(world: RobotWorld, operator: Operator | None) -> World:
     if operator is None:
         return world
     from rlenv_robot.robot_env.intervention import HumanIntervention
@@ -195,11 +296,8 @@ def _with_person(world: RobotWorld, operator: Operator | None) -> World:
     return HumanIntervention(world, operator)
 
 
-_robot = robot  # `make` has a parameter of that name
-
-
 def make_vector(
-    name: str,
+    name: TaskLike,
     num_envs: int,
     *,
     threads: int = 0,
@@ -212,52 +310,56 @@ def make_vector(
     device: str = "cpu",
     **options: Any,
 ) -> VectorEnvironment:
-    """Many simulated environments of one task that step together, on native threads or on a GPU.
+    """Make many simulated environments of one task that step together, on native threads or on a GPU.
 
     Args:
-        name: of a task with a simulated robot.
+        name: a task with a simulated robot, as for `task`.
         num_envs: how many, at least 1.
         threads: native threads, of the physics and of the cameras; 0 for one a processor.
         seed: of all randomness; each environment has its own stream whatever their number.
-        profile: whose timing and randomisation they have.
-        timing, randomise: instead of the profile's; see `rlenv_robot.registry.robot`.
-        cameras: whose pictures each step gives, RGB, uint8, (num_envs, height, width, 3) in ``extra_info["images"]``
-            by the camera's name, and those of ended episodes in ``extra_info["final"]["images"]``.
-        picture_size: their width and height, pixels.
+        profile: the profile whose timing and randomisation they have.
+        timing: instead of the profile's; see `rlenv_robot.registry.robot`.
+        randomise: instead of the profile's; see `rlenv_robot.registry.robot`.
+        cameras: names of the cameras whose images each step gives, RGB, uint8, (num_envs, height, width, 3) in
+            ``extra_info["images"]`` by the camera's name, and those of ended episodes in
+            ``extra_info["final"]["images"]``.
+        image_size: their width and height, pixels.
         device: where the physics run: ``cpu``; ``warp``, the first GPU, by MuJoCo Warp in single precision (extra
             ``gpu``); or ``warp:`` and Warp's name of a device, such as ``warp:cuda:1``.
         options: the task's own settings, and those of `VectorEnvironment`.
 
     Raises:
-        ValueError: an unknown name, setting or device, or what a GPU's batch does not have.
+        TypeError: ``name`` is an object of another kind.
+        ValueError: an unknown name, setting or device, or a setting that a batch on a GPU does not have.
         RobotError: no such camera, no such GPU, or MuJoCo Warp is not installed.
     """
     from rlenv_robot.vector.env import VectorEnvironment
     from sim.batch import SimBatch
 
-    if name in _WORLDS:
-        raise ValueError(f"{name!r} has no simulated robot, and batches are of these; use make, once for each")
-    own = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
-    chosen = task(name, **options)
-    model, given = robot_model_for(chosen).simulated(looks=bool(cameras)), conditions(timing, randomise, profile)
+    vector_options = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
+    resolved = _resolve(name, options)
+    if not isinstance(resolved, Task):
+        raise ValueError(f"{resolved.name!r} has no simulated robot, so it can't be batched; use make, once for each")
+    model = robot_model_of(resolved).make_sim_model(looks=bool(cameras))
+    settings = sim_settings(timing, randomise, profile)
     batch: RobotBatch
     if device != "cpu":
-        batch = _on_gpu(model, num_envs, device, [*given, *(["cameras"] if cameras else [])])
+        batch = _on_gpu(model, num_envs, device, [*settings, *(["cameras"] if cameras else [])])
     else:
-        batch = simulated = SimBatch(model, num_envs, threads, **given)
+        batch = simulated = SimBatch(model, num_envs, threads, **settings)
     if cameras:
         from sim.rendering.batch import ImageBatch  # looks for OpenGL
 
         batch = ImageBatch(simulated, cameras, image_size, threads)
-    return VectorEnvironment(batch, chosen, seed=seed, **own)
+    return VectorEnvironment(batch, resolved, seed=seed, **vector_options)
 
 
-def _on_gpu(model: SimModel, num: int, device: str, given: Sequence[str]) -> RobotBatch:
-    robot_model, _, name = device.partition(":")
-    if robot_model != "warp":
+def _on_gpu(model: SimModel, num_envs: int, device: str, settings: Sequence[str]) -> RobotBatch:
+    kind, _, name = device.partition(":")
+    if kind != "warp":
         raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
-    if given:
-        raise ValueError(f"{' and '.join(given)} need device='cpu', and this is {device!r}")
+    if settings:
+        raise ValueError(f"{' and '.join(settings)} need device='cpu', and this is {device!r}")
     from sim.gpu.batch import WarpBatch  # imports Warp
 
-    return WarpBatch(model, num, name or None)
+    return WarpBatch(model, num_envs, name or None)

@@ -1,17 +1,17 @@
-"""Kinds of robots by name: what each is, and how it is simulated. A line of the table adds one; so does a file."""
+"""Robot models by name: the description of each, its simulation, its twin and its driver."""
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from hal import Robot, RobotSpec
+from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 
 if TYPE_CHECKING:
     from rlenv_robot.tasks.task import Task
@@ -19,72 +19,136 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MODEL_FILE",
-    "ROBOT_MODELS",
     "RobotModel",
+    "build",
+    "find_robot_model",
     "is_model_file",
-    "loaded",
-    "robot_model",
-    "robot_model_for",
-    "robot_model_of_file",
-    "unknown",
+    "register_robot",
+    "robot_model_of",
+    "robot_names",
 ]
 
 MODEL_FILE = ".xml"
-"""How the name of a kind ends that is the file of a MuJoCo model."""
+"""How a name ends that is the path of a MuJoCo model."""
+
+_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class RobotModel:
-    """A kind of robot. Each attribute is the thing itself or ``module:name``, imported when it is first needed.
+    """A robot model (such as SO-101), independent of any single robot.
+
+    Each attribute but ``name`` is an object, or its place as ``module:name``, imported when it is first needed. A model
+    needs its spec and at least one of ``simulated`` and ``driver``.
 
     Attributes:
-        spec: a `hal.RobotSpec` of the kind's name.
-        model: a function that makes its `sim.model.SimModel`; takes ``looks`` (bool): whether with the parts that
-            are only looked at.
-        twin: a function of a seed that makes a `sim.model.SimModel` with a real robot's faults, or None.
+        name: as in ``RobotSpec.name``; users write it in profiles, and tasks name their robot by it.
+        spec: the `hal.RobotSpec`.
+        simulated: a function that returns the `sim.model.SimModel`, the nominal simulation. It takes ``looks`` (bool):
+            whether to include the parts that are only looked at.
+        driver: a class or function that returns the `hal.Robot` of the hardware; a profile's ``[robot.options]`` are
+            its keyword arguments.
+        twin: a function of a seed that returns a `sim.model.SimModel` with a real robot's faults.
     """
 
+    name: str
     spec: str | RobotSpec
-    model: str | Callable[..., SimModel]
-    twin: str | None = None
+    simulated: str | Callable[..., SimModel] | None = None
+    driver: str | Callable[..., Robot] | None = None
+    twin: str | Callable[[int], SimModel] | None = None
 
-    def robot_spec(self) -> RobotSpec:
-        """What it is."""
-        spec: RobotSpec = loaded(self.spec)
+    @classmethod
+    def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
+        """Return the robot model in a MuJoCo model's file, named as the model is.
+
+        Args:
+            path: of the file. A file that has changed is read anew.
+            start_noise: as for `sim.mjcf.file.mjcf_file`.
+
+        Raises:
+            SpecError: the file is missing, or holds no model of a robot.
+        """
+        file = Path(path)
+        modified_ns = file.stat().st_mtime_ns if file.is_file() else 0
+        return _from_file(str(file.absolute()), modified_ns, start_noise)
+
+    def load_spec(self) -> RobotSpec:
+        """Return the robot's description.
+
+        Raises:
+            ValueError: it is no `hal.RobotSpec`, can't be imported, or bears another name than the model.
+        """
+        spec = load_object(self.spec)
+        if not isinstance(spec, RobotSpec):
+            raise ValueError(f"robot {self.name!r}: its spec is a {type(spec).__name__}, wanted is a hal.RobotSpec")
+        if spec.name != self.name:
+            raise ValueError(f"robot {self.name!r}: its spec's name is {spec.name!r}; the two must be the same")
         return spec
 
-    def simulated(self, looks: bool = True) -> SimModel:
-        """The nominal simulation model, as one trains in it."""
-        model: SimModel = loaded(self.model)(looks=looks)
-        return model
+    def make_sim_model(self, looks: bool = True) -> SimModel:
+        """Return the nominal simulation model, in which policies are trained.
 
-    def served(
+        Args:
+            looks: whether to include the parts that are only looked at.
+
+        Raises:
+            ValueError: the robot has no simulation.
+        """
+        if self.simulated is None:
+            raise ValueError(f"robot {self.name!r} has no simulation; use its driver or a server's address")
+        return cast("SimModel", load_object(self.simulated)(looks=looks))
+
+    def make_driver(self, options: Mapping[str, Any] = _NO_OPTIONS, folder: Path | None = None) -> Robot:
+        """Return the hardware's driver, not yet guarded.
+
+        Args:
+            options: the driver's keyword arguments.
+            folder: where the driver's module may lie besides Python's own path, such as the folder of a profile.
+
+        Raises:
+            ValueError: the robot has no driver, the driver refuses the options, or is for another robot.
+        """
+        if self.driver is None:
+            raise ValueError(f"robot {self.name!r} has no driver: name one, such as robot.driver = 'my_arm:Arm'")
+        name = self.driver if isinstance(self.driver, str) else f"the driver of {self.name!r}"
+        driver = build(load_object(self.driver, folder), name, options)
+        if not isinstance(driver, Robot):
+            raise ValueError(
+                f"{name} returns a {type(driver).__name__}, wanted is a hal.Robot with spec, reset, step, stop, close"
+            )
+        spec = self.load_spec()
+        difference = spec.difference(replace(driver.spec, rate_hz=spec.rate_hz))  # its own loop may be faster
+        if difference:
+            driver.close()
+            raise ValueError(f"{name} (there) drives another robot than {self.name!r} (here): {'; '.join(difference)}")
+        return driver
+
+    def make_served_simulation(
         self,
         where: str,
         seed: int = 0,
         rate_hz: float | None = None,
-        conditions: Mapping[str, Any] = MappingProxyType({}),
+        conditions: Mapping[str, Any] = _NO_OPTIONS,
     ) -> Robot:
-        """A simulated robot in real time that begins where it lies, as hardware does.
+        """Return a simulated robot in real time that begins where it lies, as hardware does.
 
         Args:
             where: ``sim``, the nominal model, or ``twin``, one with a real robot's faults.
             seed: draws a twin's faults.
             rate_hz: of its steps; by default that of its spec.
-            conditions: its timing and randomisation (`rlenv_robot.config.sim_settings.conditions`). As it is never
-            put back to
-                its start, its model is drawn once, by its first reset.
+            conditions: its timing and randomisation (`rlenv_robot.config.sim_settings.sim_settings`). As it is never
+                put back to its start, its model is drawn once, by its first reset.
 
         Raises:
-            ValueError: another word, a kind that has no twin, or a rate that its physics does not have.
+            ValueError: another word, a robot model that has no twin, or a rate that its physics does not have.
         """
         from sim.robot import SimRobot
 
         if where not in ("sim", "twin"):
             raise ValueError(f"a simulated robot is 'sim' or 'twin', this is {where!r}")
         if where == "twin" and self.twin is None:
-            raise ValueError(f"there is no twin of {self.robot_spec().name!r}, use 'sim'")
-        model = loaded(str(self.twin))(seed) if where == "twin" else self.simulated()
+            raise ValueError(f"there is no twin of {self.name!r}, use 'sim'")
+        model = load_object(self.twin)(seed) if where == "twin" else self.make_sim_model()
         if rate_hz is not None:
             from sim.model import at_rate
 
@@ -92,79 +156,115 @@ class RobotModel:
         return SimRobot(model, real_time=True, teleport=False, **conditions)
 
 
-ROBOT_MODELS: Mapping[str, RobotModel] = {
-    "go2": RobotModel("hal.robots.go2:GO2", "sim.robots.go2:go2"),
-    "so101": RobotModel("hal.robots.so101:SO101", "sim.robots.so101:so101", "sim.robots.twin:so101_twin"),
-    "so101-cube": RobotModel("hal.robots.so101:SO101_CUBE", "sim.robots.so101:so101_cube"),
-    "so101-pair": RobotModel("hal.robots.so101_pair:SO101_PAIR", "sim.robots.so101_pair:so101_pair"),
-}
-"""Every kind there is, by ``RobotSpec.name``."""
-
-
-def robot_model(name: str) -> RobotModel:
-    """A kind by name, or of a MuJoCo model: the path of its file, which ends in ``.xml``.
-
-    Raises:
-        ValueError: unknown; the message lists the known ones.
-        SpecError: the file is missing, or no model of a robot.
-    """
-    if is_model_file(name):
-        return robot_model_of_file(name)
-    if name not in ROBOT_MODELS:
-        raise unknown(name, "robot", [*ROBOT_MODELS, f"the path of a MuJoCo model ({MODEL_FILE})"])
-    return ROBOT_MODELS[name]
-
-
-def robot_model_for(task: Task) -> RobotModel:
-    """The kind of robot that a task is for: its own ``robot_model``, if it brings one along, or else that of its
-    ``robot``.
-
-    Raises:
-        ValueError, SpecError: as for `robot_model`.
-    """
-    own: RobotModel | None = getattr(task, "robot_model", None)
-    return robot_model(task.robot) if own is None else own
-
-
-def is_model_file(name: str) -> bool:
-    """Whether this is the name of a file rather than of a kind."""
-    return name.endswith(MODEL_FILE)
-
-
-def robot_model_of_file(path: str, start_noise: float = 0.0) -> RobotModel:
-    """The robot of a MuJoCo model.
-
-    Args:
-        path: of the file. A file that has changed is read anew.
-        start_noise: as for `sim.mjcf.file.mjcf_file`.
-
-    Raises:
-        SpecError: the file is missing, or no model of a robot.
-    """
-    file = Path(path)
-    stamp = file.stat().st_mtime_ns if file.is_file() else 0
-    return _of_file(str(file.absolute()), stamp, start_noise)
-
-
 @cache
-def _of_file(path: str, stamp: int, start_noise: float) -> RobotModel:
+def _from_file(path: str, modified_ns: int, start_noise: float) -> RobotModel:
     from sim.mjcf.file import mjcf_file
 
     model = mjcf_file(path, start_noise)
-    return RobotModel(model.spec, lambda looks=True: model)
+    return RobotModel(model.spec.name, model.spec, lambda looks=True: model)
 
 
-def loaded(path: Any) -> Any:
-    """What ``module:name`` names; anything but a text is there already."""
-    if not isinstance(path, str):
-        return path
-    module, _, name = path.partition(":")
-    return getattr(import_module(module), name)
+_ROBOTS = PluginTable(
+    "robot",
+    "rlenv_robot.robots",
+    {
+        "go2": RobotModel("go2", "hal.robots.go2:GO2", "sim.robots.go2:go2"),
+        "so101": RobotModel(
+            "so101", "hal.robots.so101:SO101", "sim.robots.so101:so101", twin="sim.robots.twin:so101_twin"
+        ),
+        "so101-cube": RobotModel("so101-cube", "hal.robots.so101:SO101_CUBE", "sim.robots.so101:so101_cube"),
+        "so101-pair": RobotModel("so101-pair", "hal.robots.so101_pair:SO101_PAIR", "sim.robots.so101_pair:so101_pair"),
+    },
+)
 
 
-def unknown(name: str, what: str, known: Iterable[str]) -> ValueError:
-    """The error that says which names there are, and which of them may be meant."""
-    names = sorted(known)
-    near = difflib.get_close_matches(name, names, 1)
-    hint = f", did you mean {near[0]!r}?" if near else "."
-    return ValueError(f"{what} {name!r} is unknown{hint} Known are {', '.join(names)}")
+def register_robot(model: RobotModel) -> None:
+    """Make a robot model known by its name to `rlenv_robot.make`, to profiles and to the command line.
+
+    An installed package declares its models in the entry-point group ``rlenv_robot.robots`` instead, as
+    ``name = "module:MODEL"``.
+
+    Raises:
+        TypeError: it is no `RobotModel`.
+        ValueError: the name is taken.
+    """
+    if not isinstance(model, RobotModel):
+        raise TypeError(f"register_robot takes a RobotModel, this is a {type(model).__name__}")
+    _ROBOTS.register(model.name, model)
+
+
+def robot_names() -> list[str]:
+    """Return the names of all robot models: ours, registered ones, and those of installed packages."""
+    return _ROBOTS.names()
+
+
+def find_robot_model(name: str) -> RobotModel:
+    """Return a robot model.
+
+    Args:
+        name: one of `robot_names`; the path of a MuJoCo model, ending in ``.xml``; or ``module:name``.
+
+    Raises:
+        ValueError: the name is unknown (the message lists those that are known), or is not a robot model's.
+        SpecError: the file is missing, or holds no model of a robot.
+    """
+    if is_model_file(name):
+        return RobotModel.from_file(name)
+    if ":" in name:
+        model = load_object(name)
+    elif name in _ROBOTS:
+        model = _ROBOTS.load(name)
+    else:
+        raise unknown_name(name, "robot", [*robot_names(), f"the path of a MuJoCo model ({MODEL_FILE})"])
+    if not isinstance(model, RobotModel) and callable(model):
+        model = model()  # a function that returns one, so that a package can decide at run time
+    if not isinstance(model, RobotModel):
+        raise ValueError(f"robot {name!r} is a {type(model).__name__}, wanted is an rlenv_robot.RobotModel")
+    if ":" not in name and model.name != name:
+        raise ValueError(f"robot {name!r} is registered under that name, but its RobotModel is called {model.name!r}")
+    return model
+
+
+def robot_model_of(task: Task) -> RobotModel:
+    """Return the robot model that a task is for: the one that the task brings along, else that of its ``robot``.
+
+    Raises:
+        ValueError: as for `find_robot_model`.
+        SpecError: as for `find_robot_model`.
+    """
+    model: RobotModel | None = getattr(task, "robot_model", None)
+    return find_robot_model(task.robot) if model is None else model
+
+
+def is_model_file(name: str) -> bool:
+    """Return whether a name is the path of a MuJoCo model."""
+    return name.endswith(MODEL_FILE)
+
+
+def build(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+    """Call a factory with a user's settings as its keyword arguments.
+
+    Args:
+        factory: a class or function.
+        name: of what it makes, for messages.
+        options: the settings.
+
+    Raises:
+        ValueError: it takes no such setting, lacks one, refuses a value, or is no factory.
+    """
+    if not callable(factory):
+        raise ValueError(f"{name} is a {type(factory).__name__}, wanted is a class or function that makes it")
+    try:
+        signature = inspect.signature(factory)
+    except ValueError:  # a built-in class hides its signature
+        return factory(**options)
+    parameters = signature.parameters
+    if not any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        for option in options:
+            if option not in parameters:
+                raise unknown_name(option, f"{name}'s setting", parameters)
+    try:
+        return factory(**options)
+    except TypeError as error:
+        values = ", ".join(f"{option} = {value!r:.80}" for option, value in options.items()) or "none was set"
+        raise ValueError(f"{name}: a setting has a wrong type, {values}: {error}") from error

@@ -6,7 +6,7 @@ import argparse
 
 from hal.cameras.settings import CameraSettings
 from rlenv_robot.cli.output import Ending
-from rlenv_robot.robot_models import ROBOT_MODELS, robot_model
+from rlenv_robot.robot_models import find_robot_model, robot_names
 
 __all__ = ["add", "run"]
 
@@ -23,9 +23,7 @@ Examples:
   rlenv-robot camera so101
   rlenv-robot camera so101 --view wrist --watch tcp://127.0.0.1:5556
 """
-    parser.add_argument(
-        "robot", help=f"what is in the picture: {', '.join(sorted(ROBOT_MODELS))}, or a MuJoCo model (.xml)"
-    )
+    parser.add_argument("robot", help=f"what is in the picture: {', '.join(robot_names())}, or a MuJoCo model (.xml)")
     parser.add_argument("--view", default="overhead", help="which of the model's cameras (default: overhead)")
     parser.add_argument("--watch", metavar="ADDRESS", help="telemetry of a served robot: the picture moves as it does")
     parser.add_argument("--keys", metavar="FOLDER", help="for --watch beyond this machine")
@@ -45,14 +43,14 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
     from sim.rendering.mjpeg import MjpegServer
 
-    chosen = robot_model(args.robot)
+    chosen = find_robot_model(args.robot)
     settings = CameraSettings(
         "simulation", width=args.width, height=args.height, fps=args.fps, quality=args.quality
     )  # refuses what can't be
     follower = None
     if args.watch:
-        follower = Follower(Watcher(args.watch, chosen.robot_spec(), args.keys))
-    camera = VirtualCamera(chosen.simulated(), args.view, settings, follower, args.noise)
+        follower = Follower(Watcher(args.watch, chosen.load_spec(), args.keys))
+    camera = VirtualCamera(chosen.make_sim_model(), args.view, settings, follower, args.noise)
     try:
         camera.shoot()  # what can't be drawn is said here, in one line
         ending = Ending()

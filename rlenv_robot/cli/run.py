@@ -13,7 +13,7 @@ from rlenv_robot.env import Environment
 from rlenv_robot.policies.policy import PLAIN, SavedPolicy, load_policy
 from rlenv_robot.registry import make, robot, task
 from rlenv_robot.robot_env.keyboard import Keyboard
-from rlenv_robot.robot_models import robot_model_for
+from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tasks.free import Free
 from rlenv_robot.training.rollout import Outcome, run_episode
 
@@ -102,7 +102,7 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
         raise ValueError(
             f"--take is for a robot on the network, such as tcp://10.0.0.7:5555, and this is {args.robot!r}"
         )
-    return robot(robot_model_for(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
+    return robot(robot_model_of(task(args.name, **options)), args.robot, keys=args.keys, take=args.take), None
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:

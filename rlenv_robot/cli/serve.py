@@ -16,9 +16,9 @@ from recorder.log.rotation import Limits
 from rlenv_robot.cli.output import Ending, give_up_what_is_full, say
 from rlenv_robot.config.profile import Profile, RobotSection, ServeSection, load_profile
 from rlenv_robot.config.reset_confirmation import homing_settings, reset_signal
-from rlenv_robot.config.sim_settings import conditions
+from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
-from rlenv_robot.robot_models import RobotModel, robot_model
+from rlenv_robot.robot_models import RobotModel, find_robot_model
 
 if TYPE_CHECKING:
     from real.server.server import Server
@@ -87,12 +87,14 @@ def _hardware(profile: Profile) -> Robot:
     chosen = _kind(profile)
     if section.where not in ("twin", "sim"):
         raise ValueError(f"{profile.file}: robot.where is {section.where!r}, a server needs 'twin' or 'sim'")
-    return chosen.served(section.where, section.seed, profile.serve.loop_hz or None, conditions(None, None, profile))
+    return chosen.make_served_simulation(
+        section.where, section.seed, profile.serve.loop_hz or None, sim_settings(None, None, profile)
+    )
 
 
 def _kind(profile: Profile) -> RobotModel:
     try:
-        return robot_model(profile.robot.kind)
+        return find_robot_model(profile.robot.kind)
     except ValueError as error:
         raise ProfileError(profile.file, "robot.kind", str(error)) from error
 
@@ -146,7 +148,7 @@ def _server(profile: Profile, log: ControllerLog | None) -> Server:
     server = Server(
         served_robot(profile, told, cameras, None if log is None else log.around),
         settings.address,
-        control_hz=_kind(profile).robot_spec().rate_hz,
+        control_hz=_kind(profile).load_spec().rate_hz,
         watchdog_s=settings.watchdog_s,
         max_command_age_s=settings.max_command_age_s,
         priority=settings.priority,
@@ -163,7 +165,7 @@ def _server(profile: Profile, log: ControllerLog | None) -> Server:
 
 
 def _announce(profile: Profile, server: Server) -> None:
-    name = _kind(profile).robot_spec().name
+    name = _kind(profile).load_spec().name
     say(f"serving {name} ({profile.robot.where}) at {server.address}")
     if profile.cameras:
         say(f"pictures of {', '.join(profile.cameras)} at {server.images}")
@@ -176,7 +178,7 @@ def _own_log(profile: Profile) -> ControllerLog | None:
         return None
     limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
     info = {"profile": profile.to_dict()}
-    control_hz = _kind(profile).robot_spec().rate_hz
+    control_hz = _kind(profile).load_spec().rate_hz
     return ControllerLog(section.record, info, control_hz=control_hz, required=section.record_required, limits=limits)
 
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, TypeVar
 from hal import ProfileError
 from hal.cameras.settings import CameraSettings
 from hal.reset.homing import HomingSettings
-from rlenv_robot.config.sim_settings import sections
+from rlenv_robot.config.sim_settings import NAMES, check_sim_sections
 
 __all__ = ["Profile", "RecordSection", "ResetSection", "RobotSection", "ServeSection", "TaskSection", "load_profile"]
 
@@ -146,7 +146,8 @@ def load_profile(path: str | Path) -> Profile:
     known = {item.name: item for item in dataclasses.fields(Profile) if item.name != "file"}
     _check_keys(str(file), "", plain, list(known))
     hints = typing.get_type_hints(Profile)
-    drawn: dict[str, Any] = sections(str(file), plain)
+    check_sim_sections(str(file), plain)
+    drawn: dict[str, Any] = {name: plain.pop(name) for name in NAMES if name in plain}
     cameras = _cameras(str(file), plain.pop("cameras", {}))
     made: dict[str, Any] = {name: _section(str(file), name, hints[name], value) for name, value in plain.items()}
     profile = Profile(**made, **drawn, cameras=cameras, file=str(file))

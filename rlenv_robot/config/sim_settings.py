@@ -1,4 +1,4 @@
-"""What a simulation is like beside its model: its timing, and what is drawn anew for each episode."""
+"""Timing and randomisation of a simulation, from arguments or from a profile."""
 
 from __future__ import annotations
 
@@ -12,60 +12,61 @@ if TYPE_CHECKING:
     from sim.latency.delay_model import DelayModel
     from sim.randomize.randomise import Randomise
 
-__all__ = ["conditions", "sections"]
+__all__ = ["check_sim_sections", "sim_settings"]
 
 NAMES = ("timing", "randomise")
 
 
-def conditions(
+def sim_settings(
     timing: DelayModel | Mapping[str, Any] | None,
     randomise: Randomise | Mapping[str, Any] | None,
     profile: Profile | None = None,
 ) -> dict[str, Any]:
-    """What `sim.robot.SimRobot` and `sim.batch.SimBatch` take.
+    """Return the keyword arguments of `sim.robot.SimRobot` and `sim.batch.SimBatch`.
 
     Args:
-        timing: a `sim.latency.delay_model.DelayModel`, or plain data as in a profile's ``[timing]``; None is the
-        profile's.
-        randomise: a `sim.randomize.randomise.Randomise`, or plain data as in ``[randomise]``; None is the profile's.
-        profile: what is not given is from here.
+        timing: a `sim.latency.delay_model.DelayModel`, or a mapping as in a profile's ``[timing]``; None takes the
+            profile's.
+        randomise: a `sim.randomize.randomise.Randomise`, or a mapping as in ``[randomise]``; None takes the profile's.
+        profile: where to look for what the other arguments leave out.
 
     Returns:
-        ``timing`` and ``randomise``, each only if there is any.
+        ``timing`` and ``randomise``; a key is missing where there is nothing to set.
 
     Raises:
-        SpecError: a value that can't be.
+        SpecError: a value is not allowed.
     """
-    given = {"timing": timing, "randomise": randomise}
+    values = {"timing": timing, "randomise": randomise}
     if profile is not None:
-        given = {name: getattr(profile, name) if value is None else value for name, value in given.items()}
-    return {name: _made(name, value) for name, value in given.items() if value is not None and value != {}}
+        values = {name: getattr(profile, name) if value is None else value for name, value in values.items()}
+    return {name: _parse(name, value) for name, value in values.items() if value is not None and value != {}}
 
 
-def _made(name: str, value: Any) -> Any:
-    return _reader(name)(value) if isinstance(value, Mapping) else value
+def _parse(name: str, value: Any) -> Any:
+    return _parser(name)(value) if isinstance(value, Mapping) else value
 
 
-def _reader(name: str) -> Callable[[Mapping[str, Any]], Any]:
+def _parser(name: str) -> Callable[[Mapping[str, Any]], Any]:
     from sim.latency.delay_model import DelayModel
     from sim.randomize.randomise import Randomise
 
     return DelayModel.from_dict if name == "timing" else Randomise.from_dict
 
 
-def sections(file: str, plain: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """Take ``[timing]`` and ``[randomise]`` out of a profile, and check them.
+def check_sim_sections(file: str, sections: Mapping[str, Any]) -> None:
+    """Check the tables ``[timing]`` and ``[randomise]`` of a profile.
 
     Raises:
-        ProfileError: one of them is no table, or says what can't be; with file and key.
+        ProfileError: one of them is no table, or holds a value that is not allowed; with file and key.
     """
-    taken = {name: plain.pop(name) for name in NAMES if name in plain}
-    for name, section in taken.items():
+    for name in NAMES:
+        section = sections.get(name, {})
         if not isinstance(section, dict):
             raise ProfileError(file, name, f"is {section!r}, it must be a table: [{name}]")
+        if not section:
+            continue
         try:
-            _reader(name)(section)
+            _parser(name)(section)
         except SpecError as error:
             key, _, problem = str(error).partition(" ")
             raise ProfileError(file, key.rstrip(":"), problem) from error
-    return taken

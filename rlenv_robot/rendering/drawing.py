@@ -66,12 +66,12 @@ def draw(
     """
     from sim.rendering.camera import Marker, film
 
-    shapes = {field.name: field.shape for field in robot_model.robot_spec().sensors}
+    shapes = {field.name: field.shape for field in robot_model.load_spec().sensors}
     rows = {name: np.asarray(sensors[name]).reshape(-1, *shape) for name, shape in shapes.items() if name in sensors}
     markers = [Marker(np.asarray(goal["target_position"]).tolist())] if "target_position" in goal else []
     size = int(options.get("width", 640)), int(options.get("height", 480))
     yield from film(
-        robot_model.simulated(),
+        robot_model.make_sim_model(),
         rows,
         options.get("camera", "view"),
         *size,

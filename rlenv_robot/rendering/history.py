@@ -11,7 +11,7 @@ import numpy as np
 
 from hal import RobotError, SourceError, SpecError
 from rlenv_robot.rendering.drawing import draw, window, write_image
-from rlenv_robot.robot_models import ROBOT_MODELS, RobotModel, is_model_file, robot_model
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, robot_names
 
 if TYPE_CHECKING:
     from recorder.images.images import Images
@@ -57,7 +57,7 @@ def twin(table: Table, episode: int, options: Mapping[str, Any], frames: slice =
             f"{table.origin} records no joint_position of a robot that is known here, so none can be drawn from it; "
             "--plot FILE draws the numbers"
         )
-    return draw(_kind_of(table, info), sensors, info.get("goal") or {}, options)
+    return draw(_model_of(table, info), sensors, info.get("goal") or {}, options)
 
 
 def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray]:
@@ -65,16 +65,16 @@ def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray
     return {name.removeprefix(prefix): rows[name] for name in rows.dtype.names or () if name.startswith(prefix)}
 
 
-def _kind_of(table: Table, info: Mapping[str, Any]) -> RobotModel:
+def _model_of(table: Table, info: Mapping[str, Any]) -> RobotModel:
     """The kind of robot that recorded an episode; a MuJoCo model's own run names its file as the task."""
     robot, task = str(info.get("robot") or "so101"), str(info.get("task"))
-    if robot in ROBOT_MODELS or not is_model_file(task):
+    if robot in robot_names() or not is_model_file(task):
         robot = robot.split("_")[0]  # LeRobot calls the arm so101_follower
-        if robot not in ROBOT_MODELS:
-            raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(sorted(ROBOT_MODELS))}")
-        return ROBOT_MODELS[robot]
+        if robot not in robot_names():
+            raise RobotError(f"a {robot!r} can't be drawn, only {', '.join(robot_names())}")
+        return find_robot_model(robot)
     try:
-        return robot_model(task)
+        return find_robot_model(task)
     except SpecError as error:
         raise SourceError(
             f"{table.origin} was recorded with the model {task}, without which its robot can't be drawn; go to the "

@@ -346,12 +346,12 @@ class RobotWorld:
     def image(self, options: Mapping[str, Any]) -> np.ndarray:
         """The robot's model posed as last measured, with the goal marked."""
         from rlenv_robot.rendering.drawing import draw
-        from rlenv_robot.robot_models import robot_model_for
+        from rlenv_robot.robot_models import robot_model_of
 
         if self._robot_state is None:
             raise RobotError("nothing to show yet: reset first")
         try:
-            model = robot_model_for(self.task)
+            model = robot_model_of(self.task)
         except ValueError as error:
             raise RobotError(f"a {self.robot.spec.name!r} can't be drawn: {error}") from error
         frames = draw(model, self._robot_state.sensors, self._episode.goal, options)

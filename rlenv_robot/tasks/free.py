@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.robot_models import RobotModel, robot_model_of_file
+from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Free"]
@@ -58,12 +58,12 @@ class Free:
     @property
     def robot(self) -> str:
         """What the model calls itself."""
-        return self.robot_model.robot_spec().name
+        return self.robot_model.load_spec().name
 
     @cached_property
     def robot_model(self) -> RobotModel:
         """The robot of the file."""
-        return robot_model_of_file(self.path, self.start_noise)
+        return RobotModel.from_file(self.path, self.start_noise)
 
     @cached_property
     def observation(self) -> Spec:
@@ -73,7 +73,7 @@ class Free:
     @cached_property
     def action(self) -> Spec:
         """The robot's own command."""
-        commands = self.robot_model.robot_spec().commands
+        commands = self.robot_model.load_spec().commands
         return replace(commands, name=commands.name.removesuffix("_commands") + "_action")
 
     @cached_property
@@ -88,7 +88,7 @@ class Free:
 
     @property
     def _sensors(self) -> Spec:
-        return self.robot_model.robot_spec().sensors
+        return self.robot_model.load_spec().sensors
 
     @cached_property
     def _rewarded(self) -> tuple[Field, int] | None:

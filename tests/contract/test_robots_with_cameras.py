@@ -15,7 +15,7 @@ from hal.cameras.wrapper import WithCameras
 from real import RemoteRobot, Server
 from real.client.cameras import RemoteCameras
 from rlenv_robot.conformance import check_robot
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 
 pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 pytestmark = pytest.mark.requirement("R1.1", "R6.6")
@@ -45,12 +45,14 @@ def cameras() -> list[Camera]:
 
 
 def test_here(cameras):
-    report = check_robot(Guard(WithCameras(ROBOT_MODELS["so101"].served("sim"), cameras)), steps=5, repeatable=False)
+    report = check_robot(
+        Guard(WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)), steps=5, repeatable=False
+    )
     report.raise_if_failed()
 
 
 def test_over_the_network(cameras):
-    robot = WithCameras(ROBOT_MODELS["so101"].served("sim"), cameras)
+    robot = WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)
     with Server(robot, paced_by_robot=True, watchdog_s=5.0, cameras=cameras) as server:
         remote = RemoteCameras(RemoteRobot(server.address))
         assert [camera.name for camera in remote.spec.cameras] == ["overhead", "wrist", "front"]

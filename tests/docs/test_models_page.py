@@ -17,7 +17,7 @@ from rlenv_robot.cli.main import main
 from rlenv_robot.cli.serve import served_robot
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.rendering.history import episode_frames
-from rlenv_robot.robot_models import robot_model
+from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.free import Free
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
@@ -69,7 +69,7 @@ def test_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[
 @pytest.mark.requirement("R6.6")
 def test_the_profile_serves_it(folder: Path) -> None:
     robot = served_robot(load_profile("pendulum.toml"))
-    assert robot.spec.digest == robot_model("pendulum.xml").robot_spec().digest, (
+    assert robot.spec.digest == find_robot_model("pendulum.xml").load_spec().digest, (
         "what a client that has the file expects"
     )
     robot.close()

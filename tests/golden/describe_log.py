@@ -27,7 +27,7 @@ from recorder.log.labels import add_labels
 from recorder.log.writer import LogWriter
 from recorder.table.load import build
 from rlenv_robot.recording.controller_log import ControllerLog
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 from sim.robot import SimRobot
 from tests.golden.describe_wire import counted
 from tests.golden.run_trajectories import random_action, types
@@ -143,7 +143,7 @@ def log_of_controller() -> dict[str, Any]:
     """The log that a controller keeps of what it serves: topics, schemas, and the keys of what it notes."""
     with tempfile.TemporaryDirectory() as folder:
         log = ControllerLog(folder)
-        served = Guard(log.around(SimRobot(ROBOT_MODELS["so101"].simulated())))
+        served = Guard(log.around(SimRobot(find_robot_model("so101").make_sim_model())))
         with Server(served, lockstep=True, observer=log) as server:
             client = RemoteRobot(server.address, expect=SO101)
             client.reset({"seed": 1})

@@ -19,7 +19,7 @@ from real import RemoteRobot, Server
 from real.protocol.messages import VERSION, MessageKind, decode, encode
 from real.protocol.rows import RobotStateCodec, RowCodec
 from rlenv_robot.registry import robot
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model, robot_names
 from tests.golden.stored import key_paths
 
 ROW = bytes(range(24))
@@ -98,7 +98,10 @@ def _rows(spec: RobotSpec) -> dict[str, Any]:
 
 def digests() -> dict[str, Any]:
     """Digests and row layouts of every robot and of every environment's observation and action."""
-    robots = {name: _robot_digests(kind.robot_spec()) for name, kind in ROBOT_MODELS.items()}
+    robots = {
+        name: _robot_digests(kind.load_spec())
+        for name, kind in ((name, find_robot_model(name)) for name in robot_names())
+    }
     environments = {}
     for name in rr.environment_names():
         with rr.make(name) as env:

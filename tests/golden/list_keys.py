@@ -18,7 +18,7 @@ from rlenv_robot.cli.verbs import VerbAction
 from rlenv_robot.data import options
 from rlenv_robot.data import statistics as figures
 from rlenv_robot.registry import task
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import robot_names
 from sim.latency.delay_model import DelayModel
 from sim.randomize.distribution import distribution
 
@@ -58,7 +58,7 @@ def environment_keys() -> dict[str, Any]:
             told[name] = {key: sorted(getattr(description, key)) for key in keys}
             of = type(made) if name == "go" else type(task(name))
             told[name]["settings"] = {key: each.default for key, each in inspect.signature(of).parameters.items()}
-    return {"environments": told, "robots": sorted(ROBOT_MODELS)}
+    return {"environments": told, "robots": robot_names()}
 
 
 def source_keys() -> dict[str, Any]:

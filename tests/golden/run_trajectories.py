@@ -12,7 +12,7 @@ import numpy as np
 import rlenv_robot as rr
 from hal import Robot, Spec
 from rlenv_robot.registry import robot
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import robot_names
 from sim.robot import SimRobot
 from sim.robots.twin import so101_twin
 
@@ -202,7 +202,7 @@ def special_cases() -> dict[str, Any]:
 
 def robots() -> dict[str, Any]:
     """Every kind of robot, simulated, and the arm's twin with the faults of seed 3."""
-    kinds = {name: robot_states(partial(robot, name)) for name in ROBOT_MODELS}
+    kinds = {name: robot_states(partial(robot, name)) for name in robot_names()}
     return {**kinds, "so101 twin": robot_states(lambda: SimRobot(so101_twin(3)))}
 
 

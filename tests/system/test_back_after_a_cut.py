@@ -11,14 +11,16 @@ from hal import ConnectionLost, Guard
 from real import RemoteRobot, Server
 from rlenv_robot.env import Environment
 from rlenv_robot.robot_env.core import RobotWorld
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.tasks.reach import Reach
 from tests.real.relay import Relay
 
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with Server(Guard(ROBOT_MODELS["so101"].served("sim")), paced_by_robot=True, lease_s=60.0) as server:
+    with Server(
+        Guard(find_robot_model("so101").make_served_simulation("sim")), paced_by_robot=True, lease_s=60.0
+    ) as server:
         yield server
 
 
@@ -86,7 +88,7 @@ def test_who_has_the_robot_by_now_is_said_and_how(env: Environment, cable: Relay
 
 def test_a_server_that_was_started_anew_does_not_know_the_session(env: Environment, cable: Relay) -> None:
     cut_in_mid_episode(env, cable)
-    with Server(Guard(ROBOT_MODELS["so101"].served("sim")), paced_by_robot=True) as second:
+    with Server(Guard(find_robot_model("so101").make_served_simulation("sim")), paced_by_robot=True) as second:
         cable._server = ("127.0.0.1", int(second.address.rpartition(":")[2]))
         mend(cable)
         obs = env.reset()

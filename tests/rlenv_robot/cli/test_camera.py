@@ -16,7 +16,7 @@ from hal.cameras.settings import CameraSettings
 from real import RemoteRobot, Server
 from rlenv_robot.cli.main import main
 from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 
 cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vision")
 
@@ -28,7 +28,7 @@ def decoded(data: bytes) -> np.ndarray:
 
 
 def test_a_still_scene_is_never_twice_the_same_image_but_nearly():
-    camera = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", SMALL)
+    camera = VirtualCamera(find_robot_model("so101").make_sim_model(), "overhead", SMALL)
     first, second = camera.shoot(), camera.shoot()
     camera.close()
     assert first != second, "a sensor has noise; a picture that stays the same counts as frozen"
@@ -37,11 +37,11 @@ def test_a_still_scene_is_never_twice_the_same_image_but_nearly():
 
 
 def test_without_noise_it_is():
-    camera = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", SMALL, noise=0)
+    camera = VirtualCamera(find_robot_model("so101").make_sim_model(), "overhead", SMALL, noise=0)
     assert camera.shoot() == camera.shoot()
     camera.close()
     with pytest.raises(ValueError, match="noise is 65"):
-        VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", SMALL, noise=65)
+        VirtualCamera(find_robot_model("so101").make_sim_model(), "overhead", SMALL, noise=65)
 
 
 class Watched:
@@ -64,7 +64,7 @@ class Watched:
 def test_it_moves_as_the_robot_does():
     watched = Watched()
     follower = Follower(watched)
-    camera = VirtualCamera(ROBOT_MODELS["so101"].simulated(), "overhead", SMALL, follower, noise=0)
+    camera = VirtualCamera(find_robot_model("so101").make_sim_model(), "overhead", SMALL, follower, noise=0)
     before = decoded(camera.shoot())
     watched.sensors = {"joint_position": np.float32([1.5, 0, 0, 0, 0, 0])}
     end = time.monotonic() + 10
@@ -79,7 +79,7 @@ def test_it_moves_as_the_robot_does():
 
 @pytest.mark.process
 def test_the_command_serves_a_image_of_a_served_robot():
-    robot = ROBOT_MODELS["so101"].served("twin")
+    robot = find_robot_model("so101").make_served_simulation("twin")
     with Server(robot, paced_by_robot=True, telemetry="tcp://127.0.0.1:*") as server:
         command = [sys.executable, "-m", "rlenv_robot", "camera", "so101", "--port", "0", "--watch", server.telemetry]
         process = subprocess.Popen([*command, "--width", "160", "--height", "120"], stdout=subprocess.PIPE, text=True)

@@ -19,7 +19,7 @@ from recorder.read.reader import LogReader
 from rlenv_robot.cli.data.timeline import Clocks, clocks_of, met
 from rlenv_robot.cli.main import main
 from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 
 SECOND = 1_000_000_000
 AHEAD_S = 5000
@@ -57,7 +57,10 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     needs_another_time()
     log = ControllerLog(tmp_path / "controller")
     server = Server(
-        Guard(log.around(ROBOT_MODELS["so101"].served("sim"))), paced_by_robot=True, watchdog_s=1.0, observer=log
+        Guard(log.around(find_robot_model("so101").make_served_simulation("sim"))),
+        paced_by_robot=True,
+        watchdog_s=1.0,
+        observer=log,
     )
     watch = ServerWatch(server, log).start()
     with server:

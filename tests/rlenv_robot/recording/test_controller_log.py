@@ -21,7 +21,7 @@ from real import RemoteRobot, Server
 from recorder.log.rotation import Limits
 from recorder.read.reader import LogReader
 from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
-from rlenv_robot.robot_models import ROBOT_MODELS
+from rlenv_robot.robot_models import find_robot_model
 from tests.fakes import Fader, until
 
 
@@ -158,7 +158,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path, serve: Serve) -> None:
 def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     log = ControllerLog(tmp_path / "file")
-    robot = ROBOT_MODELS["so101"].served("sim")
+    robot = find_robot_model("so101").make_served_simulation("sim")
     server = Server(Guard(log.around(robot)), paced_by_robot=True, observer=log)
     with server, rr.make("so101-reach", robot=server.address) as env:
         obs = env.reset()

@@ -1,0 +1,154 @@
+"""Tables of names that users extend: by a call, or by an installed package's entry points."""
+
+from __future__ import annotations
+
+import difflib
+import sys
+import warnings
+from collections.abc import Iterable, Mapping
+from functools import cached_property
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PluginTable", "load_object", "unknown_name"]
+
+
+class PluginTable:
+    """Objects of one kind by name: built in, registered by a call, or declared by an installed package.
+
+    Objects may be given as ``module:name`` and are then imported when they are first asked for. A package that fails
+    to import is therefore reported when one of its names is asked for, and never hinders the others.
+
+    Args:
+        kind: what the objects are, for messages, such as ``task``.
+        group: the entry-point group in which packages declare theirs, such as ``rlenv_robot.tasks``.
+        builtin: name -> object, or ``module:name``.
+    """
+
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, Any]) -> None:
+        self.kind, self.group = kind, group
+        self._builtin = dict(builtin)
+        self._registered: dict[str, Any] = {}
+
+    def register(self, name: str, value: Any) -> None:
+        """Add an object, or ``module:name``, under a new name.
+
+        Raises:
+            ValueError: the name is taken, or can't be a name.
+        """
+        self.check_new(name)
+        self._registered[name] = value
+
+    def check_new(self, name: str) -> None:
+        """Refuse a name that can't be registered.
+
+        Raises:
+            ValueError: the name is taken, or can't be a name.
+        """
+        if not isinstance(name, str) or not name or ":" in name or name != name.strip():
+            raise ValueError(f"{self.kind} name {name!r} is not allowed: give a text without colons, such as 'my-arm'")
+        if name in self:
+            raise ValueError(f"{self.kind} {name!r} is already {self._origin(name)}: register it under another name")
+
+    def _origin(self, name: str) -> str:
+        if name in self._builtin:
+            return "part of rlenv_robot"
+        if name in self._registered:
+            return "registered"
+        return f"declared by the package {_package(self._declared[name][0])}"
+
+    def names(self) -> list[str]:
+        """Return all names in alphabetical order; nothing is imported for it."""
+        return sorted({*self._builtin, *self._registered, *self._declared})
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._builtin or name in self._registered or name in self._declared
+
+    def load(self, name: str) -> Any:
+        """Return the object of a name, imported if need be.
+
+        Raises:
+            KeyError: the name is unknown.
+            ValueError: a package's object can't be imported, or two packages declare the name.
+        """
+        if name in self._builtin:
+            return load_object(self._builtin[name])
+        if name in self._registered:
+            return load_object(self._registered[name])
+        points = self._declared[name]
+        if len(points) > 1:
+            packages = " and ".join(sorted(map(_package, points)))
+            raise ValueError(f"{self.kind} {name!r} is declared by {packages}: uninstall all but one of them")
+        try:
+            return points[0].load()
+        except Exception as error:  # whatever a stranger's module raises
+            raise ValueError(
+                f"{self.kind} {name!r} is in the package {_package(points[0])} ({points[0].value}), which can't be "
+                f"imported: {type(error).__name__}: {error}. Repair or uninstall that package"
+            ) from error
+
+    @cached_property
+    def _declared(self) -> dict[str, list[EntryPoint]]:
+        """The entry points of installed packages by name. Our own names can't be taken over by one."""
+        declared: dict[str, dict[str, EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            if point.name in self._builtin:
+                warnings.warn(
+                    f"{self.kind} {point.name!r} of the package {_package(point)} is ignored: rlenv_robot has one of "
+                    "that name; rename it in that package's entry points",
+                    stacklevel=2,
+                )
+            else:  # the same distribution may be found twice on the path: the first one counts, as for imports
+                declared.setdefault(point.name, {}).setdefault(_package(point).split(" ")[0], point)
+        return {name: list(points.values()) for name, points in declared.items()}
+
+
+def _package(point: EntryPoint) -> str:
+    return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "(unknown)"
+
+
+def load_object(source: Any, folder: Path | None = None) -> Any:
+    """Return what ``module:name`` names; anything that is no text is returned as it is.
+
+    Args:
+        source: such as ``my_arm:Arm``, or the object itself.
+        folder: where the module may lie besides Python's own path, such as the folder of a profile. It is appended to
+            that path, so it hides no installed module.
+
+    Raises:
+        ValueError: the text has another form, the module can't be imported, or has no such name.
+    """
+    if not isinstance(source, str):
+        return source
+    module_name, _, name = source.partition(":")
+    if not module_name or not all(part.isidentifier() for part in (*module_name.split("."), *name.split("."))):
+        raise ValueError(f"{source!r} can't be imported: write module:name, such as 'my_arm:Arm'")
+    if folder is not None and _lies_in(folder, module_name) and str(folder) not in sys.path:
+        sys.path.append(str(folder))
+    try:
+        target: Any = import_module(module_name)
+    except Exception as error:  # whatever a user's module raises
+        raise ValueError(f"{source!r} can't be imported: {type(error).__name__}: {error}") from error
+    for part in name.split("."):
+        if not hasattr(target, part):
+            names = [each for each in vars(target) if not each.startswith("_")]
+            near = difflib.get_close_matches(part, names, 1)
+            hint = f", did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"{source!r} can't be imported: {module_name} has no {part!r}{hint}")
+        target = getattr(target, part)
+    return target
+
+
+def _lies_in(folder: Path, module_name: str) -> bool:
+    first = folder / module_name.partition(".")[0]
+    return first.is_dir() or first.with_suffix(".py").is_file()
+
+
+def unknown_name(name: str, kind: str, allowed: Iterable[str]) -> ValueError:
+    """Return the error that lists the allowed names, and suggests the nearest one."""
+    names = list(allowed)
+    near = difflib.get_close_matches(name, names, 1)
+    hint = f", did you mean {near[0]!r}?" if near else "."
+    return ValueError(f"{kind} {name!r} is unknown{hint} Known are {', '.join(names)}")
