@@ -29,11 +29,11 @@ from hal.errors import (
 )
 from hal.field import Field
 from hal.guard import Guard
+from hal.homing import Homing, HomingSettings
 from hal.limits import Limits
 from hal.reset.command import Command
 from hal.reset.confirmation import VERDICTS, Answer, Automatic, ResetConfirmation, ResetRequest, VerdictRequest
 from hal.reset.fixture import Fixture
-from hal.reset.homing import Homing, HomingSettings
 from hal.reset.record import ResetRecord, ResetState
 from hal.reset.terminal import Terminal
 from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState

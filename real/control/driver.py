@@ -10,7 +10,7 @@ import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped
 from hal.guard import Guard
-from hal.reset.homing import HomingSettings, towards
+from hal.homing import HomingSettings, towards
 from hal.robot import RobotSpec, RobotState
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by

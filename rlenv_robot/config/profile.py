@@ -13,7 +13,7 @@ from typing import Any, Literal, TypeVar
 
 from hal import ProfileError
 from hal.cameras.settings import CameraSettings
-from hal.reset.homing import HomingSettings
+from hal.homing import HomingSettings
 from rlenv_robot.config.sim_settings import NAMES, check_sim_sections
 
 __all__ = ["Profile", "RecordSection", "ResetSection", "RobotSection", "ServeSection", "TaskSection", "load_profile"]
@@ -40,7 +40,7 @@ class RobotSection:
 
 @dataclass(frozen=True, slots=True)
 class ResetSection:
-    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.reset.homing.HomingSettings`).
+    """``[reset]``: who resets the scene, and how the robot goes home (units as `hal.homing.HomingSettings`).
 
     Attributes:
         signal: who is asked.

@@ -19,7 +19,7 @@ from hal import (
     ResetRequest,
     RobotStopped,
 )
-from hal.reset.homing import towards
+from hal.homing import towards
 
 
 class Nobody:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from hal import Answer, ConnectionLost, EpisodeError, Homing, ResetFailed, RobotStopped
-from hal.reset.homing import HomingSettings
+from hal.homing import HomingSettings
 from real import RemoteRobot, Server
 from real.control.driver import park
 from real.control.lifecycle import WAYS, Lifecycle, State
