@@ -245,11 +245,7 @@ def disarm_device(robot: object) -> None:
 
 @runtime_checkable
 class Simulated(Protocol):
-    """What a `hal.Robot` is besides, if nothing real moves: then time may stand still, and nobody needs to watch it.
-
-    It may also offer ``step_checked`` and ``stepper``, which are `step` without the check that a guard has just made
-    (`hal.Guard.step_checked`). A robot around it offers neither, as they would pass it by.
-    """
+    """What a `hal.Robot` is besides, if nothing real moves: then time may stand still, and nobody needs to watch it."""
 
     @property
     def simulated(self) -> bool:

@@ -68,7 +68,7 @@ class SimBatch(Simulations):
     """N simulated robots. A trajectory does not depend on ``num``, ``threads`` or its place in the batch.
 
     Commands are applied as they are given: limits are the caller's (`hal.Guard` for one robot,
-    `hal.guard.limited` for many). Not to be used from several Python threads at once.
+    `hal.guard.CommandLimiter` for many). Not to be used from several Python threads at once.
 
     Args:
         sim_model: the robot.
@@ -97,7 +97,7 @@ class SimBatch(Simulations):
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
             raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
         super().__init__(sim_model, num)
-        self._stage = sim_model.stage
+        self._stage, self._substeps = sim_model.stage, sim_model.substeps
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)
         self._starts = InitialState(self._batch, sim_model, teleport)
         self._ctrl = self._batch.bind("ctrl")
@@ -252,7 +252,7 @@ class SimBatch(Simulations):
         Returns:
             Simulated time, as `stamp_ns`.
         """
-        self._physics(ids, self._sim_model.substeps, each)
+        self._physics(ids, self._substeps, each)
         return self._period_over()
 
     def _physics(self, ids: np.ndarray | None, steps: int, each: Callable[[], None] | None) -> None:
@@ -266,25 +266,12 @@ class SimBatch(Simulations):
 
     def _period_over(self) -> int:
         self._steps += 1
-        if self._warning.tobytes() != self._warned:
-            self._warned = self._warning.tobytes()
+        warned = self._warning.tobytes()
+        if warned != self._warned:
+            self._warned = warned
             self.broken |= self._warning[:, :, 1].any(axis=1)
             self.any_broken = bool(self.broken.any())
-        return self.stamp_ns
-
-    def advancer(self) -> Callable[[], int]:
-        """`advance` of all as one function with everything decided beforehand, for who steps one simulation."""
-        step, steps, stage = self.open_batch.step, self._sim_model.substeps, self._stage
-        warned, period_ns = self._warning.tobytes, self._period_ns
-
-        def advance() -> int:
-            step(None, steps, stage)
-            if warned() != self._warned:
-                return self._period_over()
-            self._steps = count = self._steps + 1
-            return int(count * period_ns + 0.5)
-
-        return advance
+        return int(self._steps * self._period_ns + 0.5)
 
     def faults(self, row: int) -> tuple[Fault, ...]:
         """Return what MuJoCo has warned of in one simulation since its last reset."""

@@ -24,8 +24,6 @@ __all__ = ["Sampler", "SimRobot"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
-_new = tuple.__new__  # what a named tuple's constructor calls, at half its time
-
 
 class SimRobot:
     """A `hal.Robot` that is a `SimBatch` of one: the same numbers, bit for bit, as anywhere in a larger batch.
@@ -62,8 +60,11 @@ class SimRobot:
         self._rate = Rate(sim_model.spec.rate_hz) if real_time else None
         self._camera_specs = [_camera(sim_model.spec, name) for name in cameras]
         self._timing, self._randomise = timing, randomise
+        self._delayed = timing is not None
         self._check_conditions()
         self._sampler = Sampler(sim_model.spec, streams, sim_model.substeps)
+        self._after_physics: Callable[[], None] | None = None
+        self._plain = self._is_plain()
         self._cameras: dict[str, Any] = {}
         self._batch: SimBatch | None = None
         self._stopped: str | None = None
@@ -88,6 +89,7 @@ class SimRobot:
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """As `hal.wrapper.Streaming.stream_to`; samples come with each step, from the thread that steps."""
         self._sampler.stream_to(sinks)
+        self._after_physics = self._hold if self._sampler.active else None
         self._plain = self._is_plain()
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
@@ -173,15 +175,15 @@ class SimRobot:
 
     def _open(self) -> SimBatch:
         batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport, timing=self._timing, randomise=self._randomise)
-        self._read, self._advance = batch.readers(0).read, batch.advance
+        self._read = batch.readers(0).read
         writers = batch.writers(0)
         self._validate = self.spec.commands.validate
         self._targets = tuple((name, target, index) for name, target, index, _, _ in writers)
-        self._plain = self._is_plain()
         self._open_cameras()
         return batch
 
     def _is_plain(self) -> bool:
+        """Return whether a step is physics alone: no real time, images, streams or delays."""
         return self._rate is None and not self._camera_specs and not self._sampler.active and self._timing is None
 
     def _open_cameras(self) -> None:
@@ -205,55 +207,27 @@ class SimRobot:
         """
         if self._blocked:
             self._refuse()
-        return self.step_checked(self._validate(command, "command"))
-
-    simulated = True
-    """Nothing real moves: a guard may trust a check that was just made (`hal.Guard.step_checked`)."""
-
-    def step_checked(self, values: Mapping[str, np.ndarray]) -> RobotState:
-        """As `step`, for what ``spec.commands.validate`` has just returned."""
-        if self._blocked:
-            self._refuse()
-        if self._timing is not None:
-            return self._step_late(values)
+        values, batch = self._validate(command, "command"), self._batch
+        assert batch is not None  # a robot that was never reset is blocked
+        if self._delayed:
+            return self._full_reading(*self._advance_delayed(batch, values))
         applied = {}
         for name, target, index in self._targets:
             applied[name] = value = values[name].copy()
             target[index] = value
-        stamp_ns = self._advance(None, self._hold if self._sampler.active else None)
+        stamp_ns = batch.advance(None, self._after_physics)
+        if self._plain and not batch.any_broken:
+            return RobotState(self._read(), applied, stamp_ns)
         return self._full_reading(applied, stamp_ns)
 
-    def stepper(self) -> Callable[[Mapping[str, np.ndarray]], RobotState] | None:
-        """`step_checked` as one function with everything decided beforehand, good until the next reset.
+    simulated = True
+    """Nothing real moves."""
 
-        A step of a simple robot takes 25 microseconds; calls and look-ups are a fifth of that. None where a step is
-        more than physics (real time, cameras, streams, delays), and before the first reset.
-        """
-        batch = self._batch
-        if batch is None or not self._plain:
-            return None
-        advance, targets, read, slowly = batch.advancer(), self._targets, self._read, self.step_checked
-
-        def step(values: Mapping[str, np.ndarray]) -> RobotState:
-            if self._blocked or not self._plain:
-                return slowly(values)
-            applied = {}
-            for name, target, index in targets:
-                applied[name] = value = values[name].copy()
-                target[index] = value
-            stamp_ns = advance()
-            if batch.any_broken:
-                return self._full_reading(applied, stamp_ns)
-            return _new(RobotState, (read(), applied, stamp_ns, _NOTHING, _NOTHING, (), _NOTHING))
-
-        return step
-
-    def _step_late(self, values: Mapping[str, np.ndarray]) -> RobotState:
-        batch = self._batch
-        assert batch is not None
-        each = self._hold if self._sampler.active else None
-        stamp_ns = batch.step_late({name: value[None] for name, value in values.items()}, None, each)
-        return self._full_reading({name: value[0] for name, value in batch.batch_state().applied.items()}, stamp_ns)
+    def _advance_delayed(self, batch: SimBatch, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
+        """Run one control period with delays; return what reached the motors, and the time."""
+        commands = {name: value[None] for name, value in values.items()}
+        stamp_ns = batch.step_late(commands, None, self._after_physics)
+        return {name: value[0] for name, value in batch.batch_state().applied.items()}, stamp_ns
 
     def _hold(self) -> None:
         self._sampler.hold(self._read())

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 
 from hal import EpisodeError, Fault, IllegalAction, Robot, RobotError, RobotSpec, RobotState, RobotStopped
-from hal.wrapper import is_simulated
 from rlenv_robot.conformance.illegal import illegal_values
 from rlenv_robot.conformance.report import Failed, NotTried, Report, run_check
 from rlenv_robot.conformance.tables import check_structure, same_values
@@ -224,24 +223,6 @@ def _equal_seeds(probe: RobotProbe) -> None:
     probe.compare(probe.walk(), probe.walk())
 
 
-def _fast_path(probe: RobotProbe) -> None:
-    robot: Any = probe.robot
-    if not (is_simulated(robot) and hasattr(robot, "step_checked")):
-        return
-
-    def step(command: Any) -> RobotState:
-        robot_state: RobotState = robot.step_checked(robot.spec.commands.validate(command, "command"))
-        return robot_state
-
-    probe.compare(probe.walk(), probe.walk(step=step))
-    robot.stop("the conformance check asks for it")
-    command = robot.spec.commands.sample(np.random.default_rng(probe.seed))
-    try:
-        _refused(lambda: step(command), RobotStopped, "step_checked after a stop")
-    finally:
-        probe.reset(_CLEAR)
-
-
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
@@ -318,7 +299,6 @@ _CHECKS: tuple[tuple[str, Callable[[RobotProbe], None]], ...] = (
     ("writing into a reading changes nothing", _overwritten),
     ("a command stays the caller's", _command_is_the_callers),
     ("equal seeds and commands, equal readings", _equal_seeds),
-    ("a simulation's step without checks is its step", _fast_path),
     ("illegal commands are refused and named", _illegal_commands),
     ("illegal commands move nothing", _illegal_moves_nothing),
     ("a stop from any thread latches until it is cleared with a reason", _stop_latches),

@@ -9,7 +9,7 @@ import mujoco
 import numpy as np
 
 from hal import BatchState, SourceError, Spec
-from hal.guard import limited
+from hal.guard import CommandLimiter
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.tasks.task import Task
 from sim.batch import SimBatch
@@ -159,11 +159,9 @@ class SimulatedDynamics:
         batch.reset()
         self._place(batch, observation)
         asked = action if self._task is None else self._task.command(action, observation)
-        last, spec = BatchState(observation, batch.held(), np.zeros(batch.num, np.int64)), self._sim_model.spec
+        last = BatchState(observation, batch.held(), np.zeros(batch.num, np.int64))
         commands = {name: np.asarray(value) for name, value in asked.items()}
-        for name in spec.limits.names:
-            commands[name] = limited(spec, name, commands[name], last)
-        sensors = batch.step(commands).sensors
+        sensors = batch.step(CommandLimiter(self._sim_model.spec).apply(commands, last)).sensors
         return {**observation, **{name: sensors[name] for name in observation if name in sensors}}
 
     def _place(self, batch: SimBatch, observation: Mapping[str, np.ndarray]) -> None:

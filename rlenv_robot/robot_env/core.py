@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Literal
 
 import numpy as np
 
-from hal import Field, Guard, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
+from hal import Field, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
 from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import ResetConfirmation
 from hal.reset.record import last_reset
@@ -115,9 +115,6 @@ class RobotWorld:
         self._step_no = 0
         self._last: TimeStep | None = None
         self._judged = Verdicts(asker(robot, task, judge))
-        self._step_checked: Callable[[Any], RobotState] = robot.step
-        same = task.action.digest == spec.commands.digest
-        self._trusted = robot if same and isinstance(robot, Guard) and robot.simulated else None
 
     @property
     def seed(self) -> int:
@@ -216,8 +213,6 @@ class RobotWorld:
             self._judged.reset_failed(None if record is before else record)
             raise
         self._judged.begin(last_reset(self.robot))
-        if self._trusted is not None:
-            self._step_checked = self._trusted.stepper()
         return robot_state
 
     def _seed_from(self, options: Mapping[str, Any]) -> None:
@@ -243,9 +238,7 @@ class RobotWorld:
             _check_extra(extra_info, self.robot.spec.sensors)
         earlier = before.sensors
         try:
-            command = task.command(action, earlier)
-            # The very action, which the environment has just checked against the very same spec.
-            robot_state = self._step_checked(command) if command is action else self.robot.step(command)
+            robot_state = self.robot.step(task.command(action, earlier))
         except IllegalAction:
             raise
         except RobotError as error:

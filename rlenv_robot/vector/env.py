@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol, get_args
 import numpy as np
 
 from hal import BatchState, EpisodeError, RobotSpec, Spec
-from hal.guard import limited
+from hal.guard import CommandLimiter
 from rlenv_robot.robot_env.core import Mode, check_fit, check_seed, episode_rng
 from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
 from rlenv_robot.tasks.task import Arrays, Task
@@ -126,7 +126,7 @@ class VectorEnvironment:
         check_fit(task, spec.sensors, spec.commands, spec.name)
         self.batch, self.task, self.num_envs = batch, task, batch.num
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
-        self._spec, self._autoreset = spec, autoreset
+        self._limiter, self._autoreset = CommandLimiter(spec), autoreset
         self._privileged = mode == "training" and len(task.state) > 0
         self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else check_seed(seed)
         self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
@@ -242,10 +242,7 @@ class VectorEnvironment:
 
     def _commands(self, values: Arrays, before: BatchState, moving: np.ndarray | None) -> Arrays:
         """Commands within the guard's limits; whoever does not move keeps what was applied."""
-        spec = self._spec
-        commands = dict(self.task.command(values, before.sensors))
-        for name in spec.limits.names:
-            commands[name] = limited(spec, name, commands[name], before)
+        commands = self._limiter.apply(self.task.command(values, before.sensors), before)
         if moving is not None:
             for name, value in commands.items():
                 kept = np.array(value)

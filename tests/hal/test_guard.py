@@ -1,13 +1,30 @@
 from __future__ import annotations
 
 import logging
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hal import Automatic, EpisodeError, Guard, Homing, IllegalAction, RobotStopped, StaleReading
+from hal import (
+    Automatic,
+    EpisodeError,
+    Field,
+    Guard,
+    Homing,
+    IllegalAction,
+    Limits,
+    RobotSpec,
+    RobotState,
+    RobotStopped,
+    Spec,
+    StaleReading,
+)
 from hal.errors import StopReason
+from hal.guard import CommandLimiter
 
 
 def target(*values: float) -> dict[str, np.ndarray]:
@@ -159,3 +176,79 @@ def test_close_reaches_the_robot_and_twice_is_fine(guard: Guard, inner: Any) -> 
     guard.close()
     assert inner.calls[-1] == "close"
     assert guard.spec is inner.spec
+
+
+def test_a_simulation_that_fails_ends_the_episode_by_a_fault_and_not_by_a_stop(inner: Any) -> None:
+    inner.simulated = True
+    guard = Guard(inner)
+    guard.reset({})
+    inner.angle = np.float32([np.nan, 0.0])
+    assert np.isnan(guard.step(target(0, 0)).sensors["angle"][0])
+    assert guard.stopped is None
+
+
+# -- the limits themselves: one command, and rows of many ----------------------------------------------------
+
+angles = st.lists(st.floats(-3, 3, width=32), min_size=2, max_size=2)
+limits = st.none() | st.floats(0.01, 50)
+
+
+def arm(velocity: float | None, lead: float | None, dtype: str = "float32") -> RobotSpec:
+    return RobotSpec(
+        name="arm",
+        sensors=Spec("sensors", (Field("position", (2,), "float64", -9, 9),)),
+        commands=Spec("commands", (Field("target", (2,), dtype, -3, 3),)),
+        rate_hz=30.0,
+        measured_by={"target": "position"},
+        limits=Limits(
+            {} if velocity is None else {"target": velocity}, {} if lead is None else {"target": (lead, 2 * lead)}
+        ),
+    )
+
+
+def limit(spec: RobotSpec, goal: Any, applied: Any, measured: Any) -> np.ndarray:
+    last = RobotState({"position": np.asarray(measured)}, {"target": np.asarray(applied, np.float32)}, 0)
+    return CommandLimiter(spec).apply({"target": goal}, last).get("target", goal)
+
+
+@given(limits, limits, angles, angles, angles, st.sampled_from(["float32", "float64"]), st.floats(0, 1.5))
+def test_a_command_is_limited_alone_as_in_a_batch_to_the_last_bit(
+    velocity: float | None,
+    lead: float | None,
+    goal: list[float],
+    applied: list[float],
+    measured: list[float],
+    dtype: str,
+    near: float,
+) -> None:
+    """Goals are drawn near the limit, where the quick test of a single command could round another way."""
+    spec = arm(velocity, lead, dtype)
+    start = np.array(applied)
+    stride = near * min((velocity or 3.0) * spec.period_s, lead or 3.0)
+    target = np.clip(start + np.sign(np.array(goal) - start) * stride, -3, 3).astype(dtype)
+    positions = np.array([a + m / 100 for a, m in zip(applied, measured, strict=True)])
+    rows = limit(spec, target[None], [applied], positions[None])
+    np.testing.assert_array_equal(limit(spec, target, applied, positions), rows[0])
+
+
+@pytest.mark.parametrize("where", ["applied", "measured"])
+def test_a_reading_that_is_no_number_never_lets_a_command_through_unlimited(where: str) -> None:
+    values = {"applied": [0.0, 0.0], "measured": [0.0, 0.0]}
+    values[where][1] = np.nan
+    target = np.zeros(2, np.float32)
+    assert limit(arm(1.0, 1.0), target, values["applied"], values["measured"]) is not target
+
+
+def test_an_ordinary_command_stays_the_same_array_and_a_fast_one_does_not() -> None:
+    spec, still = arm(3.0, 0.5), np.zeros(2, np.float32)
+    slow, fast = np.full(2, 0.099, np.float32), np.full(2, 0.101, np.float32)
+    assert limit(spec, slow, still, still) is slow
+    np.testing.assert_allclose(limit(spec, fast, still, still), 0.1)  # 3 rad/s for 1/30 s
+    pushed_away = limit(spec, still, still, np.array([0.55, 0.0]))
+    np.testing.assert_allclose(pushed_away, [0.05, 0.0], atol=1e-6)  # 0.5 rad ahead of the arm at most
+
+
+def test_a_command_that_is_no_vector_is_limited() -> None:
+    scalar = Spec("commands", (Field("target", (), "float32", -3, 3),))
+    spec = replace(arm(3.0, None), commands=scalar, measured_by={})
+    assert limit(spec, np.float32(1.0), 0.0, [0.0, 0.0]) == pytest.approx(0.1)

@@ -225,21 +225,6 @@ class StopsFromItsThreadOnly(Cart):
             super().stop(reason)
 
 
-class OtherFastPath(Cart):
-    simulated = True
-
-    def step_checked(self, values: Mapping[str, np.ndarray]) -> RobotState:
-        return super().step({"goal": values["goal"] / 2})
-
-
-class FastPathKnowsNoStop(Cart):
-    simulated = True
-
-    def step_checked(self, values: Mapping[str, np.ndarray]) -> RobotState:
-        self.stopped = None
-        return super().step(values)
-
-
 class ClosesOnce(Cart):
     def close(self) -> None:
         if self.closed:
@@ -282,8 +267,6 @@ MUTANTS: dict[type[Cart], str] = {
     AnyResetClears: _STOP,
     NoReasonClears: _STOP,
     StopsFromItsThreadOnly: _STOP,
-    OtherFastPath: "a simulation's step without checks is its step",
-    FastPathKnowsNoStop: "a simulation's step without checks is its step",
     ClosesOnce: _CLOSE,
     NeverCloses: _CLOSE,
 }
