@@ -17,10 +17,11 @@ from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.images import cameras_of
 from recorder.formats.parquet_columns import Column, column, read_parquet, writer
+from recorder.formats.registry import Format
 from recorder.json_data import to_json
 from recorder.table.table import Table
 
-__all__ = ["is_parquet", "load_parquet", "write_parquet"]
+__all__ = ["PARQUET", "is_parquet", "load_parquet", "write_parquet"]
 
 FRAMES, EPISODES = "frames.parquet", "episodes.json"
 FORMAT = 1
@@ -105,3 +106,9 @@ def load_parquet(path: Path | str) -> Table:
     for field in layout.spec:
         rows[field.name] = column(frames, field.name, field.dtype, field.shape, str(root / FRAMES))
     return Table(layout, rows, bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
+
+
+PARQUET = Format(
+    "parquet", is_parquet, load_parquet, write_parquet,
+    candidates=lambda folder: (mark.parent for mark in folder.rglob(FRAMES)),
+)  # fmt: skip

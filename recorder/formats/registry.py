@@ -1,97 +1,245 @@
-"""The formats by name: what a table can be written as, and what can be read into one. Imported on use."""
+"""Find the format of recorded data by name or by path. The registry is open: users add formats of their own.
+
+A format comes from one of three places, tried in this order when a path is recognised:
+
+1. `register_format`, an explicit call.
+2. The formats of this package.
+3. Entry points of installed packages, in the group ``rlenv_robot.formats``: name -> a `Format`, or a function without
+   arguments that returns one.
+
+Wherever a name is asked for, ``module:attribute`` (of a `Format` or such a function) serves as well. A format's module
+is imported on first use. An entry point that can't be loaded is logged once by its name and hinders no other format;
+asking for it by name raises the error.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
 from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
-from typing import Any
 
 from hal import RobotError, SourceError
+from recorder.table.image_source import ImageOpener
 from recorder.table.table import Table
 
-__all__ = ["FILMED", "WRITTEN", "read_any", "recognised", "sets_in", "writers"]
+__all__ = [
+    "GROUP", "Format", "format_names", "format_of", "read_any", "recognised", "register_format", "sets_in",
+    "unregister_format", "writable_format", "writable_names",
+]  # fmt: skip
 
-WRITTEN = ("parquet", "lerobot", "minari", "robomimic")
-"""Names of the formats that can be written; see `WRITERS`."""
+GROUP = "rlenv_robot.formats"
+"""The entry-point group of formats."""
 
-WRITERS = {
-    "parquet": "recorder.formats.parquet",
-    "lerobot": "recorder.formats.lerobot.write",
-    "minari": "recorder.formats.minari.dataset",
-    "robomimic": "recorder.formats.robomimic",
-}
-"""Name -> the module with ``write_<name>(table, path)``."""
-
-FILMED = ("lerobot", "minari", "robomimic")
-"""Those that hold pictures; their function takes a `recorder.formats.images.Filming` as a third argument."""
-
-READERS = {
-    "lerobot": "recorder.formats.lerobot.read",
-    "parquet": "recorder.formats.parquet",
-    "minari": "recorder.formats.minari.dataset",
-    "robomimic": "recorder.formats.robomimic",
-    "bags": "recorder.formats.bags.read",
-}
-"""Name -> the module with ``is_<name>(path)`` and ``load_<name>(path)``, in the order in which a path is tried."""
-
-_MARKS = ("meta/info.json", "data/metadata.json", "frames.parquet")
-"""A file of every data set of LeRobot, Minari and our Parquet, below its root."""
-
-Writer = Callable[..., list[str]]
+_LOG = logging.getLogger("rlenv_robot.recorder")
 
 
-def writers() -> dict[str, Writer]:
-    """Name -> a function that writes a table to a path that is not there yet: ``write(table, path)``.
+@dataclass(frozen=True)
+class Format:
+    """A format of recorded data: how to recognise, read and write it.
 
-    It returns what the format has lost, a sentence each, and raises `hal.SourceError` where the table doesn't fit,
-    the path is taken, or an extra is missing (naming it). The format's module is imported when it is called.
+    Attributes:
+        name: one word in lower case, for messages and ``data export --to``.
+        recognises: called with a path that exists; says whether a data set of this format seems to lie there.
+        load: reads the data set at a path; raises `hal.SourceError` if it can't be read.
+        write: writes a table to a path that is free, or None if the format is only read. Returns what was lost, a
+            sentence each. Raises `hal.SourceError` if the table does not fit, the path is taken, or a package is
+            missing (and names the package).
+        holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
+        open_images: opens the images of a data set; used for loaded tables that bring no opener of their own.
+        candidates: called with a folder; yields paths in or below it where such a data set may lie, for listing a
+            folder. None lists only the folder itself.
     """
-    return {name: partial(_call, WRITERS[name], f"write_{name}") for name in WRITTEN}
+
+    name: str
+    recognises: Callable[[Path], bool]
+    load: Callable[[Path], Table]
+    write: Callable[..., list[str]] | None = None
+    holds_images: bool = False
+    open_images: ImageOpener | None = None
+    candidates: Callable[[Path], Iterable[Path]] | None = None
+
+    def read(self, path: Path) -> Table:
+        """Load the data set at a path, with the opener of its images.
+
+        Raises:
+            SourceError: the data set can't be read.
+        """
+        table = self.load(path)
+        if self.open_images is None or table.open_images is not None:
+            return table
+        return replace(table, open_images=self.open_images)
 
 
-def _call(module: str, function: str, *arguments: Any) -> Any:
-    return getattr(import_module(module), function)(*arguments)
+_BUILT_IN: Mapping[str, str] = {
+    "lerobot": "recorder.formats.lerobot.read:LEROBOT",
+    "parquet": "recorder.formats.parquet:PARQUET",
+    "minari": "recorder.formats.minari.dataset:MINARI",
+    "robomimic": "recorder.formats.robomimic:ROBOMIMIC",
+    "bags": "recorder.formats.bags.read:BAGS",
+}
+"""In the order in which a path is tried."""
+
+_registered: dict[str, Format] = {}
+
+
+def register_format(new: Format) -> None:
+    """Add a format for this process.
+
+    Raises:
+        SourceError: a format of this package, or one that was registered before, has the same name.
+    """
+    if new.name in _BUILT_IN or new.name in _registered:
+        raise SourceError(f"format {new.name!r} is registered already; choose another name")
+    _registered[new.name] = new
+
+
+def unregister_format(name: str) -> None:
+    """Take back `register_format`. An unknown name is allowed."""
+    _registered.pop(name, None)
+
+
+def format_names() -> list[str]:
+    """Return the names of all formats, installed plug-ins included, in the order in which a path is tried."""
+    return list(dict.fromkeys([*_registered, *_BUILT_IN, *_plug_ins()]))
+
+
+def format_of(name: str) -> Format:
+    """Return a format by its name, or by ``module:attribute``.
+
+    Raises:
+        SourceError: there is no such format, or its module can't be loaded.
+    """
+    if name in _registered:
+        return _registered[name]
+    if name in _BUILT_IN:
+        return _resolve(_BUILT_IN[name], f"format {name!r}")
+    if name in _plug_ins():
+        return _plug_in(name)
+    if ":" in name:
+        return _resolve(name, f"format {name!r}")
+    raise SourceError(f"format {name!r} is unknown, known are {', '.join(format_names())}, or name module:attribute")
+
+
+def writable_names() -> list[str]:
+    """Return the names of the formats that can be written."""
+    return [known.name for known in _loaded() if known.write is not None]
+
+
+def writable_format(name: str) -> tuple[Format, Callable[..., list[str]]]:
+    """Return a format that can be written, and its ``write``.
+
+    Raises:
+        SourceError: there is no such format, it can't be loaded, or it is only read.
+    """
+    chosen = format_of(name)
+    if chosen.write is None:
+        raise SourceError(f"format {name!r} is only read; formats to write are {', '.join(writable_names())}")
+    return chosen, chosen.write
+
+
+def recognised(path: Path) -> Format | None:
+    """Return the format of the data set at a path, or None if no format recognises it.
+
+    Raises:
+        RobotError: a format can't tell, mostly because a package is missing.
+    """
+    return next((known for known in _loaded() if _recognises(known, path)), None)
 
 
 def read_any(path: Path) -> Table | None:
-    """The table in a folder or file of another project's format; None if it looks like none of them.
+    """Return the table in a folder or file of another format, or None if no format recognises it.
 
     Raises:
-        SourceError: it looks like one but can't be read.
+        SourceError: the path does not exist, or a format recognises it but can't read it.
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    name = recognised(path)
-    table: Table | None = None if name is None else _call(READERS[name], f"load_{name}", path)
-    return table
-
-
-def recognised(path: Path) -> str | None:
-    """The name of the format that lies at a path, of `READERS`; None if it looks like none of them."""
-    return next((name for name, module in READERS.items() if _call(module, f"is_{name}", path)), None)
+    known = recognised(path)
+    return None if known is None else known.read(path)
 
 
 def sets_in(folder: Path) -> list[Path]:
-    """Data sets of other projects in a folder or below it, in order of their names; none within another one."""
-    from recorder.formats.bags.read import FIELDS
-    from recorder.formats.robomimic import SUFFIXES
-
-    marked = {found.parents[mark.count("/")] for mark in _MARKS for found in folder.rglob(mark)}
-    for bag in (found.parent for found in folder.rglob("metadata.yaml")):
-        shared = not (bag / FIELDS).exists() and (bag.parent / FIELDS).exists()  # one file for a folder of bags
-        marked.add(bag.parent if shared else bag)
-    marked |= {found for suffix in SUFFIXES for found in folder.rglob(f"*{suffix}")}
+    """Return the data sets of other formats in a folder or below it, sorted; none inside of another one."""
+    marked = {path for known in _loaded() for path in (known.candidates or _alone)(folder)}
     sets: list[Path] = []
     for path in sorted(marked):
-        if not any(path.is_relative_to(one) for one in sets) and _looks_like_one(path):
+        if not any(path.is_relative_to(other) for other in sets) and _may_be_set(path):
             sets.append(path)
     return sets
 
 
-def _looks_like_one(path: Path) -> bool:
+def _alone(folder: Path) -> Iterable[Path]:
+    return (folder,)
+
+
+def _may_be_set(path: Path) -> bool:
     try:
         return recognised(path) is not None
-    except RobotError:  # without what reads it one can't tell
+    except RobotError:  # nobody can tell without the missing package
         return True
+
+
+def _recognises(known: Format, path: Path) -> bool:
+    if known.name in _BUILT_IN:
+        return known.recognises(path)
+    try:
+        return known.recognises(path)
+    except RobotError:
+        raise
+    except Exception as error:  # another package's code may raise anything
+        _LOG.warning("format %r could not look at %s: %r", known.name, path, error)
+        return False
+
+
+# ---- loading ----
+
+
+def _loaded() -> Iterator[Format]:
+    """Yield all formats that can be loaded, in the order in which a path is tried."""
+    for name in format_names():
+        if name in _registered or name in _BUILT_IN:
+            yield format_of(name)
+        elif _plug_in_or_none(name) is not None:
+            yield _plug_in(name)
+
+
+@cache
+def _plug_ins() -> Mapping[str, EntryPoint]:
+    return {point.name: point for point in entry_points(group=GROUP) if point.name not in _BUILT_IN}
+
+
+@cache
+def _plug_in(name: str) -> Format:
+    point = _plug_ins()[name]
+    package = point.dist.name if point.dist is not None else "an unknown package"
+    return replace(_resolve(point.value, f"format plug-in {name!r} of {package}"), name=name)
+
+
+@cache
+def _plug_in_or_none(name: str) -> Format | None:
+    try:
+        return _plug_in(name)
+    except SourceError as error:
+        _LOG.warning("%s; the format is left out", error)
+        return None
+
+
+def _resolve(target: str, what: str) -> Format:
+    """Import a `Format`, or call the function that returns one.
+
+    Raises:
+        SourceError: the module can't be imported, or the attribute is missing or something else.
+    """
+    module, _, attribute = target.partition(":")
+    try:
+        value = getattr(import_module(module), attribute)
+        value = value if isinstance(value, Format) else value()
+    except Exception as error:  # another package's code may raise anything
+        raise SourceError(f"{what} ({target}) can't be loaded: {error!r}; repair or uninstall it") from error
+    if not isinstance(value, Format):
+        raise SourceError(f"{what} ({target}) is a {type(value).__name__}, expected a Format or a function of one")
+    return value

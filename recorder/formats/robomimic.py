@@ -19,12 +19,14 @@ from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
 from recorder.formats.images import Film, Filming
-from recorder.formats.runs import Run, field_names, flat, outcome, rows_of, runs_of, single_reward, table_of
+from recorder.formats.registry import Format
+from recorder.formats.runs import Run, field_names, flat, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import to_json
+from recorder.log.labels import is_success
 from recorder.table.image_source import no_images
 from recorder.table.table import Table
 
-__all__ = ["is_robomimic", "load_robomimic", "write_robomimic"]
+__all__ = ["ROBOMIMIC", "is_robomimic", "load_robomimic", "write_robomimic"]
 
 OURS = "rlenv_robot"
 IMAGE = "_image"
@@ -87,7 +89,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
             for camera, shape in shapes.items():
                 _write_images(group, f"{camera}{IMAGE}", film.of(run, camera), len(run), shape)
         for name, wanted in (("success", True), ("failure", False)):
-            demos = [f"demo_{number}" for number, run in enumerate(runs) if outcome(run.info) is wanted]
+            demos = [f"demo_{number}" for number, run in enumerate(runs) if is_success(run.info) is wanted]
             if demos:
                 file.create_dataset(f"mask/{name}", data=np.array(demos, "S"))
         write_json(file, OURS, to_json(table.layout.to_dict(), "the layout"))
@@ -251,3 +253,9 @@ class _Theirs:
         if not self._whole:
             info["last_action"] = {target.name: action[-1].tolist()}
         return rows, info
+
+
+ROBOMIMIC = Format(
+    "robomimic", is_robomimic, load_robomimic, write_robomimic, True, no_images,
+    candidates=lambda folder: (file for suffix in SUFFIXES for file in folder.rglob(f"*{suffix}")),
+)  # fmt: skip

@@ -16,7 +16,7 @@ from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 
 __all__ = [
-    "NO_REWARDS", "Run", "field_name", "field_names", "flat", "outcome", "rows_of", "runs_of", "single_reward",
+    "NO_REWARDS", "Run", "field_name", "field_names", "flat", "rows_of", "runs_of", "single_reward",
     "table_of",
 ]  # fmt: skip
 
@@ -112,15 +112,6 @@ def _run(table: Table, facts: np.ndarray) -> Run:
         episode=int(facts["episode"][0]),
         numbers=observed + first,
     )
-
-
-def outcome(info: Mapping[str, Any]) -> bool | None:
-    """Whether an episode succeeded, by the person's verdict or else by the task; None if nobody said."""
-    verdict = info.get("verdict")
-    if verdict in ("success", "failure"):
-        return bool(verdict == "success")
-    success = info.get("success")
-    return None if success is None else bool(success)
 
 
 def single_reward(table: Table, what: str) -> None:

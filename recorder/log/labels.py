@@ -16,7 +16,7 @@ from typing import Any
 from hal import LogError
 from recorder.names import LABELS, LOG_NAME
 
-__all__ = ["KEYS", "VERDICTS", "add_labels", "labelled", "read_labels"]
+__all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "labelled", "read_labels"]
 
 KEYS = ("verdict", "success", "source", "expert", "remark")
 """What can be said of an episode."""
@@ -109,6 +109,8 @@ def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
         for key, hidden in _OVERRIDES.items():
             if key in entry:
                 known[hidden] = None
+        if "success" in entry and known.get("verdict") != "discard":
+            known["verdict"] = None  # the person's later word counts
         known.update({key: entry[key] for key in (*KEYS, "who", "wall_ns") if key in entry})
     return said
 
@@ -131,4 +133,21 @@ def _corrected(info: Mapping[str, Any], label: Mapping[str, Any] | None) -> Mapp
     if not label:
         return info
     values = {key: label[key] for key in KEYS if key in label}
+    if values.get("verdict", "") is None and info.get("verdict") == "discard":
+        del values["verdict"]  # an episode stays discarded until a new verdict
     return {**info, **values, "labelled": {"who": label.get("who"), "wall_ns": label.get("wall_ns")}}
+
+
+def is_success(info: Mapping[str, Any]) -> bool | None:
+    """Return whether an episode succeeded, or None if nobody said so.
+
+    A person's ``verdict`` of success or failure decides over the task's ``success``.
+
+    Args:
+        info: what is known of the episode.
+    """
+    verdict = info.get("verdict")
+    if verdict in ("success", "failure"):
+        return bool(verdict == "success")
+    success = info.get("success")
+    return None if success is None else bool(success)

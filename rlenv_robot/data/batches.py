@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from hal.frame_layout import reward_field
+from recorder.log.labels import is_success
 from recorder.table.sampler import n_step
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
-from rlenv_robot.data.filters import is_expert, is_success
+from rlenv_robot.data.filters import is_expert
 from rlenv_robot.data.sampling import Picked
 from rlenv_robot.tables import StepTable, TrajectoryTable
 

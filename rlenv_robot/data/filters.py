@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
+from recorder.log.labels import is_success
 from recorder.table.transitions import Transitions
 
-__all__ = ["has_discarded", "is_expert", "is_success", "near", "need_rewards", "select", "shaped"]
+__all__ = ["has_discarded", "is_expert", "near", "need_rewards", "select", "shaped"]
 
 
 def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
@@ -25,7 +26,7 @@ def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
     source, policy the episode's record says this word, or one of these
     verdict        likewise: what the person said of the episode
     expert         the record's ``expert``, else whether its source is ``expert``
-    success        the record's ``success``, else whether its verdict is ``success`` or ``failure``
+    success        whether a person's verdict is ``success`` or ``failure``, else the record's ``success``
     min_return     the episode's undiscounted return is at least this
     top_fraction   the best share by return of the episodes that are left, at least one
     intervention   steps whose action a person chose (True) or did not choose (False)
@@ -99,13 +100,6 @@ def is_expert(record: Mapping[str, Any]) -> bool | None:
     if record.get("expert") is not None:
         return bool(record["expert"])
     return None if record.get("source") is None else record["source"] == "expert"
-
-
-def is_success(record: Mapping[str, Any]) -> bool | None:
-    """Whether an episode succeeded; None if its record doesn't say."""
-    if record.get("success") is not None:
-        return bool(record["success"])
-    return {"success": True, "failure": False}.get(str(record.get("verdict")))
 
 
 def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], tolerance: Any) -> np.ndarray:

@@ -8,8 +8,9 @@ from typing import Any, TypedDict
 import numpy as np
 
 from hal import SourceError
+from recorder.log.labels import is_success
 from recorder.table.transitions import Transitions
-from rlenv_robot.data.filters import is_success, need_rewards, select
+from rlenv_robot.data.filters import need_rewards, select
 from rlenv_robot.data.options import PAIRS, read
 from rlenv_robot.tables import TrajectoryTable
 

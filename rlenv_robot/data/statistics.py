@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal import Field, SourceError
+from recorder.log.labels import is_success
 from recorder.table.sampler import advantages
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.dynamics import model_error, model_return
-from rlenv_robot.data.filters import is_expert, is_success, need_rewards, select
+from rlenv_robot.data.filters import is_expert, need_rewards, select
 from rlenv_robot.data.off_policy import fit_q, fitted_q, off_policy
 from rlenv_robot.data.options import FILTERS, Check, call, choice, read, whole
 

@@ -7,6 +7,7 @@ cut; nothing is made up.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +17,11 @@ from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.formats.bags.mapping import EXAMPLE, BagMapping, Source, read_mapping
 from recorder.formats.bags.messages import Stream, is_bag, read_streams, topics_of
+from recorder.formats.registry import Format
 from recorder.formats.runs import rows_of, table_of
 from recorder.table.table import Table
 
-__all__ = ["FIELDS", "is_bags", "load_bags"]
+__all__ = ["BAGS", "FIELDS", "is_bags", "load_bags"]
 
 FIELDS = "fields.toml"
 """Where the mapping is looked for: in the folder that is opened."""
@@ -127,3 +129,13 @@ def _rows(
     rows = rows_of(layout, number, observation, action, reward, (False, True), ticks)
     rows["wall_ns"] = ticks
     return rows
+
+
+def _candidates(folder: Path) -> Iterator[Path]:
+    """Yield bags below a folder, or their common parent if that holds the mapping for all of them."""
+    for bag in (mark.parent for mark in folder.rglob("metadata.yaml")):
+        shared = not (bag / FIELDS).exists() and (bag.parent / FIELDS).exists()
+        yield bag.parent if shared else bag
+
+
+BAGS = Format("bags", is_bags, load_bags, candidates=_candidates)

@@ -24,11 +24,13 @@ from recorder.formats.lerobot import so101
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from recorder.formats.lerobot.files import Entry, LeRobotFiles, open_files
 from recorder.formats.lerobot.images import LeRobotImages
+from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.parquet_columns import column
+from recorder.formats.registry import Format
 from recorder.formats.runs import table_of
 from recorder.table.table import Table
 
-__all__ = ["is_lerobot", "load_lerobot"]
+__all__ = ["LEROBOT", "is_lerobot", "load_lerobot"]
 
 Columns = dict[str, np.ndarray]
 
@@ -225,3 +227,9 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
     if reason:
         notes.append(f"no SI columns for this {files.info.get('robot_type')}: {reason}")
     return tuple(notes)
+
+
+LEROBOT = Format(
+    "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
+    candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
+)  # fmt: skip

@@ -16,8 +16,9 @@ from recorder.formats.images import Film, Filming
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY
 from recorder.formats.lerobot.film import VIDEO_PATH, LeRobotFilm, column_stats
 from recorder.formats.parquet_columns import IMAGE, Column, pyarrow_for, writer
-from recorder.formats.runs import Run, flat, outcome, runs_of, single_reward
+from recorder.formats.runs import Run, flat, runs_of, single_reward
 from recorder.json_data import to_json
+from recorder.log.labels import is_success
 from recorder.table.table import Table
 
 __all__ = ["Shape", "shape_of", "write_lerobot"]
@@ -73,7 +74,7 @@ class Shape:
             "next.reward": run.came["reward"].astype(np.float32),
             "next.done": last,
             "next.truncated": last & run.truncated,
-            "next.success": last & bool(outcome(run.info)),
+            "next.success": last & bool(is_success(run.info)),
             INTERVENTION: run.came["intervention"] != 0,
             LOG_PROBABILITY: run.came["log_probability"].astype(np.float32),
             "timestamp": self.seconds(run)[:-1].astype(np.float32),
@@ -144,7 +145,7 @@ def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
     extras = {"next.reward": "float32", "next.done": "bool", "next.truncated": "bool"}
     if all(np.isnan(run.came["reward"]).all() for run in runs):
         del extras["next.reward"]
-    said = [outcome(run.info) is not None for run in runs]
+    said = [is_success(run.info) is not None for run in runs]
     if all(said):
         extras["next.success"] = "bool"
     elif any(said):

@@ -31,12 +31,13 @@ from recorder.formats.hdf5 import (
 from recorder.formats.images import Film, Filming
 from recorder.formats.minari.arrow import FORMATS, arrow_episodes
 from recorder.formats.minari.space import Leaf, leaves_of, space_of
+from recorder.formats.registry import Format
 from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import to_json
 from recorder.table.image_source import no_images
 from recorder.table.table import Table
 
-__all__ = ["is_minari", "load_minari", "write_minari"]
+__all__ = ["MINARI", "is_minari", "load_minari", "write_minari"]
 
 DATA, META = "main_data.hdf5", "metadata.json"
 OURS = "rlenv_robot"
@@ -270,3 +271,9 @@ class _Reader:
             for field in spec:
                 name = f"{prefix}_{field.name}"
                 rows[name] = read_numbers(infos, f"{prefix}/{field.name}", (len(rows), *field.shape))
+
+
+MINARI = Format(
+    "minari", is_minari, load_minari, write_minari, True, no_images,
+    candidates=lambda folder: (mark.parents[1] for mark in folder.rglob(f"data/{META}")),
+)  # fmt: skip

@@ -37,21 +37,19 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Write it, and say what the format could not keep."""
-    from recorder.formats.registry import FILMED, writers
+    from recorder.formats.registry import writable_format
     from rlenv_robot.data.folder import read_folder
 
-    known = writers()
-    if args.to not in known:
-        raise ValueError(f"--to is {args.to!r}, allowed are {', '.join(sorted(known))}")
+    chosen, write = writable_format(args.to)
     if args.out.exists():
         raise ValueError(f"{args.out} is there already; nothing is overwritten, name another")
     filming = _filming(args)
-    if filming and args.to not in FILMED:
-        raise ValueError(f"--cameras, --size and --embed are for {', '.join(FILMED)}; {args.to} holds no pictures")
+    if filming and not chosen.holds_images:
+        raise ValueError(f"--cameras, --size and --embed are for formats with images; {args.to} holds none")
     if args.embed and args.to != "lerobot":
         raise ValueError(f"--embed is for lerobot, whose pictures are videos otherwise; leave it out for {args.to}")
     table = read_folder(args.path)
-    notes = known[args.to](table, args.out, *filming)
+    notes = write(table, args.out, *filming)
     print(f"{args.out}: {len(table.starts)} episodes as {args.to}")
     for note in notes:
         print(f"note: {note}")

@@ -22,14 +22,14 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Print a line for each; what can't be read is in the list, with the reason below it."""
-    from recorder.formats.registry import READERS, sets_in
+    from recorder.formats.registry import format_names, sets_in
     from rlenv_robot.cli.data.selection import runs_in
     from rlenv_robot.cli.output import progress
 
     runs = runs_in(args.path)
     sets = [] if args.path.is_file() else sets_in(args.path)
     if not runs and not sets:
-        formats = ", ".join(READERS)
+        formats = ", ".join(format_names())
         raise SourceError(f"{args.path} holds no runs (folders with a log.mcap) and no data set of {formats}")
     lines, problems = [], []
     with progress("reading") as report:

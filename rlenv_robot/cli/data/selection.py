@@ -102,8 +102,10 @@ def one_run(path: Path) -> Path:
 
 def instead(path: Path) -> str:
     """What to do with another project's data set where a run of ours is wanted; empty if it is none."""
-    found = recognised(path)
-    return "" if found is None else f"; it is a data set of {found}: ls, show, check, plot, export and replay read it"
+    known = recognised(path)
+    if known is None:
+        return ""
+    return f"; it is a data set of {known.name}: ls, show, check, plot, export and replay read it"
 
 
 # -- What a run says of itself, as lines for a person --------------------------------------------------------

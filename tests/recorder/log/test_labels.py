@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hal import LogError
-from recorder.log.labels import add_labels, labelled, read_labels
+from recorder.log.labels import add_labels, is_success, labelled, read_labels
 from recorder.names import LABELS
 from recorder.table.load import build
 
@@ -41,6 +41,18 @@ def test_a_verdict_outweighs_the_success_that_was_recorded(tmp_path: Path, make_
     add_labels(tmp_path, [0], {"success": True}, "ana")
     (info,) = labelled(tmp_path, [{"episode": 0, "success": False}])
     assert info["success"] is True
+    assert is_success(info) is True
+
+
+def test_a_label_of_success_leaves_an_episode_discarded(tmp_path: Path, make_log: Any) -> None:
+    make_log(tmp_path, [2, 2])
+    add_labels(tmp_path, [0, 1], {"success": True}, "ana")
+    discarded, failed = labelled(tmp_path, [{"episode": 0, "verdict": "discard"}, {"episode": 1, "verdict": "failure"}])
+    assert discarded["verdict"] == "discard"
+    assert is_success(failed) is True
+    add_labels(tmp_path, [1], {"verdict": "discard"}, "ana")
+    add_labels(tmp_path, [1], {"success": False}, "ana")
+    assert read_labels(tmp_path)[1]["verdict"] == "discard"
 
 
 def test_a_torn_line_says_nothing_and_swallows_nothing(tmp_path: Path, make_log: Any) -> None:
@@ -79,3 +91,18 @@ def test_who_and_when_are_kept(tmp_path: Path, make_log: Any) -> None:
     assert json.loads(path.read_text()) == {"episode": 0, "verdict": "discard", "who": "ana", "wall_ns": 5}
     with pytest.raises(LogError, match="is no run"):
         add_labels(tmp_path / "elsewhere", [0], {"verdict": "discard"}, "ana")
+
+
+@pytest.mark.parametrize(
+    ("info", "success"),
+    [
+        ({}, None),
+        ({"success": True}, True),
+        ({"success": None, "verdict": "failure"}, False),
+        ({"success": True, "verdict": "failure"}, False),  # the person decides over the task
+        ({"success": False, "verdict": "success"}, True),
+        ({"success": True, "verdict": "discard"}, True),
+    ],
+)
+def test_a_person_s_verdict_decides_over_the_task(info: dict[str, Any], success: bool | None) -> None:
+    assert is_success(info) is success

@@ -9,7 +9,7 @@ import rlenv_robot as rr
 from hal import Field, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from hal.robots.so101 import SO101
-from recorder.formats.registry import WRITTEN, writers
+from recorder.formats.registry import writable_format, writable_names
 from recorder.formats.runs import NO_REWARDS, table_of
 from recorder.table.table import Table
 from rlenv_robot.data.relabel import relabelled
@@ -18,12 +18,12 @@ from rlenv_robot.tasks.reach import Reach
 PACKAGES = {"parquet": "pyarrow", "lerobot": "pyarrow", "minari": "h5py", "robomimic": "h5py"}
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", writable_names())
 @pytest.mark.requirement("R3.1")
 def test_what_was_written_is_opened_by_its_looks(tmp_path: Path, table: Table, name: str) -> None:
     pytest.importorskip(PACKAGES[name], reason=f"{PACKAGES[name]} is not installed")
     path = tmp_path / ("set.hdf5" if name == "robomimic" else "set-v0")
-    writers()[name](table, path)
+    writable_format(name)[1](table, path)
     data = rr.open_source(path)
     assert len(data) == 8
     batch = data.sample_steps(8, {"replace": False})

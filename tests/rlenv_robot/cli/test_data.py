@@ -15,8 +15,9 @@ import pytest
 
 import rlenv_robot
 from recorder.formats.images import Filming
+from recorder.formats.registry import Format
 from recorder.names import LABELS
-from recorder.table.load import build
+from recorder.table.load import build, load_runs
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.data.selection import choice
@@ -107,8 +108,8 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
         (("label", "{}/a", "0"), "nothing is said: give --verdict"),
         (("label", "{}/a", "5", "--verdict", "success"), "there is no episode 5, there are 0 to 2"),
         (("label", "{}/a", "0", "--verdict", "great"), "invalid choice: 'great'"),
-        (("export", "{}/a", "{}/new", "--to", "cassette"), "--to is 'cassette', allowed are"),
-        (("export", "{}/a", "{}/new", "--to", "parquet", "--size", "8x6"), "parquet holds no pictures"),
+        (("export", "{}/a", "{}/new", "--to", "cassette"), "'cassette' is unknown"),
+        (("export", "{}/a", "{}/new", "--to", "parquet", "--size", "8x6"), "parquet holds none"),
         (("export", "{}/a", "{}/new", "--to", "minari", "--embed"), "--embed is for lerobot"),
         (("export", "{}/a", "{}/new", "--to", "minari", "--size", "8"), "wanted is width x height in pixels"),
         (("export", "{}/a", "{}/b", "--to", "parquet"), "is there already; nothing is overwritten"),
@@ -180,7 +181,8 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
         calls.append((len(table.starts), path))
         return ["it has no place for goals"]
 
-    monkeypatch.setattr("recorder.formats.registry.writers", lambda: {"cassette": write})
+    known = Format("cassette", lambda path: False, load_runs, write)
+    monkeypatch.setattr("recorder.formats.registry.writable_format", lambda name: (known, write))
     assert _run("data", "export", runs, runs / "out", "--to", "cassette") == 0
     assert calls == [(5, runs / "out")]
     assert capsys.readouterr().out == f"{runs / 'out'}: 5 episodes as cassette\nnote: it has no place for goals\n"
@@ -188,8 +190,9 @@ def test_export_goes_by_the_catalogue(runs: Path, monkeypatch: pytest.MonkeyPatc
 
 def test_export_says_which_images(runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
+    known = Format("lerobot", lambda path: False, load_runs, holds_images=True)
     monkeypatch.setattr(
-        "recorder.formats.registry.writers", lambda: {"lerobot": lambda *all_: calls.append(all_) or []}
+        "recorder.formats.registry.writable_format", lambda name: (known, lambda *all_: calls.append(all_) or [])
     )
     wanted = ("--cameras", "top,wrist", "--size", "320x240", "--embed")
     assert _run("data", "export", runs, runs / "out", "--to", "lerobot", *wanted) == 0
