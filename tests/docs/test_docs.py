@@ -25,7 +25,7 @@ DOCS = ROOT / "docs"
 PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md")))
 
 OWN: Mapping[str, str] = {
-    "README.md": "tests/house/test_house.py",
+    "README.md": "tests/house/test_project.py",
     "docs/log.md": "tests/docs/test_log_page.py",
     "docs/models.md": "tests/docs/test_models_page.py",
     "docs/protocol": "tests/rlenv_robot/conformance/test_protocol_page.py",

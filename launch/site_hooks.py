@@ -1,0 +1,73 @@
+"""Fit the repository's pages into the documentation site.
+
+Pages link to one another as files of the repository, so that they can be read there. The site holds the pages of
+`docs/` and three more; a link to any other file keeps its text and loses its target.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from pathlib import Path
+from typing import Any
+
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[1]
+ADDED = {
+    "CHANGELOG.md": "changelog.md",
+    "CONTRIBUTING.md": "contributing.md",
+    "benchmarks/README.md": "benchmarks.md",
+    "README.md": "README.md",
+}
+"""Page outside `docs/` -> page of the site that shows it, or that says the same."""
+
+LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
+IMAGE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+
+
+def on_files(files: Files, config: Any) -> Files:
+    """Add the pages that lie outside `docs/`."""
+    for source, page in ADDED.items():
+        if page != source:
+            text = (ROOT / source).read_text(encoding="utf-8")
+            files.append(File.generated(config, page, content=rewrite(text, source, page)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
+    """Turn links that leave `docs/` into links within the site, or into text."""
+    name = page.file.src_uri
+    return markdown if name in ADDED.values() and name != "README.md" else rewrite(markdown, f"docs/{name}", name)
+
+
+def rewrite(markdown: str, source: str, page: str) -> str:
+    """Return a page's text with each link as the site needs it.
+
+    Args:
+        markdown: the text.
+        source: the page's file, from the repository's root.
+        page: the page's place in the site.
+    """
+
+    def target_of(link: str) -> str | None:
+        path, _, anchor = link.partition("#")
+        if not path or re.match(r"[a-z]+:", link):
+            return link
+        file = posixpath.normpath(posixpath.join(posixpath.dirname(source), path))
+        place = ADDED.get(file) or (file.removeprefix("docs/") if file.startswith("docs/") else None)
+        if place is None:
+            return None
+        if (ROOT / file).is_dir():
+            place = f"{place}/README.md"
+        relative = posixpath.relpath(place, posixpath.dirname(page) or ".")
+        return f"{relative}#{anchor}" if anchor else relative
+
+    def link(match: re.Match[str]) -> str:
+        target = target_of(match[2])
+        return match[1] if target is None else f"[{match[1]}]({target})"
+
+    parts = re.split(r"(^```.*?^```[^\n]*$)", markdown, flags=re.MULTILINE | re.DOTALL)
+    return "".join(
+        part if part.startswith("```") else IMAGE.sub(lambda m: f"!{link(m)}", LINK.sub(link, part)) for part in parts
+    )

@@ -1,0 +1,96 @@
+"""Where modules lie, how large they are, and which way they import."""
+
+from __future__ import annotations
+
+import sys
+
+from tests.house.house import PACKAGES, ROOT, SOURCES, circles, importers, listing, modules, run, shown
+
+MOST_ENTRIES = {"hal": 16, "sim": 14, "real": 8, "recorder": 12, "rlenv_robot": 22}
+"""How many modules and folders may lie at the top of a package; ``__init__`` is not counted."""
+
+MOST_LINES = 600
+FEWEST_LINES_FOR_ONE_IMPORTER = 80
+
+SMALL_FOR_A_REASON: dict[str, str] = {
+    "hal.cameras.folder": "a camera source a file",
+    "hal.reset.gpio": "a way to confirm a reset a file; imports an optional library",
+    "real.server.observer": "a contract that users implement",
+    "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
+    "recorder.formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
+    "rlenv_robot.cli.data.cut": "a verb a file",
+    "rlenv_robot.cli.main": "the command's entry point",
+    "rlenv_robot.cli.train": "a verb a file",
+    "rlenv_robot.config.import_check": "runs before anything else is imported",
+    "rlenv_robot.config.reset_confirmation": "maps one section of a profile to objects",
+    "rlenv_robot.conformance.contract": "the test classes that users subclass",
+    "rlenv_robot.rendering.show": "loaded only when somebody renders",
+}
+"""Module below 80 lines that one module imports -> why it is a module."""
+
+CIRCLES_LEFT: frozenset[str] = frozenset(
+    {
+        "recorder.formats.images",
+        "recorder.formats.lerobot.film",
+        "recorder.formats.lerobot.images",
+        "recorder.formats.lerobot.read",
+        "recorder.formats.lerobot.write",
+        "recorder.formats.minari.dataset",
+        "recorder.formats.robomimic",
+        "recorder.images.images",
+        "recorder.images.log_images",
+        "recorder.images.sources",
+        "rlenv_robot",
+        "rlenv_robot.recording.metadata",
+        "rlenv_robot.recording.observer",
+        "rlenv_robot.registry",
+    }
+)
+"""Modules that still import one another. A name may leave this set, and none may join it."""
+
+
+def test_imports_follow_the_layers() -> None:
+    run(sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
+
+
+def test_no_modules_import_one_another() -> None:
+    found = circles()
+    offenders = [" <-> ".join(circle) for circle in found if not CIRCLES_LEFT.issuperset(circle)]
+    assert not offenders, listing(offenders)
+    freed = CIRCLES_LEFT - {name for circle in found for name in circle}
+    assert not freed, f"no longer in a circle, take them off CIRCLES_LEFT: {sorted(freed)}"
+
+
+def test_the_top_of_a_package_shows_its_architecture() -> None:
+    offenders = []
+    for package in PACKAGES:
+        folder = ROOT / package
+        entries = {path.stem for path in folder.glob("*.py") if path.stem != "__init__"}
+        entries |= {path.parent.name for path in folder.glob("*/*") if path.suffix in (".py", ".xml")}
+        if len(entries) > MOST_ENTRIES[package]:
+            offenders.append(f"{package}: {len(entries)} entries, at most {MOST_ENTRIES[package]}: {sorted(entries)}")
+    assert not offenders, listing(offenders)
+
+
+def test_a_module_holds_one_concept() -> None:
+    lengths = {shown(path): len(path.read_text(encoding="utf-8").splitlines()) for path in SOURCES}
+    offenders = [
+        f"{name}: {count} lines: is that two concepts?" for name, count in lengths.items() if count > MOST_LINES
+    ]
+    assert not offenders, listing(offenders)
+
+
+def test_a_small_module_with_one_importer_has_a_reason() -> None:
+    small = {
+        name
+        for name, path in modules().items()
+        if path.name not in ("__init__.py", "__main__.py")
+        and len(importers()[name]) == 1
+        and len(path.read_text(encoding="utf-8").splitlines()) < FEWEST_LINES_FOR_ONE_IMPORTER
+    }
+    offenders = [
+        f"{name}: only {min(importers()[name])} imports it: merge them, or give a reason in SMALL_FOR_A_REASON"
+        for name in sorted(small - SMALL_FOR_A_REASON.keys())
+    ]
+    offenders += [f"{name}: no such module, take it off" for name in SMALL_FOR_A_REASON.keys() - modules().keys()]
+    assert not offenders, listing(offenders)

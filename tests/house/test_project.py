@@ -1,0 +1,141 @@
+"""What the project says of itself: versions, dependencies, commands, links, requirements."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+
+from tests.house.house import PAGES, PROJECT, ROOT, listing, run, shown
+
+SCRIPTS = [
+    ROOT / ".ci" / "run",
+    *(ROOT / "launch" / name for name in ("demo", "docs", "pictures", "pin", "setup", "test")),
+]
+OPEN: dict[str, str] = {
+    "R6.4": "language models: preference pairs only; reward models and dialogues come after the first release",
+    "R6.5": "sciences: nothing here hinders them, nothing proves them yet",
+}
+"""Requirement -> why no test proves it yet."""
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", page.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL)
+
+
+def test_the_changelog_has_this_version() -> None:
+    headings = re.findall(r"^## \[?([^\]\s]+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)
+    assert next(heading for heading in headings if heading != "Unreleased") == PROJECT["project"]["version"]
+
+
+def test_every_dependency_is_pinned_within_its_range() -> None:
+    lines = (ROOT / "launch" / "pins.txt").read_text().splitlines()
+    pins = dict(line.lower().split("==") for line in lines if "==" in line)
+    extras = PROJECT["project"]["optional-dependencies"]
+    left_out = ("vision", "gpu")  # headless instead; MuJoCo Warp brings another release of MuJoCo along
+    entries = [*PROJECT["project"]["dependencies"]]
+    entries += [entry for name, listed in extras.items() if name not in left_out for entry in listed]
+    offenders = [
+        str(entry) for entry in map(Requirement, entries) if pins.get(entry.name.lower(), "0") not in entry.specifier
+    ]
+    assert not offenders, f"run launch/pin: {offenders}"
+
+
+def test_the_commands_of_the_readme_exist() -> None:
+    commands = [line.split("#")[0].split() for block in blocks(ROOT / "README.md", "sh") for line in block.splitlines()]
+    ours = [words for words in commands if words and words[0].startswith("launch/")]
+    assert {words[0] for words in ours} >= {"launch/demo", "launch/test"}
+    for words in ours:
+        assert os.access(ROOT / words[0], os.X_OK), words
+    cli = importlib.import_module("rlenv_robot.cli.main")
+    for words in commands:
+        if words and words[0].endswith("rlenv-robot"):
+            with pytest.raises(SystemExit) as ended:
+                cli.main([words[1], "--help"])
+            assert ended.value.code == 0, words
+
+
+def test_links_lead_somewhere() -> None:
+    offenders = []
+    for page in PAGES:
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s]+)\)", text) + re.findall(r'(?:src|srcset|href)="([^"]+)', text):
+            path, _, anchor = target.partition("#")
+            if re.match(r"[a-z]+:", target):
+                continue
+            file = page.parent / path if path else page
+            if not file.exists():
+                offenders.append(f"{shown(page)}: {target}")
+            elif anchor and file.suffix == ".md" and anchor not in anchors(file):
+                offenders.append(f"{shown(page)}: {target}: no such heading")
+    assert not offenders, listing(offenders)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub and MkDocs make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_python_on_the_pages_is_python() -> None:
+    for page in PAGES:
+        for block in blocks(page, "python(?: no-run)?"):
+            ast.parse(block, shown(page))
+
+
+@pytest.mark.slow
+@pytest.mark.requirement("R4.1")
+def test_the_python_of_the_readme_runs_as_it_stands(tmp_path: Path) -> None:
+    for block in blocks(ROOT / "README.md", "python"):
+        done = subprocess.run([sys.executable, "-c", block], cwd=tmp_path, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{block}\n{done.stderr}"
+
+
+def test_scripts_are_shell_and_executable() -> None:
+    for script in SCRIPTS:
+        assert os.access(script, os.X_OK), script
+        run("bash", "-n", str(script))
+
+
+def test_setup_says_how_it_is_used() -> None:
+    done = subprocess.run([ROOT / "launch" / "setup", "nonsense"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "usage: launch/setup demo|test" in done.stderr
+
+
+# -- requirements --------------------------------------------------------------------------------------------
+
+
+def test_every_requirement_is_proved_or_said_to_be_open() -> None:
+    listed = set(re.findall(r"^\| (R[\d.]+) \|", (ROOT / "docs" / "requirements.md").read_text(), re.MULTILINE))
+    assert len(listed) == 25
+    marked = {
+        name
+        for path in (ROOT / "tests").rglob("test_*.py")
+        for marker in re.findall(r"mark\.requirement\(([^)]*)\)", path.read_text(encoding="utf-8"))
+        for name in re.findall(r'"(R[\d.]+)"', marker)
+    }
+    assert marked <= listed, "no such requirement"
+    assert listed - marked - OPEN.keys() == set(), "no test proves these, and OPEN does not say why"
+
+
+def test_the_tests_that_the_table_names_bear_the_mark() -> None:
+    lines = re.findall(r"^\| (R[\d.]+) \|.*\| (.*) \|$", (ROOT / "docs" / "requirements.md").read_text(), re.MULTILINE)
+    offenders = []
+    for name, cell in lines:
+        paths = re.findall(r"\.\./(tests/[^)]+\.py)\)", cell)
+        if not paths and name not in OPEN:
+            offenders.append(f"{name}: no test")
+        for path in paths:
+            file = ROOT / path
+            marks = re.findall(r"mark\.requirement\(([^)]*)\)", file.read_text()) if file.exists() else []
+            if not any(f'"{name}"' in mark for mark in marks):
+                offenders.append(f"{name}: {path} does not bear the mark")
+    assert not offenders, listing(offenders)

@@ -1,0 +1,82 @@
+"""How docstrings and pages are written: sentences that an engineer reads once."""
+
+from __future__ import annotations
+
+import ast
+import itertools
+import re
+from collections.abc import Iterator
+
+from tests.house.house import PAGES, ROOT, SOURCES, listing, shown, tree
+
+FORBIDDEN_STARTS = re.compile(r"(Who|Whose|What|That|Which)\b")
+"""A summary is a verb phrase with its object, or a noun phrase of the field; never a question's words as a title."""
+
+NO_NOUN = re.compile(r"(The|A|An) [\w ]+('s|s')\.?$")
+"""A possessive without the thing possessed, such as "The inner world's."."""
+
+FORBIDDEN_PHRASES = re.compile(
+    r"\b(twice is fine|is told|are told|is heard|by turns|as they have it|as (?:it|\w+) has it|from elsewhere"
+    r"|of nothing|deaf|somebody else's|picture of one's own)\b",
+    re.IGNORECASE,
+)
+
+MOST_SUMMARIES = 252
+MOST_PHRASES = 101
+MOST_HEADINGS = 11
+"""What is left of them. Lower these numbers as sentences are rewritten; the goal is none."""
+
+GENERATED = ROOT / "docs" / "protocol"
+HISTORY = ROOT / "CHANGELOG.md"  # its table of old names quotes old words
+
+
+def docstrings() -> Iterator[tuple[str, str]]:
+    """Yield where each public docstring is, and its text; an attribute's string below it counts as one."""
+    for path in SOURCES:
+        for node in ast.walk(tree(path)):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node)
+                if text and not getattr(node, "name", "").startswith("_"):
+                    yield f"{shown(path)}:{getattr(node, 'lineno', 1)}", text
+            body = getattr(node, "body", None)
+            if isinstance(body, list):
+                yield from ((f"{shown(path)}:{line}", text) for line, text in _attribute_docstrings(body))
+
+
+def _attribute_docstrings(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
+    for before, after in itertools.pairwise(body):
+        if isinstance(before, ast.AnnAssign | ast.Assign) and isinstance(after, ast.Expr):
+            value = getattr(after.value, "value", None)
+            if isinstance(value, str):
+                yield after.lineno, value
+
+
+def test_a_summary_says_what_a_thing_does() -> None:
+    offenders = []
+    for place, text in docstrings():
+        summary = text.strip().split("\n\n")[0].replace("\n", " ")
+        if FORBIDDEN_STARTS.match(summary) or NO_NOUN.fullmatch(summary):
+            offenders.append(f"{place}: {summary}")
+    assert len(offenders) <= MOST_SUMMARIES, listing(offenders)
+
+
+def test_sentences_have_subjects_and_active_verbs() -> None:
+    offenders = [f"{place}: {match[0]!r}" for place, text in docstrings() for match in FORBIDDEN_PHRASES.finditer(text)]
+    for page in PAGES:
+        if GENERATED in page.parents or page == HISTORY:
+            continue
+        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+            offenders += [f"{shown(page)}:{number}: {match[0]!r}" for match in FORBIDDEN_PHRASES.finditer(line)]
+    assert len(offenders) <= MOST_PHRASES, listing(offenders)
+
+
+def test_pages_do_not_head_sections_with_questions() -> None:
+    offenders = []
+    for page in PAGES:
+        if GENERATED in page.parents or page == HISTORY:
+            continue
+        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+            if FORBIDDEN_STARTS.match(heading):
+                offenders.append(f"{shown(page)}: {heading}")
+    assert len(offenders) <= MOST_HEADINGS, listing(offenders)
