@@ -45,9 +45,9 @@ def load_policy(path: str | Path) -> SavedPolicy:
 
         return OnnxPolicy(path)
     if suffix == ".npz":
-        from rlenv_robot.policies.reach import ReachPolicy
+        from rlenv_robot.policies.feedback import FeedbackPolicy
 
-        return ReachPolicy.load(path)
+        return FeedbackPolicy.load(path)
     raise RobotError(f"{path}: a policy is an .onnx or an .npz file, not {suffix or 'one without a suffix'}")
 
 

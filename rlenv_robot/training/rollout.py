@@ -11,8 +11,8 @@ import numpy as np
 
 from hal import IllegalAction, Violation
 from rlenv_robot.env import Environment
+from rlenv_robot.policies.feedback import FeedbackPolicy
 from rlenv_robot.policies.policy import Policy
-from rlenv_robot.policies.reach import ReachPolicy
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["Outcome", "evaluate", "population_returns", "run_episode"]
@@ -42,26 +42,31 @@ class Outcome:
         return self.metrics.get("distance_mm", math.nan)
 
 
-def population_returns(envs: VectorEnvironment, population: np.ndarray, seed: int) -> np.ndarray:
-    """The mean return of each candidate over the same episodes.
+def population_returns(envs: VectorEnvironment, population: FeedbackPolicy, seed: int, steps: int) -> np.ndarray:
+    """Return the mean return of each candidate over the same episodes.
 
     Args:
         envs: of size candidates x episodes, without automatic resets.
-        population: shape (candidates, parameters).
+        population: its parameters have the shape (candidates, parameters).
         seed: of the episodes.
+        steps: how many steps of an episode count, at most.
 
     Returns:
-        Shape (candidates,).
+        Shape (candidates,); several agents: of their mean reward.
     """
-    count = len(population)
-    policy = ReachPolicy(population)
+    count = len(population.parameters)
     table = envs.reset({"seed": seed})
-    total = np.zeros(envs.num_envs)
-    for _ in range(envs.task.steps):
+    total, over = np.zeros(envs.num_envs), np.zeros(envs.num_envs, bool)
+    for _ in range(steps):
         folded = {name: value.reshape(count, -1, *value.shape[1:]) for name, value in table["observation"].items()}
-        action = {name: value.reshape(envs.num_envs, -1) for name, value in policy.act(folded).items()}
+        action = {
+            name: value.reshape(envs.num_envs, *value.shape[2:]) for name, value in population.act(folded).items()
+        }
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-        total += reward["reward"]
+        total += _shared(reward["reward"])
+        over |= (table["terminated"] | table["truncated"]).astype(bool)
+        if over.all():
+            break
     return np.asarray(total.reshape(count, -1).mean(axis=1))
 
 

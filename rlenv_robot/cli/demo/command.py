@@ -16,7 +16,7 @@ from rlenv_robot.cli.demo.report import Row, html_report, text_table, write_figu
 from rlenv_robot.cli.demo.stages import DemoSettings, Deployment
 from rlenv_robot.cli.output import Bars, progress_bars, search_bar
 from rlenv_robot.tasks.reach import Reach
-from rlenv_robot.training.evolution import LEAST_EPISODES, Retraining, Training
+from rlenv_robot.training.learner import LEAST_EPISODES, Retraining, Training
 
 __all__ = ["add", "fresh_folder", "run"]
 
@@ -129,14 +129,14 @@ def _report(
     folder = settings.folder
     plot_distances(folder / "distances.png", rows, Reach().tolerance_m * 1e3)
     plot_learning(folder / "learning.png", [("in simulation", trained), ("from the record", retrained.training)])
-    plot_model(folder / "model.png", retrained.error_deg, retrained.unchanged_deg, SO101.period_s)
+    plot_model(folder / "model.png", retrained.error, retrained.unchanged, SO101.period_s)
     figures = [("Where every episode ended", folder / "distances.png", "The same targets for all rows on the twin.")]
     before, after = (deployment.run for deployment in deployments)
     notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training.",
              f"The fixture was asked for {sum(d.fixture_asked for d in deployments)} resets.",
              f"The model was fitted to {len(retrained.episodes[0])} recorded episodes; open loop over "
-             f"{len(retrained.error_deg)} steps of the {len(retrained.episodes[1])} others its joint error is "
-             f"{retrained.error_deg[-1]:.2f} degrees RMS."]  # fmt: skip
+             f"{len(retrained.error)} steps of the {len(retrained.episodes[1])} others its joint error is "
+             f"{retrained.error[-1]:.2f} degrees RMS."]  # fmt: skip
     shown = _middle(deployments[1])
     for run, title in ((before, "before"), (after, "after")):
         render_history(run, shown, plot=folder / f"episode-{title}.png")

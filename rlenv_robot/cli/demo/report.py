@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from rlenv_robot.training.evolution import Training
+from rlenv_robot.training.learner import Training
 from rlenv_robot.training.rollout import Outcome
 
 __all__ = [

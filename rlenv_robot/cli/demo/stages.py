@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from rlenv_robot.cli.demo.robot_process import FixtureStandIn, RobotProcess
-from rlenv_robot.policies.reach import ReachPolicy
+from rlenv_robot.policies.feedback import FeedbackPolicy
 from rlenv_robot.registry import make, make_vector
-from rlenv_robot.training.evolution import Generation, Retraining, Training, retrain_from_record, train_in_simulation
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.training.learner import Progress, Retraining, Training, retrain_from_record, train_in_simulation
 from rlenv_robot.training.rollout import Outcome, evaluate, run_episode
 
 __all__ = [
@@ -23,8 +24,6 @@ __all__ = [
     "train",
     "write_twin_profile",
 ]
-
-Progress = Callable[[Generation], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +57,10 @@ class Deployment:
 
 def train(settings: DemoSettings, progress: Progress) -> Training:
     """Stage 1: train in simulation, many environments at once."""
-    return train_in_simulation(settings.train_s, settings.seed, progress)
+    return train_in_simulation("so101-reach", settings.train_s, settings.seed, progress)
 
 
-def simulate(settings: DemoSettings, policy: ReachPolicy) -> list[Outcome]:
+def simulate(settings: DemoSettings, policy: FeedbackPolicy) -> list[Outcome]:
     """What a policy does in simulation, on episodes that no training saw."""
     with make_vector("so101-reach", settings.simulated, autoreset="disabled") as envs:
         return evaluate(envs, policy, seed=held_out_seed(settings))
@@ -85,7 +84,9 @@ def write_twin_profile(settings: DemoSettings, fixture: str) -> Path:
     return path
 
 
-def deploy(settings: DemoSettings, policy: ReachPolicy, name: str, progress: Callable[[Outcome], None]) -> Deployment:
+def deploy(
+    settings: DemoSettings, policy: FeedbackPolicy, name: str, progress: Callable[[Outcome], None]
+) -> Deployment:
     """Stages 2 to 4: serve the twin in a second process, run the policy on it over the network, record it all."""
     folder = settings.folder / name
     outcomes: list[Outcome] = []
@@ -107,6 +108,6 @@ def deploy(settings: DemoSettings, policy: ReachPolicy, name: str, progress: Cal
     return Deployment(outcomes, folder, asked)
 
 
-def retrain(settings: DemoSettings, start: ReachPolicy, runs: Path, progress: Progress) -> Retraining:
+def retrain(settings: DemoSettings, start: FeedbackPolicy, runs: Path, progress: Progress) -> Retraining:
     """Stage 5: from the record alone, through the source-data adapter."""
-    return retrain_from_record(runs, start, settings.retrain_s, settings.seed, progress)
+    return retrain_from_record(runs, start, Reach(), settings.retrain_s, settings.seed, progress)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 import rlenv_robot as rr
 from hal import Guard
 from real import Server
 from rlenv_robot.cli.main import main
-from rlenv_robot.policies.reach import PARAMETERS, ReachPolicy
+from rlenv_robot.policies.feedback import FeedbackPolicy
+from rlenv_robot.policies.reach import ReachVectors
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 
@@ -20,7 +20,7 @@ Captured = pytest.CaptureFixture[str]
 
 def _run(folder: Path, *words: str) -> int:
     policy = folder / "policy.npz"
-    ReachPolicy(np.zeros(PARAMETERS)).save(policy, {})
+    FeedbackPolicy.zeros(ReachVectors(), "so101-reach").save(policy, {})
     profile = folder / "lab.toml"
     profile.write_text("[task]\noptions = { steps = 3 }\n")
     common = ["run", "so101-reach", "--policy", str(policy), "--profile", str(profile), "--episodes", "1"]

@@ -15,7 +15,8 @@ import numpy as np
 import pytest
 
 from recorder.table.load import load_runs
-from rlenv_robot.policies.reach import PARAMETERS, ReachPolicy
+from rlenv_robot.policies.feedback import FeedbackPolicy
+from rlenv_robot.policies.reach import ReachVectors
 
 
 class Person:
@@ -39,7 +40,7 @@ class Person:
 @pytest.mark.slow
 @pytest.mark.requirement("R6.6")
 def test_a_person_takes_over_hands_back_and_judges(tmp_path: Path) -> None:
-    ReachPolicy(np.zeros(PARAMETERS)).save(tmp_path / "policy.npz", {})
+    FeedbackPolicy.zeros(ReachVectors(), "so101-reach").save(tmp_path / "policy.npz", {})
     (tmp_path / "lab.toml").write_text("[task]\noptions = { steps = 120 }\n")  # 4 s
     person_end, screen = pty.openpty()
     before = termios.tcgetattr(screen)

@@ -9,7 +9,8 @@ import pytest
 
 from hal import SourceError
 from hal.robots.so101 import HOME, SO101
-from rlenv_robot.policies.reach import PARAMETERS
+from rlenv_robot.policies.feedback import FeedbackPolicy, parameter_count
+from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.training.arm_model import LearnedBatch, fit, open_loop_error
 from rlenv_robot.training.rollout import population_returns
@@ -55,7 +56,8 @@ def test_a_learned_arm_sags_where_the_recorded_one_did() -> None:
 def test_it_takes_the_place_of_a_simulation() -> None:
     arms = LearnedBatch(fit([trajectory(seed) for seed in range(6)]), 6)
     with VectorEnvironment(arms, Reach(steps=5), autoreset="disabled", streams=np.tile([0, 1, 2], 2)) as envs:
-        returns = population_returns(envs, np.zeros((2, PARAMETERS)), seed=4)
+        population = FeedbackPolicy(np.zeros((2, parameter_count(ReachVectors()))), ReachVectors())
+        returns = population_returns(envs, population, seed=4, steps=5)
     assert returns.shape == (2,)
     assert np.isfinite(returns).all()
     with pytest.raises(ValueError, match="begin together"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from hal import RobotError
 from rlenv_robot.training.evolution import SearchSettings, search
 
 pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
@@ -39,3 +40,10 @@ def test_equal_seeds_search_alike_and_every_candidate_is_scored_once() -> None:
 def test_no_generation_begins_after_its_time() -> None:
     settings = SearchSettings(population=4, seconds=1e-9, generations=50)
     assert len(list(search(np.zeros(2), lambda rows, _: rows.sum(axis=1), settings))) == 1
+
+
+@pytest.mark.parametrize("generations", [2, 50])
+def test_a_reward_that_never_varies_is_refused(generations: int) -> None:
+    settings = SearchSettings(population=4, seconds=60, generations=generations)
+    with pytest.raises(RobotError, match="nothing to climb"):
+        list(search(np.zeros(2), lambda rows, _: np.zeros(len(rows)), settings))

@@ -1,0 +1,218 @@
+"""A small feedback policy that a search without gradients can train, and its file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any, Protocol
+from zipfile import BadZipFile
+
+import numpy as np
+
+from hal import RobotError, Spec, SpecMismatch
+from rlenv_robot.adapters.flat import FlattenObservation
+from rlenv_robot.policies.reach import ReachVectors
+from rlenv_robot.tasks.flat_hints import Difference
+
+__all__ = ["FeedbackPolicy", "Vectors", "parameter_count"]
+
+_HIDDEN = 8
+_KIND = "feedback"
+_REACH_KIND = "so101-reach-feedback"
+"""Kind of the files that were written before every task could be trained; their vectors are `ReachVectors`."""
+
+
+class Vectors(Protocol):
+    """An observation as one vector, and a vector as an action. `FlattenObservation` serves any task."""
+
+    @property
+    def observation(self) -> Spec:
+        """The observations that `observe` takes."""
+        ...
+
+    @property
+    def action(self) -> Spec:
+        """The actions that `act` gives."""
+        ...
+
+    @property
+    def size(self) -> int:
+        """Length D of the observation vector."""
+        ...
+
+    @property
+    def action_size(self) -> int:
+        """Length A of the action vector."""
+        ...
+
+    def observe(self, observation: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the observation vector, about unit size, shape (..., D)."""
+        ...
+
+    def act(self, vector: np.ndarray, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the action for a vector of shape (..., A) within -1 and 1, in answer to an observation."""
+        ...
+
+
+def _shapes(vectors: Vectors) -> tuple[tuple[int, int], ...]:
+    size, actions = vectors.size, vectors.action_size
+    return (size, _HIDDEN), (1, _HIDDEN), (_HIDDEN, actions), (size, actions), (1, actions)
+
+
+def parameter_count(vectors: Vectors) -> int:
+    """Return the length of a parameter vector."""
+    return sum(rows * columns for rows, columns in _shapes(vectors))
+
+
+class FeedbackPolicy:
+    """A deterministic policy: one hidden layer of eight units beside a direct connection.
+
+    ``action vector = tanh(tanh(x W1 + b1) W2 + x D + b2)`` with ``x`` the observation vector. With zeros it chooses
+    the middle of every action's range, or stays where it is if the task's actions move around an observation.
+
+    Args:
+        parameters: shape (..., `parameter_count`): one policy, or a population whose leading axes are those of the
+            observations without their last.
+        vectors: converts observations and actions.
+        task: the name of the task that the policy was trained for.
+
+    Raises:
+        ValueError: the number of parameters does not fit the vectors.
+    """
+
+    def __init__(self, parameters: np.ndarray, vectors: Vectors, task: str = "unknown") -> None:
+        self.parameters, self.vectors, self.task = np.asarray(parameters, np.float64), vectors, task
+        count = parameter_count(vectors)
+        if self.parameters.shape[-1] != count:
+            raise ValueError(f"got {self.parameters.shape[-1]} parameters, a policy for {task} has {count}")
+        shapes = _shapes(vectors)
+        ends = np.cumsum([rows * columns for rows, columns in shapes])[:-1]
+        parts, leading = np.split(self.parameters, ends, axis=-1), self.parameters.shape[:-1]
+        self._weights = [part.reshape(*leading, *shape) for part, shape in zip(parts, shapes, strict=True)]
+
+    @staticmethod
+    def zeros(vectors: Vectors, task: str = "unknown") -> FeedbackPolicy:
+        """Return the policy with which a search begins."""
+        return FeedbackPolicy(np.zeros(parameter_count(vectors)), vectors, task)
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        first, bias, second, direct, offset = self._weights
+        inputs = self.vectors.observe(observation)
+        rows = inputs.reshape(*self.parameters.shape[:-1], -1, self.vectors.size)
+        change = np.tanh(rows @ first + bias) @ second + rows @ direct + offset
+        change = change.reshape(*inputs.shape[:-1], self.vectors.action_size)
+        return self.vectors.act(np.tanh(change), observation)
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Refuse to run where an observation or an action means something else.
+
+        Raises:
+            SpecMismatch: the specs differ; the error lists every difference.
+        """
+        problems = [*self.vectors.observation.difference(observation), *self.vectors.action.difference(action)]
+        if problems:
+            raise SpecMismatch(f"this policy is for {self.task}", problems)
+
+    # -- file ------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, about: Mapping[str, Any]) -> None:
+        """Write NumPy's ``.npz``: the parameters, the task's name, both specs with their digests, and ``about``.
+
+        Args:
+            path: ending in ``.npz``.
+            about: how the policy came about, plain data for people.
+        """
+        specs = {"observation": self.vectors.observation, "action": self.vectors.action}
+        header = {
+            "kind": _KIND,
+            "task": self.task,
+            **{name: spec.to_dict() for name, spec in specs.items()},
+            "digests": {name: spec.digest for name, spec in specs.items()},
+            "vectors": _settings(self.vectors),
+            "version": version("rlenv-robot"),
+            "about": dict(about),
+        }
+        save_arrays(path, header, {"parameters": self.parameters})
+
+    @staticmethod
+    def load(path: str | Path) -> FeedbackPolicy:
+        """Read a policy file.
+
+        Raises:
+            RobotError: the file is missing, damaged, or holds something else.
+        """
+        header, arrays = load_arrays(path)
+        kind = header.get("kind")
+        if kind not in (_KIND, _REACH_KIND):
+            raise RobotError(
+                f"{path}: holds a policy of kind {kind!r}, allowed is {_KIND!r}, as `rlenv-robot train` writes it"
+            )
+        try:
+            if kind == _REACH_KIND:
+                return FeedbackPolicy(arrays["parameters"], ReachVectors(), "so101-reach")
+            return FeedbackPolicy(arrays["parameters"], _vectors(header), str(header["task"]))
+        except (ValueError, KeyError, TypeError, RobotError) as error:
+            raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
+
+
+def save_arrays(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+    """Write arrays and a header of plain data (as JSON) into an ``.npz`` file."""
+    content: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays}
+    np.savez(path, **content)
+
+
+def load_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """Read what `save_arrays` wrote; no code is ever run from a file.
+
+    Raises:
+        RobotError: the file is missing, or no policy file.
+    """
+    try:
+        with open(path, "rb") as stream, np.load(stream, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop("header").tobytes())
+        if not isinstance(header, dict):
+            raise ValueError("the header is no mapping")
+        return header, arrays
+    except FileNotFoundError:
+        raise RobotError(f"{path}: there is no such policy file") from None
+    except (OSError, ValueError, KeyError, EOFError, AttributeError, TypeError, BadZipFile) as error:
+        raise RobotError(f"{path}: not a policy file as `rlenv-robot train` writes it, or a damaged one") from error
+
+
+def _settings(vectors: Vectors) -> dict[str, Any]:
+    """Return what a file needs to make the same vectors again."""
+    if isinstance(vectors, ReachVectors):
+        return {"kind": "so101-reach"}
+    if not isinstance(vectors, FlattenObservation):
+        raise TypeError(f"vectors are a {type(vectors).__name__}; a file can hold FlattenObservation or ReachVectors")
+    differences = [[part.minuend, part.subtrahend, part.scale] for part in vectors.differences]
+    return {
+        "kind": "flat",
+        "scales": dict(vectors.scales),
+        "differences": differences,
+        "around": dict(vectors.held),
+        "stride": vectors.stride,
+    }
+
+
+def _vectors(header: Mapping[str, Any]) -> Vectors:
+    settings = header["vectors"]
+    if settings["kind"] == "so101-reach":
+        return ReachVectors()
+    if settings["kind"] != "flat":
+        raise ValueError(f"vectors are of kind {settings['kind']!r}, allowed are 'flat' and 'so101-reach'")
+    specs = {name: Spec.from_dict(header[name]) for name in ("observation", "action")}
+    for name, spec in specs.items():
+        if spec.digest != header["digests"][name]:
+            raise ValueError(f"the {name} spec does not match its digest")
+    return FlattenObservation(
+        **specs,
+        scales=dict(settings["scales"]),
+        differences=tuple(Difference(*part) for part in settings["differences"]),
+        around=dict(settings["around"]),
+        stride=float(settings["stride"]),
+    )

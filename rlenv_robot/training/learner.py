@@ -1,0 +1,252 @@
+"""Trains a feedback policy for any task: in simulation, or inside a model learned from recorded episodes.
+
+One learner suits all tasks: a separable CMA-ES (`rlenv_robot.training.evolution`) over the parameters of a small
+`FeedbackPolicy`, whose vectors follow from the task's specs and hints. It needs no gradient and no extra package but
+``cmaes``. It is strong where some hundred parameters suffice and rewards lead the way (reaching, standing), and weak
+where a policy must plan through contacts (grasping) or balance a body (walking): gradient-based trainers, such as the
+recipes in ``launch/``, are the tool for these. Tasks that gain from settings of their own have a `Recipe`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hal import SourceError
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.policies.feedback import FeedbackPolicy, Vectors
+from rlenv_robot.policies.reach import ReachVectors
+from rlenv_robot.registry import TaskLike, make_vector
+from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.source import SourceData, open_source
+from rlenv_robot.tasks.reach import Reach
+from rlenv_robot.tasks.task import Task
+from rlenv_robot.training.arm_model import LearnedBatch, fit, open_loop_error
+from rlenv_robot.training.evolution import Generation, SearchSettings, search
+from rlenv_robot.training.rollout import population_returns
+from rlenv_robot.training.sensor_model import SensorBatch, fit_sensors, open_loop_error_of_sensors, recordings
+from rlenv_robot.vector.env import RobotBatch, VectorEnvironment
+
+__all__ = [
+    "LEAST_EPISODES", "Progress", "Recipe", "Retraining", "Training", "improve", "recipe_for", "retrain_from_record",
+    "train_in_simulation",
+]  # fmt: skip
+
+Progress = Callable[[Generation], None]
+
+_EPISODES = 4
+"""Episodes that each candidate is tried on in simulation; all candidates meet the same."""
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How a task is trained.
+
+    Attributes:
+        vectors: what the policy sees and does.
+        population: candidates a generation in simulation.
+        sigma: the search's first step size in simulation.
+        horizon_s: how much of an episode each candidate is tried on, seconds.
+        model_horizon_s: likewise, inside a model learned from a record.
+    """
+
+    vectors: Vectors
+    population: int = 24
+    sigma: float = 0.1
+    horizon_s: float = 3.0
+    model_horizon_s: float = 2.0
+
+
+def recipe_for(task: Task) -> Recipe:
+    """Return the recipe for a task: its own where one was tried, or else one that follows from its specs.
+
+    Raises:
+        ValueError: an action is no float field with a finite range, which this learner needs.
+    """
+    if isinstance(task, Reach) and task.name == Reach.name:
+        # What is not near its target after 1.3 s is a bad candidate already.
+        return Recipe(ReachVectors(), population=48, sigma=0.3, horizon_s=40 / 30, model_horizon_s=2.0)
+    return Recipe(flat_for(task))
+
+
+@dataclass(frozen=True)
+class Training:
+    """A policy and how it came about.
+
+    Attributes:
+        policy: the search's last mean.
+        elapsed_s, median: of each generation: time since the start, and the middle candidate's return.
+        steps: control steps that the search used.
+    """
+
+    policy: FeedbackPolicy
+    elapsed_s: np.ndarray
+    median: np.ndarray
+    steps: int
+
+
+def improve(
+    envs: VectorEnvironment,
+    start: FeedbackPolicy,
+    settings: SearchSettings,
+    horizon_s: float,
+    progress: Progress = lambda generation: None,
+) -> Training:
+    """Search for a better policy.
+
+    Args:
+        envs: of size candidates x episodes, without automatic resets; candidates meet the same episodes.
+        start: the first mean.
+        settings: of the search.
+        horizon_s: how much of an episode counts, seconds.
+        progress: called after every generation.
+    """
+    steps = max(1, min(envs.task.steps, round(horizon_s / envs.batch.spec.period_s)))
+
+    def score(candidates: np.ndarray, generation: int) -> np.ndarray:
+        population = FeedbackPolicy(candidates, start.vectors, start.task)
+        returns = population_returns(envs, population, 1_000_000 * (settings.seed + 1) + generation, steps)
+        # A candidate whose physics failed is as bad as the worst.
+        lowest = returns[np.isfinite(returns)].min(initial=0.0)
+        return np.where(np.isfinite(returns), returns, lowest)
+
+    history = []
+    for generation in search(start.parameters, score, settings):
+        history.append(generation)
+        progress(generation)
+    return Training(
+        FeedbackPolicy(history[-1].mean, start.vectors, start.task),
+        np.array([generation.elapsed_s for generation in history]),
+        np.array([generation.median for generation in history]),
+        len(history) * envs.num_envs * steps,
+    )
+
+
+def train_in_simulation(
+    task: TaskLike, seconds: float, seed: int, progress: Progress, settings: Mapping[str, Any] | None = None
+) -> Training:
+    """Train a policy from nothing in simulation.
+
+    Args:
+        task: what `rlenv_robot.make_vector` takes.
+        seconds: wall time of the search.
+        seed: of search and episodes.
+        progress: called after every generation.
+        settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+
+    Raises:
+        ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
+        RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
+    """
+    given = {"seed": seed, "autoreset": "disabled", **(settings or {})}
+    with make_vector(task, 1, **given) as envs:
+        recipe, name = recipe_for(envs.task), envs.task.name
+    streams = np.tile(np.arange(_EPISODES), recipe.population)
+    with make_vector(task, len(streams), streams=streams, **given) as envs:
+        start = FeedbackPolicy.zeros(recipe.vectors, name)
+        search_settings = SearchSettings(recipe.population, recipe.sigma, seconds, seed=seed)
+        return improve(envs, start, search_settings, recipe.horizon_s, progress)
+
+
+# -- Improves a policy from recorded episodes alone, through the source-data adapter -------------------------
+
+
+LEAST_EPISODES = 5
+"""Fewer tell too little about a robot: one is held back to judge the model."""
+
+
+@dataclass(frozen=True)
+class _LearnedModel:
+    """A model of the robot, and how far it is off on episodes that it was not fitted to.
+
+    Attributes:
+        make_batch: makes N robots that move as the model says.
+        error, unchanged: after 1, 2, ... steps, shape (H,): of the model, and of the prediction that nothing moves.
+        unit: of both.
+    """
+
+    make_batch: Callable[[int], RobotBatch]
+    error: np.ndarray
+    unchanged: np.ndarray
+    unit: str
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """A second policy, and how good the model is that it was trained in, on episodes that the model has not seen.
+
+    Attributes:
+        training: as in simulation.
+        episodes: those that the model was fitted to, and those that judge it.
+        error, unchanged: after 1, 2, ... steps, shape (H,): root mean square of the model's prediction, and of the
+            prediction that nothing moves.
+        unit: of both: ``degrees`` of the joints, or ``standard deviations`` of the sensors.
+    """
+
+    training: Training
+    episodes: tuple[list[int], list[int]]
+    error: np.ndarray
+    unchanged: np.ndarray
+    unit: str
+
+    @property
+    def is_useful(self) -> bool:
+        """Whether the model predicts better than that nothing moves."""
+        return bool(self.error.mean() < self.unchanged.mean())
+
+
+def retrain_from_record(
+    runs: Path, start: FeedbackPolicy, task: Task, seconds: float, seed: int, progress: Progress
+) -> Retraining:
+    """Improve a policy by model-based offline learning (clause B.2.2.3).
+
+    A model of the robot is fitted to most recorded episodes and judged on the others; the policy is improved inside
+    it by the task's own reward. For the SO-101 alone it is `rlenv_robot.training.arm_model`, which knows the arm's
+    kinematics; for any other robot the linear one of `rlenv_robot.training.sensor_model`, which knows no contacts.
+
+    Args:
+        runs: a folder of recorded runs of the task, in simulation or on any robot of the kind.
+        start: the policy to improve.
+        task: computes the reward.
+        seconds: of search.
+        seed: of the split, the model's ensemble and the search.
+        progress: called after every generation.
+
+    Raises:
+        SpecMismatch: the policy is for another task.
+        SourceError: there are no runs, other data, or fewer than five episodes.
+        RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
+    """
+    start.check(task.observation, task.action)
+    data = open_source(runs, task=task)
+    data.init({"seed": seed})
+    usable = int(np.count_nonzero(data.transitions.lengths))
+    if usable < LEAST_EPISODES:
+        raise SourceError(f"{runs} has {usable} episodes, a model of the robot needs {LEAST_EPISODES}: record more")
+    episodes = data.split(held_out=0.2, seed=seed)
+    learn = _learn_arm if task.robot == "so101" else _learn_sensors
+    model = learn(data, task, episodes, seed)
+    settings = SearchSettings(seconds=seconds, seed=seed + 1, sigma=0.05, population=32)
+    streams = np.tile(np.arange(8), settings.population)
+    batch = model.make_batch(len(streams))
+    with VectorEnvironment(batch, task, seed=settings.seed, autoreset="disabled", streams=streams) as envs:
+        training = improve(envs, start, settings, recipe_for(task).model_horizon_s, progress)
+    return Retraining(training, episodes, model.error, model.unchanged, model.unit)
+
+
+def _learn_arm(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> _LearnedModel:
+    known, unseen = (data.sample_trajectories(len(part), {"episodes": part, "replace": False}) for part in episodes)
+    model = fit(known, seed=seed)
+    return _LearnedModel(lambda count: LearnedBatch(model, count), *open_loop_error(model, unseen), "degrees")
+
+
+def _learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> _LearnedModel:
+    spec = robot_model_of(task).load_spec()
+    known, unseen = (recordings(data.transitions, part, spec) for part in episodes)
+    model = fit_sensors(known, seed=seed)
+    errors = open_loop_error_of_sensors(model, unseen)
+    return _LearnedModel(lambda count: SensorBatch(model, spec, count), *errors, "standard deviations")

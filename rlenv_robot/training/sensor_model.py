@@ -1,0 +1,300 @@
+"""A model of any robot's sensors, fitted to recorded frames, that stands in for the robot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from hal import RobotSpec, RobotState, SourceError, Spec
+from recorder.table.transitions import Transitions
+from rlenv_robot.tasks.task import Arrays
+
+__all__ = ["Recording", "SensorBatch", "SensorModel", "fit_sensors", "open_loop_error_of_sensors", "recordings"]
+
+_COMMANDS = 4
+"""How many past commands the next sensor values depend on."""
+
+_RIDGE = 1e-3
+_MARGIN = 0.1
+"""By which share of an element's recorded range a prediction may leave it: beyond, the model knows nothing."""
+
+_HORIZON = 30
+"""Steps over which the model's error is measured."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """One unbroken stretch of recorded frames.
+
+    Attributes:
+        sensors: shape (T, D): what the robot measured, its fields flattened and joined in the spec's order.
+        commands: shape (T, C), joined likewise; row t was applied between frames t - 1 and t.
+    """
+
+    sensors: np.ndarray
+    commands: np.ndarray
+
+
+def recordings(transitions: Transitions, episodes: Sequence[int], spec: RobotSpec) -> list[Recording]:
+    """Return the unbroken stretches of some episodes.
+
+    Raises:
+        SourceError: the data have no recorded sensors or commands of this robot.
+    """
+    layout = transitions.table.layout
+    for recorded, wanted in ((layout.sensors, spec.sensors), (layout.applied, spec.commands)):
+        missing = [name for name in wanted.names if name not in recorded]
+        if missing:
+            raise SourceError(
+                f"{transitions.table.origin} has no recorded {', '.join(missing)} of {spec.name!r}, from which a model "
+                "of the robot is learned; record with `rlenv-robot run --record` or rlenv_robot.make(record=...)"
+            )
+    stretches = []
+    for episode in episodes:
+        rows = transitions.row(np.arange(transitions.first[episode], transitions.last[episode]))
+        for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
+            if len(part):
+                frames = transitions.table.rows[part[0] : part[-1] + 2]
+                stretches.append(
+                    Recording(_joined(frames, spec.sensors, "sensor"), _joined(frames, spec.commands, "applied"))
+                )
+    return stretches
+
+
+def _joined(rows: np.ndarray, spec: Spec, prefix: str) -> np.ndarray:
+    parts = [np.asarray(rows[f"{prefix}_{name}"], float).reshape(len(rows), -1) for name in spec.names]
+    return np.concatenate(parts, axis=1)
+
+
+def _inputs(now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray]) -> np.ndarray:
+    """Return the regressors, shape (..., K): standardised sensors, their last change, past commands and a constant."""
+    return np.concatenate([now, now - before, *commands, np.ones((*now.shape[:-1], 1))], axis=-1)
+
+
+@dataclass(frozen=True)
+class SensorModel:
+    """An ensemble of linear models of the change of every sensor element in one control period.
+
+    Linear models know no contact: a cube that is pushed moves in them as it moved on average. All numbers are in
+    units of the recorded standard deviation.
+
+    Attributes:
+        weights: shape (members, K, D); each member was fitted to its own draw of the recordings, so that a policy
+            can't lean on one member's errors.
+        sensor_mean, sensor_scale: shape (D,).
+        command_mean, command_scale: shape (C,).
+        low, high: shape (D,): the range of predictions, standardised.
+        starts: recorded frames with which episodes begin: standardised sensors (S, D) and commands (S, C).
+    """
+
+    weights: np.ndarray
+    sensor_mean: np.ndarray
+    sensor_scale: np.ndarray
+    command_mean: np.ndarray
+    command_scale: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+    starts: tuple[np.ndarray, np.ndarray]
+
+    def next_sensors(
+        self, now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray], member: np.ndarray
+    ) -> np.ndarray:
+        """Return the sensors one period later, standardised, shape (n, D); row i by member ``member[i]``.
+
+        Args:
+            now, before: standardised sensors of this and the last period, shape (n, D).
+            commands: standardised, shape (n, C) each; the newest first.
+            member: shape (n,).
+        """
+        change = np.empty_like(now)
+        inputs = _inputs(now, before, commands)
+        for number, weights in enumerate(self.weights):
+            rows = member == number
+            change[rows] = inputs[rows] @ weights
+        return np.clip(now + change, self.low, self.high)
+
+    def standardised(self, recording: Recording) -> Recording:
+        """Return a recording in the model's units."""
+        return Recording(
+            (recording.sensors - self.sensor_mean) / self.sensor_scale,
+            (recording.commands - self.command_mean) / self.command_scale,
+        )
+
+
+def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0) -> SensorModel:
+    """Fit by ridge regression.
+
+    Args:
+        stretches: what was recorded.
+        members: size of the ensemble; each is fitted to as many stretches drawn with replacement.
+        seed: of those draws.
+
+    Raises:
+        SourceError: there is nothing to fit to.
+    """
+    if not stretches:
+        raise SourceError("there is no recorded step to fit a model to")
+    sensors = np.concatenate([part.sensors for part in stretches])
+    commands = np.concatenate([part.commands[1:] for part in stretches])
+    scales = [_spread(sensors), _spread(commands)]
+    blank = np.zeros((members, 0, sensors.shape[1]))
+    standard = (sensors - sensors.mean(axis=0)) / scales[0]
+    low, high = standard.min(axis=0), standard.max(axis=0)
+    room = _MARGIN * (high - low)
+    empty = (np.empty((0, 0)), np.empty((0, 0)))
+    unfitted = SensorModel(
+        blank, sensors.mean(axis=0), scales[0], commands.mean(axis=0), scales[1], low - room, high + room, empty
+    )
+    parts = [unfitted.standardised(part) for part in stretches]
+    starts = np.stack([part.sensors[0] for part in parts]), np.stack([part.commands[1] for part in parts])
+    pairs = [_regression(part) for part in parts]
+    rng = np.random.default_rng(seed)
+    weights = []
+    for _ in range(members):
+        drawn = rng.integers(len(pairs), size=len(pairs))
+        inputs, change = (np.concatenate([pairs[place][side] for place in drawn]) for side in (0, 1))
+        penalty = _RIDGE * len(inputs) * np.eye(inputs.shape[1])
+        weights.append(np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ change))
+    return SensorModel(
+        np.stack(weights), unfitted.sensor_mean, scales[0], unfitted.command_mean, scales[1],
+        unfitted.low, unfitted.high, starts,
+    )  # fmt: skip
+
+
+def _spread(values: np.ndarray) -> np.ndarray:
+    """Return the standard deviation of each element, and 1 for what never changes."""
+    spread = values.std(axis=0)
+    return np.where(spread > 1e-9, spread, 1.0)
+
+
+def _regression(part: Recording) -> tuple[np.ndarray, np.ndarray]:
+    """Return regressors (T - 1, K) and changes (T - 1, D) of one standardised recording."""
+    now, count = part.sensors[:-1], len(part.sensors) - 1
+    before = np.concatenate([now[:1], now[:-1]])
+    # Row 0 of the commands was applied before the recording began, and may not be known.
+    past = [part.commands[np.maximum(np.arange(1, count + 1) - delay, 1)] for delay in range(_COMMANDS)]
+    return _inputs(now, before, past), part.sensors[1:] - now
+
+
+class SensorBatch:
+    """N robots that move as a `SensorModel` says; stands where `sim.batch.SimBatch` stands.
+
+    An episode begins where a recorded one began; where the task wants the robot to start is disregarded.
+
+    Args:
+        model: how the robots move.
+        spec: the robot.
+        num: how many; robot i is moved by ensemble member ``i % members``.
+    """
+
+    def __init__(self, model: SensorModel, spec: RobotSpec, num: int) -> None:
+        self._model, self._spec, self.num = model, spec, num
+        self._member = np.arange(num) % len(model.weights)
+        self.broken: np.ndarray = np.zeros(num, bool)
+        self._stamp = 0
+        self._now = self._before = np.zeros((num, len(model.sensor_mean)))
+        self._commands: list[np.ndarray] = []
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The robot that the model was fitted to."""
+        return self._spec
+
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> RobotState:
+        """Begin where recorded episodes began, chosen by the seeds.
+
+        Raises:
+            ValueError: only some are asked to begin anew.
+        """
+        if ids is not None:
+            raise ValueError("robots of a learned model begin together: use autoreset='disabled' and reset all")
+        sensors, commands = self._model.starts
+        chosen = np.zeros(self.num, np.int64) if seeds is None else np.asarray(seeds) % len(sensors)
+        self._now = self._before = sensors[chosen]
+        self._commands = [commands[chosen]] * _COMMANDS
+        return self._robot_state()
+
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> RobotState:
+        """Simulate one control period."""
+        parts = [np.asarray(commands[field.name], float).reshape(self.num, -1) for field in self._spec.commands]
+        newest = (np.concatenate(parts, axis=1) - self._model.command_mean) / self._model.command_scale
+        self._commands = [newest, *self._commands[:-1]]
+        following = self._model.next_sensors(self._now, self._before, self._commands, self._member)
+        self._before, self._now = self._now, following
+        return self._robot_state()
+
+    def _robot_state(self) -> RobotState:
+        self._stamp += round(1e9 * self._spec.period_s)
+        model = self._model
+        sensors = self._sensors.split(self._now * model.sensor_scale + model.sensor_mean)
+        applied = self._applied.split(self._commands[0] * model.command_scale + model.command_mean)
+        return RobotState(sensors, applied, self._stamp)
+
+    @cached_property
+    def _sensors(self) -> _Splitter:
+        return _Splitter(self._spec.sensors)
+
+    @cached_property
+    def _applied(self) -> _Splitter:
+        return _Splitter(self._spec.commands)
+
+    def close(self) -> None:
+        """Nothing to close."""
+
+
+class _Splitter:
+    """Splits joined elements into a spec's fields, within each field's range.
+
+    Args:
+        spec: the fields.
+    """
+
+    def __init__(self, spec: Spec) -> None:
+        self._fields = tuple(spec)
+
+    def split(self, values: np.ndarray) -> dict[str, np.ndarray]:
+        """Return the fields of values of shape (n, elements)."""
+        named, place = {}, 0
+        for field in self._fields:
+            part = values[:, place : place + field.size].reshape((len(values), *field.shape))
+            part = np.rint(part) if field.numpy_dtype.kind in "iub" else part
+            named[field.name] = np.clip(part.astype(field.numpy_dtype), *field.bounds)
+            place += field.size
+        return named
+
+
+def open_loop_error_of_sensors(model: SensorModel, stretches: Sequence[Recording]) -> tuple[np.ndarray, np.ndarray]:
+    """Return how far the model strays from recordings when it is given their commands alone.
+
+    Returns:
+        Root mean square over all sensor elements, in units of their recorded standard deviation, after 1, 2, ... steps:
+        of the model (mean of the ensemble), and of the prediction that nothing changes. Shape (H,) each, H at most 30
+        and below the shortest recording's length.
+
+    Raises:
+        SourceError: there is no recording.
+    """
+    if not stretches:
+        raise SourceError("there is no recorded step to measure a model's error on")
+    horizon = min(_HORIZON, *(len(part.sensors) - 1 for part in stretches))
+    members = np.arange(len(model.weights))
+    errors, still = [], []
+    for part in map(model.standardised, stretches):
+        now = before = np.tile(part.sensors[0], (len(members), 1))
+        commands, gap = [np.tile(part.commands[1], (len(members), 1))] * _COMMANDS, []
+        for step in range(1, horizon + 1):
+            commands = [np.tile(part.commands[step], (len(members), 1)), *commands[:-1]]
+            following = model.next_sensors(now, before, commands, members)
+            before, now = now, following
+            gap.append(now.mean(axis=0) - part.sensors[step])
+        errors.append(gap)
+        still.append(part.sensors[0] - part.sensors[1 : horizon + 1])
+    return _rms(np.array(errors)), _rms(np.array(still))
+
+
+def _rms(gaps: np.ndarray) -> np.ndarray:
+    """Return the root mean square over recordings and elements of gaps (recordings, steps, elements)."""
+    return np.asarray(np.sqrt(np.square(gaps).mean(axis=(0, 2))))
