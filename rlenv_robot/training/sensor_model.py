@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from hal import RobotSpec, RobotState, SourceError, Spec
+from hal import BatchState, RobotSpec, SourceError, Spec
 from recorder.table.transitions import Transitions
 from rlenv_robot.tasks.task import Arrays
 
@@ -114,7 +114,7 @@ class SensorModel:
         for number, weights in enumerate(self.weights):
             rows = member == number
             change[rows] = inputs[rows] @ weights
-        return np.clip(now + change, self.low, self.high)
+        return np.asarray(np.clip(now + change, self.low, self.high))
 
     def standardised(self, recording: Recording) -> Recording:
         """Return a recording in the model's units."""
@@ -203,7 +203,7 @@ class SensorBatch:
         """The robot that the model was fitted to."""
         return self._spec
 
-    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> RobotState:
+    def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
         """Begin where recorded episodes began, chosen by the seeds.
 
         Raises:
@@ -215,23 +215,23 @@ class SensorBatch:
         chosen = np.zeros(self.num, np.int64) if seeds is None else np.asarray(seeds) % len(sensors)
         self._now = self._before = sensors[chosen]
         self._commands = [commands[chosen]] * _COMMANDS
-        return self._robot_state()
+        return self._batch_state()
 
-    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> RobotState:
+    def step(self, commands: Arrays, ids: np.ndarray | None = None) -> BatchState:
         """Simulate one control period."""
         parts = [np.asarray(commands[field.name], float).reshape(self.num, -1) for field in self._spec.commands]
         newest = (np.concatenate(parts, axis=1) - self._model.command_mean) / self._model.command_scale
         self._commands = [newest, *self._commands[:-1]]
         following = self._model.next_sensors(self._now, self._before, self._commands, self._member)
         self._before, self._now = self._now, following
-        return self._robot_state()
+        return self._batch_state()
 
-    def _robot_state(self) -> RobotState:
+    def _batch_state(self) -> BatchState:
         self._stamp += round(1e9 * self._spec.period_s)
         model = self._model
         sensors = self._sensors.split(self._now * model.sensor_scale + model.sensor_mean)
         applied = self._applied.split(self._commands[0] * model.command_scale + model.command_mean)
-        return RobotState(sensors, applied, self._stamp)
+        return BatchState(sensors, applied, np.full(self.num, self._stamp))
 
     @cached_property
     def _sensors(self) -> _Splitter:
