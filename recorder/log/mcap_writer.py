@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -15,7 +16,6 @@ from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 from hal import Image, LogError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import to_json
-from recorder.log.files import LogFile
 from recorder.log.image_codec import encoded
 from recorder.log.ros2 import (
     COMPRESSED_IMAGE,
@@ -40,9 +40,10 @@ from recorder.names import (
     FRAME_TOPIC,
     JOINT_TOPIC,
     STREAM,
+    segment_name,
 )  # fmt: skip
 
-__all__ = ["McapWriter"]
+__all__ = ["LogFile", "McapWriter"]
 
 CHUNK_S = 0.2
 """A chunk closes this long after its first message; the writer looks every 20 ms, so 250 ms holds."""
@@ -231,3 +232,78 @@ def _version(distribution: str) -> str | None:
         return version(distribution)
     except PackageNotFoundError:
         return None
+
+
+class LogFile:
+    """What the MCAP writer writes to.
+
+    The library between us and the file reports an error only sometimes and without its reason, so the reason
+    is kept here.
+
+    Args:
+        folder: of the run; made if missing.
+        number: of the file in its run.
+
+    Attributes:
+        size: bytes written so far.
+
+    Raises:
+        LogError: there is a log already, or the file can't be made.
+    """
+
+    def __init__(self, folder: Path, number: int = 0) -> None:
+        self.path = folder / segment_name(number)
+        self.size = 0
+        self.error: OSError | None = None
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._file = self.path.open("xb", buffering=0)
+            self._sync_folder(folder)
+        except FileExistsError:
+            raise LogError(
+                f"{self.path} is there already and logs are never overwritten; "
+                f"use another folder, or one from recorder.log.writer.new_run({str(folder.parent)!r})"
+            ) from None
+        except OSError as error:
+            raise LogError(f"no log can be written in {folder}: {error}; use another folder") from error
+
+    @staticmethod
+    def _sync_folder(folder: Path) -> None:
+        """A file's name is on the disk only once its folder is."""
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def write(self, data: bytes) -> int:
+        """All of it, or an error that is kept."""
+        view = memoryview(data)
+        try:
+            while view:
+                written = self._file.write(view) or 0
+                self.size += written
+                view = view[written:]
+        except OSError as error:
+            self.error = self.error or error
+            raise
+        return len(data)
+
+    def seek(self, offset: int, whence: int = 0) -> int:
+        """As files do; the MCAP writer asks where it is."""
+        return self._file.seek(offset, whence)
+
+    def flush(self) -> None:
+        """Nothing is buffered here."""
+
+    def sync(self) -> None:
+        """Return once what was written would survive a power cut."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            self.error = self.error or error
+            raise
+
+    def close(self) -> None:
+        """Twice is fine."""
+        self._file.close()

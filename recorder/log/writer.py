@@ -16,7 +16,6 @@ from hal import Image, LogError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.json_data import to_json
 from recorder.log.background import ITEM_BYTES, Background
-from recorder.log.files import new_run
 from recorder.log.image_codec import check_image
 from recorder.log.rotation import Limits, Rotating
 from recorder.log.streams import Stream
@@ -292,3 +291,27 @@ class StreamWriter:
 
     def _wrong(self, problem: str) -> LogError:
         return LogError(f"a sample of stream {self.stream.name!r}: {problem}")
+
+
+def new_run(folder: Path | str) -> Path:
+    """Make an empty folder for a run, named by the time, inside ``folder`` (made if missing).
+
+    Returns:
+        ``folder/2026-01-31_14-05-09``, with ``-2``, ``-3`` ... behind it if that is taken.
+
+    Raises:
+        LogError: the folder can't be made.
+    """
+    name = time.strftime("%Y-%m-%d_%H-%M-%S")
+    for number in range(1, 10_000):
+        run = Path(folder) / (name if number == 1 else f"{name}-{number}")
+        try:
+            run.mkdir(parents=True)
+        except FileExistsError:
+            if not Path(folder).is_dir():
+                raise LogError(f"{folder} is a file, wanted a folder for runs; name another one") from None
+            continue
+        except OSError as error:
+            raise LogError(f"no folder for a run can be made in {folder}: {error}; name another one") from error
+        return run
+    raise LogError(f"{folder} has ten thousand runs that began in this second; name another folder")

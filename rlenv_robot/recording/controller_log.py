@@ -18,9 +18,8 @@ from hal.wrapper import RobotWrapper, pass_on, streams_of
 from real.control.lifecycle import Lifecycle, State
 from real.protocol.errors import to_dict as failure_to_plain
 from real.server.lease import RequestId
-from recorder.log.files import new_run
 from recorder.log.rotation import Limits
-from recorder.log.writer import LogWriter, StreamWriter
+from recorder.log.writer import LogWriter, StreamWriter, new_run
 from rlenv_robot.recording.controller_frames import (
     CADENCE,
     ORDER,

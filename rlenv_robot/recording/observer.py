@@ -239,8 +239,7 @@ def record_to(
     Raises:
         LogError: nothing can be written there.
     """
-    from recorder.log.files import new_run
-    from recorder.log.writer import LogWriter
+    from recorder.log.writer import LogWriter, new_run
 
     layout = world.layout
     writer = LogWriter(new_run(folder), layout, {**(info or {}), **about(world, profile)})

@@ -157,7 +157,7 @@ def render_history(
     if frames is not None:
         images = _kept(images, Path(frames), (step or 0) % length)
     if video is not None:
-        from recorder.figures.video import write_video
+        from recorder.images.video import write_video
 
         write_video(Path(video), images, rate_of(table, number))
     elif frames is not None:
@@ -175,7 +175,7 @@ def _plot(table: Table, episode: int, path: Path) -> None:
         plot_episode(table, episode, path)
         return
     from recorder.figures.montage import Montage
-    from recorder.figures.video import write_video
+    from recorder.images.video import write_video
 
     write_video(path, Montage(table, episode, {}).frames(), rate_of(table, episode))
 

@@ -11,7 +11,7 @@ import numpy as np
 from recorder.formats.images import Film
 from recorder.formats.lerobot.images import PREFIX
 from recorder.formats.runs import Run
-from recorder.formats.video import encode_video, even
+from recorder.images.video import encode_video, even
 
 __all__ = ["VIDEO_PATH", "LeRobotFilm", "PixelStats", "column_stats"]
 

@@ -14,7 +14,7 @@ import numpy as np
 from hal import SourceError
 from recorder.formats.lerobot.files import LeRobotFiles, open_files
 from recorder.formats.parquet_columns import column, read_parquet
-from recorder.formats.video import Decoder, open_video
+from recorder.images.video import Decoder, open_video
 from recorder.log.image_codec import decode_bytes
 from recorder.table.image_source import MISSING, ImageSource
 from recorder.table.table import Table
@@ -135,7 +135,7 @@ class LeRobotVideos:
 
     Args:
         path: of the data set.
-        by: what decodes, see `recorder.formats.video.open_video`.
+        by: what decodes, see `recorder.images.video.open_video`.
 
     Raises:
         SourceError: it is no data set, or contradicts itself; or pyarrow is missing.

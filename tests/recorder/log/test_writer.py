@@ -19,10 +19,9 @@ from hypothesis import strategies as st
 from hal import Field, Image, LogError, Spec
 from hal.field import DTYPES
 from hal.frame_layout import FrameLayout
-from recorder.log.files import LogFile, new_run
 from recorder.log.image_codec import decoded
-from recorder.log.mcap_writer import McapWriter
-from recorder.log.writer import LogWriter
+from recorder.log.mcap_writer import LogFile, McapWriter
+from recorder.log.writer import LogWriter, new_run
 from recorder.read.reader import LogReader
 
 

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from hal import SourceError
-from recorder.figures.video import write_video
 from recorder.formats.lerobot.images import LeRobotVideos
 from recorder.formats.lerobot.read import load_lerobot
-from recorder.formats.video import open_video
 from recorder.images.images import Images
+from recorder.images.video import open_video, write_video
 
 pytest.importorskip("cv2", reason="OpenCV is not installed")
 pa = pytest.importorskip("pyarrow", reason="pyarrow is not installed")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from hal import LogError
-from recorder.figures.video import write_video
+from recorder.images.video import write_video
 
 cv2 = pytest.importorskip("cv2")
 

@@ -1,0 +1,289 @@
+"""Write videos that browsers play and that LeRobot reads, and read single frames of a video by their time.
+
+PyAV does it where it is installed, else OpenCV. OpenCV's wheels decode H.264 and VP9, but not AV1, which LeRobot writes
+by default.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from hal import LogError, SourceError
+from recorder.log.image_codec import opencv
+
+__all__ = ["Decoder", "encode_video", "even", "open_video", "write_video"]
+
+# ---- writing ----
+
+_NONE = "a video of no frames can't be written; record or render some first"
+
+_CODEC = "vp09"
+"""VP9 in MP4: free, in every OpenCV wheel, and played by current browsers. H.264 is not in those wheels."""
+_QUICK = {"deadline": "realtime", "cpu-used": "8", "row-mt": "1", "crf": "24", "b": "0"}
+"""What makes libvpx some ten times as quick as OpenCV, which can't be told; names of FFmpeg's libvpx-vp9."""
+
+
+def write_video(path: Path | str, frames: Iterable[np.ndarray], fps: float) -> int:
+    """Write a video; it appears under its name once it is whole, and takes the place of an older one.
+
+    PyAV writes it where it is installed, which is some ten times as quick; else OpenCV does.
+
+    Args:
+        path: ending in ``.mp4``; its folder is made if missing.
+        frames: uint8, shape (height, width, 3), RGB, all of one size. An odd height or width grows by one
+            pixel, which the codec needs.
+        fps: frames a second, above 0.
+
+    Returns:
+        How many frames were written.
+
+    Raises:
+        LogError: PyAV and OpenCV are missing, there are no frames, one does not fit, or the file can't be written.
+    """
+    path = Path(path)
+    if path.suffix != ".mp4":
+        raise LogError(f"{path}: a video's name ends in .mp4")
+    if not fps > 0:
+        raise LogError(f"{path}: {fps} frames a second, wanted more than 0")
+    part = path.with_name(f".{path.stem}.{os.getpid()}.part.mp4")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        count = _counted(part, frames, fps)
+        os.replace(part, path)
+    except OSError as error:
+        raise LogError(f"{path} can't be written: {error}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    return count
+
+
+def _counted(path: Path, frames: Iterable[np.ndarray], fps: float) -> int:
+    try:
+        import av
+    except ImportError:
+        return _write(opencv("writing a video"), path, frames, fps)
+    try:
+        return _encode(av, path, frames, Fraction(fps).limit_denominator(1000), "libvpx-vp9", _QUICK)
+    except av.FFmpegError as error:
+        raise LogError(f"{path} can't be written: {error}") from error
+
+
+def _encode(
+    av: Any, path: Path, frames: Iterable[np.ndarray], fps: Fraction, codec: str, options: Mapping[str, str]
+) -> int:
+    """Encode frames as those of `write_video`, by a codec of PyAV's and its options; how many they were.
+
+    Raises:
+        LogError: there are no frames, or one does not fit.
+        av.FFmpegError: the file can't be written.
+    """
+    stream, size, count = None, (0, 0, 0), 0
+    with av.open(str(path), "w") as file:
+        for count, frame in enumerate(frames, 1):  # noqa: B007  the count is the result
+            size = frame.shape if stream is None else size
+            fitting = _checked(frame, size)
+            if stream is None:
+                stream = file.add_stream(codec, rate=fps, options=dict(options))
+                stream.height, stream.width, stream.pix_fmt = *fitting.shape[:2], "yuv420p"
+            file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(fitting), format="rgb24")))
+        if stream is None:
+            raise LogError(_NONE)
+        file.mux(stream.encode())
+    return count
+
+
+def _write(cv2: Any, path: Path, frames: Iterable[np.ndarray], fps: float) -> int:
+    writer, size, count = None, (0, 0, 0), 0
+    try:
+        for count, frame in enumerate(frames, 1):  # noqa: B007  the count is the result
+            if writer is None:
+                size = frame.shape
+                writer = _open(cv2, path, _checked(frame, size), fps)
+            writer.write(np.ascontiguousarray(_checked(frame, size)[..., ::-1]))
+    finally:
+        if writer is not None:
+            writer.release()
+    if not count:
+        raise LogError(_NONE)
+    return count
+
+
+def _open(cv2: Any, path: Path, frame: np.ndarray, fps: float) -> Any:
+    height, width = frame.shape[:2]
+    code = cv2.VideoWriter_fourcc(*_CODEC)
+    writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, code, float(fps), (width, height))
+    if not writer.isOpened():
+        raise LogError(f"{path} can't be opened as a VP9 video; is the folder writable, and OpenCV built with FFmpeg?")
+    return writer
+
+
+def _checked(frame: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
+    """The frame, checked, with an even height and width."""
+    if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != size:
+        wanted = f"({size[0]}, {size[1]}, 3)" if len(size) == 3 else "(height, width, 3)"
+        raise LogError(f"a frame of type {frame.dtype} and shape {frame.shape}, wanted uint8 of shape {wanted}")
+    return even(frame)
+
+
+_AV1 = {"g": "2", "crf": "30", "preset": "12"}
+"""As LeRobot encodes: every other frame stands by itself, so that any can be decoded quickly."""
+
+
+def even(image: np.ndarray) -> np.ndarray:
+    """A picture, (height, width, 3), with an even height and width, which codecs want: at most a pixel more."""
+    height, width = image.shape[:2]
+    if height % 2 or width % 2:
+        return np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
+    return image
+
+
+def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
+    """Write a video.
+
+    Args:
+        path: ending in ``.mp4``; its folder is made if missing.
+        frames: uint8, (height, width, 3), RGB, height and width even, at least one.
+        fps: frames a second.
+
+    Returns:
+        The codec's name: ``av1``, or ``vp9`` where PyAV is missing.
+
+    Raises:
+        SourceError: it can't be encoded.
+        LogError: neither PyAV nor OpenCV is installed.
+    """
+    try:
+        import av
+    except ImportError:
+        write_video(path, frames, fps)
+        return "vp9"
+    os.environ.setdefault("SVT_LOG", "1")  # the only way to keep the encoder from printing what it is
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        _encode(av, path, frames, Fraction(fps), "libsvtav1", _AV1)
+    except av.FFmpegError as error:
+        raise SourceError(f"{path} can't be encoded: {error}") from error
+    return "av1"
+
+
+# ---- reading ----
+
+_AHEAD_S = 1.0
+"""As far ahead it is quicker to decode on than to go to a key frame."""
+
+
+class Decoder(Protocol):
+    """A video that is open."""
+
+    def at(self, seconds: float) -> np.ndarray:
+        """The frame shown at that time, from the video's begin: uint8, (height, width, 3), RGB.
+
+        Raises:
+            SourceError: there is none within half a frame of it, or it can't be decoded.
+        """
+        ...
+
+    def close(self) -> None:
+        """Let go of the file. Twice is fine."""
+        ...
+
+
+def open_video(path: Path, by: str | None = None) -> Decoder:
+    """Open a video.
+
+    Args:
+        path: of the file.
+        by: ``av`` or ``cv2``; None takes the former where it is installed.
+
+    Raises:
+        SourceError: the file is missing or no video, or needs what is not installed.
+        LogError: neither PyAV nor OpenCV is installed.
+    """
+    if not path.is_file():
+        raise SourceError(f"{path} is missing; fetch the videos of the data set too")
+    try:
+        import av
+    except ImportError:
+        av = None
+    if av is not None and by != "cv2":
+        return _Av(av, path)
+    return _Cv2(opencv(f"decoding {path}"), path)
+
+
+def _no_frame(path: Path, seconds: float, why: str = "the video is shorter or damaged; fetch it again") -> SourceError:
+    return SourceError(f"{path} has no frame at {seconds:.4f} s: {why}")
+
+
+class _Av:
+    """By PyAV."""
+
+    def __init__(self, av: Any, path: Path) -> None:
+        self._path = path
+        try:
+            self._file = av.open(str(path))
+            self._stream = self._file.streams.video[0]
+        except (av.FFmpegError, IndexError) as error:
+            raise SourceError(f"{path} is no video: {error}") from error
+        self._error = av.FFmpegError
+        self._half = 0.5 / float(self._stream.average_rate or 30)
+        self._frames: Any = None
+        self._last = 0.0
+
+    def at(self, seconds: float) -> np.ndarray:
+        try:
+            if self._frames is None or not 0 < seconds - self._last < _AHEAD_S:
+                self._file.seek(int(seconds / self._stream.time_base), stream=self._stream)
+                self._frames = self._file.decode(self._stream)
+            for frame in self._frames:
+                self._last = float(frame.time)
+                if self._last > seconds + self._half:
+                    break
+                if self._last > seconds - self._half:
+                    return np.asarray(frame.to_ndarray(format="rgb24"))
+        except self._error as error:
+            raise _no_frame(self._path, seconds, str(error)) from error
+        self._frames = None
+        raise _no_frame(self._path, seconds)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class _Cv2:
+    """By OpenCV, which counts frames: right where their rate is constant, as in LeRobot's videos."""
+
+    def __init__(self, cv2: Any, path: Path) -> None:
+        self._cv2, self._path = cv2, path
+        self._file = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
+        if not self._file.isOpened():
+            raise SourceError(f"{path} is no video that OpenCV opens; fetch it again")
+        code = int(self._file.get(cv2.CAP_PROP_FOURCC)).to_bytes(4, "little", signed=True).decode("latin-1").lower()
+        if code == "av01":
+            self._file.release()
+            raise SourceError(f"{path} is AV1, which OpenCV's wheels don't decode: pip install av")
+        self._rate = float(self._file.get(cv2.CAP_PROP_FPS))
+        self._next: int | None = 0
+
+    def at(self, seconds: float) -> np.ndarray:
+        number = round(seconds * self._rate)
+        if self._next is not None and 0 <= number - self._next < _AHEAD_S * self._rate:
+            for _ in range(number - self._next):
+                self._file.grab()
+        else:
+            self._file.set(self._cv2.CAP_PROP_POS_FRAMES, number)
+        done, pixels = self._file.read()
+        self._next = number + 1
+        shown = self._file.get(self._cv2.CAP_PROP_POS_MSEC) / 1000
+        if not done or abs(shown - seconds) > 0.51 / self._rate:
+            self._next = None
+            raise _no_frame(self._path, seconds)
+        return np.ascontiguousarray(pixels[..., ::-1])
+
+    def close(self) -> None:
+        self._file.release()
