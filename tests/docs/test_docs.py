@@ -17,6 +17,7 @@ from hal import Camera, CameraSettings, WithCameras
 from real import Server
 from real.protocol.keys import Role, allow, new_pair
 from rlenv_robot.cli import main as cli
+from rlenv_robot.cli.verbs import VerbAction
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 
@@ -207,11 +208,12 @@ def test_command_lines_are_understood(page: Path) -> None:
             pytest.fail(f"{_shown(page)}: {line}")
 
 
-def _below(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
+def _verb_of(parser: argparse.ArgumentParser, word: str) -> argparse.ArgumentParser | None:
+    """Return the parser of a verb with its options, or None if the command has no such verb."""
     for action in parser._actions:
-        if isinstance(action, argparse._SubParsersAction):
-            return dict(action._name_parser_map)
-    return {}
+        if isinstance(action, VerbAction) and word in action._parsers:
+            return action.complete(word)
+    return None
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_shown)
@@ -219,8 +221,9 @@ def test_verbs_and_options_in_the_text_exist(page: Path) -> None:
     text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
     for named in re.findall(r"`rlenv-robot ([^`|]+)`", text):
         parser, words = cli._parser(), named.split()
-        while words and words[0] in _below(parser):
-            parser = _below(parser)[words.pop(0)]
+        while words and (verb := _verb_of(parser, words[0])):
+            parser = verb
+            words.pop(0)
         assert parser.prog != "rlenv-robot" or not words or words[0].isupper(), f"{named}: no such verb"
         for word in words:
             if word.startswith("--"):
