@@ -13,7 +13,7 @@ from hal import Guard, Homing, ProfileError, Robot
 from hal.cameras.camera import Camera
 from hal.cameras.wrapper import WithCameras
 from recorder.log.rotation import Limits
-from rlenv_robot.cli.output import Ending, give_up_what_is_full, say
+from rlenv_robot.cli.output import StopSignals, drop_unwritable_output, say
 from rlenv_robot.config.profile import Profile, RobotSection, ServeSection, load_profile
 from rlenv_robot.config.reset_confirmation import homing_settings, reset_signal
 from rlenv_robot.config.sim_settings import sim_settings
@@ -104,7 +104,7 @@ def run(args: argparse.Namespace) -> int:
     from hal.realtime import settle_process
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    profile, ending = _profile(args), Ending()
+    profile, ending = _profile(args), StopSignals()
     log = _own_log(profile)
     server = _server(profile, log)
     _log.info(settle_process())
@@ -123,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
             )
         say("closing: the robot goes home, if it was ever reset, and is held")
         server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
-    give_up_what_is_full()
+    drop_unwritable_output()
     return int(network_dead)  # whoever supervises starts it anew
 
 

@@ -7,7 +7,7 @@ import pytest
 
 PROGRAM = """
 import os, random, signal, sys, time
-from rlenv_robot.cli.output import Ending
+from rlenv_robot.cli.output import StopSignals
 
 ear, mouth = os.pipe()
 if (other := os.fork()) == 0:  # sends a signal some instants after it is told to
@@ -21,7 +21,7 @@ if (other := os.fork()) == 0:  # sends a signal some instants after it is told t
     os._exit(0)
 os.close(ear)
 for n in range(int(sys.argv[1])):
-    ending = Ending()
+    ending = StopSignals()
     os.write(mouth, b"!")
     while not ending.wait(5e-5):
         pass
