@@ -1,12 +1,14 @@
-"""What one camera is asked for: where its pictures come from, how they are kept, and when it counts as lost."""
+"""Settings of one camera: the source of its images, how they are kept, and when the camera counts as lost."""
 
 from __future__ import annotations
 
 import math
 import re
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Annotated, Literal, get_args, get_type_hints
 from urllib.parse import urlsplit
+
+from annotated_types import Ge, Gt, Interval
 
 from hal.robot import CameraSpec
 
@@ -15,31 +17,31 @@ __all__ = ["MAX_IMAGE_BYTES", "CameraSettings", "Loss"]
 Loss = Literal["note", "fault", "stop"]
 
 MAX_IMAGE_BYTES = 8 * 1024 * 1024
-"""Of one encoded picture; a JPEG of 3840 x 2160 pixels at quality 90 has about 2 MiB."""
+"""Most bytes of one encoded image; a JPEG of 3840 x 2160 pixels at quality 90 has about 2 MiB."""
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,62}")
 
 
 @dataclass(frozen=True, slots=True)
 class CameraSettings:
-    """One camera.
+    """The settings of one camera.
 
     Attributes:
         source: a number or a path under ``/dev`` for a USB camera, the path of a video file or of a folder of
-            pictures, or the URL of a stream: ``http(s)://`` for motion JPEG, ``rtsp(s)://``.
+            images, or the URL of a stream: ``http(s)://`` for motion JPEG, ``rtsp(s)://``.
         name: lower case, digits and underscores.
-        width, height: of its pictures, pixels; one that gives others is refused.
-        fps: asked of a USB camera, and the pace of a folder; files and streams have their own.
-        quality: of JPEG, 1 to 100. What comes as JPEG already is kept as it came.
-        max_age_s: the newest picture may be so old, seconds.
-        frozen_s: the same picture may come again and again for so long, seconds; inf for ever. A sensor has noise,
-            so a picture that stays the same to the last bit was not taken anew.
-        loss: what a lost or frozen camera means. ``fault``: it is in the reading's faults, which ends the episode;
-            ``stop``: reset and step raise `hal.StaleReading`, which stops a served robot; ``note``: the picture is
-            missing from the reading, and the log says so.
+        width, height: of its images, pixels; a camera that gives others is refused.
+        fps: requested of a USB camera, and the pace of a folder, images a second; files and streams have their own.
+        quality: of JPEG, 1 to 100. An image that comes as JPEG is kept as it is.
+        max_age_s: greatest age of the newest image, seconds.
+        frozen_s: how long the same image may repeat, seconds; inf allows it for ever. A sensor has noise, so an image
+            that stays the same to the last bit is an old one.
+        loss: the effect of a lost or frozen camera. ``fault``: a fault of the reading, which ends the episode;
+            ``stop``: reset and step raise `hal.StaleReading`, which stops a served robot; ``note``: the reading lacks
+            the image, and the log says so.
         loop: whether a file or folder begins anew at its end.
-        delay_s: how long a picture is known to take from the lens to here, seconds; its stamp is earlier by it.
-        meaning: what is seen, for people.
+        delay_s: known delay from the lens to here, seconds; the image's time stamp is earlier by it.
+        meaning: a description of the view, for people.
 
     Raises:
         ValueError: one of them is not allowed; the message begins with its name.
@@ -47,15 +49,15 @@ class CameraSettings:
 
     source: str
     name: str = "camera"
-    width: int = 640
-    height: int = 480
-    fps: float = 30.0
-    quality: int = 90
-    max_age_s: float = 0.5
-    frozen_s: float = 2.0
+    width: Annotated[int, Interval(ge=1, le=16384)] = 640
+    height: Annotated[int, Interval(ge=1, le=16384)] = 480
+    fps: Annotated[float, Gt(0)] = 30.0
+    quality: Annotated[int, Interval(ge=1, le=100)] = 90
+    max_age_s: Annotated[float, Gt(0)] = 0.5
+    frozen_s: Annotated[float, Gt(0)] = 2.0
     loss: Loss = "fault"
     loop: bool = True
-    delay_s: float = 0.0
+    delay_s: Annotated[float, Ge(0)] = 0.0
     meaning: str = ""
 
     def __post_init__(self) -> None:
@@ -63,24 +65,16 @@ class CameraSettings:
             raise ValueError("source is missing: a device, a file, a folder, or a URL")
         if not _NAME.fullmatch(self.name):
             raise ValueError(f"name is {self.name!r}, it must be lower case, digits and underscores, a letter first")
-        for key in ("width", "height"):
-            if not 1 <= getattr(self, key) <= 16384:
-                raise ValueError(f"{key} is {getattr(self, key)}, it must be 1 to 16384 pixels")
-        if not 1 <= self.quality <= 100:
-            raise ValueError(f"quality is {self.quality}, it must be 1 to 100")
-        for key in ("fps", "max_age_s", "frozen_s"):
-            if not getattr(self, key) > 0:
-                raise ValueError(f"{key} is {getattr(self, key)}, it must be above 0")
-        if math.isinf(self.fps):
-            raise ValueError("fps is inf, it must be finite")
-        if not 0 <= self.delay_s < math.inf:
-            raise ValueError(f"delay_s is {self.delay_s}, it must be 0 or above")
+        _check_ranges(self)
+        for key in ("fps", "delay_s"):
+            if math.isinf(getattr(self, key)):
+                raise ValueError(f"{key} is inf, it must be finite")
         if self.loss not in get_args(Loss):
             raise ValueError(f"loss is {self.loss!r}, allowed are {', '.join(map(repr, get_args(Loss)))}")
 
     @property
     def spec(self) -> CameraSpec:
-        """What a robot's description says of it."""
+        """The camera's part of a robot's description."""
         return CameraSpec(self.name, self.width, self.height, self.meaning)
 
     @property
@@ -91,3 +85,21 @@ class CameraSettings:
         parts = urlsplit(self.source)
         host = parts.netloc.rpartition("@")[2]
         return f"{parts.scheme}://{host}{parts.path}"
+
+
+def _check_ranges(settings: CameraSettings) -> None:
+    """Check the numbers against the ranges that their annotations declare.
+
+    Raises:
+        ValueError: one is out of its range; the message begins with its name.
+    """
+    for name, hint in get_type_hints(CameraSettings, include_extras=True).items():
+        value = getattr(settings, name)
+        for limit in getattr(hint, "__metadata__", ()):
+            match limit:  # "not" in front, so that NaN is refused too
+                case Gt(low) if not value > low:
+                    raise ValueError(f"{name} is {value}, it must be above {low}")
+                case Ge(low) if not value >= low:
+                    raise ValueError(f"{name} is {value}, it must be {low} or above")
+                case Interval(ge=low, le=high) if not low <= value <= high:
+                    raise ValueError(f"{name} is {value}, it must be {low} to {high}")

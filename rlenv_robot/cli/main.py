@@ -16,6 +16,7 @@ VERBS = {
     "demo": Verb("rlenv_robot.cli.demo.command", "the main job end to end: train, deploy, record, retrain, deploy"),
     "train": Verb("rlenv_robot.cli.train", "train a policy in simulation"),
     "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network"),
+    "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
     "camera": Verb("rlenv_robot.cli.camera", "serve images of a simulated robot"),
     "keys": Verb("rlenv_robot.cli.keys", "make and list the keys of robots and clients"),
     "run": Verb("rlenv_robot.cli.run", "run a trained policy"),

@@ -1,4 +1,4 @@
-"""From a profile's ``[reset]`` section to the signal and the slow way home."""
+"""Make the reset confirmation and the homing settings of a profile's ``[reset]`` section."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from hal import Automatic, Fixture, HomingSettings, ResetConfirmation, Terminal
 from hal.reset.command import Command
 from rlenv_robot.config.profile import ResetSection
 
-__all__ = ["homing_settings", "reset_signal"]
+__all__ = ["homing_settings", "reset_confirmation"]
 
 
-def reset_signal(section: ResetSection) -> ResetConfirmation:
-    """Who resets the scene. Nothing is opened."""
+def reset_confirmation(section: ResetSection) -> ResetConfirmation:
+    """Return the confirmation that a reset waits for; nothing is opened yet."""
     if section.signal == "terminal":
         return Terminal()
     if section.signal == "fixture":
@@ -27,7 +27,7 @@ def reset_signal(section: ResetSection) -> ResetConfirmation:
 
 
 def homing_settings(section: ResetSection) -> HomingSettings:
-    """How a reset moves, and how long it may take."""
+    """Return how a reset moves the robot, and how long it may take."""
     return HomingSettings(
         velocity=section.velocity,
         tolerance=section.tolerance,

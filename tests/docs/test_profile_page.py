@@ -14,7 +14,7 @@ PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 
 
 def example() -> str:
-    found = re.search(r"```toml\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    found = re.search(r"```toml\n(\[task\].*?)```", PAGE.read_text(encoding="utf-8"), re.S)
     assert found is not None
     return found.group(1)
 

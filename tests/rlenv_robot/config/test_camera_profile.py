@@ -14,8 +14,8 @@ import rlenv_robot as rr
 from hal import ProfileError
 from recorder.images.images import Images
 from recorder.table.load import build
-from rlenv_robot.cli.serve import served_robot
 from rlenv_robot.config.profile import load_profile
+from rlenv_robot.serving import build_robot
 from sim.rendering.mjpeg import MjpegServer
 
 
@@ -40,7 +40,7 @@ def test_each_table_is_a_camera(file):
         ("cameras = 3", "cameras: is 3, it must be a table for each camera"),
         ("[cameras]\nsource = 'x'", r"cameras.source: is 'x', it must be a table"),
         ("[cameras.wrist]", "cameras.wrist.source: is missing: a device, a file"),
-        ("[cameras.wrist]\nsource = 0", "cameras.wrist.source: is 0 \\(int\\), it must be a str"),
+        ("[cameras.wrist]\nsource = 0", "cameras.wrist.source: is 0 \\(int\\), it must be a string"),
         ("[cameras.wrist]\nsource = '0'\nname = 'x'", "cameras.wrist.name: is not allowed"),
         ("[cameras.wrist]\nsource = '0'\nqualty = 5", "cameras.wrist.qualty: is unknown; did you mean 'quality'"),
         ("[cameras.wrist]\nsource = '0'\nquality = 500", "cameras.wrist.quality: is 500, it must be 1 to 100"),
@@ -95,7 +95,7 @@ def test_a_served_robot_is_described_with_its_cameras(profile):
     from hal.cameras.camera import Camera
 
     loaded = load_profile(profile)
-    robot = served_robot(loaded, None, [Camera(each) for each in loaded.cameras.values()])
+    robot = build_robot(loaded, cameras=[Camera(settings) for settings in loaded.cameras.values()])
     assert [camera.name for camera in robot.spec.cameras] == ["overhead", "wrist", "front"]
     robot.close()
 

@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from hal import HomingSettings, ProfileError
-from rlenv_robot.config.profile import Profile, load_profile
+from rlenv_robot.config.profile import Profile, load_profile, profile_schema
+
+ROOT = Path(__file__).resolve().parents[3]
+SCHEMA = ROOT / "docs" / "profile.schema.json"
+LAUNCH = ROOT / "launch"
 
 GOOD = """
 [task]
@@ -63,29 +70,36 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
     ("text", "key", "told"),
     [
         ("[robt]\nwhere='sim'", "robt", "is unknown; did you mean 'robot'? allowed are task, robot, reset"),
-        ("[robot]\nwere='sim'", "robot.were", "is unknown; did you mean 'where'? allowed are kind, where, seed"),
+        (
+            "[robot]\nwere='sim'",
+            "robot.were",
+            "is unknown; did you mean 'where'? allowed are kind, where",
+        ),
         ("robot = 'sim'", "robot", "is 'sim', it must be a table: [robot]"),
-        ("[robot]\nseed = 1.5", "robot.seed", "is 1.5 (float), it must be a int"),
-        ("[robot]\nseed = true", "robot.seed", "is True (bool), it must be a int"),
-        ("[robot]\nwhere = 3", "robot.where", "is 3 (int), it must be a str"),
+        ("[robot]\nseed = 1.5", "robot.seed", "is 1.5 (float), it must be an integer"),
+        ("[robot]\nseed = true", "robot.seed", "is True (bool), it must be an integer"),
+        ("[robot]\nwhere = 3", "robot.where", "is 3 (int), it must be a string"),
         (
             "[reset]\nsignal = 'bell'",
             "reset.signal",
             "is 'bell', allowed are 'automatic', 'terminal', 'fixture', 'com",
         ),
-        ("[reset]\nvelocity = 'fast'", "reset.velocity", "is 'fast' (str), it must be a float"),
+        ("[reset]\nvelocity = 'fast'", "reset.velocity", "is 'fast' (str), it must be a number"),
         ("[reset]\nvelocity = 0", "reset.velocity", "is 0, it must be above 0"),
         ("[reset]\nvelocity = -1.0", "reset.velocity", "is -1.0, it must be above 0"),
         ("[reset]\nvelocity = nan", "reset.velocity", "is nan, it must be above 0"),
         ("[reset]\nsignal = 'fixture'", "reset.fixture", "is missing"),
         ("[reset]\nsignal = 'command'", "reset.command", "is missing: signal is 'command', so give program and"),
         ("[reset]\nsignal = 'gpio'", "reset.gpio_chip", "is missing"),
-        ("[reset]\ncommand = ['a', 3]", "reset.command", "is ['a', 3], it must be a list of texts, none empty"),
+        ("[reset]\ncommand = ['a', 3]", "reset.command[1]", "is 3 (int), it must be a string"),
+        ("[reset]\ncommand = ['']", "reset.command[0]", "is empty"),
         ("[reset]\ngpio_line = -1", "reset.gpio_line", "is -1, it must be 0 or above"),
-        ("[reset]\nverdicts = 1", "reset.verdicts", "is 1 (int), it must be a bool"),
-        ("[serve]\nwatchdog_s = false", "serve.watchdog_s", "is False (bool), it must be a float"),
-        ("[task]\noptions = 3", "task.options", "is 3 (int), it must be a dict"),
-        ("[record]\nfolder = ['runs']", "record.folder", "it must be a str"),
+        ("[reset]\nverdicts = 1", "reset.verdicts", "is 1 (int), it must be true or false"),
+        ("[serve]\nwatchdog_s = false", "serve.watchdog_s", "is False (bool), it must be a number"),
+        ("[task]\noptions = 3", "task.options", "is 3 (int), it must be a table"),
+        ("[serve]\npriority = 100", "serve.priority", "is 100, it must be 0 to 99"),
+        ("file = 'x.toml'", "file", "is unknown"),
+        ("[record]\nfolder = ['runs']", "record.folder", "it must be a string"),
     ],
 )
 def test_a_mistake_is_told_with_its_key(file: Path, text: str, key: str, told: str) -> None:
@@ -114,3 +128,41 @@ def test_a_missing_file_is_told(file: Path) -> None:
 def test_a_folder_is_no_profile(tmp_path: Path) -> None:
     with pytest.raises(ProfileError, match="not readable"):
         load_profile(tmp_path)
+
+
+def test_a_driver_is_served_unless_the_profile_says_otherwise(file: Path) -> None:
+    file.write_text("[robot]\ndriver = 'my_arm:Arm'\noptions = {port = '/dev/ttyACM0'}")
+    robot = load_profile(file).robot
+    assert (robot.where, robot.driver, robot.options) == ("driver", "my_arm:Arm", {"port": "/dev/ttyACM0"})
+    file.write_text("[robot]\ndriver = 'my_arm:Arm'\nwhere = 'sim'")
+    assert load_profile(file).robot.where == "sim", "the simulation, because its word stands there"
+
+
+def test_reading_profiles_is_what_imports_the_validator() -> None:
+    code = "import sys, rlenv_robot.config.profile; assert 'pydantic' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+# -- the JSON schema ----------------------------------------------------------------------------------------------
+
+
+def test_the_schema_in_the_docs_is_the_profiles() -> None:
+    stored = json.loads(SCHEMA.read_text(encoding="utf-8"))
+    current = json.loads(json.dumps(profile_schema()))
+    assert stored == current, "run: rlenv-robot profile --schema docs/profile.schema.json"
+
+
+def test_the_schema_knows_every_key_with_a_description() -> None:
+    schema = profile_schema()
+    assert list(schema["properties"]) == [field.name for field in dataclasses.fields(Profile) if field.name != "file"]
+    for name, part in schema["$defs"].items():
+        assert part["additionalProperties"] is False, name
+        for key, value in part["properties"].items():
+            assert value.get("description"), f"{name}.{key}"
+
+
+@pytest.mark.parametrize("profile", sorted(LAUNCH.glob("*.toml")), ids=lambda path: path.name)
+def test_our_profiles_name_the_schema(profile: Path) -> None:
+    first = profile.read_text(encoding="utf-8").splitlines()[0]
+    assert (profile.parent / first.removeprefix("#:schema ")).resolve() == SCHEMA
+    load_profile(profile)

@@ -9,7 +9,7 @@ from hal import Automatic, Fixture, HomingSettings, Terminal
 from hal.reset.command import Command
 from hal.reset.gpio import Gpio
 from rlenv_robot.config.profile import ResetSection, load_profile
-from rlenv_robot.config.reset_confirmation import homing_settings, reset_signal
+from rlenv_robot.config.reset_confirmation import homing_settings, reset_confirmation
 
 
 @pytest.mark.requirement("R6.6")
@@ -25,7 +25,7 @@ from rlenv_robot.config.reset_confirmation import homing_settings, reset_signal
 )
 def test_a_profile_names_who_resets_the_scene(tmp_path: Path, text: str, kind: type, holds: dict[str, Any]) -> None:
     (tmp_path / "lab.toml").write_text(f"[reset]\n{text}\n")
-    signal = reset_signal(load_profile(tmp_path / "lab.toml").reset)
+    signal = reset_confirmation(load_profile(tmp_path / "lab.toml").reset)
     assert type(signal) is kind
     for name, value in holds.items():
         assert getattr(signal, name) == value

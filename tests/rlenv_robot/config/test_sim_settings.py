@@ -128,10 +128,10 @@ def test_a_profile_s_mistakes_are_told_with_file_and_key(tmp_path: Path, text: s
 
 
 def test_a_served_simulation_has_its_profile_s_timing(tmp_path: Path) -> None:
-    from rlenv_robot.cli.serve import served_robot
+    from rlenv_robot.serving import build_robot
 
     (tmp_path / "p.toml").write_text('[robot]\nwhere = "sim"\n[timing]\nreading_delay = 0.05', encoding="utf-8")
-    robot = served_robot(rr.load_profile(tmp_path / "p.toml"))
+    robot = build_robot(rr.load_profile(tmp_path / "p.toml"))
     try:
         assert set(robot.reset({}).age_ns.values()) == {50_000_000}
     finally:
