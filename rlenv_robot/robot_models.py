@@ -23,6 +23,7 @@ __all__ = [
     "build",
     "find_robot_model",
     "is_model_file",
+    "make_driver",
     "register_robot",
     "robot_model_of",
     "robot_names",
@@ -110,17 +111,15 @@ class RobotModel:
         """
         if self.driver is None:
             raise ValueError(f"robot {self.name!r} has no driver: name one, such as robot.driver = 'my_arm:Arm'")
-        name = self.driver if isinstance(self.driver, str) else f"the driver of {self.name!r}"
-        driver = build(load_object(self.driver, folder), name, options)
-        if not isinstance(driver, Robot):
-            raise ValueError(
-                f"{name} returns a {type(driver).__name__}, wanted is a hal.Robot with spec, reset, step, stop, close"
-            )
-        spec = self.load_spec()
-        difference = spec.difference(replace(driver.spec, rate_hz=spec.rate_hz))  # its own loop may be faster
+        spec, driver = self.load_spec(), make_driver(self.driver, options, folder)
+        theirs = driver.spec
+        difference = spec.difference(replace(theirs, rate_hz=spec.rate_hz))  # its own loop may be faster
         if difference:
             driver.close()
-            raise ValueError(f"{name} (there) drives another robot than {self.name!r} (here): {'; '.join(difference)}")
+            details = f": {'; '.join(difference)}" if theirs.name == spec.name else ""
+            raise ValueError(
+                f"the driver {_name_of(self.driver)} drives a {theirs.name!r}, wanted is {self.name!r}{details}"
+            )
         return driver
 
     def make_served_simulation(
@@ -154,6 +153,38 @@ class RobotModel:
 
             model = at_rate(model, rate_hz)
         return SimRobot(model, real_time=True, teleport=False, **conditions)
+
+
+def make_driver(
+    source: str | Callable[..., Robot], options: Mapping[str, Any] = _NO_OPTIONS, folder: Path | None = None
+) -> Robot:
+    """Return a driver, not yet guarded.
+
+    Args:
+        source: a class or function that returns it, or its place as ``module:name``.
+        options: its keyword arguments.
+        folder: as for `RobotModel.make_driver`.
+
+    Raises:
+        ValueError: it can't be imported or made, or is no `hal.Robot`; the message is one line.
+    """
+    name = _name_of(source)
+    factory = load_object(source, folder)
+    try:
+        driver = build(factory, name, options)
+    except ValueError:
+        raise
+    except Exception as error:  # whatever a user's driver raises, such as a serial port that is not there
+        raise ValueError(f"the driver {name} can't be made: {type(error).__name__}: {error}") from error
+    if not isinstance(driver, Robot) or isinstance(driver, type):
+        raise ValueError(
+            f"the driver {name} is a {type(driver).__name__}, wanted is a hal.Robot with spec, reset, step, stop, close"
+        )
+    return driver
+
+
+def _name_of(source: object) -> str:
+    return source if isinstance(source, str) else str(getattr(source, "__name__", "given"))
 
 
 @cache

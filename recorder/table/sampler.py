@@ -13,8 +13,8 @@ import numpy as np
 from recorder.table.transitions import Transitions
 
 __all__ = [
-    "WIDTH", "Distribution", "NStep", "PrioritizedSampler", "SumTree", "advantages", "n_step", "priorities",
-    "returns_to_go", "td_priorities",
+    "WIDTH", "Draw", "NStep", "PrioritizedSampler", "SumTree", "advantages", "n_step", "priorities", "returns_to_go",
+    "td_priorities",
 ]  # fmt: skip
 
 _FLOOR = 0.01
@@ -108,28 +108,28 @@ def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Distribution:
-    """Positions, and how likely each is drawn.
+class Draw:
+    """What may be drawn, and how likely.
 
     Attributes:
         positions: (M,), what may be drawn, in order; a range for all of them.
-        chances: (M,), above 0, not normalised; None for a uniform distribution.
+        chances: (M,), above 0, not normalised; None for all alike.
     """
 
     positions: np.ndarray | range
     chances: np.ndarray | PrioritizedSampler | None = None
 
     @cached_property
-    def _sampler(self) -> PrioritizedSampler | None:
-        chances = self.chances
-        if chances is None or isinstance(chances, PrioritizedSampler):
-            return chances
-        return PrioritizedSampler(len(chances), lambda begin, end: chances[begin:end])
+    def _chances(self) -> PrioritizedSampler | None:
+        given = self.chances
+        if given is None or isinstance(given, PrioritizedSampler):
+            return given
+        return PrioritizedSampler(len(given), lambda begin, end: given[begin:end])
 
-    def sample(
+    def take(
         self, rng: np.random.Generator, size: int, beta: float = 0.0, replace: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Draw positions.
+        """Draw.
 
         Args:
             rng: where chance comes from.
@@ -141,37 +141,37 @@ class Distribution:
             Positions, (B,) int64, and importance weights, (B,) float64: ``(M * P) ** -beta`` over the largest
             such weight there is (Schaul et al. 2016, section 3.4), so at most 1.
         """
-        drawn = self._with_replacement(rng, size) if replace else self._without_replacement(rng, size)
-        positions = drawn if isinstance(self.positions, range) else self.positions.take(drawn)
-        if self._sampler is None or beta == 0.0:
+        picked = self._with(rng, size) if replace else self._without(rng, size)
+        positions = picked if isinstance(self.positions, range) else self.positions.take(picked)
+        if self._chances is None or beta == 0.0:
             return positions, np.ones(size)
-        weights = self._sampler[drawn].astype(float)
-        weights /= self._sampler.lowest
+        weights = self._chances[picked].astype(float)
+        weights /= self._chances.lowest
         weights **= -beta
         return positions, weights
 
     def update(self, positions: np.ndarray, chances: np.ndarray) -> None:
         """Change the chances, each above 0, of those of the positions that may be drawn at all."""
-        assert self._sampler is not None
+        assert self._chances is not None
         if isinstance(self.positions, range):
-            return self._sampler.update(positions, chances)
+            return self._chances.update(positions, chances)
         slot = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
-        may_be_drawn = self.positions[slot] == positions
-        if may_be_drawn.any():
-            self._sampler.update(slot[may_be_drawn], chances[may_be_drawn])
+        here = self.positions[slot] == positions
+        if here.any():
+            self._chances.update(slot[here], chances[here])
         return None
 
-    def _with_replacement(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        if self._sampler is None:
+    def _with(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        if self._chances is None:
             return rng.integers(0, len(self.positions), size)
-        return self._sampler.draw(rng, size)
+        return self._chances.draw(rng, size)
 
-    def _without_replacement(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """Draw each next one in proportion to the chances of those left (Efraimidis and Spirakis 2006)."""
-        if self._sampler is None:
+    def _without(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Each next one in proportion to the chances of those left (Efraimidis and Spirakis 2006)."""
+        if self._chances is None:
             return np.asarray(rng.choice(len(self.positions), size, replace=False))
-        keys = rng.exponential(size=len(self.positions)) / np.asarray(self._sampler)
-        return np.argsort(keys)[:size]
+        waiting = rng.exponential(size=len(self.positions)) / np.asarray(self._chances)
+        return np.argsort(waiting)[:size]
 
 
 # -- A tree of sums over chances, walked for a whole batch at once -------------------------------------------
@@ -287,14 +287,14 @@ class PrioritizedSampler:
             self._leaves[begin:end] = values(begin, end)
         self._tree: SumTree | None = None
         self._rng: np.random.Generator | None = None
-        self._candidates, self._thresholds, self._next_candidate = np.empty(0, np.int64), np.empty(0), 0
-        self._rescan()
+        self._candidate, self._level, self._at = np.empty(0, np.int64), np.empty(0), 0
+        self._look_up()
 
-    def _rescan(self) -> None:
+    def _look_up(self) -> None:
         self._lowest, self._highest = float(self._leaves.min()), float(self._leaves.max())
-        self._acceptance = float(self._leaves.mean(dtype=float)) / self._highest
+        self._share = float(self._leaves.mean(dtype=float)) / self._highest
         self._changes = 0
-        if self._tree is not None and self._acceptance > _FAIR:
+        if self._tree is not None and self._share > _FAIR:
             self._tree = None
 
     def __len__(self) -> int:
@@ -302,11 +302,11 @@ class PrioritizedSampler:
 
     @property
     def lowest(self) -> float:
-        """The lowest chance; after the lowest rose, it may be the old value until the next rescan."""
+        """The lowest chance; for a while after a rise of the lowest, what it was."""
         return self._lowest
 
     def __getitem__(self, index: np.ndarray) -> np.ndarray:
-        """Return the chances at an index, single precision."""
+        """The chances at an index, single precision."""
         return self._leaves.take(index)
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
@@ -319,50 +319,50 @@ class PrioritizedSampler:
         self._lowest = min(self._lowest, float(_lowest(stored)))
         highest = float(_highest(stored))
         if highest > self._highest:
-            self._acceptance *= self._highest / highest
+            self._share *= self._highest / highest
             self._highest = highest
         if self._tree is not None:
             self._tree.refresh(index)
         self._changes += 1
         if self._changes >= _FRESH * max(1, len(self) // _CHUNK):
-            self._rescan()
+            self._look_up()
 
     def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """Return ``size`` draws with replacement, (size,) int64."""
-        drawn = self._draw_some(rng, size)
-        while len(drawn) < size:
-            drawn = np.concatenate([drawn, self._draw_some(rng, size - len(drawn))])
-        return drawn[:size]
+        """``size`` of them with replacement, (size,) int64."""
+        found = self._some(rng, size)
+        while len(found) < size:
+            found = np.concatenate([found, self._some(rng, size - len(found))])
+        return found[:size]
 
-    def _draw_some(self, rng: np.random.Generator, wanted: int) -> np.ndarray:
-        if self._tree is not None or self._acceptance < _POOR:
-            return self._draw_by_tree(rng, wanted)
-        return self._draw_by_rejection(rng, wanted)
+    def _some(self, rng: np.random.Generator, wanted: int) -> np.ndarray:
+        if self._tree is not None or self._share < _POOR:
+            return self._walk(rng, wanted)
+        return self._try(rng, wanted)
 
-    def _draw_by_rejection(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """Return accepted candidates, about as many as are wanted, and update the estimated acceptance rate."""
-        wanted = int(size / self._acceptance * 1.1) + 32
-        if self._next_candidate >= len(self._candidates) or rng is not self._rng:
+    def _try(self, rng: np.random.Generator, size: int) -> np.ndarray:
+        """Accepted candidates, about as many as are wanted, and a note of how large their share was."""
+        wanted = int(size / self._share * 1.1) + 32
+        if self._at >= len(self._candidate) or rng is not self._rng:
             self._refill(rng, wanted)
-        begin, end = self._next_candidate, min(self._next_candidate + wanted, len(self._candidates))
-        self._next_candidate = end
-        candidate = self._candidates[begin:end]
-        threshold = self._thresholds[begin:end] * self._highest
-        accepted = candidate.compress(threshold < self._leaves.take(candidate))
-        self._acceptance += (len(accepted) / (end - begin) - self._acceptance) * 0.1 * (end - begin) / _PIECE_CHANCES
+        begin, end = self._at, min(self._at + wanted, len(self._candidate))
+        self._at = end
+        candidate = self._candidate[begin:end]
+        level = self._level[begin:end] * self._highest
+        accepted = candidate.compress(level < self._leaves.take(candidate))
+        self._share += (len(accepted) / (end - begin) - self._share) * 0.1 * (end - begin) / _PIECE_CHANCES
         return accepted
 
     def _refill(self, rng: np.random.Generator, wanted: int) -> None:
-        """Draw more candidates, each block twice as large; they do not depend on the chances."""
-        count = min(max(wanted, 2 * len(self._candidates) if rng is self._rng else 0), _PIECE_CHANCES)
+        """More candidates, each block twice as large: who they are does not depend on the chances."""
+        count = min(max(wanted, 2 * len(self._candidate) if rng is self._rng else 0), _PIECE_CHANCES)
         # In pairs, so that the draws of one stream are the same however many are wanted at a time.
         numbers = rng.random((count, 2))
-        self._candidates = (numbers[:, 0] * len(self)).astype(np.int64)  # the bias is below N / 2**53
-        self._thresholds = numbers[:, 1].copy()
-        self._rng, self._next_candidate = rng, 0
+        self._candidate = (numbers[:, 0] * len(self)).astype(np.int64)  # the bias is below N / 2**53
+        self._level = numbers[:, 1].copy()
+        self._rng, self._at = rng, 0
 
-    def _draw_by_tree(self, rng: np.random.Generator, size: int) -> np.ndarray:
+    def _walk(self, rng: np.random.Generator, size: int) -> np.ndarray:
         if self._tree is None:
             self._tree = SumTree(self._rows)
-        drawn = self._tree.draw(rng.random(size))
-        return np.asarray(np.minimum(drawn, len(self) - 1))  # a sum may round up into the padding
+        found = self._tree.draw(rng.random(size))
+        return np.asarray(np.minimum(found, len(self) - 1))  # a sum may round up into the padding

@@ -1,40 +1,34 @@
-"""What commands print: lines, tables and progress, none of which ends the program on a full disk or a closed pipe."""
+"""Words of a program: an error in a line, and lines that must not end it on a full disk or in a closed pipe."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
-    "Advance", "ProgressBars", "StopSignals", "counted", "drop_unwritable_output", "one_line", "print_table",
-    "progress", "progress_bars", "say", "search_bar",
+    "Bars", "give_up_what_is_full", "one_line", "print_table", "progress", "progress_bars", "say",
+    "search_bar",
 ]  # fmt: skip
-
-# -- Lines -----------------------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
-    """Print a line at once; drop it if standard output can't be written."""
+    """A line on standard output, at once; if that can't be written, no line."""
     try:
         print(text, flush=True)
     except OSError:
-        drop_unwritable_output()
+        give_up_what_is_full()
 
 
-def drop_unwritable_output() -> None:
-    """Drop what standard output and standard error hold but can't write.
+def give_up_what_is_full() -> None:
+    """Let go of what standard output and standard error still hold and can't write.
 
-    Python would try to write it once more at its exit, and would report the failure as the program's own.
+    Python tries once more when it ends, and makes a failure of the program of it.
     """
     for name in ("stdout", "stderr"):
         try:
@@ -44,20 +38,15 @@ def drop_unwritable_output() -> None:
 
 
 def one_line(error: Exception) -> str:
-    """Return the first paragraph of an error's message as one line, without later ones, such as examples."""
+    """The error's first paragraph; what follows, such as an example, is for who reads it whole."""
     return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
 
 
-def counted(count: int, noun: str) -> str:
-    """Return a count with its noun: ``1 episode``, ``2 episodes``."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
-
-
-# -- Tables ----------------------------------------------------------------------------------------------------
+# -- Rows of text as a table: by Rich where it is installed, in plain columns elsewhere ----------------------
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under a title: drawn by Rich on a terminal where it is installed, in plain columns elsewhere."""
+    """Print rows under a title. A stream that is no terminal gets plain columns, as programs read them."""
     cells = [list(row) for row in rows]
     if sys.stdout.isatty() and _print_rich(title, head, cells):
         return
@@ -81,99 +70,54 @@ def _print_rich(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) 
     return True
 
 
-# -- Progress --------------------------------------------------------------------------------------------------
+# -- How far long work is: bars on a terminal, lines elsewhere -----------------------------------------------
 
 
-class Advance(Protocol):
-    """Report how far a stage is."""
+class Bars:
+    """A progress bar for each stage, on a terminal; a line for each elsewhere."""
 
-    def __call__(self, done: float, remark: str = "", /, total: float | None = None) -> None:
-        """Set how much is done, a remark beside the bar, and, where it was not known before, the total."""
-        ...
+    def __init__(self, progress: Any) -> None:
+        self._progress = progress
 
-
-class ProgressBars:
-    """Show a progress bar for each stage.
-
-    Args:
-        bars: Rich's progress display; None without a terminal, or without Rich.
-        lines: whether to print, without bars, a line as each stage begins and one as it ends.
-    """
-
-    def __init__(self, bars: Progress | None, lines: bool) -> None:
-        self._bars, self._lines = bars, lines and bars is None
-
-    def begin(self, title: str, total: float | None = None) -> Advance:
-        """Begin a stage.
-
-        Args:
-            title: shown beside the bar.
-            total: how much there is to do; None if only the first report will know.
-        """
-        if self._lines:
+    def begin(self, title: str, total: float) -> Callable[[float, str], None]:
+        """Declare a stage; the returned function sets how far it is, and a remark."""
+        plain = not self._progress.console.is_terminal
+        if plain:
             print(title, flush=True)
-        bar = None if self._bars is None else self._bars.add_task(title, total=total, remark="")
-        expected = total
+        bar = self._progress.add_task(title, total=total, remark="")
 
-        def advance(done: float, remark: str = "", /, total: float | None = None) -> None:
-            whole = expected if total is None else total
-            if self._bars is not None and bar is not None:
-                self._bars.update(
-                    bar, completed=done if whole is None else min(done, whole), total=whole, remark=remark
-                )
-            elif self._lines and whole is not None and done >= whole:
+        def advance(done: float, remark: str) -> None:
+            self._progress.update(bar, completed=min(done, total), remark=remark)
+            if plain and done >= total:
                 print(f"  {remark}", flush=True)
 
         return advance
 
 
 @contextmanager
-def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
-    """Show progress on standard error for as long as the block runs, so that the output can be piped.
+def progress_bars() -> Iterator[Bars]:
+    """Bars for as long as the block runs.
 
-    Args:
-        lines: what to do without a terminal, or without Rich: print a line for each stage, or nothing.
+    Raises:
+        RobotError: the package rich is missing.
     """
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError:
-        yield ProgressBars(None, lines)
-        return
+    except ImportError as error:
+        from hal import RobotError
+
+        raise RobotError("training needs more packages: pip install 'rlenv-robot[demo]'") from error
     console = Console(stderr=True)
-    if not (console.is_terminal and sys.stderr.isatty()):
-        yield ProgressBars(None, lines)
-        return
     columns = (
         TextColumn("{task.description:<38}"), BarColumn(28), TimeElapsedColumn(), TextColumn("{task.fields[remark]}"),
     )  # fmt: skip
-    with Progress(*columns, console=console, transient=not lines) as bars:
-        yield ProgressBars(bars, lines)
+    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
+        yield Bars(progress)
 
 
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Show one bar for as long as the block runs, and nothing without a terminal.
-
-    Yields:
-        A function to call with how much is done, and with the total.
-    """
-    with progress_bars(lines=False) as bars:
-        advance = bars.begin(title)
-        yield lambda done, total: advance(done, f"{done} of {total}", total=total)
-
-
-def search_bar(bars: ProgressBars, title: str, seconds: float) -> Callable[[Generation], None]:
-    """Begin a stage that lasts as long as a search.
-
-    Args:
-        bars: where to show it.
-        title: shown beside the bar.
-        seconds: wall time of the search.
-
-    Returns:
-        A function to call with each generation.
-    """
+def search_bar(bars: Bars, title: str, seconds: float) -> Callable[[Generation], None]:
+    """A bar along the wall time of a search, to be told every generation."""
     advance = bars.begin(title, seconds)
 
     def progress(generation: Generation) -> None:
@@ -182,30 +126,28 @@ def search_bar(bars: ProgressBars, title: str, seconds: float) -> Callable[[Gene
     return progress
 
 
-# -- Signals ---------------------------------------------------------------------------------------------------
+# -- How far long work is: a bar on a terminal, nothing elsewhere --------------------------------------------
 
 
-class StopSignals:
-    """Remember SIGINT and SIGTERM instead of ending the program. For the main thread.
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar for as long as the block runs, on standard error, so that output can be piped.
 
-    A handler runs in the midst of whatever the main thread does. If that is a wait for a `threading.Event`, which holds
-    a lock now and then, a handler that sets the event waits for that lock for ever, and so does the program. A
-    `queue.SimpleQueue` can be filled from handlers (Python's documentation calls it reentrant).
+    Yields:
+        A function to call with how much is done, and of how much. Without a terminal, or without the package rich,
+        it does nothing.
     """
-
-    def __init__(self) -> None:
-        self._received: SimpleQueue[int] = SimpleQueue()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: self._received.put(number))
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a signal, at most so long.
-
-        Returns:
-            Whether one came since the last call that returned True.
-        """
-        try:
-            self._received.get(timeout=seconds)
-        except Empty:
-            return False
-        return True
+    try:
+        from rich.console import Console
+        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    except ImportError:
+        yield lambda done, total: None
+        return
+    console = Console(stderr=True)
+    if not (console.is_terminal and sys.stderr.isatty()):
+        yield lambda done, total: None
+        return
+    columns = TextColumn("{task.description}"), BarColumn(28), MofNCompleteColumn(), TimeRemainingColumn()
+    with Progress(*columns, console=console, transient=True) as bars:
+        bar = bars.add_task(title, total=None)
+        yield lambda done, total: bars.update(bar, completed=done, total=total)

@@ -54,7 +54,7 @@ class VerbAction(argparse._SubParsersAction):
     def declare(self, verbs: Mapping[str, Verb], default: str | None) -> None:
         """Give every verb its line in the help, and an empty parser."""
         self._verbs, self._default = verbs, default
-        self._parsers: dict[str, argparse.ArgumentParser] = {
+        self._parsers = {
             name: self.add_parser(name, help=verb.summary, formatter_class=HelpFormatter)
             for name, verb in verbs.items()
         }
@@ -64,9 +64,8 @@ class VerbAction(argparse._SubParsersAction):
 
     def complete(self, verb: str) -> argparse.ArgumentParser:
         """Import a verb, and return its parser with its arguments."""
-        parser = self._parsers[verb]
-        import_module(self._verbs[verb].module).add(parser)
-        return parser
+        import_module(self._verbs[verb].module).add(self._parsers[verb])
+        return self._parsers[verb]
 
     def __call__(
         self,

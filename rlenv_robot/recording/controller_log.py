@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from hal import LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
-from hal.wrapper import RobotWrapper
+from hal.wrapper import RobotWrapper, pass_on, streams_of
 from real.control.lifecycle import Lifecycle, State
 from real.protocol.errors import to_dict as failure_to_plain
 from real.server.lease import RequestId
@@ -117,8 +117,7 @@ class ControllerLog:
         return LoggedRobot(robot, self.tick, self._before_reset, self._stopped)
 
     def _open(self, robot: Robot) -> None:
-        source = RobotWrapper(robot)
-        spec, own, tick = robot.spec, source.streams, tick_stream(robot.spec)
+        spec, own, tick = robot.spec, streams_of(robot), tick_stream(robot.spec)
         self._sensors = [(f"sensor_{name}", name) for name in spec.sensors.names]
         self._applied = [(f"applied_{name}", name) for name in spec.commands.names]
         described = {"controller": True, **about_machine(), "robot_spec": spec.to_dict(), **self._info}
@@ -130,7 +129,7 @@ class ControllerLog:
         }
         sinks = {each.name: _Careful(writer.stream(each.name, each.spec, each.rate_hz), self) for each in own}
         self._writer, self._frames, self.failure = writer, ControllerFrames(writer), None
-        source.stream_to(sinks)
+        pass_on(robot, sinks)
 
     @property
     def run(self) -> Path | None:

@@ -8,21 +8,11 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hal import (
-    Field,
-    IllegalAction,
-    Robot,
-    RobotError,
-    RobotState,
-    SampleSink,
-    Spec,
-    SpecMismatch,
-    StreamSpec,
-    Violation,
-)
+from hal import Field, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
 from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import ResetConfirmation
-from hal.wrapper import RobotWrapper
+from hal.reset.record import last_reset
+from hal.wrapper import SampleSink, StreamSpec, pass_on, report_of, streams_of
 from rlenv_robot.robot_env.verdicts import Verdicts, asker, rewarded
 from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
 from rlenv_robot.tasks.task import Arrays, Episode, Task
@@ -114,7 +104,6 @@ class RobotWorld:
         spec = robot.spec
         check_fit(task, spec.sensors, spec.commands, spec.name)
         self.robot, self.task, self.mode = robot, task, mode
-        self._wrapped = RobotWrapper(robot)  # with a default for each member that the robot leaves out
         self._privileged = mode == "training" and len(task.state) > 0
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
         self.agents = agents_of(task)
@@ -154,7 +143,7 @@ class RobotWorld:
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
         reward, told = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
         about = first_part(self.task) + self._settings()
-        conditions = self._wrapped.about().get("conditions", {})
+        conditions = report_of(self.robot).get("conditions", {})
         told = {**told, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
         return EnvDescription(about, reward, options, _STEP_EXTRA, told, conditions=conditions)
 
@@ -178,11 +167,11 @@ class RobotWorld:
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
         """The robot's."""
-        return self._wrapped.streams
+        return streams_of(self.robot)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Hand the samples of the robot's streams over, as `hal.RobotWrapper.stream_to`."""
-        self._wrapped.stream_to(sinks)
+        """As `hal.wrapper.Streaming.stream_to`, of the robot."""
+        pass_on(self.robot, sinks)
 
     # -- turns -------------------------------------------------------------------------------------------
 
@@ -205,7 +194,7 @@ class RobotWorld:
         observation = self.task.observe(robot_state.sensors, self._episode.goal)
         over = bool(self.task.terminated(robot_state.sensors, self._episode.goal))
         timestep = self._timestep(robot_state, observation, self._nothing(), over, False)
-        told = self._wrapped.about()
+        told = report_of(self.robot)
         if self.mode == "training" and told.get("randomisation"):
             timestep.extra_info["randomisation"] = told["randomisation"]
         recording = told.get("server", {}).get("recording")
@@ -216,14 +205,14 @@ class RobotWorld:
         return timestep
 
     def _reset(self, wanted: Mapping[str, Any]) -> RobotState:
-        before = self._wrapped.last_reset
+        before = last_reset(self.robot)
         try:
             robot_state = self.robot.reset(wanted)
         except RobotError:
-            record = self._wrapped.last_reset
+            record = last_reset(self.robot)
             self._judged.reset_failed(None if record is before else record)
             raise
-        self._judged.begin(self._wrapped.last_reset)
+        self._judged.begin(last_reset(self.robot))
         return robot_state
 
     def _seed_from(self, options: Mapping[str, Any]) -> None:
@@ -339,7 +328,7 @@ class RobotWorld:
             "draw": self._episodes - 1,
             "goal": {name: np.asarray(value).tolist() for name, value in self._episode.goal.items()},
         }
-        told = self._wrapped.about()
+        told = report_of(self.robot)
         if told:
             info["controller"] = told
         last = self._last.extra_info if self._last is not None else {}

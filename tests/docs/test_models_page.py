@@ -14,10 +14,10 @@ import pytest
 import rlenv_robot as rr
 from hal import ProfileError, SourceError, SpecError
 from rlenv_robot.cli.main import main
-from rlenv_robot.cli.serve import served_robot
 from rlenv_robot.config.profile import load_profile
 from rlenv_robot.rendering.history import episode_frames
 from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving import build_robot
 from rlenv_robot.tasks.free import Free
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "models.md").read_text(encoding="utf-8")
@@ -68,7 +68,7 @@ def test_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[
 
 @pytest.mark.requirement("R6.6")
 def test_the_profile_serves_it(folder: Path) -> None:
-    robot = served_robot(load_profile("pendulum.toml"))
+    robot = build_robot(load_profile("pendulum.toml"))
     assert robot.spec.digest == find_robot_model("pendulum.xml").load_spec().digest, (
         "what a client that has the file expects"
     )
@@ -123,7 +123,7 @@ def test_what_is_no_model_is_refused(folder: Path, capsys: pytest.CaptureFixture
     assert "looks at nothing: it is for --robot sim and twin" in capsys.readouterr().err
     (folder / "bad.toml").write_text('[robot]\nkind = "nothing"\n')
     with pytest.raises(ProfileError, match=r"bad\.toml: robot\.kind: robot 'nothing' is unknown"):
-        served_robot(load_profile("bad.toml"))
+        build_robot(load_profile("bad.toml"))
 
 
 def test_random_actions_need_a_range(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -145,7 +145,7 @@ def test_a_driver_is_made_of_a_model_and_its_options() -> None:
         ("pathlib:Path", {}, "wanted is a hal.Robot"),
         ("sys:path", {}, "is a list, wanted is a class or function"),
         (Arm, {"prot": 1}, "did you mean 'port'"),
-        (lambda: SimRobot(find_robot_model("go2").make_sim_model()), {}, "drives another robot"),
+        (lambda: SimRobot(find_robot_model("go2").make_sim_model()), {}, "drives a 'go2', wanted is 'so101'"),
     ],
 )
 def test_a_driver_that_cannot_be_made_is_one_clear_line(driver: Any, options: dict[str, Any], problem: str) -> None:

@@ -1,4 +1,4 @@
-"""The robot's side of the demonstration: a server in a second process, and a fixture that resets the scene."""
+"""The second process of the demonstration: a server with a robot, and the fixture that resets its scene."""
 
 from __future__ import annotations
 
@@ -17,12 +17,7 @@ __all__ = ["FixtureStandIn", "RobotProcess"]
 
 
 class FixtureStandIn:
-    """Stand in for a fixture (`hal.reset.Fixture`): confirm each reset request at once.
-
-    Attributes:
-        asked: how many requests have come.
-        address: where the fixture listens, on loopback.
-    """
+    """Answers reset requests as a fixture would (`hal.reset.Fixture`), at once. ``asked`` counts them."""
 
     def __init__(self) -> None:
         self.asked = 0
@@ -55,29 +50,23 @@ class FixtureStandIn:
 
 
 class RobotProcess:
-    """Run ``rlenv-robot serve`` as a child process on a free port of loopback.
+    """``rlenv-robot serve`` as a child process on a free loopback port.
 
     Args:
-        profile: the TOML file to serve.
-        log: the file for the process's output.
-
-    Attributes:
-        address: of the server, once it serves.
-
-    Raises:
-        RobotError: on entry: the server ended, or did not serve within 30 s.
+        profile: the TOML file that it serves.
+        log: where its output goes.
     """
 
     def __init__(self, profile: Path, log: Path) -> None:
         self._profile, self._log = profile, log
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-        self._addresses: queue.Queue[str] = queue.Queue()
+        self._words: queue.Queue[str] = queue.Queue()
         self.address = ""
 
     def __enter__(self) -> RobotProcess:
         command = [sys.executable, "-m", "rlenv_robot", "serve", str(self._profile), "--address", "tcp://127.0.0.1:*"]
-        # In a session of its own, so that Ctrl-C reaches only the demonstration, which then ends the server properly.
+        # Its own session: Ctrl-C at the terminal reaches the demonstration, which then closes the robot in order.
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -85,7 +74,7 @@ class RobotProcess:
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
         try:
-            self.address = self._addresses.get(timeout=30)
+            self.address = self._words.get(timeout=30)
         except queue.Empty:
             self.__exit__()
             raise DeadlineExceeded("the robot's server did not start", 30, f"see {self._log}") from None
@@ -99,10 +88,10 @@ class RobotProcess:
             for line in stream:
                 log.write(line)
                 log.flush()
-                match = re.search(r"at (tcp://\S+)", line)
-                if match:
-                    self._addresses.put(match.group(1))
-        self._addresses.put("")
+                found = re.search(r"at (tcp://\S+)", line)
+                if found:
+                    self._words.put(found.group(1))
+        self._words.put("")
 
     def __exit__(self, *exc: Any) -> None:
         process = self._process

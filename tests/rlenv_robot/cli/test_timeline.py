@@ -16,8 +16,8 @@ from hal import Guard, LogError
 from hal.clock_sync import OffsetEstimator
 from real import Server
 from recorder.read.reader import LogReader
+from rlenv_robot.cli.data.timeline import Clocks, clocks_of, met
 from rlenv_robot.cli.main import main
-from rlenv_robot.recording.clocks import Clocks, clocks_of, match_frames
 from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.robot_models import find_robot_model
 
@@ -83,7 +83,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     assert both.all(), "each exchange that the client has a sample of is an order in the controller's log"
     assert (truth <= samples["came_ns"]).all(), "and it left before it came"
     assert "used_clock" not in LogReader(client).layout.spec, "its frames are as those of any other place"
-    found = match_frames(client, controller)
+    found = met(client, controller)
     assert found.frames == 76
     assert len(found.rows) == 75, "all but the reset"
     assert found.command_s.max() < 1
@@ -142,7 +142,7 @@ def test_a_clock_that_jumps_is_two_stretches() -> None:
 def test_a_run_without_a_controller_is_refused(tmp_path: Path) -> None:
     with rr.make("so101-reach", record=tmp_path, steps=2) as env:
         env.reset()
-    with pytest.raises(LogError, match="records no controller's clock"):
+    with pytest.raises(LogError, match="says nothing of a controller's clock"):
         clocks_of(next(tmp_path.iterdir()))
 
 

@@ -1,0 +1,322 @@
+"""Serve the robot of a profile on the network, as ``rlenv-robot serve`` does, from a script."""
+
+from __future__ import annotations
+
+import logging
+import signal
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
+
+from hal import Guard, Homing, ProfileError, Robot, RobotSpec
+from rlenv_robot.config.profile import Profile, RobotSection, TaskSection, load_profile
+from rlenv_robot.config.reset_confirmation import homing_settings, reset_confirmation
+from rlenv_robot.config.sim_settings import sim_settings
+from rlenv_robot.registry import task
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, make_driver, robot_names
+
+if TYPE_CHECKING:
+    from hal.cameras.camera import Camera
+    from real.server.server import Server
+    from rlenv_robot.recording.controller_log import ControllerLog
+
+__all__ = ["TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server", "serve"]
+
+_log = logging.getLogger(__name__)
+
+_POLL_S = 0.5
+"""How often a serving process looks whether it is to end; a bare wait would not see a signal on every platform."""
+
+
+class Waiter(Protocol):
+    """Waits for the end of serving."""
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for at most so long; return whether serving is to end. A `threading.Event` fits."""
+        ...
+
+
+class TerminationSignals:
+    """SIGINT and SIGTERM, remembered instead of acted on. For the main thread.
+
+    A handler runs in the midst of whatever the main thread does. If that is a wait for a `threading.Event`, which holds
+    a lock now and then, a handler that sets the event waits for that lock for ever, and so does the program. A
+    `queue.SimpleQueue` is made for being filled from handlers (Python's documentation of it: "reentrant").
+    """
+
+    def __init__(self) -> None:
+        self._received: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda got, _: self._received.put(got))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a signal for at most so long; return whether one came. Each is reported once."""
+        try:
+            self._received.get(timeout=seconds)
+        except Empty:
+            return False
+        return True
+
+
+def serve(
+    profile: Profile | str | Path | None = None,
+    robot: Robot | None = None,
+    *,
+    until: Waiter | None = None,
+    announce: Callable[[str], None] = _log.info,
+) -> int:
+    """Serve a robot until SIGINT or SIGTERM; then park it, hold it, and let go of it.
+
+    The robot is guarded, reset as the profile says, recorded where ``serve.record`` is set, and its cameras' images
+    are published.
+
+    Args:
+        profile: a profile or its file; None takes the defaults, with a twin of an SO-101 where there is no ``robot``.
+        robot: the driver of the hardware, neither guarded nor homed, in place of the profile's ``[robot]``.
+        until: ends serving; by default the process's signals, which need the main thread.
+        announce: receives a line for each event that a person waits for: the address, the end.
+
+    Returns:
+        The exit code for a supervisor: 0 after an orderly end; 1 where the network's thread had ended, so that no
+        client could reach the robot any more and a new process is needed.
+
+    Raises:
+        ProfileError: a setting of the profile is not allowed, or its driver can't be made.
+        ValueError: another setting is not allowed, such as a rate that the robot does not have.
+        RobotError: an address is taken.
+    """
+    from hal.realtime import settle_process
+    from rlenv_robot.recording.controller_log import ServerWatch
+
+    profile, until = _as_profile(profile, robot), until or TerminationSignals()
+    log = build_controller_log(profile, robot)
+    server, spec = _assemble(profile, robot, log)
+    _log.info(settle_process())
+    with ExitStack() as ends:
+        if log is not None:
+            ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
+            announce(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")
+        ends.enter_context(server)
+        announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
+        if profile.cameras:
+            announce(f"pictures of {', '.join(profile.cameras)} at {server.images}")
+        while not until.wait(_POLL_S) and not server.network_dead:
+            pass
+        network_dead = server.network_dead
+        if network_dead:
+            _log.critical("the network's thread has ended, so no client can reach the robot; the server ends")
+        announce("closing: the robot goes home, if it was ever reset, and is held")
+        server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
+    return int(network_dead)
+
+
+def _as_profile(profile: Profile | str | Path | None, robot: Robot | None) -> Profile:
+    if isinstance(profile, Profile):
+        return profile
+    if profile is not None:
+        return load_profile(profile)
+    return Profile() if robot is not None else Profile(robot=RobotSection(where="twin"))
+
+
+def _origin(profile: Profile, robot: Robot | None) -> str:
+    return profile.robot.where if robot is None else type(robot).__name__
+
+
+def build_server(profile: Profile, robot: Robot | None = None, *, log: ControllerLog | None = None) -> Server:
+    """Return the server of a profile, not yet started.
+
+    Args:
+        profile: the settings.
+        robot: as for `serve`.
+        log: the controller's own; see `build_controller_log`.
+
+    Raises:
+        ProfileError, ValueError, RobotError: as for `serve`.
+    """
+    return _assemble(profile, robot, log)[0]
+
+
+def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) -> tuple[Server, RobotSpec]:
+    """The server, and the description of the robot that clients command."""
+    from hal.cameras.camera import Camera
+    from real.server.server import Server
+
+    cameras = [Camera(settings) for settings in profile.cameras.values()]
+
+    def report(state: str, detail: str) -> None:
+        server.report(state, detail)
+        if log is not None:
+            log.report(state, detail)
+
+    settings = profile.serve
+    hardware, spec = _hardware(profile, robot)
+    server = Server(
+        _wrap(hardware, profile, report, cameras, None if log is None else log.around),
+        address=settings.address,
+        control_hz=spec.rate_hz,
+        watchdog_s=settings.watchdog_s,
+        max_command_age_s=settings.max_command_age_s,
+        priority=settings.priority,
+        paced_by_robot=True,
+        lease_s=settings.lease_s,
+        keys=settings.keys or None,
+        telemetry=settings.telemetry or None,
+        telemetry_hz=settings.telemetry_hz,
+        cameras=cameras,
+        images=settings.pictures or _free_port_beside(settings.address),
+        observer=log,
+    )
+    return server, spec
+
+
+def build_controller_log(profile: Profile, robot: Robot | None = None) -> ControllerLog | None:
+    """Return the controller's own log, or None where ``serve.record`` is empty.
+
+    Args:
+        profile: the settings.
+        robot: as for `serve`.
+
+    Raises:
+        ProfileError: the robot's kind is unknown.
+    """
+    from recorder.log.rotation import Limits
+    from rlenv_robot.recording.controller_log import ControllerLog
+
+    section = profile.serve
+    if not section.record:
+        return None
+    limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
+    info = {"profile": profile.to_dict()}
+    control_hz = None if robot is not None or not _has_model(profile) else _model(profile).load_spec().rate_hz
+    return ControllerLog(section.record, info, control_hz=control_hz, required=section.record_required, limits=limits)
+
+
+def build_robot(
+    profile: Profile,
+    robot: Robot | None = None,
+    *,
+    on_event: Callable[[str, str], None] | None = None,
+    cameras: Sequence[Camera] = (),
+    wrap: Callable[[Robot], Robot] | None = None,
+) -> Robot:
+    """Return the robot of a profile as its controller runs it: guarded, confirmed at resets, homed by slow motion.
+
+    Args:
+        profile: the settings.
+        robot: as for `serve`.
+        on_event: receives how a reset goes, as (state, detail).
+        cameras: of the robot.
+        wrap: puts something around the robot inside of its guard, such as `ControllerLog.around`.
+
+    Raises:
+        ProfileError, ValueError: as for `serve`.
+    """
+    return _wrap(_hardware(profile, robot)[0], profile, on_event, cameras, wrap)
+
+
+def _wrap(
+    robot: Robot,
+    profile: Profile,
+    on_event: Callable[[str, str], None] | None,
+    cameras: Sequence[Camera],
+    wrap: Callable[[Robot], Robot] | None,
+) -> Robot:
+    if cameras:
+        from hal.cameras.wrapper import WithCameras
+
+        robot = WithCameras(robot, cameras)
+    if wrap is not None:
+        robot = wrap(robot)
+    section = profile.reset
+    confirmation, settings = reset_confirmation(section), homing_settings(section)
+    return Homing(Guard(robot), confirmation, settings, on_event, verdicts=section.verdicts)
+
+
+def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
+    """The robot without any wrapper, and its description at the rate at which clients command it."""
+    if robot is not None:
+        if not isinstance(robot, Robot) or isinstance(robot, type):
+            raise TypeError(f"robot is {robot!r:.80}, wanted is a hal.Robot that is made already")
+        if isinstance(robot, Guard | Homing):
+            raise ValueError(f"robot is a {type(robot).__name__}: hand in the driver itself, it is wrapped here")
+        return robot, robot.spec
+    section = profile.robot
+    if section.where in ("twin", "sim"):
+        model = _model(profile)
+        loop_hz, conditions = profile.serve.loop_hz or None, sim_settings(None, None, profile)
+        return model.make_served_simulation(section.where, section.seed, loop_hz, conditions), model.load_spec()
+    if section.where != "driver":
+        hint = f"; for hardware write driver = {section.where!r}" if "://" not in section.where else ""
+        raise ProfileError(
+            profile.file,
+            "robot.where",
+            f"is {section.where!r}, a server needs 'twin', 'sim' or 'driver'{hint}",
+        )
+    return _driver(profile)
+
+
+def _driver(profile: Profile) -> tuple[Robot, RobotSpec]:
+    section = profile.robot
+    folder = Path(profile.file).absolute().parent
+    try:
+        if _has_model(profile):
+            model = _model(profile)
+            model = replace(model, driver=section.driver) if section.driver else model
+            driver = model.make_driver(section.options, folder)
+            spec = model.load_spec()
+        else:  # no model is registered for such a robot: its driver alone describes it
+            driver = make_driver(section.driver, section.options, folder)
+            spec = driver.spec
+    except ProfileError:
+        raise
+    except ValueError as error:
+        key = "robot.options" if "setting" in str(error) else "robot.driver"
+        raise ProfileError(profile.file, key, str(error)) from error
+    try:
+        _check_kind(profile, spec)
+        _check_task(profile, spec)
+    except ProfileError:
+        driver.close()
+        raise
+    return driver, spec
+
+
+def _has_model(profile: Profile) -> bool:
+    """Whether the profile's kind of robot is known apart from its driver."""
+    kind = profile.robot.kind
+    return not profile.robot.driver or kind in robot_names() or is_model_file(kind) or ":" in kind
+
+
+def _check_kind(profile: Profile, spec: RobotSpec) -> None:
+    kind = profile.robot.kind
+    if not _has_model(profile) and kind != spec.name:
+        raise ProfileError(profile.file, "robot.kind", f"is {kind!r}, and the driver's robot is {spec.name!r}")
+
+
+def _model(profile: Profile) -> RobotModel:
+    try:
+        return find_robot_model(profile.robot.kind)
+    except ValueError as error:
+        raise ProfileError(profile.file, "robot.kind", str(error)) from error
+
+
+def _check_task(profile: Profile, spec: RobotSpec) -> None:
+    """Refuse a profile that names a task of another robot than its driver moves."""
+    if profile.task == TaskSection():
+        return
+    try:
+        needed = task(profile.task.name, **profile.task.options).robot
+    except ValueError as error:
+        raise ProfileError(profile.file, "task.name", str(error)) from error
+    if needed != spec.name:
+        raise ProfileError(
+            profile.file, "task.name", f"is {profile.task.name!r}, a task of {needed!r}; the driver moves {spec.name!r}"
+        )
+
+
+def _free_port_beside(address: str) -> str:
+    """Any free port at the same interface, or a socket's path of its own."""
+    return f"{address.rpartition(':')[0]}:*" if address.startswith("tcp://") else f"{address}-pictures"

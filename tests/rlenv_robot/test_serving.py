@@ -1,0 +1,178 @@
+"""Serving as a function: drivers of profiles, servers of scripts, and signals that end a wait at any instant."""
+
+from __future__ import annotations
+
+import queue
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import rlenv_robot as rr
+from hal import Guard, Homing, ProfileError
+from rlenv_robot.config.profile import Profile, load_profile
+from rlenv_robot.robot_models import find_robot_model
+from rlenv_robot.serving import build_robot, build_server, serve
+from sim.robot import SimRobot
+
+PROGRAM = """
+import os, random, signal, sys, time
+from rlenv_robot.serving import TerminationSignals
+
+ear, mouth = os.pipe()
+if (other := os.fork()) == 0:  # sends a signal some instants after it is told to
+    os.close(mouth)
+    dice = random.Random(1)
+    while os.read(ear, 1):
+        due = time.perf_counter() + dice.uniform(0, 2e-4)
+        while time.perf_counter() < due:
+            pass
+        os.kill(os.getppid(), dice.choice((signal.SIGINT, signal.SIGTERM)))
+    os._exit(0)
+os.close(ear)
+for n in range(int(sys.argv[1])):
+    ending = TerminationSignals()
+    os.write(mouth, b"!")
+    while not ending.wait(5e-5):
+        pass
+os.close(mouth)
+os.waitpid(other, 0)
+print("ended", n + 1, "times, again:", ending.wait(0))
+"""
+
+
+@pytest.mark.process
+@pytest.mark.requirement("R6.6")
+def test_a_signal_at_any_instant_of_a_wait_ends_it():
+    """A thousand; an event that is set by the handler hung after some fifty."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM, "1000"], capture_output=True, text=True, timeout=100)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout == "ended 1000 times, again: False\n"
+
+
+# -- A driver of one's own, from a profile ------------------------------------------------------------------------
+
+ARM = """
+from rlenv_robot.robot_models import find_robot_model
+from sim.robot import SimRobot
+
+class Arm(SimRobot):
+    def __init__(self, port="", kind="so101"):
+        if port == "missing":
+            raise OSError("no such port")
+        super().__init__(find_robot_model(kind).make_sim_model(looks=False), real_time=True, teleport=False)
+        self.port = port
+
+class NoRobot:
+    pass
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A folder with a driver's module, which lies on Python's path for no longer than the test."""
+    (tmp_path / "arm_of_the_profile.py").write_text(ARM)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    yield tmp_path
+    sys.modules.pop("arm_of_the_profile", None)
+
+
+def profile_of(folder: Path, text: str) -> Profile:
+    (folder / "lab.toml").write_text(text)
+    return load_profile(folder / "lab.toml")
+
+
+@pytest.mark.parametrize("kind", ["so101", "go2"])
+def test_a_driver_beside_the_profile_is_guarded_and_homed(folder: Path, kind: str) -> None:
+    options = f'options = {{port = "/dev/ttyACM0", kind = "{kind}"}}'
+    robot = build_robot(profile_of(folder, f'[robot]\nkind = "{kind}"\ndriver = "arm_of_the_profile:Arm"\n{options}'))
+    assert isinstance(robot, Homing)
+    assert isinstance(robot._robot, Guard)
+    assert robot.spec.name == kind
+    robot.close()
+
+
+DRIVER = '[robot]\ndriver = "arm_of_the_profile:Arm"\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "problem"),
+    [
+        ('[robot]\ndriver = "no_such_module:Arm"', "robot.driver", "No module named 'no_such_module'"),
+        ('[robot]\ndriver = "arm_of_the_profile:Amr"', "robot.driver", "did you mean 'Arm'"),
+        ('[robot]\ndriver = "arm_of_the_profile"', "robot.driver", "write module:name"),
+        ('[robot]\ndriver = "arm_of_the_profile:NoRobot"', "robot.driver", "wanted is a hal.Robot"),
+        (f'{DRIVER}options = {{prot = "x"}}', "robot.options", "did you mean 'port'"),
+        (f'{DRIVER}options = {{port = "missing"}}', "robot.driver", "OSError: no such port"),
+        (f'{DRIVER}options = {{kind = "go2"}}', "robot.driver", "drives a 'go2', wanted is 'so101'"),
+        (f'{DRIVER}kind = "my-arm"', "robot.kind", "the driver's robot is 'so101'"),
+        (f'{DRIVER}[task]\nname = "go2-walk"', "task.name", "a task of 'go2'; the driver moves 'so101'"),
+        ('[robot]\nwhere = "driver"', "robot.driver", "has no driver"),
+        ('[robot]\nwhere = "my_arm:Arm"', "robot.where", "write driver = 'my_arm:Arm'"),
+        ('[robot]\nkind = "so11"\nwhere = "sim"', "robot.kind", "did you mean 'so101'"),
+    ],
+)
+def test_a_driver_that_cannot_be_served_is_one_line_with_file_and_key(
+    folder: Path, text: str, key: str, problem: str
+) -> None:
+    profile = profile_of(folder, text)
+    with pytest.raises(ProfileError, match=problem) as error:
+        build_robot(profile)
+    assert (error.value.file, error.value.key) == (profile.file, key)
+    assert "\n" not in str(error.value)
+
+
+def test_a_robot_is_handed_in_bare_and_made() -> None:
+    with pytest.raises(TypeError, match=r"wanted is a hal\.Robot"):
+        build_robot(Profile(), SimRobot)  # type: ignore[arg-type]
+    guarded = Guard(SimRobot(find_robot_model("so101").make_sim_model(looks=False)))
+    with pytest.raises(ValueError, match="hand in the driver itself"):
+        build_robot(Profile(), guarded)
+    guarded.close()
+
+
+# -- Serving from a script ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.process
+def test_a_script_serves_its_robot_until_it_says_so(folder: Path) -> None:
+    """The whole of what the command does: announced address, controller's log, reset, step, orderly end."""
+    text = '[serve]\naddress = "tcp://127.0.0.1:*"\nwatchdog_s = 5.0\nlower_s = 0.2\nrecord = "{}"\n'
+    profile = profile_of(folder, text.format((folder / "runs").as_posix()))
+    over, lines = threading.Event(), queue.SimpleQueue[str]()
+    model = find_robot_model("so101").make_sim_model(looks=False)
+    arm = SimRobot(model, real_time=True, teleport=False)
+    codes: list[int] = []
+
+    def run() -> None:
+        codes.append(serve(profile, arm, until=over, announce=lines.put))
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        assert lines.get(timeout=30).startswith(f"recording into {folder / 'runs'}")
+        address = lines.get(timeout=30).removeprefix("serving so101 (SimRobot) at ")
+        with rr.make("so101-reach", robot=address, steps=3) as env:
+            obs = env.reset({"seed": 1})
+            while not obs["truncated"]:
+                action = {"joint_target": obs["observation"]["joint_goal"]}
+                obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+            assert obs["extra_info"]["truncated_by"] == "time"
+    finally:
+        over.set()
+        thread.join(60)
+    assert codes == [0]
+    assert lines.get(timeout=1).startswith("closing")
+    (run_folder,) = (folder / "runs").iterdir()
+    assert list(run_folder.glob("*.mcap"))
+
+
+def test_a_server_is_built_from_a_profile_without_being_started(folder: Path) -> None:
+    server = build_server(profile_of(folder, f'{DRIVER}[serve]\naddress = "tcp://127.0.0.1:*"\nloop_hz = 30.0\n'))
+    with pytest.raises(rr.RobotError, match="before start"):
+        _ = server.address
+    with server:
+        assert server.address.startswith("tcp://127.0.0.1:")
