@@ -1,8 +1,8 @@
-"""Random camera frames: from a log, and as pictures of sampled steps, beside only decoding them on all cores.
+"""Random camera frames: from a log, and as images of sampled steps, beside only decoding them on all cores.
 
     python benchmarks/images.py [--seconds 5] [--rounds 3] [--folder DIR]
 
-Pictures are 640 x 480 with noise, encoded as JPEG at quality 90. The log is larger than any cache of decoded pictures
+Images are 640 x 480 with noise, encoded as JPEG at quality 90. The log is larger than any cache of decoded images
 that is used here; its file is in the page cache of the system, as it is for training that reads it more than once.
 """
 
@@ -58,7 +58,7 @@ def record(folder: Path, encoded: list[bytes], count: int) -> Table:
 
 
 def decode_only(encoded: list[bytes], seconds: float, threads: int) -> float:
-    """Pictures a second, by that many threads that do nothing else."""
+    """Images a second, by that many threads that do nothing else."""
 
     def work(seed: int) -> int:
         rng, done, until = np.random.default_rng(seed), 0, time.perf_counter() + seconds
@@ -75,7 +75,7 @@ def decode_only(encoded: list[bytes], seconds: float, threads: int) -> float:
 
 
 def from_log(images: Images, rows: int, seconds: float, out: np.ndarray | None) -> float:
-    """Pictures a second, in batches of random rows."""
+    """Images a second, in batches of random rows."""
     rng, done, begun = np.random.default_rng(), 0, time.perf_counter()
     while time.perf_counter() - begun < seconds:
         images.at(rng.integers(0, rows, BATCH), "top", out=out)
@@ -84,7 +84,7 @@ def from_log(images: Images, rows: int, seconds: float, out: np.ndarray | None) 
 
 
 def from_samples(data: SourceData, rows: int, seconds: float, out: np.ndarray | None) -> float:
-    """Pictures a second, in batches of random steps with the pictures of both observations."""
+    """Images a second, in batches of random steps with the images of both observations."""
     done, begun, choice = 0, time.perf_counter(), {"images": {"cache_bytes": 0}}
     while time.perf_counter() - begun < seconds:
         extra = data.sample_steps(BATCH // 2, choice)["extra_info"]
@@ -109,7 +109,7 @@ def main() -> None:
             images.at(np.arange(1), "top")
             size = (Path(folder) / "run" / "log.mcap").stat().st_size
             print(
-                f"{threads} threads, load {os.getloadavg()[0]:.1f}; log of {size / 1e6:.0f} MB, {args.frames} pictures"
+                f"{threads} threads, load {os.getloadavg()[0]:.1f}; log of {size / 1e6:.0f} MB, {args.frames} images"
                 f" of {statistics.mean(map(len, encoded)) / 1e3:.0f} kB, indexed in {time.perf_counter() - begun:.2f} s"
             )
             begun = time.perf_counter()
@@ -134,7 +134,7 @@ def _compare(images: Images, data: SourceData, encoded: list[bytes], args: argpa
             limit = (before + decode_only(encoded, args.seconds / 2, threads)) / 2
             limits.append(limit)
             shares[name].append(ours / limit)
-    print(f"decoding alone: {statistics.median(limits):.0f} pictures/s")
+    print(f"decoding alone: {statistics.median(limits):.0f} images/s")
     for name, values in shares.items():
         low, _, high = statistics.quantiles(values, n=4)
         print(f"{name}: {statistics.median(values):.0%} of that (quartiles {low:.0%} to {high:.0%})")

@@ -3,8 +3,8 @@
     pip install 'rlenv-robot[headless]' mcap-ros2-support
     python benchmarks/recording.py [--rounds 3] [--folder .]
 
-Hot path: a frame and two pictures (JPEG bytes, 30 kB each) at 50 Hz, while a stream is written at 500 Hz; measured in
-the calling thread, for the time of ``--seconds``. Frames to disk: pictures of 100 kB that do not compress, until all of
+Hot path: a frame and two images (JPEG bytes, 30 kB each) at 50 Hz, while a stream is written at 500 Hz; measured in
+the calling thread, for the time of ``--seconds``. Frames to disk: images of 100 kB that do not compress, until all of
 it is on the disk, beside plain writes of the same bytes to the same disk. Reading: a log of rows with two arrays of
 seven floats each, as a table, and message by message. Every round does everything once, one after the other; given are
 medians.
@@ -45,7 +45,7 @@ Figures = dict[str, list[float]]
 
 
 def hot_path(folder: Path, seconds: float) -> dict[str, float]:
-    """Microseconds of a step's calls: one frame and two pictures."""
+    """Microseconds of a step's calls: one frame and two images."""
     images = [noise(30_000, seed) for seed in range(8)]
     times, row = Times(), LAYOUT.spec.rows()
     with LogWriter(folder, LAYOUT) as log:
@@ -70,7 +70,7 @@ def noise(size: int, seed: int) -> bytes:
     return np.random.default_rng(seed).integers(0, 256, size, np.uint8).tobytes()
 
 
-# -- pictures to the disk ------------------------------------------------------------------------------------
+# -- images to the disk ------------------------------------------------------------------------------------
 
 
 def raw_writes(folder: Path, data: list[bytes]) -> None:
@@ -215,7 +215,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(dir=args.folder) as folder:
         root = Path(folder)
         print(
-            f"a frame and two pictures, {len(STREAMS)} streams at 500 Hz beside: {hot_path(root / 'hot', args.seconds)}"
+            f"a frame and two images, {len(STREAMS)} streams at 500 Hz beside: {hot_path(root / 'hot', args.seconds)}"
         )
         make_log(root / "log")
         writing: Figures = defaultdict(list)
@@ -223,7 +223,7 @@ def main() -> None:
         for _ in range(args.rounds):
             one_round(root, writing, robot_state)
     row = message_type(LAYOUT.spec).name, LAYOUT.spec.row_dtype.itemsize
-    show("pictures to the disk, MB/s", writing, "plain writes")
+    show("images to the disk, MB/s", writing, "plain writes")
     show(f"reading, rows/s ({row[1]} bytes)", robot_state, "mcap, not decoded")
 
 

@@ -1,4 +1,4 @@
-"""Finds in a log's pictures what a data set's doctor looks for."""
+"""Finds in a log's images what a data set's doctor looks for."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from recorder.table.table import Table
 __all__ = ["check_cameras", "check_streams"]
 
 OFF = 0.5
-"""Control periods by which a camera's pictures may be away from the frame that they belong to, at the median."""
+"""Control periods by which a camera's images may be away from the frame that they belong to, at the median."""
 TWICE = 0.05
-"""The share of pictures that repeat the one before, byte for byte, from which on it is worth a look."""
+"""The share of images that repeat the one before, byte for byte, from which on it is worth a look."""
 
 _Seen = tuple[int, int, int]
-"""A picture's stamp, the frame's before it, and a checksum of its bytes."""
+"""An image's stamp, the frame's before it, and a checksum of its bytes."""
 
 
 def check_cameras(run: Path | str, table: Table) -> list[Finding]:
-    """What the pictures of one run tell: those that repeat, gaps, and stamps away from their frames.
+    """What the images of one run tell: those that repeat, gaps, and stamps away from their frames.
 
     Args:
         run: its folder.
@@ -75,24 +75,24 @@ def _examine(camera: str, episode: int, seen: Sequence[_Seen], rows: int, period
     if len(seen) > 2 and twice / len(seen) > TWICE:
         where = np.flatnonzero(sums[1:] == sums[:-1]) + 1
         yield Finding("duplicate", episode, name, int(where[0]), int(where[-1]),
-                      f"{twice} of {len(seen)} pictures repeat the one before, byte for byte")  # fmt: skip
+                      f"{twice} of {len(seen)} images repeat the one before, byte for byte")  # fmt: skip
     if not period_ns:
         return
     away = (stamps - frames) / period_ns
     middle = float(np.median(away))
     if abs(middle) > OFF:
         yield Finding("camera", episode, name, -1, -1,
-                      f"its pictures are {middle * period_ns / 1e6:+.1f} ms from their frames at the median, "
+                      f"its images are {middle * period_ns / 1e6:+.1f} ms from their frames at the median, "
                       f"that is {abs(middle):.1f} control periods")  # fmt: skip
     steps = np.diff(stamps)
     usual = float(np.median(steps)) if len(steps) else 0.0
     holes = np.flatnonzero(steps > GAP * usual) if usual > 0 else np.zeros(0, int)
     if len(holes):
         yield Finding("gap", episode, name, int(holes[0]), int(holes[-1]) + 1,
-                      f"{len(holes)} gaps between pictures, the longest {steps.max() / 1e6:.0f} ms, "
+                      f"{len(holes)} gaps between images, the longest {steps.max() / 1e6:.0f} ms, "
                       f"{usual / 1e6:.1f} ms are usual")  # fmt: skip
     if rows > 4 and len(seen) < rows / 2 and not (usual > 1.5 * period_ns):
-        yield Finding("camera", episode, name, -1, -1, f"{len(seen)} pictures for {rows} frames")
+        yield Finding("camera", episode, name, -1, -1, f"{len(seen)} images for {rows} frames")
 
 
 # -- Finds in a log's native-rate streams what a data set's doctor looks for ---------------------------------

@@ -1,4 +1,4 @@
-"""An episode as one moving picture: all cameras, the simulated twin and the signals on one timeline."""
+"""An episode as one moving image: all cameras, the simulated twin and the signals on one timeline."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ WIDTH, HEAD, GAP, STRIP = 1280, 64, 16, 92
 NO_CLOCK_HZ = 30.0
 """Frames a second of what has no clock."""
 MOST_COLUMNS = 3
-"""Pictures side by side."""
+"""Images side by side."""
 FADED = 0.72
 """How much of what is still to come is white."""
 
 
 @dataclass(frozen=True)
 class _Box:
-    """Where an axis is, in pixels of the signals' picture, and where its time begins and ends."""
+    """Where an axis is, in pixels of the signals' image, and where its time begins and ends."""
 
     left: int
     right: int
@@ -37,12 +37,12 @@ class _Box:
 
 
 class Montage:
-    """Puts the pictures of one episode together, frame by frame.
+    """Puts the images of one episode together, frame by frame.
 
     Args:
         table: with the episode.
         episode: its index in the table.
-        tiles: title -> uint8 pictures of shape (height, width, 3), RGB, one a frame of the episode; without any it
+        tiles: title -> uint8 images of shape (height, width, 3), RGB, one a frame of the episode; without any it
             is an animated plot.
 
     Raises:
@@ -121,7 +121,7 @@ def _name(table: Table, episode: int) -> str:
 
 
 def _fitted(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The picture in full, on a dark ground if its shape is another."""
+    """The image in full, on a dark ground if its shape is another."""
     import cv2
 
     scale = min(height / image.shape[0], width / image.shape[1])
@@ -134,7 +134,7 @@ def _fitted(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, list[_Box]]:
-    """All signals, two columns of strips and the reward below, as a picture; and where their axes are."""
+    """All signals, two columns of strips and the reward below, as an image; and where their axes are."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -209,7 +209,7 @@ def _box(axis: Any, height: int) -> _Box:
 
 
 class _Writer:
-    """Writes text into pictures with the letters that come with matplotlib."""
+    """Writes text into images with the letters that come with matplotlib."""
 
     def __init__(self) -> None:
         self._fonts: dict[tuple[int, bool], Any] = {}

@@ -54,7 +54,7 @@ class Lines:
 
 
 def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
-    """Draw one episode of a table as a picture.
+    """Draw one episode of a table as an image.
 
     One strip an element with its goal and its measurement, then the reward, over one time axis in seconds. Shaded
     where a person chose the action; red where an action was refused (a tick), and where nobody knows whether it was
@@ -63,14 +63,14 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     Args:
         table: with the episode.
         episode: its index in the table.
-        path: of the picture, ending in ``.png``, ``.svg`` or ``.pdf``; its folder is made if missing.
+        path: of the image, ending in ``.png``, ``.svg`` or ``.pdf``; its folder is made if missing.
 
     Returns:
         The path.
 
     Raises:
         SourceError: the table has no such episode, or nothing that can be drawn.
-        LogError: matplotlib is missing, or the picture can't be written.
+        LogError: matplotlib is missing, or the image can't be written.
     """
     if not 0 <= episode < len(table.starts):
         raise SourceError(f"{table.origin} has no episode {episode}, it has {len(table.starts)}")

@@ -85,12 +85,12 @@ def write_arrays(group: Any, values: Mapping[str, np.ndarray]) -> None:
 
 
 def write_images(group: Any, name: str, images: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
-    """Write pictures, each a chunk of its own so that any can be read alone.
+    """Write images, each a chunk of its own so that any can be read alone.
 
     Args:
         group: that shall hold them.
         name: their path there.
-        pictures: some after some, uint8, (some, height, width, 3); those beyond ``count`` are left out.
+        images: some after some, uint8, (some, height, width, 3); those beyond ``count`` are left out.
         count: how many there will be.
         shape: of one.
     """

@@ -1,4 +1,4 @@
-"""The pictures that go with a table into another project's format."""
+"""The images that go with a table into another project's format."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from recorder.table.table import Table
 __all__ = ["Film", "Filming", "cameras_of"]
 
 _AT_ONCE = 32
-"""Pictures that are decoded together."""
+"""Images that are decoded together."""
 
 
 def cameras_of(table: Table) -> list[str]:
@@ -34,12 +34,12 @@ def cameras_of(table: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class Filming:
-    """Which pictures are written, and how.
+    """Which images are written, and how.
 
     Attributes:
         cameras: their names; None for all, empty for none.
         size: (height, width) in pixels that they are brought to; None keeps theirs.
-        embedded: LeRobot's: each picture by itself inside the Parquet files, as it was recorded (or as PNG, if it was
+        embedded: LeRobot's: each image by itself inside the Parquet files, as it was recorded (or as PNG, if it was
             not, or its size is changed), in place of videos.
     """
 
@@ -49,7 +49,7 @@ class Filming:
 
 
 class Film:
-    """The pictures of the runs of one table: of a frame, the latest that there was, as a policy saw it.
+    """The images of the runs of one table: of a frame, the latest that there was, as a policy saw it.
 
     Args:
         table: that the runs are of.
@@ -57,7 +57,7 @@ class Film:
 
     Raises:
         SourceError: there is no such camera.
-        LogError: there are pictures, and OpenCV is missing.
+        LogError: there are images, and OpenCV is missing.
     """
 
     def __init__(self, table: Table, filming: Filming | None = None) -> None:
@@ -85,12 +85,12 @@ class Film:
             self._images.close()
 
     def shape(self, run: Run, camera: str) -> tuple[int, int, int]:
-        """Of a camera's pictures: (height, width, 3)."""
+        """Of a camera's images: (height, width, 3)."""
         height, width, channels = self._at(run.numbers[:1], camera)[0].shape[1:]
         return height, width, channels
 
     def of(self, run: Run, camera: str) -> Iterator[np.ndarray]:
-        """The pictures of a run's T + 1 frames in turn: uint8 (some, height, width, 3), RGB; black where there is none.
+        """The images of a run's T + 1 frames in turn: uint8 (some, height, width, 3), RGB; black where there is none.
 
         Raises:
             SourceError: their sizes differ, and none is given.
@@ -101,7 +101,7 @@ class Film:
             yield images
 
     def encoded(self, run: Run, camera: str) -> list[bytes]:
-        """The pictures of a run's T + 1 frames as JPEG or PNG: the bytes that were recorded, where that can be."""
+        """The images of a run's T + 1 frames as JPEG or PNG: the bytes that were recorded, where that can be."""
         source = self._sources.at(self._sources.where(run.episode))
         if source is not None and camera in source.cameras and self._filming.size is None:
             rows = np.asarray(self._table.rows).take(run.numbers)
@@ -112,8 +112,8 @@ class Film:
         return [_png(image) for part in self.of(run, camera) for image in part]
 
     def notes(self) -> list[str]:
-        """What is to be said of the pictures that were written, a sentence each."""
-        return [f"{count} pictures of camera {name} are black: none was there" for name, count in self._black.items()
+        """What is to be said of the images that were written, a sentence each."""
+        return [f"{count} images of camera {name} are black: none was there" for name, count in self._black.items()
                 if count]  # fmt: skip
 
     def _at(self, rows: np.ndarray, camera: str) -> tuple[np.ndarray, np.ndarray]:
@@ -124,6 +124,6 @@ class Film:
 def _png(image: np.ndarray) -> bytes:
     done, data = opencv("PNG").imencode(".png", np.ascontiguousarray(image[..., ::-1]))
     if not done:
-        raise LogError(f"a picture of shape {image.shape} could not be encoded as PNG")
+        raise LogError(f"an image of shape {image.shape} could not be encoded as PNG")
     encoded: Any = data.tobytes()
     return bytes(encoded)

@@ -45,7 +45,7 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
         path: the folder, which must not be there yet.
 
     Returns:
-        What was lost: nothing, so no sentence, unless there are pictures.
+        What was lost: nothing, so no sentence, unless there are images.
 
     Raises:
         SourceError: pyarrow is missing, or the folder is there or can't be written.
@@ -66,7 +66,7 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
         (part / EPISODES).write_text(to_json(index, "what is known of the episodes"))
     cameras = cameras_of(table)
     return (
-        [f"pictures stay in the logs, where they are found as long as those lie there: {', '.join(cameras)}"]
+        [f"images stay in the logs, where they are found as long as those lie there: {', '.join(cameras)}"]
         if (cameras)
         else []
     )

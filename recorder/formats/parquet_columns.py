@@ -16,7 +16,7 @@ __all__ = ["IMAGE", "Column", "ColumnWriter", "column", "pyarrow_for", "read_par
 
 
 IMAGE = "image"
-"""The dtype of a column of encoded pictures, stored as Hugging Face's data sets have them: bytes and path."""
+"""The dtype of a column of encoded images, stored as Hugging Face's data sets have them: bytes and path."""
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class ColumnWriter:
         """Append rows.
 
         Args:
-            values: name -> (N, ...) for every column; of pictures, N times bytes.
+            values: name -> (N, ...) for every column; of images, N times bytes.
         """
         arrays = [self._array(one, values[one.name]) for one in self._columns]
         self._file.write_table(self._arrow.Table.from_arrays(arrays, schema=self._file.schema), row_group_size=2**30)

@@ -50,21 +50,21 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
     """Write a table as a file that ``robomimic.utils.dataset.SequenceDataset`` reads.
 
     ``dones`` is 1 where the task ended, not where time was up, so that a truncated episode's last value is
-    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes of which that is known. Pictures are
+    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes of which that is known. Images are
     ``obs/<camera>_image`` and ``next_obs/<camera>_image``, uint8, (height, width, 3), RGB.
 
     Args:
         table: what to write.
         path: the file, ending in ``.hdf5``, which must not be there yet.
-        filming: which pictures; None for all.
+        filming: which images; None for all.
 
     Returns:
         What is lost, a sentence each.
 
     Raises:
         SourceError: there is no step, several agents are rewarded, h5py is missing, or the file is there; there is no
-            such camera, or its pictures differ in size.
-        LogError: there are pictures, and OpenCV is missing.
+            such camera, or its images differ in size.
+        LogError: there are images, and OpenCV is missing.
     """
     path = Path(path)
     if path.suffix not in SUFFIXES:
@@ -100,7 +100,7 @@ def _write_images(group: Any, name: str, images: Iterator[np.ndarray], count: in
     """Those of the T frames that were acted on, and once more those that followed: one later, as robomimic has it."""
     for part in ("obs", "next_obs"):
         if name in group[part]:
-            raise SourceError(f"an observation is called {name}, as pictures would be; leave the cameras out")
+            raise SourceError(f"an observation is called {name}, as images would be; leave the cameras out")
     written = [group.create_dataset(f"{part}/{name}", (count, *shape), "u1", chunks=(1, *shape))
                for part in ("obs", "next_obs")]  # fmt: skip
     first = 0
@@ -212,7 +212,7 @@ class _Theirs:
         images = [name for name, value in numbers.items() if value.dtype == np.uint8 and value.ndim == 4]
         self._names = field_names(name for name in numbers if name not in images)
         if images:
-            notes.append(f"pictures are not read: {', '.join(sorted(images))}")
+            notes.append(f"images are not read: {', '.join(sorted(images))}")
         if not self._names:
             raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {', '.join(first['obs'])}")
         observed = tuple(

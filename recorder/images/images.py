@@ -1,4 +1,4 @@
-"""Pictures that belong to rows of a table, decoded by several threads from where they were recorded."""
+"""Images that belong to rows of a table, decoded by several threads from where they were recorded."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _Key = tuple[str, str, int]
 
 
 class Images:
-    """The pictures of a table's rows: from logs of ours, or from the videos and images of a LeRobot data set.
+    """The images of a table's rows: from logs of ours, or from the videos and images of a LeRobot data set.
 
-    In a log a picture belongs to a row of the same episode by their stamps, which are of the robot's clock; in a
+    In a log an image belongs to a row of the same episode by their stamps, which are of the robot's clock; in a
     data set by the number of the frame.
 
     Args:
         table: whose origin is a data set, or whose runs are logs of ours.
         crop: (top, left, height, width) in pixels, before the size is changed; None for all of it.
-        size: (height, width) in pixels; None keeps that of the picture.
+        size: (height, width) in pixels; None keeps that of the image.
         order: of the colours, ``rgb`` or ``bgr``.
-        layout: of a picture, ``hwc`` or ``chw``.
+        layout: of an image, ``hwc`` or ``chw``.
         threads: that decode; by default one a processor.
-        cache_bytes: of decoded pictures that are kept, those that were used last; 0 keeps none.
+        cache_bytes: of decoded images that are kept, those that were used last; 0 keeps none.
         sources: of the same table, to be shared with other `Images`.
 
     Raises:
@@ -73,9 +73,9 @@ class Images:
             raise SourceError(f"size is {size}, wanted (height, width) in pixels, both above 0")
         self._table, self._crop, self._order, self._chw = table, crop, order, layout == "chw"
         self._size = None if size is None else (int(size[0]), int(size[1]))
-        self._cv2 = opencv("decoding pictures")
+        self._cv2 = opencv("decoding images")
         self._threads = threads or len(os.sched_getaffinity(0))
-        self._pool = ThreadPoolExecutor(self._threads, "pictures")
+        self._pool = ThreadPoolExecutor(self._threads, "images")
         self._sources = sources or ImageSources(table)
         self._shapes: dict[str, tuple[int, ...]] = {}
         self._cache, self._room = _Cache(cache_bytes), BufferPool()
@@ -99,7 +99,7 @@ class Images:
         source = self._sources.at(self._sources.where(episode))
         return () if source is None else source.cameras
 
-    # -- pictures of rows ----------------------------------------------------------------------------------
+    # -- images of rows ----------------------------------------------------------------------------------
 
     def at(
         self,
@@ -110,25 +110,25 @@ class Images:
         past: Sequence[int] = (0,),
         out: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The pictures that belong to rows.
+        """The images that belong to rows.
 
         Args:
             rows: indices into ``table.rows``, shape (B,); `Transitions.row` has those of a sample.
             camera: its name.
-            how: ``latest``: the newest picture that is not newer than the row, as a policy saw it; ``nearest``.
-            max_age_s: between picture and row; a picture further away counts as missing.
+            how: ``latest``: the newest image that is not newer than the row, as a policy saw it; ``nearest``.
+            max_age_s: between image and row; an image further away counts as missing.
             past: frames before each row that are wanted too, such as (3, 2, 1, 0) for a stack of four; more than
                 one gives a stack. Before an episode's first frame that frame is taken again.
-            out: takes the pictures, an array of the shape and type below. Without it the memory of an array that
+            out: takes the images, an array of the shape and type below. Without it the memory of an array that
                 was returned before is used again, once neither that nor a view of it is left.
 
         Returns:
-            Pictures, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K in ``past``, with layout ``chw`` ending in
-            (3, H, W); and a mask, bool of shape (B,) or (B, K), False where there is none: such a picture is black.
+            Images, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K in ``past``, with layout ``chw`` ending in
+            (3, H, W); and a mask, bool of shape (B,) or (B, K), False where there is none: such an image is black.
 
         Raises:
             SourceError: no such camera, row or choice; sizes differ and no ``size`` was given; ``out`` does not fit.
-            LogError: a picture can't be decoded.
+            LogError: an image can't be decoded.
         """
         wanted = np.asarray(rows, np.int64)
         if wanted.ndim != 1 or not ((wanted >= 0) & (wanted < len(self._table.rows))).all():
@@ -157,7 +157,7 @@ class Images:
         return out
 
     def _keys(self, rows: np.ndarray, episodes: np.ndarray, camera: str, how: str, max_age_s: float) -> list[_Key]:
-        """Place, camera and number of the picture of each row."""
+        """Place, camera and number of the image of each row."""
         different, which = np.unique(episodes, return_inverse=True)
         places = np.array([self._sources.where(episode) for episode in different.tolist()], object)[which]
         keys: list[_Key] = [("", camera, MISSING)] * len(rows)
@@ -200,7 +200,7 @@ class Images:
             shape = self._arranged(pixels.shape)
             if shape != out.shape[1:]:
                 raise SourceError(
-                    f"camera {key[1]!r} has pictures of shape {out.shape[1:]} and {shape}; give a size, to which all "
+                    f"camera {key[1]!r} has images of shape {out.shape[1:]} and {shape}; give a size, to which all "
                     "are brought"
                 )
             for at, _ in group:
@@ -208,7 +208,7 @@ class Images:
             self._cache.put(key, pixels)
 
     def _put(self, place: np.ndarray, pixels: np.ndarray) -> None:
-        """Copy a picture to its place in a batch."""
+        """Copy an image to its place in a batch."""
         if not self._chw:
             place[:] = pixels
             return
@@ -235,7 +235,7 @@ class Images:
         if self._crop is not None:
             top, left, height, width = self._crop
             if top + height > pixels.shape[0] or left + width > pixels.shape[1]:
-                raise SourceError(f"crop {self._crop} does not fit pictures of shape {pixels.shape}")
+                raise SourceError(f"crop {self._crop} does not fit images of shape {pixels.shape}")
             pixels = pixels[top : top + height, left : left + width]
         if self._size is not None and pixels.shape[:2] != self._size:
             pixels = cv2.resize(pixels, self._size[::-1], interpolation=cv2.INTER_AREA)
@@ -243,7 +243,7 @@ class Images:
 
 
 class _Cache:
-    """Pictures by key; those that were not used for longest go first. For any number of threads."""
+    """Images by key; those that were not used for longest go first. For any number of threads."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity, self._size = capacity, 0

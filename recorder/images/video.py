@@ -136,7 +136,7 @@ _AV1 = {"g": "2", "crf": "30", "preset": "12"}
 
 
 def even(image: np.ndarray) -> np.ndarray:
-    """A picture, (height, width, 3), with an even height and width, which codecs want: at most a pixel more."""
+    """An image, (height, width, 3), with an even height and width, which codecs want: at most a pixel more."""
     height, width = image.shape[:2]
     if height % 2 or width % 2:
         return np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")

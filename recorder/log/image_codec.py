@@ -1,4 +1,4 @@
-"""Pictures in a log: JPEG or PNG bytes. Pixels become JPEG, which is the only thing here that needs OpenCV."""
+"""Images in a log: JPEG or PNG bytes. Pixels become JPEG, which is the only thing here that needs OpenCV."""
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def check_image(image: Image, camera: str) -> int:
 
 
 def encoded(image: Image, camera: str) -> Image:
-    """The picture as JPEG, or as it is if it is encoded already. It must have passed `check_picture`."""
+    """The image as JPEG, or as it is if it is encoded already. It must have passed `check_image`."""
     if isinstance(image.data, bytes):
         return image
     cv2 = opencv("JPEG")
     done, data = cv2.imencode(".jpg", image.data[..., ::-1], [cv2.IMWRITE_JPEG_QUALITY, _QUALITY])
     if not done:
-        raise LogError(f"camera {camera!r}: a picture of shape {image.data.shape} could not be encoded as JPEG")
+        raise LogError(f"camera {camera!r}: an image of shape {image.data.shape} could not be encoded as JPEG")
     return Image(data.tobytes(), "jpeg", image.stamp_ns)
 
 
@@ -65,23 +65,23 @@ def decoded(image: Image) -> np.ndarray:
     """The pixels, uint8 of shape (height, width, 3), RGB.
 
     Raises:
-        LogError: the bytes are no picture, or OpenCV is missing.
+        LogError: the bytes are no image, or OpenCV is missing.
     """
     if isinstance(image.data, np.ndarray):
         return image.data
     pixels = decode_bytes(image.data, True)
     if pixels is None:
-        raise LogError(f"{len(image.data)} bytes of {image.encoding} are no picture")
+        raise LogError(f"{len(image.data)} bytes of {image.encoding} are no image")
     return pixels
 
 
 def decode_bytes(data: bytes | memoryview, rgb: bool) -> np.ndarray | None:
-    """The pixels of JPEG or PNG bytes, uint8 of shape (height, width, 3), RGB or BGR; None if they are no picture.
+    """The pixels of JPEG or PNG bytes, uint8 of shape (height, width, 3), RGB or BGR; None if they are no image.
 
     Raises:
         LogError: OpenCV is missing.
     """
-    cv2 = opencv("decoding pictures")
+    cv2 = opencv("decoding images")
     direct = getattr(cv2, "IMREAD_COLOR_RGB", None)  # since OpenCV 4.11
     if not len(data):
         return None

@@ -130,9 +130,9 @@ class McapWriter:
         self._log(self._events, note(kind, number, data), time_ns)
 
     def image(self, camera: str, image: Image, time_ns: int) -> None:
-        """A picture; pixels are encoded as JPEG here.
+        """An image; pixels are encoded as JPEG here.
 
-        The image must have passed `recorder.log.image_codec.check_picture`.
+        The image must have passed `recorder.log.image_codec.check_image`.
         """
         channel = self._channel(CAMERA_TOPIC + camera, COMPRESSED_IMAGE)
         self._log(channel, compressed_image(encoded(image, camera), camera), time_ns)

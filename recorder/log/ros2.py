@@ -68,7 +68,7 @@ class CdrWriter:
         return self
 
     def message_with(self, data: bytes | memoryview) -> bytes:
-        """The whole message, with a ``uint8[]`` as its last field: copied once, as pictures are large."""
+        """The whole message, with a ``uint8[]`` as its last field: copied once, as images are large."""
         self.uint32(len(data))
         return b"".join((HEADER, self._body, data))
 
@@ -179,7 +179,7 @@ def read_note(message: bytes | memoryview) -> tuple[str, int, str]:
     return reader.string(), reader.int32(), reader.string()
 
 
-# -- pictures ------------------------------------------------------------------------------------------------
+# -- images ------------------------------------------------------------------------------------------------
 
 _LINE = "=" * 80 + "\n"
 _HEADER = (

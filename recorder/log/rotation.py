@@ -97,7 +97,7 @@ class Rotating:
         self._file.event(kind, number, data, time_ns)
 
     def image(self, camera: str, image: Image, time_ns: int) -> None:
-        """A picture."""
+        """An image."""
         self._file.image(camera, image, time_ns)
 
     def stream(self, stream: Stream) -> None:

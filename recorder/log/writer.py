@@ -197,10 +197,10 @@ class LogWriter:
         self._opened().put(0, lambda sink: sink.event(kind, number, text, now))
 
     def image(self, camera: str, image: Image) -> None:
-        """A picture; pixels must not be changed afterwards, since the writing thread encodes them (as JPEG).
+        """An image; pixels must not be changed afterwards, since the writing thread encodes them (as JPEG).
 
         Raises:
-            LogError: it is no picture that can be recorded, or the log can't be written.
+            LogError: it is no image that can be recorded, or the log can't be written.
         """
         size, now = check_image(image, camera), time.time_ns()
         self._opened().put(size, lambda sink: sink.image(camera, image, now))

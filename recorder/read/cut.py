@@ -62,7 +62,7 @@ class Copied:
     """What is in the new run.
 
     Attributes:
-        episodes, rows, pictures: how many.
+        episodes, rows, images: how many.
         notes: what could not be taken along, a sentence each.
     """
 
@@ -75,7 +75,7 @@ class Copied:
 def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambda done, total: None) -> Copied:
     """Write a new run; its folder appears once it is whole, or not at all.
 
-    Episodes are numbered anew, in order; ``copied_from`` in an episode's info says where it was. Rows, pictures and
+    Episodes are numbered anew, in order; ``copied_from`` in an episode's info says where it was. Rows, images and
     events keep their bytes and their times. An episode that a time cuts into begins as episodes do: frame 0, no
     action, no reward; its end is ``cut`` where the time cut its end off. Labels become part of the infos.
 

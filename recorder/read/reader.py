@@ -1,4 +1,4 @@
-"""Reads the log of a run, whole or torn."""
+"""Read the log of a run, complete or torn."""
 
 from __future__ import annotations
 
@@ -23,26 +23,28 @@ __all__ = ["Event", "LogReader", "LoggedEpisode"]
 
 
 class LogReader:
-    """A log, opened when it is first asked: all files of the run, or a single one that is named and not the first.
+    """Reads all files of a run's log, or a single file if another than the first is named.
 
-    Everything in whole chunks is read. What is missing is in `notes`, and nothing that is given is wrong: a
-    chunk whose checksum does not fit is left out.
+    Opening costs nothing: files are read when something is asked for. Everything in complete chunks is read. What is
+    missing is in `notes`, and nothing that is returned is wrong: a chunk whose checksum does not fit is left out.
 
     Args:
-        path: of the run's folder or of its ``log.mcap``.
+        path: the run's folder or its ``log.mcap``.
     """
 
     def __init__(self, path: Path | str) -> None:
-        self._given = Path(path)
+        self._folder_or_file = Path(path)
+        self._rows: np.ndarray | None = None
+        self._scanned: Scan | None = None
 
     @property
     def path(self) -> Path:
-        """Of the first file.
+        """The log's first file.
 
         Raises:
             LogError: there is none.
         """
-        path = self._given / LOG_NAME if self._given.is_dir() else self._given
+        path = self._folder_or_file / LOG_NAME if self._folder_or_file.is_dir() else self._folder_or_file
         if not path.is_file():
             raise LogError(f"there is no log at {path}; name the folder of a run or its {LOG_NAME}")
         return path
@@ -56,28 +58,28 @@ class LogReader:
         """
         return files_of(self.path)
 
-    # -- what it is ----------------------------------------------------------------------------------------
+    # ---- description ----
 
     @cached_property
     def metadata(self) -> Mapping[str, Any]:
         """What was known of the run when it began, by name; ours are format, layout, digest, versions and file.
 
         Raises:
-            LogError: it is no log of ours, was torn before its description, or has a format from the future.
+            LogError: the file is no log of ours, was torn before its description, or has a format from the future.
         """
         file = open_mcap(self.path)
         texts = next((texts for name, texts in file.metadata(DESCRIPTION) if name == DESCRIPTION), None)
         if texts is None:
             why = f" ({file.unfinished})" if file.unfinished else ""
             raise LogError(f"{file.name} has no description, so its rows can't be understood{why}")
-        plain = {key: from_json(text, f"{self.path}: metadata {key!r}") for key, text in texts.items()}
-        if plain.get("format") != FORMAT:
-            raise LogError(f"{self.path} has format {plain.get('format')}, this software reads {FORMAT}")
-        return plain
+        values = {key: from_json(text, f"{self.path}: metadata {key!r}") for key, text in texts.items()}
+        if values.get("format") != FORMAT:
+            raise LogError(f"{self.path} has format {values.get('format')}, this software reads {FORMAT}")
+        return values
 
     @cached_property
     def layout(self) -> FrameLayout:
-        """What a frame row is made of.
+        """The layout of the frame rows.
 
         Raises:
             LogError: as `metadata`, or the layout's checksum is wrong.
@@ -92,59 +94,68 @@ class LogReader:
             raise LogError(f"{self.path}: its layout is damaged, the checksum does not fit")
         return layout
 
-    # -- frames, episodes, events --------------------------------------------------------------------------
+    # ---- rows, episodes, events ----
 
     def frame_blocks(self) -> Iterator[np.ndarray]:
-        """All rows, as `frames` gives them, but a chunk at a time, for logs larger than memory.
+        """Yield all rows, as `frames` returns them, but a chunk at a time, for logs larger than memory.
+
+        Each call reads the log as it is at that time.
 
         Raises:
             LogError: the first file is no log, or has no layout.
         """
-        scan = Scan()
-        yield from scan.run(self.files, self.layout.spec.row_dtype)
-        self.__dict__["_scan"] = scan  # what else was found on the way, of this very moment
+        return Scan().run(self.files, self.layout.spec.row_dtype)
 
-    @cached_property
-    def _scan(self) -> Scan:
-        scan = Scan()
-        for _ in scan.run(self.files, self.layout.spec.row_dtype):
-            pass  # whoever wants the rows asks for them
-        return scan
+    def frames(self) -> np.ndarray:
+        """Return all rows in the order of recording: shape (R,), of the layout's row type, read-only.
 
-    @cached_property
-    def _frames(self) -> np.ndarray:
-        rows = np.concatenate([np.zeros(0, self.layout.spec.row_dtype), *self.frame_blocks()])
-        rows.setflags(write=False)
-        return rows
+        Raises:
+            LogError: as `frame_blocks`.
+        """
+        if self._rows is None:
+            scan, dtype = Scan(), self.layout.spec.row_dtype
+            self._rows = np.concatenate([np.zeros(0, dtype), *scan.run(self.files, dtype)])
+            self._rows.setflags(write=False)
+            self._scanned = scan
+        return self._rows
 
-    def _column(self, name: str) -> np.ndarray:
-        """One field of all rows, without holding the others."""
-        kind = self.layout.spec.row_dtype[name]
-        return np.concatenate([np.zeros(0, kind), *(block[name].copy() for block in self.frame_blocks())])
+    def scan(self) -> Scan:
+        """Return what one pass over the log came upon beside the rows; the pass is made once.
+
+        Raises:
+            LogError: as `frame_blocks`.
+        """
+        if self._scanned is None:
+            scan = Scan()
+            for _ in scan.run(self.files, self.layout.spec.row_dtype):
+                pass  # the rows are not kept: a log may be larger than memory
+            self._scanned = scan
+        return self._scanned
 
     @property
     def complete(self) -> bool:
         """Whether the log was closed."""
-        return self._scan.complete
+        return self.scan().complete
 
     @property
     def notes(self) -> tuple[str, ...]:
         """What is lost, a sentence each; empty for a log that was closed and is whole."""
-        return self._scan.notes()
-
-    def frames(self) -> np.ndarray:
-        """All rows, in the order in which they were recorded: shape (R,), of the layout's row type, read-only."""
-        return self._frames
+        return self.scan().notes()
 
     def episodes(self) -> tuple[LoggedEpisode, ...]:
-        """The episodes that began, in order."""
-        return tuple(self._scan.episodes.values())
+        """Return the episodes that began, in order."""
+        return tuple(self.scan().episodes.values())
 
     def events(self) -> tuple[Event, ...]:
-        """What else happened, in order."""
-        return tuple(self._scan.events)
+        """Return the events, in order."""
+        return tuple(self.scan().events)
 
-    # -- streams -------------------------------------------------------------------------------------------
+    def _column(self, name: str) -> np.ndarray:
+        """Return one field of all rows, without holding the others."""
+        dtype = self.layout.spec.row_dtype[name]
+        return np.concatenate([np.zeros(0, dtype), *(block[name].copy() for block in self.frame_blocks())])
+
+    # ---- streams ----
 
     @cached_property
     def streams(self) -> Mapping[str, Stream]:
@@ -153,16 +164,15 @@ class LogReader:
         Raises:
             LogError: a description is damaged.
         """
-        found: dict[str, Stream] = {}
+        streams: dict[str, Stream] = {}
         for file in self._readers():
             for name, texts in file.metadata(STREAM):
-                plain = from_json(texts.get("stream", ""), f"{file.name}: metadata {name!r}")
-                stream = Stream.from_dict(plain)
-                found[stream.name] = stream
-        return found
+                stream = Stream.from_dict(from_json(texts.get("stream", ""), f"{file.name}: metadata {name!r}"))
+                streams[stream.name] = stream
+        return streams
 
     def samples(self, stream: str) -> np.ndarray:
-        """All samples of a stream as recorded: ``stamp_ns``, ``wall_ns``, ``sequence`` and its values, read-only.
+        """Return all samples of a stream as recorded: ``stamp_ns``, ``wall_ns``, ``sequence`` and values, read-only.
 
         Raises:
             LogError: there is no such stream.
@@ -172,7 +182,7 @@ class LogReader:
         return rows
 
     def sample_blocks(self, stream: str) -> Iterator[np.ndarray]:
-        """All samples, as `samples` gives them, but a chunk at a time, for logs larger than memory.
+        """Yield all samples, as `samples` returns them, but a chunk at a time, for logs larger than memory.
 
         Raises:
             LogError: there is no such stream.
@@ -190,19 +200,19 @@ class LogReader:
     def at_frames(
         self, stream: str, how: str = "latest", max_age_ns: int | None = None, refuse: bool = False
     ) -> Aligned:
-        """A stream's values at the capture time of every frame; see `recorder.read.align.align` for the choices.
+        """Return a stream's values at the capture time of every frame; see `recorder.read.align.align`.
 
         Raises:
-            LogError: there is no such stream or choice, or, if asked to refuse, a frame has no sample.
+            LogError: there is no such stream or choice; or a frame has no sample, and ``refuse`` is set.
         """
         samples = self.samples(stream)
         return align(self._column("stamp_ns"), samples, self.streams[stream].spec, how, max_age_ns, refuse)
 
     def used(self, stream: str) -> Aligned:
-        """The values of a stream that every frame was made from, by the numbers that the frames hold.
+        """Return the values of a stream that every frame was made from, by the sample numbers in the frames.
 
         Raises:
-            LogError: there is no such stream, or the frames don't say what they used of it.
+            LogError: there is no such stream, or the frames don't say which of its samples they used.
         """
         field = used_field(stream)
         if field not in self.layout.spec:
@@ -210,31 +220,31 @@ class LogReader:
         moments, numbers = self._column("stamp_ns"), self._column(field)
         return by_number(moments, numbers, self.samples(stream), self.streams[stream].spec)
 
+    # ---- messages and images ----
+
     def _readers(self) -> Iterator[McapReader]:
         return (reader for _, reader in open_files(self.files))
 
     def messages(self, topics: Container[str] | None = None) -> Iterator[Message]:
-        """The messages of all files as they are, of some topics or of all, in the order of recording."""
+        """Yield the messages of all files as they are, of some topics or of all, in the order of recording."""
         for file in self._readers():
             yield from file.messages(topics)
-
-    # -- pictures ------------------------------------------------------------------------------------------
 
     @cached_property
     def _cameras(self) -> tuple[str, ...]:
         topics: set[str] = set()
         for file in self._readers():
             for _ in file.chunks():
-                pass  # their channels are all that is wanted
+                pass  # the topics of their channels are learned on the way
             topics |= set(file.topics.values())
-        return tuple(sorted(topic[len(CAMERA_TOPIC) :] for topic in topics if topic.startswith(CAMERA_TOPIC)))
+        return tuple(sorted(topic.removeprefix(CAMERA_TOPIC) for topic in topics if topic.startswith(CAMERA_TOPIC)))
 
     def cameras(self) -> tuple[str, ...]:
-        """Names of the cameras whose pictures are in the log."""
+        """Return the names of the cameras whose images are in the log."""
         return self._cameras
 
     def images(self, camera: str) -> Iterator[Image]:
-        """The pictures of a camera as encoded bytes, in order (see `recorder.log.image_codec.decoded`).
+        """Yield a camera's images as encoded bytes, in order (see `recorder.log.image_codec.decoded`).
 
         Raises:
             LogError: there is no such camera.

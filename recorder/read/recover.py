@@ -1,7 +1,7 @@
-"""Makes a run that was torn whole again: its last file gets the index that closing would have given it.
+"""Repair a torn run: its last file gets the index that closing would have given it.
 
-Nothing is needed of this to read a log here, where a torn one opens as it is. It is for other software, some of which
-refuses a file without an index.
+Reading a log with this software needs no repair: a torn log opens as it is. Other software may refuse a file without
+an index.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, NamedTuple
 
 from mcap.opcode import Opcode
 from mcap.records import Channel, Schema
@@ -22,21 +22,22 @@ from recorder.json_data import to_json
 from recorder.names import DESCRIPTION, log_files
 from recorder.read.mcap_reader import open_mcap
 from recorder.read.reader import LogReader
+from recorder.read.scan import Scan
 
 __all__ = ["Recovered", "recover"]
 
 _RECOVERED = DESCRIPTION + "_recovered"
-"""The name of the metadata record that says what was lost."""
+"""The metadata record that lists what was lost."""
 
 
 @dataclass(frozen=True)
 class Recovered:
-    """What became of one run.
+    """The result of `recover` for one run.
 
     Attributes:
-        run: its folder.
+        run: the run's folder.
         rows, episodes: how many can be read.
-        repaired: names of the files that were written anew; the old ones are beside them, ending in ``.torn``.
+        repaired: names of the files that were written anew; the old files are beside them, ending in ``.torn``.
         lost: what is lost, a sentence each.
     """
 
@@ -47,17 +48,17 @@ class Recovered:
     lost: tuple[str, ...]
 
     def __str__(self) -> str:
-        """A few lines for a person."""
+        """Return a few lines for a person."""
         done = f"written anew: {', '.join(self.repaired)}" if self.repaired else "nothing to repair"
         head = f"{self.run}: {self.episodes} episodes, {self.rows} rows; {done}"
         return "\n".join([head, *(f"  {note}" for note in self.lost)])
 
 
 def recover(path: Path | str) -> Recovered:
-    """Repair the run in a folder. A run that is whole is left alone; a torn file is kept under another name.
+    """Repair the run in a folder. A complete run is left alone; a torn file is kept under another name.
 
-    The run must not be recording. What is written anew has every message that can be trusted, in order, and is
-    read back and compared.
+    The run must not be recording. The repaired file has every message that can be trusted, in order. It is read back
+    and compared.
 
     Args:
         path: the run's folder or its ``log.mcap``.
@@ -67,28 +68,33 @@ def recover(path: Path | str) -> Recovered:
     """
     reader = LogReader(path)
     run = reader.path.parent
-    rows, checksum = _summed(reader)
-    episodes, lost = len(reader.episodes()), reader.notes
+    before, lost = _summary(reader)
     repaired = [file for file in log_files(run).values() if _torn(file)]
     for file in repaired:
         try:
             _repair(file, lost)
         except OSError as error:
             raise LogError(f"{file} can't be repaired: {error}; copy the run to another disk and try there") from error
-    if repaired:
-        again = LogReader(run)
-        if _summed(again) != (rows, checksum) or len(again.episodes()) != episodes:
-            raise LogError(f"{run}: the repaired log differs from the torn one, which is still there, ending in .torn")
-    return Recovered(run, rows, episodes, tuple(file.name for file in repaired), lost)
+    if repaired and _summary(LogReader(run))[0] != before:
+        raise LogError(f"{run}: the repaired log differs from the torn one, which is still there, ending in .torn")
+    return Recovered(run, before.rows, before.episodes, tuple(file.name for file in repaired), lost)
 
 
-def _summed(reader: LogReader) -> tuple[int, str]:
-    """How many rows there are, and a checksum of them all."""
-    count, checksum = 0, hashlib.sha256()
-    for rows in reader.frame_blocks():
+class _Summary(NamedTuple):
+    """Numbers of rows and episodes, and a checksum of all rows."""
+
+    rows: int
+    episodes: int
+    checksum: str
+
+
+def _summary(reader: LogReader) -> tuple[_Summary, tuple[str, ...]]:
+    """Read a log once; return its summary, and what is lost."""
+    scan, count, checksum = Scan(), 0, hashlib.sha256()
+    for rows in scan.run(reader.files, reader.layout.spec.row_dtype):
         count += len(rows)
         checksum.update(rows.tobytes())
-    return count, checksum.hexdigest()
+    return _Summary(count, len(scan.episodes), checksum.hexdigest()), scan.notes()
 
 
 def _torn(file: Path) -> bool:
@@ -102,19 +108,19 @@ def _torn(file: Path) -> bool:
 
 
 def _repair(file: Path, lost: Sequence[str]) -> None:
-    fresh = file.with_suffix(".repaired")
-    with fresh.open("wb") as stream:
+    repaired = file.with_suffix(".repaired")
+    with repaired.open("wb") as stream:
         _copy(file, stream, lost)
         stream.flush()
         os.fsync(stream.fileno())
-    kept = file.with_name(file.name + ".torn")
-    kept.unlink(missing_ok=True)
-    os.link(file, kept)
-    os.replace(fresh, file)
+    torn = file.with_name(file.name + ".torn")
+    torn.unlink(missing_ok=True)
+    os.link(file, torn)
+    os.replace(repaired, file)
 
 
 def _copy(file: Path, stream: IO[bytes], lost: Sequence[str]) -> None:
-    """Every message that can be trusted, with the definitions that it needs, and the descriptions."""
+    """Copy every message that can be trusted, with the definitions that it needs, and the descriptions."""
     writer = Writer(stream, index_types=IndexType.ALL, compression=CompressionType.LZ4, enable_data_crcs=False)
     writer.start(profile="ros2", library="rlenv-robot recover")
     schemas: dict[int, int] = {}

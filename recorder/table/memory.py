@@ -1,7 +1,10 @@
-"""Many files of packed rows as one array without copying: mapped into one stretch of addresses, one behind the other.
+"""Memory for large arrays: files of rows mapped one behind the other, and buffers that are used again.
 
-Files can only be mapped at borders of pages, so each begins at the next address that is such a border and a whole
-number of rows from the beginning. The rows in between are zeros and belong to no episode; they cost no memory.
+Both replace something simpler, and were kept because of these measurements (processor time, medians):
+
+- A list of ``np.memmap`` and a gather from each, in place of `concatenated`: a batch of 256 pairs of rows takes 65 %
+  longer for 2 files, 124 % for 10 and 436 % for 100.
+- A new array for each batch, in place of `BufferPool`: a batch of 64 images of 640 x 480 takes 85 % longer.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 
 
 class _Addresses:
-    """A stretch of addresses, given back when no array looks at it any more."""
+    """A range of addresses, given back when no array refers to it any more."""
 
     def __init__(self, size: int, kind: np.dtype, count: int) -> None:
         self.size = size
@@ -41,7 +44,7 @@ class _Addresses:
         }  # fmt: skip
 
     def put(self, at: int, path: Path, size: int) -> None:
-        """Map the first bytes of a file: private, so that nothing done to them in memory reaches it."""
+        """Map the first bytes of a file privately: what is written to them in memory does not reach the file."""
         descriptor = os.open(path, os.O_RDONLY)
         try:
             self._map(self.start + at, size, mmap.MAP_PRIVATE | _FIXED, descriptor)
@@ -57,11 +60,14 @@ class _Addresses:
 
 
 def concatenated(parts: Sequence[tuple[Path, int]], kind: np.dtype) -> tuple[np.ndarray, np.ndarray]:
-    """The rows of all files, and where each file's begin.
+    """Map the rows of all files into one array, without copying them.
+
+    A file can only be mapped at a page border. So each file begins at the next address that is a page border and a
+    whole number of rows from the beginning. The rows in between are zeros of no episode; they cost no memory.
 
     Args:
-        parts: file and number of rows each; its rows are its first bytes.
-        kind: of a row.
+        parts: file and number of rows each; the rows are the file's first bytes.
+        kind: the rows' type.
 
     Returns:
         Rows, shape (R,), writable in memory only; and (len(parts),) int64, the index of each file's first row.
@@ -80,15 +86,14 @@ def concatenated(parts: Sequence[tuple[Path, int]], kind: np.dtype) -> tuple[np.
     return np.asarray(addresses).view(kind), starts[:-1] // kind.itemsize
 
 
-# -- Memory for large arrays that is used again once nobody looks at it --------------------------------------
+# ---- buffers that are used again ----
 
-
-_KEPT = 3
-"""Blocks that wait to be used again: a batch that is learned from, one that is ready, one that is being made."""
+_SPARE = 3
+"""Unused blocks to keep: one batch that is learned from, one that is ready, one that is being made."""
 
 
 class _Lease:
-    """Stands between a block and the arrays that look at it: it goes when the last of them goes."""
+    """Stands between a block and the arrays that refer to it: it goes when the last of them goes."""
 
     def __init__(self, block: np.ndarray, shape: tuple[int, ...]) -> None:
         self.__array_interface__: dict[str, Any] = {
@@ -97,20 +102,20 @@ class _Lease:
 
 
 class BufferPool:
-    """Hands out arrays of bytes, for any number of threads.
+    """Hands out arrays of bytes to any number of threads, and uses their memory again.
 
-    Fresh memory costs more than what is copied into it: the system clears every page of it. So the memory of an array
-    that was handed out is kept, and handed out again when neither that array nor any view of it is left.
+    New memory costs more than copying into it, because the system clears every page. So a block is handed out again
+    once neither its array nor a view of that is left.
 
     Args:
-        kept: blocks that are kept at most while they are not in use.
+        spare: the largest number of unused blocks that are kept.
     """
 
-    def __init__(self, kept: int = _KEPT) -> None:
-        self._free: deque[np.ndarray] = deque(maxlen=kept)  # its methods need no lock; the oldest one makes way
+    def __init__(self, spare: int = _SPARE) -> None:
+        self._free: deque[np.ndarray] = deque(maxlen=spare)  # its methods need no lock; the oldest block makes way
 
     def take(self, shape: tuple[int, ...]) -> np.ndarray:
-        """An array of uint8 with any content."""
+        """Return an array of uint8 of this shape, with any content."""
         size = math.prod(shape)
         block = self._fitting(size)
         if block is None:

@@ -59,7 +59,7 @@ class Features:
     Attributes:
         observation, action: in the order of the description.
         reserved: columns with a meaning of their own that are there (``next.reward`` ...).
-        videos: features that are pictures.
+        videos: features that are images.
         ignored: columns for which a frame row has no place.
     """
 

@@ -1,4 +1,4 @@
-"""The pictures of a LeRobot data set that is written: as videos, or each by itself in the Parquet files."""
+"""The images of a LeRobot data set that is written: as videos, or each by itself in the Parquet files."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ __all__ = ["VIDEO_PATH", "LeRobotFilm", "PixelStats", "column_stats"]
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _CHUNK = 1000
 _VIDEO_PIXELS = 2_000_000_000
-"""Of all pictures in one video file: at a tenth of a byte a pixel, which AV1 seldom takes, LeRobot's 200 MB."""
+"""Of all images in one video file: at a tenth of a byte a pixel, which AV1 seldom takes, LeRobot's 200 MB."""
 
 
 class LeRobotFilm:
-    """Makes the pictures' part of a data set.
+    """Makes the images' part of a data set.
 
     Args:
-        film: the pictures.
+        film: the images.
         runs: that are written.
         fps: frames a second.
     """
@@ -80,7 +80,7 @@ class LeRobotFilm:
         return columns, said
 
     def videos(self, root: Path) -> list[dict[str, Any]]:
-        """Write all videos; what is to be said of each episode. A video has the last observation's picture, too."""
+        """Write all videos; what is to be said of each episode. A video has the last observation's image, too."""
         entries: list[dict[str, Any]] = [{} for _ in self._runs]
         for camera in self._film.cameras:
             height, width, _ = self._shapes[camera]
@@ -110,7 +110,7 @@ class LeRobotFilm:
     def _frames(
         self, camera: str, members: list[int], names: dict[str, Any], entries: list[dict[str, Any]]
     ) -> Iterator[np.ndarray]:
-        """The pictures of some runs; on its way it says in their entries where they are."""
+        """The images of some runs; on its way it says in their entries where they are."""
         done, name = 0, PREFIX + camera
         for number in members:
             run = self._runs[number]
@@ -131,12 +131,12 @@ class LeRobotFilm:
         return (height, width, channels) if self._film.embedded else (height + height % 2, width + width % 2, channels)
 
 
-# -- Statistics of a LeRobot data set's columns and pictures, as its sources name and shape them -------------
+# -- Statistics of a LeRobot data set's columns and images, as its sources name and shape them -------------
 
 
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 _EVERY, _COARSE = 8, 4
-"""Every so-manieth picture of an episode is looked at, and in it every so-manieth row and column."""
+"""Every so-manieth image of an episode is looked at, and in it every so-manieth row and column."""
 
 
 def column_stats(value: np.ndarray) -> dict[str, list[float]]:
@@ -158,7 +158,7 @@ def _stats(numbers: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class PixelStats:
-    """Of pictures, from a sample of their pixels: one number a channel, 0 to 1, in the shape (3, 1, 1)."""
+    """Of images, from a sample of their pixels: one number a channel, 0 to 1, in the shape (3, 1, 1)."""
 
     def __init__(self) -> None:
         self._sample: list[np.ndarray] = []
@@ -166,7 +166,7 @@ class PixelStats:
         self._episodes: list[tuple[int, dict[str, np.ndarray]]] = []
 
     def add(self, images: np.ndarray) -> None:
-        """Look at pictures, uint8 (N, height, width, 3), that follow those before."""
+        """Look at images, uint8 (N, height, width, 3), that follow those before."""
         chosen = images[-self._seen % _EVERY :: _EVERY, ::_COARSE, ::_COARSE]
         self._seen += len(images)
         self._sample.append(chosen.reshape(-1, 3).astype(np.float64) / 255)

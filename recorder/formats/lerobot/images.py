@@ -1,4 +1,4 @@
-"""The pictures of a LeRobot data set by row: from its videos, or from the images in its Parquet files."""
+"""Read the images of a LeRobot data set, v3.0 or v2.1: from its videos, or from its Parquet files."""
 
 from __future__ import annotations
 
@@ -22,19 +22,21 @@ from recorder.table.table import Table
 __all__ = ["PREFIX", "LeRobotImages", "LeRobotVideos", "VideoPlace"]
 
 PREFIX = "observation.images."
-"""What the names of cameras begin with in a data set, and not here."""
-_OPEN = 4
-"""Files whose encoded images are kept in memory."""
+"""Beginning of a camera's name in a LeRobot data set; here cameras have the rest of the name."""
+_OPEN_COLUMNS = 4
+"""Columns of encoded images that are kept in memory."""
+_OPEN_VIDEOS = 8
+"""Videos that a thread keeps open."""
 
 
 class LeRobotImages(ImageSource):
-    """The pictures of one data set, v3.0 or v2.1. A picture belongs to the frame of its number.
+    """The images of one data set. An image belongs to the frame with its number.
 
     Args:
-        root: of the data set.
+        root: the data set's folder.
 
     Raises:
-        SourceError: it is no data set, or contradicts itself; or pyarrow is missing.
+        SourceError: the folder is no data set, or contradicts itself; or pyarrow is missing.
     """
 
     def __init__(self, root: Path) -> None:
@@ -44,7 +46,7 @@ class LeRobotImages(ImageSource):
             for name, about in files.info["features"].items()
             if about.get("dtype") in ("video", "image")
         }
-        self._videos, self._images = LeRobotVideos(root), _Images(files)
+        self._videos, self._embedded = LeRobotVideos(root), _EmbeddedImages(files)
         lengths = np.array([entry.length for entry in files.entries], np.int64)
         self._counts = {
             camera: lengths + np.array([f"last/{name}" in entry.ours for entry in files.entries])
@@ -58,87 +60,104 @@ class LeRobotImages(ImageSource):
         return tuple(sorted(self._features))
 
     def numbers(self, camera: str, rows: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
-        """See `recorder.images.sources.PictureSource.numbers`; each picture is as old as its frame."""
+        """Return the number of each row's image; see `ImageSource.numbers`. Each image is as old as its frame."""
         episode, frame = rows["episode"].astype(np.int64), rows["frame_no"].astype(np.int64)
         return np.where(frame < self._counts[camera][episode], self._starts[episode] + frame, MISSING)
 
     def decode(self, camera: str, number: int, rgb: bool) -> np.ndarray:
-        """See `recorder.images.sources.PictureSource.decode`."""
+        """Return an image's pixels; see `ImageSource.decode`."""
         episode = int(np.searchsorted(self._starts, number, "right")) - 1
         frame, name = number - int(self._starts[episode]), self._features[camera]
         if name in self._videos.cameras:
-            pixels = self._videos.at(name, episode, frame)
-            return pixels if rgb else np.ascontiguousarray(pixels[..., ::-1])
-        data = self._images.stored(name, episode, frame)
-        found = decode_bytes(data, rgb)
-        if found is None:
-            raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are no picture")
-        return found
+            image = self._videos.at(name, episode, frame)
+            return image if rgb else np.ascontiguousarray(image[..., ::-1])
+        data = self._embedded.stored(name, episode, frame)
+        pixels = decode_bytes(data, rgb)
+        if pixels is None:
+            raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are no image")
+        return pixels
 
 
-class _Images:
-    """Encoded images, each in a cell of a Parquet file or a file of its own that the cell names."""
+class _Column(NamedTuple):
+    """A column of encoded images, and the row of each (episode, frame)."""
+
+    cells: Any
+    rows: Mapping[tuple[int, int], int]
+
+
+class _EmbeddedImages:
+    """Reads encoded images, each in a cell of a Parquet file or in a file of its own that the cell names."""
 
     def __init__(self, files: LeRobotFiles) -> None:
         self._files = files
-        self._open: OrderedDict[tuple[Path, str], tuple[Any, dict[tuple[int, int], int]]] = OrderedDict()
+        self._columns: OrderedDict[tuple[Path, str], _Column] = OrderedDict()
         self._lock = threading.Lock()
 
     def stored(self, name: str, episode: int, frame: int) -> bytes:
-        """The bytes of an image.
+        """Return the bytes of an image.
 
         Raises:
-            SourceError: it is missing.
+            SourceError: the image is missing.
         """
         entry = self._files.entries[episode]
         if frame == entry.length:
             return bytes(entry.ours[f"last/{name}"])
         cells, rows = self._column(entry.file, name)
-        found = cells[rows[episode, frame]].as_py() if (episode, frame) in rows else None
-        if found and found.get("bytes"):
-            return bytes(found["bytes"])
-        if found and found.get("path") and (self._files.root / found["path"]).is_file():
-            return Path(self._files.root, found["path"]).read_bytes()
+        cell = cells[rows[episode, frame]].as_py() if (episode, frame) in rows else None
+        if cell and cell.get("bytes"):
+            return bytes(cell["bytes"])
+        if cell and cell.get("path") and (self._files.root / cell["path"]).is_file():
+            return Path(self._files.root, cell["path"]).read_bytes()
         raise SourceError(f"{entry.file}: {name} has no image at frame {frame} of episode {episode}")
 
-    def _column(self, file: Path, name: str) -> tuple[Any, dict[tuple[int, int], int]]:
+    def _column(self, file: Path, name: str) -> _Column:
         with self._lock:
-            if (file, name) not in self._open:
-                while len(self._open) >= _OPEN:
-                    self._open.popitem(last=False)
-                table = read_parquet(file, [name, "episode_index", "frame_index"])
-                if name not in table.column_names:
-                    raise SourceError(f"{file} has no column {name!r}, it has {', '.join(table.column_names)}")
-                keys = [column(table, key, np.int64, (), str(file)) for key in ("episode_index", "frame_index")]
-                places = zip(*(key.tolist() for key in keys), strict=True)
-                self._open[file, name] = table.column(name), {place: row for row, place in enumerate(places)}
-            self._open.move_to_end((file, name))
-            return self._open[file, name]
+            if (file, name) not in self._columns:
+                while len(self._columns) >= _OPEN_COLUMNS:
+                    self._columns.popitem(last=False)
+                self._columns[file, name] = _read_column(file, name)
+            self._columns.move_to_end((file, name))
+            return self._columns[file, name]
 
 
-# -- The pictures of a LeRobot data set, v3.0 and v2.1, decoded from its videos when they are asked for ------
+def _read_column(file: Path, name: str) -> _Column:
+    table = read_parquet(file, [name, "episode_index", "frame_index"])
+    if name not in table.column_names:
+        raise SourceError(f"{file} has no column {name!r}, it has {', '.join(table.column_names)}")
+    keys = [column(table, key, np.int64, (), str(file)) for key in ("episode_index", "frame_index")]
+    places = zip(*(key.tolist() for key in keys), strict=True)
+    return _Column(table.column(name), {place: row for row, place in enumerate(places)})
 
 
-_OPEN_LEROBOT_VIDEOS = 8
-"""Videos that a thread keeps open."""
+# ---- videos ----
 
 
 class VideoPlace(NamedTuple):
-    """Where a picture is: the video, and the time from its begin."""
+    """The place of an image: the video's file, and the time from the video's beginning in seconds."""
 
     file: Path
     seconds: float
 
 
+class _ThreadsVideos(threading.local):
+    """The videos that one thread has open, the last used one last."""
+
+    def __init__(self) -> None:
+        self.opened: OrderedDict[Path, Decoder] = OrderedDict()
+
+
 class LeRobotVideos:
-    """The pictures of one data set, for any number of threads: each has decoders of its own.
+    """Decodes the images in the videos of one data set, for any number of threads: each has decoders of its own.
 
     Args:
-        path: of the data set.
-        by: what decodes, see `recorder.images.video.open_video`.
+        path: the data set's folder.
+        by: the decoder, see `recorder.images.video.open_video`.
+
+    Attributes:
+        cameras: names of the features that are videos.
 
     Raises:
-        SourceError: it is no data set, or contradicts itself; or pyarrow is missing.
+        SourceError: the folder is no data set, or contradicts itself; or pyarrow is missing.
     """
 
     def __init__(self, path: Path | str, by: str | None = None) -> None:
@@ -147,62 +166,61 @@ class LeRobotVideos:
         info = self._files.info
         self.cameras = tuple(name for name, about in info["features"].items() if about.get("dtype") == "video")
         self._begins = _begins(self._files, self.cameras)
-        self._mine = threading.local()
+        self._mine = _ThreadsVideos()
         self._all: set[Decoder] = set()
 
     def place(self, camera: str, episode: int, frame: int) -> VideoPlace:
-        """Where a picture is.
+        """Return the place of an image.
 
-                Args:
-                    camera: one of `cameras`.
-                    episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
+        Args:
+            camera: one of `cameras`.
+            episode, frame: numbers from 0, as ``episode`` and ``frame_no`` of a row.
 
-                Raises:
-                    SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the
-        X"""
+        Raises:
+            SourceError: there is no such camera, episode or frame. A frame that a table has beyond those of the data
+                set has an image only if the data set keeps each episode's last observation.
+        """
         if camera not in self.cameras:
             raise SourceError(
                 f"{self._files.root} has no camera {camera!r}, it has {', '.join(self.cameras) or 'none'}"
             )
         entries = self._files.entries
-        known = 0 <= episode < len(entries)
-        if not known or not 0 <= frame < entries[episode].length + (f"last/{camera}" in entries[episode].ours):
-            there = f"it has {entries[episode].length}" if known else "there is no such episode"
-            raise SourceError(f"{self._files.root}: no picture of frame {frame} in episode {episode}: {there}")
+        exists = 0 <= episode < len(entries)
+        if not exists or not 0 <= frame < entries[episode].length + (f"last/{camera}" in entries[episode].ours):
+            reason = f"it has {entries[episode].length}" if exists else "there is no such episode"
+            raise SourceError(f"{self._files.root}: no image of frame {frame} in episode {episode}: {reason}")
         begin = self._begins[camera][episode]
         return VideoPlace(begin.file, begin.seconds + frame / float(self._files.info["fps"]))
 
     def at(self, camera: str, episode: int, frame: int) -> np.ndarray:
-        """One picture: uint8, (height, width, 3), RGB.
+        """Return one image: uint8, (height, width, 3), RGB.
 
         Raises:
             SourceError: as `place`; or the video is missing, can't be decoded, or needs PyAV.
         """
-        where = self.place(camera, episode, frame)
-        return self._decoder(where.file).at(where.seconds)
+        place = self.place(camera, episode, frame)
+        return self._decoder(place.file).at(place.seconds)
 
     def of_rows(self, table: Table, rows: Any, camera: str) -> np.ndarray:
-        """The pictures of a table's rows, uint8 (B, height, width, 3), each video read from front to back once.
+        """Return the images of rows, uint8 (B, height, width, 3); each video is read once, from front to back.
 
         Args:
-            table: of this data set, by `recorder.formats.lerobot.read.load_lerobot`.
-            rows: their numbers in it, (B,).
+            table: the data set's, by `recorder.formats.lerobot.read.load_lerobot`.
+            rows: their numbers in the table, (B,).
             camera: one of `cameras`.
 
         Raises:
             SourceError: as `at`.
         """
         picked = [table.rows[int(row)] for row in np.asarray(rows)]
-        wanted = [self.place(camera, int(row["episode"]), int(row["frame_no"])) for row in picked]
-        found: dict[VideoPlace, np.ndarray] = {}
-        for where in sorted(set(wanted)):
-            found[where] = self._decoder(where.file).at(where.seconds)
-        return np.stack([found[where] for where in wanted])
+        places = [self.place(camera, int(row["episode"]), int(row["frame_no"])) for row in picked]
+        images = {place: self._decoder(place.file).at(place.seconds) for place in sorted(set(places))}
+        return np.stack([images[place] for place in places])
 
     def _decoder(self, path: Path) -> Decoder:
-        opened: OrderedDict[Path, Decoder] = self._mine.__dict__.setdefault("opened", OrderedDict())
+        opened = self._mine.opened
         if path not in opened:
-            if len(opened) >= _OPEN_LEROBOT_VIDEOS:
+            if len(opened) >= _OPEN_VIDEOS:
                 self._end(opened.popitem(last=False)[1])
             opened[path] = open_video(path, self._by)
             self._all.add(opened[path])
@@ -214,10 +232,10 @@ class LeRobotVideos:
         decoder.close()
 
     def close(self) -> None:
-        """Let go of the videos, once no other thread decodes. Twice is fine."""
+        """Close the videos, once no other thread decodes. Calling it twice is allowed."""
         for decoder in list(self._all):
             self._end(decoder)
-        self._mine = threading.local()
+        self._mine = _ThreadsVideos()
 
     def __enter__(self) -> LeRobotVideos:
         return self
@@ -227,7 +245,7 @@ class LeRobotVideos:
 
 
 def _begins(files: LeRobotFiles, cameras: tuple[str, ...]) -> dict[str, list[VideoPlace]]:
-    """Camera -> where each episode begins."""
+    """Return camera -> the place where each episode begins."""
     if not cameras:
         return {}
     pattern = files.info.get("video_path")
@@ -247,12 +265,12 @@ def _begins(files: LeRobotFiles, cameras: tuple[str, ...]) -> dict[str, list[Vid
 
 def _begins_v3(files: LeRobotFiles, camera: str, pattern: str) -> list[VideoPlace]:
     keys = [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")]
-    found: dict[int, VideoPlace] = {}
+    places: dict[int, VideoPlace] = {}
     for file in sorted((files.root / "meta" / "episodes").glob("chunk-*/file-*.parquet")):
         for line in read_parquet(file, ["episode_index", *keys]).to_pylist():
             values: list[Any] = [line.get(key) for key in keys]
             if None in values:
                 raise SourceError(f"{file}: episode {line['episode_index']} without {', '.join(keys)}")
             names: Mapping[str, Any] = {"video_key": camera, "chunk_index": values[0], "file_index": values[1]}
-            found[int(line["episode_index"])] = VideoPlace(files.root / pattern.format(**names), float(values[2]))
-    return [found[entry.index] for entry in files.entries]
+            places[int(line["episode_index"])] = VideoPlace(files.root / pattern.format(**names), float(values[2]))
+    return [places[entry.index] for entry in files.entries]

@@ -221,7 +221,7 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
         )
     videos = [name for name in features.videos if files.info["features"][name]["dtype"] == "video"]
     if videos and not (files.root / "videos").is_dir():
-        notes.append(f"pictures are not read, and the folder videos is missing: {', '.join(videos)}")
+        notes.append(f"images are not read, and the folder videos is missing: {', '.join(videos)}")
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
     if reason:

@@ -207,21 +207,21 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
     Frame t is what was seen there and the action chosen there; ``next.reward``, ``next.done`` and
     ``next.truncated`` say what followed. LeRobot has no place for an episode's last observation, without which the
     value of a truncated episode can't be bootstrapped: it is kept in a column of our own beside the episode, which
-    LeRobot passes over and `recorder.formats.lerobot.read.load_lerobot` reads; the picture that belongs to it is in the
+    LeRobot passes over and `recorder.formats.lerobot.read.load_lerobot` reads; the image that belongs to it is in the
     video behind those of the episode, or in such a column.
 
     Args:
         table: what to write.
         path: the folder, which must not be there yet.
-        filming: which pictures, and whether as videos: AV1 where PyAV is installed, else VP9. None: all, as videos.
+        filming: which images, and whether as videos: AV1 where PyAV is installed, else VP9. None: all, as videos.
 
     Returns:
         What is lost, a sentence each.
 
     Raises:
         SourceError: there is no step, several agents are rewarded, pyarrow is missing, or the folder is there; there
-            is no such camera, or its pictures differ in size.
-        LogError: there are pictures, and OpenCV is missing.
+            is no such camera, or its images differ in size.
+        LogError: there are images, and OpenCV is missing.
     """
     single_reward(table, "LeRobot")
     runs, notes = runs_of(table)
@@ -272,26 +272,26 @@ def _info(shape: Shape, runs: list[Run], tasks: list[str], images: LeRobotFilm) 
 
 
 def _write_data(
-    root: Path, shape: Shape, runs: list[Run], tasks: list[str], pictures: LeRobotFilm
+    root: Path, shape: Shape, runs: list[Run], tasks: list[str], film: LeRobotFilm
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, list[float]]]]:
     """Write the frames; returns what is to be said of the episodes, and the statistics of all."""
     frames = np.cumsum([0, *map(len, runs)])
     held = [shape.columns(run, n, int(frames[n]), tasks.index(_task(run))) for n, run in enumerate(runs)]
-    each = pictures.bytes_a_frame()
+    each = film.bytes_a_frame()
     sizes = np.cumsum(
         [sum(value.nbytes for value in columns.values()) + each * len(columns["index"]) for columns in held]
     )
     places = ((sizes - sizes[0]) // (MEGABYTES * 2**20)).astype(int)
     places = np.unique(places, return_inverse=True)[1]  # an episode larger than a file leaves no empty one
     kinds = [Column(n, d["dtype"], d["shape"][0] if d["shape"] != [1] else None) for n, d in shape.features.items()]
-    kinds += [Column(name, IMAGE) for name in pictures.embedded]
+    kinds += [Column(name, IMAGE) for name in film.embedded]
     entries = []
     for place in range(int(places.max()) + 1):
         path = root / "data" / f"{_at(place)}.parquet"
         path.parent.mkdir(parents=True, exist_ok=True)
         with writer(path, kinds) as file:
             for n in np.flatnonzero(places == place).tolist():  # episodes in order
-                images, said = pictures.images(runs[n]) if pictures.embedded else ({}, {})
+                images, said = film.images(runs[n]) if film.embedded else ({}, {})
                 file.write(held[n] | images)
                 entries.append(_entry(n, runs[n], int(frames[n]), place, held[n]) | shape.last(runs[n]) | said)
     return entries, {name: column_stats(np.concatenate([one[name] for one in held])) for name in held[0]}

@@ -63,22 +63,22 @@ def _data_folder(root: Path) -> Path | None:
 def write_minari(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
     """Write a table as a data set that ``minari.load_dataset`` opens by its name.
 
-    One observation or action field is a space of its own, several are a ``Dict``, in which pictures are ``images``, a
+    One observation or action field is a space of its own, several are a ``Dict``, in which images are ``images``, a
     ``Dict`` of cameras: uint8, (height, width, 3), RGB. Minari finds the data set where it
     lies below ``MINARI_DATASETS_PATH``, by its folder's name, which should end in ``-v0``.
 
     Args:
         table: what to write.
         path: the folder, which must not be there yet.
-        filming: which pictures; None for all.
+        filming: which images; None for all.
 
     Returns:
         What is lost, a sentence each.
 
     Raises:
         SourceError: there is no step, several agents are rewarded, h5py is missing, or the folder is there; there is
-            no such camera, or its pictures differ in size.
-        LogError: there are pictures, and OpenCV is missing.
+            no such camera, or its images differ in size.
+        LogError: there are images, and OpenCV is missing.
     """
     path = Path(path)
     single_reward(table, "Minari")
@@ -92,7 +92,7 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
     with atomic_write(path, folder=True) as part, Film(table, filming) as film:
         shapes = {camera: film.shape(runs[0], camera) for camera in film.cameras}
         if shapes and IMAGES in table.layout.observation.names:
-            raise SourceError(f"an observation is called {IMAGES}, where pictures would be; leave the cameras out")
+            raise SourceError(f"an observation is called {IMAGES}, where images would be; leave the cameras out")
         (part / "data").mkdir()
         with h5py.File(part / "data" / DATA, "w", track_order=True) as file:
             for number, run in enumerate(runs):
@@ -214,7 +214,7 @@ class _Reader:
             leaves = [leaf for leaf in leaves if len(leaf.path) < 2]
         left = ["/".join(leaf.path) or kind for leaf in leaves if leaf.field is None]
         if left and not self._ours:
-            self._notes.append(f"a frame row has no place for {kind} {', '.join(left)} (a picture or text)")
+            self._notes.append(f"a frame row has no place for {kind} {', '.join(left)} (an image or text)")
         return leaves
 
     def _layout_of(self) -> FrameLayout:

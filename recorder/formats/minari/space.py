@@ -18,7 +18,7 @@ __all__ = ["Leaf", "leaves_of", "space_of"]
 
 _WIDER = {"bool": "uint8", "float16": "float32"}
 _IMAGE = 32
-"""From this height and width on Minari takes an array of bytes for a picture."""
+"""From this height and width on Minari takes an array of bytes for an image."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +39,7 @@ def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = M
 
     Args:
         spec: the fields.
-        pictures: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
+        images: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
     """
     parts = {field.name: _space(field) for field in spec}
     for group, shapes in images.items():
@@ -106,7 +106,7 @@ def _walk(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tup
 
 
 def _fits(space: Mapping[str, Any]) -> bool:
-    """Whether an array of numbers, and no picture."""
+    """Whether an array of numbers, and no image."""
     if space["type"] != "Box":
         return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
     image = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _IMAGE

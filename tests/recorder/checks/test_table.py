@@ -130,7 +130,7 @@ def test_data_without_a_clock_and_empty_data() -> None:
 
 @pytest.fixture
 def filmed(tmp_path: Path) -> Callable[..., list[Finding]]:
-    """A run of 100 frames at 50 Hz, with pictures of the given stamps, which are not decoded here."""
+    """A run of 100 frames at 50 Hz, with images of the given stamps, which are not decoded here."""
 
     def make(stamps: Any, same: range = range(0)) -> list[Finding]:
         sink = McapWriter(tmp_path / "run", LAYOUT, {})
@@ -159,7 +159,7 @@ def test_a_camera_at_half_the_rate_is_fine(filmed: Any) -> None:
 def test_images_that_repeat(filmed: Any) -> None:
     (finding,) = filmed([n * PERIOD_NS for n in range(100)], range(20, 40))
     assert (finding.kind, finding.field, finding.first, finding.last) == ("duplicate", "camera wrist", 21, 39)
-    assert "19 of 100 pictures" in finding.message
+    assert "19 of 100 images" in finding.message
 
 
 def test_a_camera_that_lags(filmed: Any, tmp_path: Path) -> None:

@@ -91,5 +91,5 @@ def test_a_lost_robot_is_not_called_a_refused_action(tmp_path: Path, make_log: A
 
 
 def _words(path: Path) -> str:
-    """The texts of a picture, which matplotlib says in a comment before it draws them as outlines."""
+    """The texts of an image, which matplotlib says in a comment before it draws them as outlines."""
     return "\n".join(re.findall(r"<!-- (.*?) -->", path.read_text()))

@@ -1,4 +1,4 @@
-"""Pictures go along into other projects' formats, and are read there and here."""
+"""Images go along into other projects' formats, and are read there and here."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ LENGTHS = (5, 1, 4)
 
 
 def drawn(episode: int, frame: int) -> np.ndarray:
-    """Bars that say which picture it is; (48, 64, 3), RGB, with a red one at its end."""
+    """Bars that say which image it is; (48, 64, 3), RGB, with a red one at its end."""
     bits = np.array([(16 * episode + frame) >> place & 1 for place in range(7)], np.uint8) * 255
     bars = np.repeat(np.repeat(bits, 8)[None, :, None], 48, 0).repeat(3, 2)
     return np.concatenate([bars, np.full((48, 8, 3), (220, 20, 20), np.uint8)], axis=1)
@@ -40,7 +40,7 @@ def says(pixels: np.ndarray, episode: int, frame: int) -> bool:
 
 
 def film(folder: Path, plain: Table, first: int = 0) -> Table:
-    """The table as a log with a camera, which takes its first picture at frame ``first``."""
+    """The table as a log with a camera, which takes its first image at frame ``first``."""
     sink = McapWriter(folder / "run", plain.layout, {})
     for episode, (start, stop) in enumerate(zip(plain.starts, plain.stops, strict=True)):
         sink.episode("begin", episode, '{"task": "reach"}', 0)
@@ -61,13 +61,13 @@ def filmed(tmp_path: Path, make_table: Make) -> Table:
 
 def check_images(back: Table) -> None:
     """Every frame has its own, the last of each episode too."""
-    with Images(back) as images:
-        assert images.cameras() == ("top",)
+    with Images(back) as source:
+        assert source.cameras() == ("top",)
         order = np.random.default_rng(0).permutation(len(back.rows))
-        pictures, mask = images.at(order, "top")
+        images, mask = source.at(order, "top")
     assert mask.all()
     episode = np.searchsorted(back.starts, order, "right") - 1
-    for image, number, row in zip(pictures, episode.tolist(), order.tolist(), strict=True):
+    for image, number, row in zip(images, episode.tolist(), order.tolist(), strict=True):
         assert says(image, number, row - int(back.starts[number])), (number, row)
 
 
@@ -75,7 +75,7 @@ def check_images(back: Table) -> None:
 def test_videos_of_a_lerobot_data_set(tmp_path: Path, filmed: Table) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     notes = write_lerobot(filmed, tmp_path / "set")
-    assert not [note for note in notes if "picture" in note]
+    assert not [note for note in notes if "image" in note]
     back = load_lerobot(tmp_path / "set")
     assert len(back.rows) == len(filmed.rows)
     check_images(back)
@@ -120,11 +120,11 @@ def test_minari_itself_sees_the_images(tmp_path: Path, filmed: Table, monkeypatc
     assert write_minari(filmed, tmp_path / "arm" / "film-v0", Filming(size=(40, 50))) == []
     seen = minari.load_dataset("arm/film-v0")
     assert seen.observation_space["images"]["top"].shape == (40, 50, 3)
-    with Images(filmed, size=(40, 50)) as images:
+    with Images(filmed, size=(40, 50)) as source:
         for number, episode in enumerate(seen.iterate_episodes()):
             rows = np.arange(filmed.starts[number], filmed.stops[number])
-            pictures = episode.observations["images"]["top"]
-            np.testing.assert_array_equal(pictures, images.at(rows, "top")[0])  # T + 1 of them
+            images = episode.observations["images"]["top"]
+            np.testing.assert_array_equal(images, source.at(rows, "top")[0])  # T + 1 of them
             assert episode.observations["images"]["top"][0] in seen.observation_space["images"]["top"]
             wanted = filmed.rows["observation_goal"][rows]
             np.testing.assert_array_equal(episode.observations["goal"], wanted)
@@ -154,10 +154,10 @@ def test_no_image_of_a_run_is_taken_for_one_of_a_copy(
 ) -> None:
     pytest.importorskip("h5py", reason="h5py is not installed")
     write(filmed, tmp_path / name)  # whose episodes are told the run that they came from
-    with Images(load(tmp_path / name)) as images:
-        assert images.cameras() == ()
+    with Images(load(tmp_path / name)) as source:
+        assert source.cameras() == ()
         with pytest.raises(SourceError, match="has no camera 'top', it has none"):
-            images.at([0], "top")
+            source.at([0], "top")
 
 
 def test_long_episodes_are_written_part_by_part(tmp_path: Path, make_table: Make) -> None:
@@ -173,7 +173,7 @@ def test_long_episodes_are_written_part_by_part(tmp_path: Path, make_table: Make
 def test_parquet_finds_them_in_the_log(tmp_path: Path, filmed: Table) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     (note,) = write_parquet(filmed, tmp_path / "out")
-    assert note.startswith("pictures stay in the logs")
+    assert note.startswith("images stay in the logs")
     check_images(load_parquet(tmp_path / "out"))
 
 
@@ -181,7 +181,7 @@ def test_they_can_be_left_out_and_what_is_missing_is_said(tmp_path: Path, make_t
     pytest.importorskip("h5py", reason="h5py is not installed")
     late = film(tmp_path / "log", make_table(LENGTHS, "ttt"), first=1)
     notes = write_robomimic(late, tmp_path / "all.hdf5")
-    assert notes == ["3 pictures of camera top are black: none was there"]
+    assert notes == ["3 images of camera top are black: none was there"]
     assert write_robomimic(late, tmp_path / "none.hdf5", Filming(cameras=())) == []
     assert (tmp_path / "none.hdf5").stat().st_size < (tmp_path / "all.hdf5").stat().st_size / 2
     with pytest.raises(SourceError, match="has no camera 'side', it has top"):
@@ -193,6 +193,6 @@ def test_they_can_be_left_out_and_what_is_missing_is_said(tmp_path: Path, make_t
 def test_odd_sizes_grow_by_a_pixel(tmp_path: Path, filmed: Table) -> None:
     pytest.importorskip("pyarrow", reason="pyarrow is not installed")
     write_lerobot(filmed, tmp_path / "set", Filming(size=(47, 63)))
-    with Images(load_lerobot(tmp_path / "set")) as images:
-        pictures: Any = images.at([2], "top")[0]
-    assert pictures.shape == (1, 48, 64, 3)
+    with Images(load_lerobot(tmp_path / "set")) as source:
+        images: Any = source.at([2], "top")[0]
+    assert images.shape == (1, 48, 64, 3)

@@ -24,12 +24,12 @@ LAYOUT = FrameLayout(Spec("o", (Field("x", ()),)), Spec("a", (Field("u", ()),)))
 
 
 def colour(episode: int, frame: int) -> np.ndarray:
-    """Tells which picture it is, and whether colours were swapped."""
+    """Tells which image it is, and whether colours were swapped."""
     return np.array([40 + episode * 60, 20 + frame * 8, 200], np.uint8)
 
 
 def record(folder: Path, episodes: int = 2, frames: int = 20, every: int = 1, same_clock: bool = True) -> Table:
-    """PNG pictures of a single colour, of every so-manieth frame, taken 5 ms before it."""
+    """PNG images of a single colour, of every so-manieth frame, taken 5 ms before it."""
     sink = McapWriter(folder, LAYOUT, {})
     for episode in range(episodes):
         sink.episode("begin", episode, "{}", 0)
@@ -52,37 +52,37 @@ def record(folder: Path, episodes: int = 2, frames: int = 20, every: int = 1, sa
 @pytest.mark.requirement("R3.3")
 def test_rows_get_their_own_images(tmp_path: Path) -> None:
     table = record(tmp_path)  # both episodes begin at stamp 0, as simulated ones do
-    with Images(table) as images:
-        assert images.cameras() == ("top",)
+    with Images(table) as source:
+        assert source.cameras() == ("top",)
         rows = np.random.default_rng(0).permutation(40).repeat(2)
-        pictures, mask = images.at(rows, "top")
-    assert pictures.shape == (80, 12, 16, 3)
+        images, mask = source.at(rows, "top")
+    assert images.shape == (80, 12, 16, 3)
     assert mask.all()
-    for row, image in zip(rows, pictures, strict=True):
+    for row, image in zip(rows, images, strict=True):
         assert (image[-1, -1] == colour(row // 20, row % 20)).all()
 
 
 def test_crop_size_order_and_stack(tmp_path: Path) -> None:
     table = record(tmp_path)
-    with Images(table, crop=(4, 4, 8, 12), size=(4, 6), order="bgr") as images:
-        pictures, mask = images.at([25, 20], "top", past=(2, 1, 0))
-    assert pictures.shape == (2, 3, 4, 6, 3)
+    with Images(table, crop=(4, 4, 8, 12), size=(4, 6), order="bgr") as source:
+        images, mask = source.at([25, 20], "top", past=(2, 1, 0))
+    assert images.shape == (2, 3, 4, 6, 3)
     assert mask.all()
-    assert (pictures[0, 0] == colour(1, 3)[::-1]).all()  # nothing of the black corner is in it
-    assert (pictures[0, 2] == colour(1, 5)[::-1]).all()
-    assert (pictures[1] == colour(1, 0)[::-1]).all()  # the first frame is its own past
+    assert (images[0, 0] == colour(1, 3)[::-1]).all()  # nothing of the black corner is in it
+    assert (images[0, 2] == colour(1, 5)[::-1]).all()
+    assert (images[1] == colour(1, 0)[::-1]).all()  # the first frame is its own past
 
 
 def test_age_and_choice(tmp_path: Path) -> None:
     table = record(tmp_path, every=4)
-    with Images(table) as images:
-        latest, _ = images.at([3], "top")
-        nearest, _ = images.at([3], "top", how="nearest")
+    with Images(table) as source:
+        latest, _ = source.at([3], "top")
+        nearest, _ = source.at([3], "top", how="nearest")
         assert (latest[0, -1, -1] == colour(0, 0)).all()
         assert (nearest[0, -1, -1] == colour(0, 4)).all()
-        _, mask = images.at([0, 1, 2, 3, 4], "top", max_age_s=0.03)
+        _, mask = source.at([0, 1, 2, 3, 4], "top", max_age_s=0.03)
         assert mask.tolist() == [True, True, False, False, True]
-        black, _ = images.at([2], "top", max_age_s=0.001)
+        black, _ = source.at([2], "top", max_age_s=0.001)
         assert not black.any()
 
 
@@ -90,20 +90,20 @@ def test_runs_are_kept_apart(tmp_path: Path) -> None:
     record(tmp_path / "a", episodes=1)
     record(tmp_path / "b", episodes=2, same_clock=False)
     table = load_runs(tmp_path)
-    with Images(table) as images:
-        pictures, mask = images.at(np.arange(60), "top")
+    with Images(table) as source:
+        images, mask = source.at(np.arange(60), "top")
     assert mask.all()
     wanted = [colour(0, f) for f in range(20)] + [colour(e, f) for e in range(2) for f in range(20)]
-    assert (pictures[:, -1, -1] == wanted).all()
+    assert (images[:, -1, -1] == wanted).all()
 
 
 def test_the_cache_gives_the_same_and_stays_small(tmp_path: Path) -> None:
     table = record(tmp_path)
-    with Images(table, cache_bytes=5 * 12 * 16 * 3, threads=1) as images:
+    with Images(table, cache_bytes=5 * 12 * 16 * 3, threads=1) as source:
         for rows in ([1, 2, 3], [3, 2, 9, 1], list(range(40))):
-            pictures, _ = images.at(rows, "top")
-            assert (pictures[:, -1, -1] == [colour(row // 20, row % 20) for row in rows]).all()
-            assert images._cache._size == sum(kept.nbytes for kept in images._cache._kept.values()) <= 5 * 576
+            images, _ = source.at(rows, "top")
+            assert (images[:, -1, -1] == [colour(row // 20, row % 20) for row in rows]).all()
+            assert source._cache._size == sum(kept.nbytes for kept in source._cache._kept.values()) <= 5 * 576
     cache = _Cache(100)
     for number in range(5):
         cache.put(("r", "c", number), np.zeros(40, np.uint8))
@@ -140,8 +140,8 @@ def test_a_torn_log_has_the_images_that_are_whole(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_requests(tmp_path: Path, arguments: dict[str, Any], told: str) -> None:
-    with Images(record(tmp_path)) as images, pytest.raises(SourceError, match=told):
-        images.at(**arguments)
+    with Images(record(tmp_path)) as source, pytest.raises(SourceError, match=told):
+        source.at(**arguments)
 
 
 def test_wrong_options_and_images(tmp_path: Path) -> None:
@@ -151,18 +151,18 @@ def test_wrong_options_and_images(tmp_path: Path) -> None:
     ):  # fmt: skip
         with pytest.raises(SourceError, match=told):
             Images(table, **options)  # type: ignore[arg-type]
-    with Images(table, crop=(0, 0, 13, 4)) as images, pytest.raises(SourceError, match="does not fit pictures of"):
-        images.at([0], "top")
+    with Images(table, crop=(0, 0, 13, 4)) as source, pytest.raises(SourceError, match="does not fit images of"):
+        source.at([0], "top")
     sink = McapWriter(tmp_path / "bad", LAYOUT, {})
     sink.episode("begin", 0, "{}", 0)
     sink.frame(LAYOUT.spec.rows().tobytes(), 0)
-    sink.image("top", Image(b"\xff\xd8 no picture", "jpeg", 0), 0)
+    sink.image("top", Image(b"\xff\xd8 no image", "jpeg", 0), 0)
     sink.close()
     with (
-        Images(build(tmp_path / "bad")) as images,
+        Images(build(tmp_path / "bad")) as source,
         pytest.raises(LogError, match=r"of camera 'top' .* can't be decoded"),
     ):
-        images.at([0], "top")
+        source.at([0], "top")
 
 
 @settings(max_examples=200)
@@ -204,8 +204,8 @@ def test_the_index_is_kept_beside_the_table_until_the_log_changes(tmp_path: Path
         patched.setattr(ImageIndex, "build", None)  # nothing is read again
         again = ImageIndex.load_or_build(tmp_path)
         np.testing.assert_array_equal(again.places["top"], places["top"])
-        with Images(table) as images:
-            assert (images.at([7], "top")[0][0, -1, -1] == colour(0, 7)).all()
+        with Images(table) as source:
+            assert (source.at([7], "top")[0][0, -1, -1] == colour(0, 7)).all()
     record(tmp_path / "other", episodes=1)
     (tmp_path / "log.mcap").write_bytes((tmp_path / "other" / "log.mcap").read_bytes())
     assert len(ImageIndex.load_or_build(tmp_path).places["top"]) == 20

@@ -23,7 +23,7 @@ FRAMES = 20
 
 @pytest.fixture
 def run(tmp_path: Path, layout: FrameLayout, make_row: Any) -> Path:
-    """Frames, a stream with five samples a frame, and the beginnings of JPEG files as pictures."""
+    """Frames, a stream with five samples a frame, and the beginnings of JPEG files as images."""
     with LogWriter(tmp_path / "run", layout) as log:
         imu = log.stream("imu", Spec("imu", (Field("gyro", (3,)),)), 500)
         number = log.begin({"goal": {"target": [1.0]}})

@@ -18,12 +18,12 @@ from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LogReader
 from recorder.table.load import build
 
-JPEG = b"\xff\xd8 stands for a picture"
+JPEG = b"\xff\xd8 stands for an image"
 
 
 @pytest.fixture
 def run(tmp_path: Path, layout: FrameLayout, make_row: Any) -> Path:
-    """Three episodes of five frames, a frame a second by the wall clock, a picture a frame, an event in the second."""
+    """Three episodes of five frames, a frame a second by the wall clock, an image a frame, an event in the second."""
     sink = McapWriter(tmp_path / "run", layout, {"task": "reach", "robot": "so101"})
     for number in range(3):
         at = number * 5_000_000_000

@@ -31,7 +31,7 @@ def test_memory_is_used_again_only_when_nothing_looks_at_it() -> None:
 
 
 def test_a_block_is_not_kept_for_what_it_does_not_fit() -> None:
-    room = BufferPool(kept=1)
+    room = BufferPool(spare=1)
     where = address(room.take((100,)))
     assert address(room.take((10,))) != where or room._free[0].nbytes == 10
     assert len(room._free) == 1

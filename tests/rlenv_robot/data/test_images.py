@@ -154,7 +154,7 @@ def test_a_batch_keeps_its_images_while_others_are_drawn(data: SourceData) -> No
         ({"camera": "top"}, "allowed is a mapping with cameras, crop, .*; not 'camera'"),
         ({"size": 84}, r"allowed is \(height, width\) in pixels as 'size'"),
         ({"layout": "nchw"}, "allowed is one of hwc, chw as 'layout'"),
-        ({"crop": (0, 0, 13, 4)}, "does not fit pictures of"),
+        ({"crop": (0, 0, 13, 4)}, "does not fit images of"),
     ],
 )
 def test_wrong_choices(data: SourceData, images: Any, told: str) -> None:

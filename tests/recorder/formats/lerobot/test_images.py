@@ -102,7 +102,7 @@ def test_every_frame_is_the_right_one(tmp_path: Path, version: str, by: str) -> 
 def test_images_of_rows(tmp_path: Path) -> None:
     write_set(tmp_path, "v3.0")
     table = load_lerobot(tmp_path)
-    assert not [note for note in table.notes if "picture" in note]
+    assert not [note for note in table.notes if "image" in note]
     with Images(table) as images:
         assert images.cameras() == ("top",)
         found, mask = images.at(np.random.default_rng(0).permutation(len(table.rows)), "top")
@@ -122,8 +122,8 @@ def test_what_is_not_there_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     videos = LeRobotVideos(tmp_path, "cv2")
     for wrong, message in (
         (("side", 0, 0), "has no camera 'side', it has observation.images.top"),
-        ((TOP, 0, 5), "no picture of frame 5 in episode 0: it has 5"),
-        ((TOP, 3, 0), "no picture of frame 0 in episode 3: there is no such episode"),
+        ((TOP, 0, 5), "no image of frame 5 in episode 0: it has 5"),
+        ((TOP, 3, 0), "no image of frame 0 in episode 3: there is no such episode"),
     ):
         with pytest.raises(SourceError, match=message):
             videos.at(*wrong)

@@ -1,6 +1,6 @@
 """LeRobot's own dataset module reads what we write. It needs: pip install --no-deps lerobot==0.4.4, and
 accelerate, datasets, draccus, einops, huggingface-hub<0.36, jsonlines, torch. Torchvision, which is only there for
-pictures, may be missing."""
+images, may be missing."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_what_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> None:
 
 
 def filmed(folder: Path, plain: Table) -> Table:
-    """The table as a log with a camera, whose pictures' colour says episode and frame."""
+    """The table as a log with a camera, whose images' colour says episode and frame."""
     cv2 = pytest.importorskip("cv2", reason="OpenCV is not installed")
     sink = McapWriter(folder / "run", plain.layout, {})
     for episode, (start, stop) in enumerate(zip(plain.starts, plain.stops, strict=True)):
@@ -200,9 +200,9 @@ def test_images_that_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> 
         "observation.images.top": top,
     }
     made = LeRobotDataset.create("local/made", 20, features, root=tmp_path / "made", use_videos=False)
-    pictures = np.random.default_rng(0).integers(0, 255, (2, 5, 48, 64, 3), np.uint8)
+    images = np.random.default_rng(0).integers(0, 255, (2, 5, 48, 64, 3), np.uint8)
     zeros = np.zeros(2, np.float32)
-    for episode in pictures:
+    for episode in images:
         for image in episode:
             made.add_frame({
                 "observation.state": zeros, "action": zeros, "observation.images.top": image, "task": "look"
@@ -212,4 +212,4 @@ def test_images_that_lerobot_writes_we_read(tmp_path: Path, dataset_of: Any) -> 
     with Images(load_lerobot(tmp_path / "made")) as images:
         found, mask = images.at(np.arange(10), "top")
     assert mask.all()
-    np.testing.assert_array_equal(found.reshape(pictures.shape), pictures)
+    np.testing.assert_array_equal(found.reshape(images.shape), images)

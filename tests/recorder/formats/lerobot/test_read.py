@@ -103,7 +103,7 @@ def test_pairs_become_rows(tmp_path: Path, version: str) -> None:
     assert (first["task"], first["length"], first["fps"], first["end"]) == ("pick it", 4, 10, "end of recording")
     assert first["last_action"]["target"] == pytest.approx(columns["action"][3])
     assert "what followed the last action was not recorded" in table.notes[0]
-    assert "pictures are not read, and the folder videos is missing: observation.images.top" in table.notes
+    assert "images are not read, and the folder videos is missing: observation.images.top" in table.notes
     assert "no rewards were recorded, reward is NaN; give a task that computes them" in table.notes
     assert np.isnan(np.delete(rows["reward"], [0, 4])).all()
 
