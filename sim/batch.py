@@ -175,7 +175,7 @@ class SimBatch(Simulations):
         stamps = np.full(len(rows), self.stamp_ns)
         if self._delays is None:
             return BatchState(self._read(rows), self._starts.commands(rows), stamps)
-        return BatchState(self._delays.sensors(rows), self._delays.heard(rows), stamps, self._delays.ages_ns(rows))
+        return BatchState(self._delays.sensors(rows), self._delays.received(rows), stamps, self._delays.ages_ns(rows))
 
     # -- steps -------------------------------------------------------------------------------------------
 
@@ -326,7 +326,7 @@ class SimBatch(Simulations):
             None if self._draws is None else self._draws.state[rows],
             {} if randomised is None else {name: value[rows] for name, value in randomised.fields.items()},
             {} if randomised is None else {name: value[rows] for name, value in randomised.drawn.items()},
-            {} if delays is None else {name: value[rows] for name, value in delays.state.items()},
+            {} if delays is None else delays.snapshot(rows),
         )
 
     def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> BatchState:
@@ -358,8 +358,7 @@ class SimBatch(Simulations):
         if self._draws is not None and kept.draws is not None:
             self._draws.restore(rows, kept.draws)
         if self._delays is not None:
-            for name, value in kept.delays.items():
-                self._delays.state[name][rows] = value
+            self._delays.restore(rows, kept.delays)
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
         return self.batch_state(rows)

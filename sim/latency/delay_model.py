@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from hal.errors import SpecError
@@ -100,25 +100,39 @@ class DelayModel:
             raise SpecError(f"timing.{path} may be {value.high:g}, it must be below 1")
 
     def values(self) -> Iterator[tuple[str, Distribution]]:
-        """All that is set: path (``sensor_rate.joint_position``) and what it is drawn from."""
+        """Yield the path (``sensor_rate.joint_position``) and the distribution of every value that is set."""
+        yield from self._values.items()
+
+    def value(self, path: str) -> Distribution:
+        """Return the distribution of one path; always 0 where it is not set."""
+        return self._values.get(path, _ZERO)
+
+    @cached_property
+    def _values(self) -> dict[str, Distribution]:
+        values: dict[str, Distribution] = {}
         for item in dataclasses.fields(self):
             given = getattr(self, item.name)
             if isinstance(given, Mapping):
-                yield from ((f"{item.name}.{name}", value) for name, value in given.items())
+                values.update({f"{item.name}.{name}": value for name, value in given.items()})
             elif given != _ZERO:
-                yield item.name, given
+                values[item.name] = given
+        return values
+
+    def _named(self, kind: str) -> dict[str, Distribution]:
+        """Return the values of one table, such as ``sensor_rate``: name -> distribution."""
+        return {name: self.value(f"{kind}.{name}") for name in getattr(self, kind)}
 
     @property
     def command_s(self) -> float:
         """The latest that a command may arrive, s."""
-        return _high(self.command_delay) + _high(self.command_jitter)
+        return self.value("command_delay").high + self.value("command_jitter").high
 
     @property
     def reading_s(self) -> float:
         """The oldest that a sample may be when its reading arrives, s."""
-        slowest = max((1.0 / _low(value) for value in self.sensor_rate.values()), default=0.0)
-        own = max((_high(value) for value in self.sensor_delay.values()), default=0.0)
-        return _high(self.reading_delay) + _high(self.reading_jitter) + own + slowest
+        pause = max((1.0 / rate.low for rate in self._named("sensor_rate").values()), default=0.0)
+        slowest = max((delay.high for delay in self._named("sensor_delay").values()), default=0.0)
+        return self.value("reading_delay").high + self.value("reading_jitter").high + slowest + pause
 
     def check_fit(self, spec: RobotSpec, timestep: float) -> None:
         """Refuse what this robot does not have, or what its physics can't resolve.
@@ -137,10 +151,10 @@ class DelayModel:
                     raise SpecError(f"timing.{what}.{name}: {spec.name!r} has {', '.join(known.names) or 'none'}")
                 if what in ("quantisation", "backlash") and known[name].numpy_dtype.kind != "f":
                     raise SpecError(f"timing.{what}.{name}: that is for fractions, this is {known[name].dtype}")
-        for name, value in self.sensor_rate.items():
-            if _high(value) > (1 + 1e-9) / timestep:
+        for name, rate in self._named("sensor_rate").items():
+            if rate.high > (1 + 1e-9) / timestep:
                 raise SpecError(
-                    f"timing.sensor_rate.{name} may be {_high(value):g} Hz, but the physics has {1 / timestep:g} steps "
+                    f"timing.sensor_rate.{name} may be {rate.high:g} Hz, but the physics has {1 / timestep:g} steps "
                     "a second; leave the rate away for one sample a step, or take a smaller timestep"
                 )
 
@@ -175,13 +189,3 @@ def _made(path: str, value: Any) -> Distribution:
         return distribution(value)
     except ValueError as error:
         raise SpecError(f"timing.{path}: {error}") from error
-
-
-def _high(value: Any) -> float:
-    high: float = value.high
-    return high
-
-
-def _low(value: Any) -> float:
-    low: float = value.low
-    return low if low > 0 else math.inf
