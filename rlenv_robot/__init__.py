@@ -8,9 +8,11 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from rlenv_robot.adapters.gymnasium_registry import register_with_gymnasium
 from rlenv_robot.config.import_check import claim_packages
 
 claim_packages()  # before the first import of one of them
+register_with_gymnasium()
 
 if TYPE_CHECKING:
     from hal import (

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from sim.model import SimModel
     from sim.randomize.randomise import Randomise
 
-__all__ = ["TaskLike", "environment_names", "make", "make_vector", "register_task", "robot", "task"]
+__all__ = ["TaskLike", "environment_names", "make", "make_vector", "on_register", "register_task", "robot", "task"]
 
 TaskLike: TypeAlias = str | Task | World | Callable[..., Task] | Callable[..., World]
 """What `make` takes: a name, ``module:factory``, the path of a MuJoCo model, a task, a world, or a class of these."""
@@ -86,6 +86,21 @@ def register_task(
     if robot is not None and not (robot.name in robot_names() and find_robot_model(robot.name) == robot):
         register_robot(robot)
     _TASKS.register(name, factory)
+    for listener in _listeners.values():
+        listener(name)
+
+
+_listeners: dict[str, Callable[[str], None]] = {}
+
+
+def on_register(listener: Callable[[str], None], key: str) -> None:
+    """Have a function called with the name of every task that is registered from now on, by `register_task`.
+
+    Args:
+        listener: the function.
+        key: stands for it: a listener replaces an earlier one of the same key.
+    """
+    _listeners[key] = listener
 
 
 def environment_names() -> list[str]:

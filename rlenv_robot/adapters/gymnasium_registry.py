@@ -1,0 +1,156 @@
+"""Our tasks in Gymnasium's registry: ``gymnasium.make("rlenv_robot/so101-reach-v0")``.
+
+Since its version 1.0 Gymnasium loads no entry points: an environment is known once a module has registered it. Ours are
+registered when both packages are imported, in either order; neither imports the other for it.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlenv_robot.adapters.flat import FlattenObservation
+    from rlenv_robot.adapters.gymnasium import GymnasiumEnv
+    from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
+
+__all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
+
+NAMESPACE = "rlenv_robot"
+"""Comes before the name in Gymnasium's ids."""
+
+_HERE = "rlenv_robot.adapters.gymnasium_registry"
+
+
+def register_with_gymnasium() -> None:
+    """Register our tasks now if Gymnasium is imported, else as soon as it is."""
+    if "gymnasium" in sys.modules:
+        register_envs()
+    elif not any(isinstance(finder, _GymnasiumFinder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _GymnasiumFinder())
+
+
+class _GymnasiumFinder(MetaPathFinder):
+    """Waits for the import of Gymnasium, once, and has `register_envs` follow it."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return Gymnasium's own spec with a loader that registers our tasks afterwards; None for other modules."""
+        if fullname != "gymnasium":
+            return None
+        sys.meta_path.remove(self)
+        spec = find_spec(fullname)
+        if spec is not None and spec.loader is not None:
+            spec.loader = _RegisteringLoader(spec.loader)
+        return spec
+
+
+class _RegisteringLoader(Loader):
+    """Load Gymnasium by its own loader, then register our tasks."""
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        """Return what Gymnasium's own loader returns."""
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        """Execute Gymnasium, then register our tasks."""
+        assert module.__spec__ is not None
+        module.__spec__.loader = module.__loader__ = self._loader
+        self._loader.exec_module(module)
+        register_envs()
+
+
+def register_envs() -> None:
+    """Register every task that `rlenv_robot.make` knows by name, as ``rlenv_robot/<name>-v0``.
+
+    Tasks that are registered later follow by themselves. Calling it again is allowed. Tasks of several agents are left
+    to `rlenv_robot.to_pettingzoo`, which Gymnasium's interface can't express: making one of them raises an error that
+    says so.
+    """
+    from gymnasium.envs import registration
+
+    from rlenv_robot.registry import environment_names, on_register
+
+    def add(name: str) -> None:
+        env_id = f"{NAMESPACE}/{name}-v0"
+        if re.fullmatch(r"[\w.-]+", name) and env_id not in registration.registry:  # what Gymnasium takes as an id
+            registration.register(
+                env_id,
+                entry_point=f"{_HERE}:make_env",
+                vector_entry_point=f"{_HERE}:make_vector_env",
+                kwargs={"name": name},
+            )
+
+    for name in environment_names():
+        add(name)
+    on_register(add, key=_HERE)
+
+
+def make_env(
+    name: str,
+    render_mode: str | None = None,
+    normalise: bool = True,
+    flat: FlattenObservation | bool = False,
+    **options: Any,
+) -> GymnasiumEnv:
+    """Make what ``gymnasium.make("rlenv_robot/<name>-v0", ...)`` returns inside of Gymnasium's own wrappers.
+
+    Args:
+        name: of the task.
+        render_mode: None or ``rgb_array``.
+        normalise: as for `rlenv_robot.to_gymnasium`.
+        flat: True for the vectors that suit the task (`rlenv_robot.adapters.flat.flat_for`), or other ones.
+        options: those of `rlenv_robot.make`, such as ``robot``, and the task's own settings.
+
+    Raises:
+        ValueError, RobotError: as for `rlenv_robot.make` and `rlenv_robot.to_gymnasium`.
+    """
+    from rlenv_robot.adapters.gymnasium import to_gymnasium
+    from rlenv_robot.registry import make
+
+    env = make(name, **options)
+    vectors = _vectors(flat, getattr(env.world, "task", None))
+    return to_gymnasium(env, normalise=normalise, render_mode=render_mode, flat=vectors)
+
+
+def make_vector_env(
+    name: str, num_envs: int = 1, normalise: bool = True, flat: FlattenObservation | bool = False, **options: Any
+) -> GymnasiumVectorEnv:
+    """Make what ``gymnasium.make_vec("rlenv_robot/<name>-v0", num_envs, ...)`` returns: a native batch.
+
+    Args:
+        name: of the task.
+        num_envs: how many environments.
+        normalise: as for `rlenv_robot.to_gymnasium_vector`.
+        flat: as for `make_env`.
+        options: those of `rlenv_robot.make_vector`, such as ``threads``, and the task's own settings.
+
+    Raises:
+        ValueError, RobotError: as for `rlenv_robot.make_vector` and `rlenv_robot.to_gymnasium_vector`.
+    """
+    from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+    from rlenv_robot.registry import make_vector
+
+    options.setdefault("autoreset", "next_step")  # Gymnasium's own default
+    envs = make_vector(name, num_envs, **options)
+    return to_gymnasium_vector(envs, flat=_vectors(flat, envs.task), normalise=normalise)
+
+
+def _vectors(flat: FlattenObservation | bool, task: Any) -> FlattenObservation | None:
+    from rlenv_robot.adapters.flat import flat_for
+
+    if flat is True:
+        if task is None:
+            raise ValueError("flat=True needs a task of a robot; leave it out, or hand in a FlattenObservation")
+        return flat_for(task)
+    return flat or None
