@@ -199,11 +199,10 @@ def _command_lines(page: Path) -> list[str]:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if _command_lines(page)], ids=_shown)
 def test_command_lines_are_understood(page: Path) -> None:
-    parser = cli._parser()
     for line in _command_lines(page):
         words = [word for word in shlex.split(line, comments=True) if word != "&"]
         try:
-            parser.parse_args(words[1:])
+            cli._parser().parse_args(words[1:])
         except SystemExit:
             pytest.fail(f"{_shown(page)}: {line}")
 
