@@ -13,7 +13,7 @@ from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.env import Environment
-from rlenv_robot.robot_env.core import Mode, RobotWorld
+from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import (
     MODEL_FILE,
     RobotModel,
@@ -24,6 +24,7 @@ from rlenv_robot.robot_models import (
     robot_model_of,
     robot_names,
 )
+from rlenv_robot.tasks.episode_rules import Mode
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 

@@ -13,9 +13,9 @@ from hal.frame_layout import FrameLayout, reward_field
 from recorder.formats.runs import NO_REWARDS
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
-from rlenv_robot.robot_env.verdicts import verdict_reward
 from rlenv_robot.tables import StepTable
 from rlenv_robot.tasks.agents import agents_of
+from rlenv_robot.tasks.episode_rules import verdict_reward
 from rlenv_robot.tasks.task import Arrays, Task
 
 __all__ = ["Goal", "Sensors", "relabel_goals", "relabelled"]

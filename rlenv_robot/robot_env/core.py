@@ -4,23 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from hal import Field, IllegalAction, Robot, RobotError, RobotState, Spec, SpecMismatch, Violation
+from hal import Field, IllegalAction, Robot, RobotError, RobotState, Spec, Violation
 from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import ResetConfirmation
 from hal.reset.record import last_reset
 from hal.wrapper import SampleSink, StreamSpec, pass_on, report_of, streams_of
-from rlenv_robot.robot_env.verdicts import Verdicts, asker, rewarded
-from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
+from rlenv_robot.robot_env.verdicts import Verdicts, asker
+from rlenv_robot.tasks.agents import each
+from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Episode, Task
 from rlenv_robot.world import EnvDescription, TimeStep, first_part
 
-__all__ = ["Mode", "RobotWorld", "check_fit", "check_seed", "episode_rng"]
-
-Mode = Literal["training", "inference"]
+__all__ = ["RobotWorld"]
 
 _OPTIONS = {
     "seed": "whole number from 0: fixes all randomness from here on, and restarts the count of episodes",
@@ -52,33 +51,8 @@ _REWARDS = replace(_REWARD, meaning="a dictionary from agent to such a number; "
 
 _OF_CONDITIONS = {"randomisation": "path -> what was drawn for this episode; at its beginning, in training alone"}
 
+
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time
-
-
-def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
-    """The randomness of one episode: it depends on neither the number of environments nor of threads."""
-    return np.random.default_rng([seed, env, episode])
-
-
-def check_fit(task: Task, sensors: Spec, commands: Spec, robot: str) -> None:
-    """Refuse a task for another kind of robot.
-
-    Raises:
-        SpecMismatch: saying what the task is for.
-    """
-    if task.robot != robot:
-        raise SpecMismatch(f"task {task.name!r} does not fit", [f"it is for {task.robot!r}, the robot is {robot!r}"])
-
-
-def check_seed(seed: Any) -> int:
-    """The seed as a whole number from 0.
-
-    Raises:
-        ValueError: it is something else.
-    """
-    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"seed is {seed!r}, it must be a whole number of at least 0")
-    return int(seed)
 
 
 class RobotWorld:
@@ -99,22 +73,16 @@ class RobotWorld:
     def __init__(
         self, robot: Robot, task: Task, mode: Mode = "training", judge: ResetConfirmation | None = None
     ) -> None:
-        if mode not in ("training", "inference"):
-            raise ValueError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
-        spec = robot.spec
-        check_fit(task, spec.sensors, spec.commands, spec.name)
+        self._rules = EpisodeRules(task, robot.spec, mode)
         self.robot, self.task, self.mode = robot, task, mode
-        self._privileged = mode == "training" and len(task.state) > 0
+        self.agents = self._rules.agents
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
-        self.agents = agents_of(task)
-        self._mapping = mapping(self.agents)
-        self._told: dict[str, Any] = {}
         self._episodes = 0
         self._episode = Episode({})
         self._robot_state: RobotState | None = None
         self._step_no = 0
         self._last: TimeStep | None = None
-        self._judged = Verdicts(asker(robot, task, judge))
+        self._verdicts = Verdicts(asker(robot, task, judge))
 
     @property
     def seed(self) -> int:
@@ -161,7 +129,12 @@ class RobotWorld:
         spec = self.robot.spec
         streams = tuple(stream.name for stream in self.streams if stream.used)
         return FrameLayout(
-            self.task.observation, self.task.action, tuple(self._mapping), spec.commands, spec.sensors, streams
+            self.task.observation,
+            self.task.action,
+            tuple(self._rules.agent_fields),
+            spec.commands,
+            spec.sensors,
+            streams,
         )
 
     @property
@@ -173,7 +146,7 @@ class RobotWorld:
         """As `hal.wrapper.Streaming.stream_to`, of the robot."""
         pass_on(self.robot, sinks)
 
-    # -- turns -------------------------------------------------------------------------------------------
+    # -- reset and step ----------------------------------------------------------------------------------
 
     def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """Draw an episode and bring the robot to its start.
@@ -181,140 +154,137 @@ class RobotWorld:
         Args:
             options: ``seed`` (int; restarts the count of episodes), ``goal`` (name -> value, instead of
                 drawing it), ``clear_stop`` (why a latched stop may be cleared).
+
+        Raises:
+            ValueError: an unknown option, or one of a wrong type; nothing moved.
+            IllegalAction: a part of the goal breaks the task's spec; nothing moved.
+            RobotError: the robot could not be brought to its start.
         """
-        self._seed_from(options)
-        rng = episode_rng(self._seed, 0, self._episodes)
+        self._check_options(options)
+        if options.get("seed") is not None:
+            self._seed, self._episodes = check_seed(options["seed"]), 0
+        draw = self._rules.draw(self._seed, 0, self._episodes, options)
         self._episodes += 1
-        self._episode = self.task.begin(rng, options)
-        wanted: dict[str, Any] = {"seed": int(rng.integers(2**31)), "start": self._episode.start}
+        self._episode, self._step_no = draw.episode, 0
+        request: dict[str, Any] = {"seed": draw.robot_seed, "start": draw.episode.start}
         if "clear_stop" in options:
-            wanted["clear_stop"] = options["clear_stop"]
-        self._step_no, self._told = 0, {}
-        robot_state = self._robot_state = self._reset(wanted)
-        observation = self.task.observe(robot_state.sensors, self._episode.goal)
-        over = bool(self.task.terminated(robot_state.sensors, self._episode.goal))
-        timestep = self._timestep(robot_state, observation, self._nothing(), over, False)
-        told = report_of(self.robot)
-        if self.mode == "training" and told.get("randomisation"):
-            timestep.extra_info["randomisation"] = told["randomisation"]
-        recording = told.get("server", {}).get("recording")
-        if isinstance(recording, Mapping) and recording.get("why") is not None:
-            timestep.extra_info["recording_error"] = f"the robot's controller: {recording['why']}"
-        if "returned" in told:
-            timestep.extra_info["returned"] = told["returned"]
+            request["clear_stop"] = options["clear_stop"]
+        robot_state = self._robot_state = self._reset(request)
+        failed = bool(robot_state.faults)
+        timestep = self._timestep(robot_state, self._rules.judge_start(robot_state.sensors, draw.episode.goal, failed))
+        self._add_report(timestep.extra_info)
         return timestep
 
-    def _reset(self, wanted: Mapping[str, Any]) -> RobotState:
-        before = last_reset(self.robot)
-        try:
-            robot_state = self.robot.reset(wanted)
-        except RobotError:
-            record = last_reset(self.robot)
-            self._judged.reset_failed(None if record is before else record)
-            raise
-        self._judged.begin(last_reset(self.robot))
-        return robot_state
-
-    def _seed_from(self, options: Mapping[str, Any]) -> None:
+    def _check_options(self, options: Mapping[str, Any]) -> None:
         unknown = options.keys() - _OPTIONS.keys()
         if unknown:
             raise ValueError(
-                f"reset option {sorted(unknown)[0]!r} is unknown, allowed are {', '.join(sorted(_OPTIONS))}"
+                f"reset option {min(unknown, key=str)!r} is unknown, allowed are {', '.join(sorted(_OPTIONS))}"
             )
-        seed = options.get("seed")
-        if seed is None:
-            return
-        self._seed, self._episodes = check_seed(seed), 0
+        goal, reason = options.get("goal"), options.get("clear_stop")
+        if goal is not None and not isinstance(goal, Mapping):
+            names = ", ".join(self.task.goal.names) or "nothing, as this task has no goal"
+            raise ValueError(f"reset option 'goal' is {goal!r:.80}, wanted is a mapping from name to value of {names}")
+        if reason is not None and not isinstance(reason, str):
+            raise ValueError(
+                f"reset option 'clear_stop' is {reason!r:.80}, wanted is a text: what was found at the robot, "
+                "and why it may move again"
+            )
+
+    def _reset(self, request: Mapping[str, Any]) -> RobotState:
+        before = last_reset(self.robot)
+        try:
+            robot_state = self.robot.reset(request)
+        except RobotError:
+            record = last_reset(self.robot)
+            self._verdicts.reset_failed(None if record is before else record)
+            raise
+        self._verdicts.begin(last_reset(self.robot))
+        return robot_state
+
+    def _add_report(self, extra: dict[str, Any]) -> None:
+        """Add what the robot reports of itself at the beginning of an episode."""
+        report = report_of(self.robot)
+        if self.mode == "training" and report.get("randomisation"):
+            extra["randomisation"] = report["randomisation"]
+        recording = report.get("server", {}).get("recording")
+        if isinstance(recording, Mapping) and recording.get("why") is not None:
+            extra["recording_error"] = f"the robot's controller: {recording['why']}"
+        if "returned" in report:
+            extra["returned"] = report["returned"]
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
         """Command the robot for one control period.
 
-        A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the turn
+        A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the time step
         is truncated, repeats the last observation, and says why in ``extra_info["fault"]``.
+
+        Raises:
+            IllegalAction: the task's command breaks the robot's spec, or ``extra_info`` can't be used; nothing moved.
         """
-        task, goal, before = self.task, self._episode.goal, self._robot_state
+        before = self._robot_state
         assert before is not None  # the environment resets first
         if extra_info:
             _check_extra(extra_info, self.robot.spec.sensors)
-        earlier = before.sensors
         try:
-            robot_state = self.robot.step(task.command(action, earlier))
+            robot_state = self.robot.step(self.task.command(action, before.sensors))
         except IllegalAction:
             raise
         except RobotError as error:
-            return self._broken(error)
+            return self._lost(error)
         if extra_info and "sensor_error" in extra_info:
             robot_state = _with_sensor_error(robot_state, extra_info["sensor_error"])
         self._robot_state = robot_state
         self._step_no += 1
-        sensors = robot_state.sensors
-        value = task.reward(earlier, action, sensors, goal)
-        over = bool(task.terminated(sensors, goal))
-        observation = task.observe(sensors, goal)
-        late = self._step_no >= task.steps
-        if self.agents:
-            self._told = messages(self.agents, action)
-            return self._timestep(robot_state, observation, each(value, float), over, late and not over)
-        reward = float(value)  # type: ignore[arg-type]  # one number where there are no agents
-        _, applied, stamp_ns, _, images, faults, used = robot_state
-        if over or late or self._privileged or images or faults or used:
-            return self._timestep(robot_state, observation, reward, over, late and not over)
-        values = (observation, reward, False, False, {"applied": applied}, stamp_ns, applied, sensors, True)
+        sensors, goal, failed = robot_state.sensors, self._episode.goal, bool(robot_state.faults)
+        judgement = self._rules.judge(before.sensors, action, sensors, goal, self._step_no, failed)
+        return self._timestep(robot_state, judgement, action)
+
+    def _timestep(self, robot_state: RobotState, judgement: Judgement, action: Arrays | None = None) -> TimeStep:
+        reward, terminated, truncated = judgement
+        reward = each(reward, float) if self.agents else float(reward)
+        sensors, goal = robot_state.sensors, self._episode.goal
+        extra = self._rules.extra_info(robot_state, goal, action)
+        if robot_state.used:
+            extra["used"] = robot_state.used
+        if terminated or truncated:
+            reward = self._end(robot_state, reward, extra, truncated)
+        observation = self.task.observe(sensors, goal)
+        stamp_ns, applied = robot_state.stamp_ns, robot_state.applied
+        values = (observation, reward, terminated, truncated, extra, stamp_ns, applied, sensors, True)
         self._last = timestep = _new(TimeStep, values)
         return timestep
 
-    def _nothing(self) -> Any:
-        """No reward, of everyone."""
-        return dict.fromkeys(self._mapping, 0.0) if self.agents else 0.0
-
-    def _timestep(self, robot_state: RobotState, observation: Arrays, reward: Any, over: bool, late: bool) -> TimeStep:
-        extra: dict[str, Any] = {"applied": robot_state.applied}  # the guard goes by copies of its own
-        if self.agents:
-            extra["agents"] = self._mapping
-            if any(self._told.values()):
-                extra["messages"] = self._told
-        if self._privileged:
-            extra["state"] = self.task.privileged(robot_state.sensors, self._episode.goal)
-        if robot_state.images:
-            extra["images"] = robot_state.images
-        if robot_state.used:
-            extra["used"] = robot_state.used
-        if robot_state.faults:
-            extra["faults"] = tuple(map(str, robot_state.faults))
-            extra["truncated_by"] = f"fault: {robot_state.faults[0]}"
-            over, late = False, True
-        elif late:
-            extra["truncated_by"] = "time"
-        if over or late:
-            extra["success"] = bool(self.task.success(robot_state.sensors, self._episode.goal))
-            extra["metrics"] = {
-                name: float(value) for name, value in self.task.metrics(robot_state.sensors, self._episode.goal).items()
-            }
-            reward = rewarded(reward, self.task, self._verdict(extra))
-        timestep = TimeStep(
-            observation, reward, over, late, extra, robot_state.stamp_ns, robot_state.applied, robot_state.sensors
-        )
-        self._last = timestep
-        return timestep
+    def _end(self, robot_state: RobotState, reward: Any, extra: dict[str, Any], truncated: bool) -> Any:
+        """Add to ``extra`` how the episode went, and return the last step's reward with the verdict's part in it."""
+        faults = robot_state.faults
+        if faults:
+            extra["faults"] = tuple(map(str, faults))
+        if truncated:
+            extra["truncated_by"] = f"fault: {faults[0]}" if faults else "time"
+        outcome = self._rules.outcome(robot_state.sensors, self._episode.goal, bool(faults))
+        extra["success"] = bool(outcome.success)
+        extra["metrics"] = {name: float(value) for name, value in outcome.metrics.items()}
+        return self._rules.add_verdict(reward, self._verdict(extra))
 
     def _verdict(self, extra: dict[str, Any]) -> str | None:
-        """What a person says of the episode that ends here."""
-        verdict = self._judged.end(self._episodes - 1) if self._step_no else None
+        """Ask a person about the episode that ends here, and add the answer to ``extra``."""
+        verdict = self._verdicts.end(self._episodes - 1) if self._step_no else None
         if verdict is not None:
             extra["verdict"] = verdict
-        if verdict in ("success", "failure"):  # the person saw it; the task can only measure
+        if verdict in ("success", "failure"):  # the person watched the episode; the task can only measure
             extra["success"] = verdict == "success"
         return verdict
 
-    def _broken(self, error: RobotError) -> TimeStep:
+    def _lost(self, error: RobotError) -> TimeStep:
+        """End the episode of a robot that can no longer be trusted."""
         last = self._last
         assert last is not None
         fault = {"kind": type(error).__name__, "message": str(error)}
         extra = {"applied": last.applied, "fault": fault, "truncated_by": f"fault: {error}", "success": False}
-        timestep = last._replace(
-            reward=self._nothing(), terminated=False, truncated=True, extra_info=extra, acted=False
+        self._last = timestep = last._replace(
+            reward=self._rules.no_reward(), terminated=False, truncated=True, extra_info=extra, acted=False
         )
-        self._last = timestep
         return timestep
 
     # -- the rest ----------------------------------------------------------------------------------------
@@ -333,7 +303,7 @@ class RobotWorld:
             info["controller"] = told
         last = self._last.extra_info if self._last is not None else {}
         info.update({key: last[key] for key in ("success", "metrics", "fault") if key in last})
-        info.update(self._judged.to_dict())
+        info.update(self._verdicts.to_dict())
         return info
 
     def image(self, options: Mapping[str, Any]) -> np.ndarray:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol, cast, runtime_checkable
+from collections.abc import Callable
+from typing import Any, cast
 
 from hal import Robot, RobotError
 from hal.reset.confirmation import Answer, ResetConfirmation, VerdictRequest
 from hal.reset.record import ResetRecord
-from rlenv_robot.tasks.task import Task
+from rlenv_robot.tasks.task import Task, VerdictTask
 
-__all__ = ["DEADLINE_S", "VerdictReward", "Verdicts", "asker", "rewarded", "verdict_reward"]
+__all__ = ["DEADLINE_S", "Verdicts", "asker"]
 
 _log = logging.getLogger(__name__)
 
@@ -22,51 +22,22 @@ Ask = Callable[[int], "Answer | None"]
 """Asks about the episode of this number; None where nobody can be asked."""
 
 
-@runtime_checkable
-class VerdictReward(Protocol):
-    """A task whose reward asks for the person's verdict."""
-
-    def verdict_reward(self, verdict: str) -> float:
-        """What the verdict (``success``, ``failure`` or ``discard``) adds to the reward of the episode's last step."""
-        ...
-
-    @property
-    def verdict_question(self) -> str:
-        """What the person is asked, such as "is the cube in the box?"; empty for the usual question."""
-        ...
-
-
-def verdict_reward(task: Task, verdict: Any) -> float:
-    """What a verdict adds to the last step's reward; 0 where there is none or the task does not ask."""
-    if verdict is None or not isinstance(task, VerdictReward):
-        return 0.0
-    return float(task.verdict_reward(str(verdict)))
-
-
 def asker(robot: Robot, task: Task, judge: ResetConfirmation | None) -> Ask | None:
     """Who is asked at the end of each episode, or None.
 
     Args:
         robot: asked where the task's reward wants a verdict: whoever resets its scene (`hal.Homing.judge`).
-        task: may be a `VerdictReward`.
+        task: may be a `VerdictTask`.
         judge: asked after every episode, instead of whoever is at the robot.
     """
-    question = task.verdict_question if isinstance(task, VerdictReward) else ""
+    question = task.verdict_question if isinstance(task, VerdictTask) else ""
     if judge is not None:
         words = [question] if question else []
         return lambda number: judge.judge(VerdictRequest(robot.spec.name, number, DEADLINE_S, *words))
     at_robot = getattr(robot, "judge", None)
-    if not isinstance(task, VerdictReward) or at_robot is None:
+    if not isinstance(task, VerdictTask) or at_robot is None:
         return None
     return lambda number: cast("Answer | None", at_robot(question, DEADLINE_S))
-
-
-def rewarded(reward: Any, task: Task, verdict: str | None) -> Any:
-    """The last step's reward with what the verdict adds to it; with several agents, to that of each."""
-    more = verdict_reward(task, verdict)
-    if isinstance(reward, Mapping):
-        return {agent: value + more for agent, value in reward.items()}
-    return reward + more
 
 
 class Verdicts:

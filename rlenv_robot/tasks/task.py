@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from hal import Spec
 
-__all__ = ["Arrays", "Episode", "Task"]
+if TYPE_CHECKING:
+    from rlenv_robot.tasks.agents import Agent
+
+__all__ = ["Arrays", "Episode", "GoalTask", "MultiAgentTask", "Task", "VerdictTask"]
 
 Arrays = Mapping[str, np.ndarray]
 """Named arrays that share their leading axes: none for one live step, (N,) for N robots, (T,) for a log."""
@@ -37,14 +40,9 @@ class Task(Protocol):
     live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
     leading axes of ``sensors``: a single episode's goal, or one a row.
 
-    A task may also have ``hindsight(sensors) -> goal``: the goal that the last of some readings reached, by the names
-    in ``goal``. The sensors' first axis is time, (T, ...), any others may follow; the goal has the axes after it. Who
-    rewards old episodes for what they reached asks for it (``open_source(..., goal="hindsight")``, the option
-    ``goals`` of `SourceData.sample_steps`); a task whose goals can't be read from sensors has none, and is refused
-    there with that reason.
-
-    A task may bring a kind of robot along that has no name of its own: ``robot_model``, a
-    `rlenv_robot.robot_models.RobotModel`.
+    A task may be more than that: a `GoalTask`, a `VerdictTask`, a `MultiAgentTask`, a task with vectors of its own
+    (`rlenv_robot.adapters.flat.HasFlatHints`) or with a robot that has no name
+    (`rlenv_robot.robot_models.HasRobotModel`).
     """
 
     @property
@@ -107,8 +105,7 @@ class Task(Protocol):
     ) -> np.ndarray | Mapping[str, np.ndarray]:
         """Of the action between two readings; float, shape = leading axes.
 
-        A task of several agents also has an attribute ``agents`` (see `rlenv_robot.tasks.agents.Agent`), and gives a
-        mapping from agent to its reward.
+        A `MultiAgentTask` returns a mapping from agent to its reward.
         """
         ...
 
@@ -122,4 +119,48 @@ class Task(Protocol):
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Figures for people, by name with the unit in it (``distance_mm``); shape = leading axes."""
+        ...
+
+
+@runtime_checkable
+class GoalTask(Protocol):
+    """A `Task` whose goals can be read from sensors.
+
+    Old episodes are rewarded for what they reached by it (``open_source(..., goal="hindsight")``, the option ``goals``
+    of `SourceData.sample_steps`); without it a task is refused there.
+    """
+
+    def hindsight(self, sensors: Arrays) -> Arrays:
+        """Return the goal that the last of some readings reached, by the names in ``goal``.
+
+        Args:
+            sensors: name -> (T, ..., n); the first axis is time, any others may follow.
+
+        Returns:
+            name -> (..., n), without the axis of time.
+        """
+        ...
+
+
+@runtime_checkable
+class VerdictTask(Protocol):
+    """A `Task` whose reward asks for a person's verdict at the end of an episode."""
+
+    @property
+    def verdict_question(self) -> str:
+        """What the person is asked, such as "is the cube in the box?"; empty for the usual question."""
+        ...
+
+    def verdict_reward(self, verdict: str) -> float:
+        """Return what the verdict (``success``, ``failure`` or ``discard``) adds to the reward of the last step."""
+        ...
+
+
+@runtime_checkable
+class MultiAgentTask(Protocol):
+    """A `Task` of several agents; its ``reward`` is a mapping from agent to reward."""
+
+    @property
+    def agents(self) -> tuple[Agent, ...]:
+        """The agents, in the order of their turns."""
         ...

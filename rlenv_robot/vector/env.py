@@ -10,8 +10,8 @@ import numpy as np
 
 from hal import BatchState, EpisodeError, RobotSpec, Spec
 from hal.guard import CommandLimiter
-from rlenv_robot.robot_env.core import Mode, check_fit, check_seed, episode_rng
-from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
+from rlenv_robot.tasks.agents import each
+from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.snapshot import VectorSnapshot, kept
 from rlenv_robot.vector.validate import check_batch, check_ids
@@ -122,12 +122,10 @@ class VectorEnvironment:
         if autoreset not in get_args(Autoreset):
             allowed = ", ".join(map(repr, get_args(Autoreset)))
             raise ValueError(f"autoreset is {autoreset!r}, allowed are {allowed}")
-        spec = batch.spec
-        check_fit(task, spec.sensors, spec.commands, spec.name)
+        self._rules, self._limiter = EpisodeRules(task, batch.spec, mode), CommandLimiter(batch.spec)
         self.batch, self.task, self.num_envs = batch, task, batch.num
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
-        self._limiter, self._autoreset = CommandLimiter(spec), autoreset
-        self._privileged = mode == "training" and len(task.state) > 0
+        self._autoreset = autoreset
         self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else check_seed(seed)
         self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
         if self._streams.shape != (batch.num,):
@@ -137,8 +135,7 @@ class VectorEnvironment:
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
         self._batch_state: BatchState | None = None
-        self.agents = agents_of(task)
-        self._mapping = mapping(self.agents)
+        self.agents = self._rules.agents
         self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
         self._began = False
 
@@ -185,16 +182,15 @@ class VectorEnvironment:
         else:
             self._begin(check_ids(options["ids"], self.num_envs))
         none = np.zeros(self.num_envs, np.int32)
-        return self._table(self._observe(), none, none.copy(), {})
+        return self._table(none, none.copy(), self._extra_info())
 
     def _begin(self, ids: np.ndarray, everyone: bool = False) -> None:
         """Draw and start an episode in these environments."""
         starts: dict[str, list[np.ndarray]] = {}
         seeds = np.zeros(len(ids), np.int64)
         for place, env in enumerate(ids.tolist()):
-            rng = episode_rng(self._seed, int(self._streams[env]), int(self._episodes[env]))
-            episode = self.task.begin(rng, NOTHING)
-            seeds[place] = rng.integers(2**31)
+            stream, number = int(self._streams[env]), int(self._episodes[env])
+            episode, seeds[place] = self._rules.draw(self._seed, stream, number, NOTHING)
             for name, value in episode.goal.items():
                 self._goal[name][env] = value
             for name, value in episode.start.items():
@@ -232,79 +228,49 @@ class VectorEnvironment:
         waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
         over = self._over if waiting is None else np.zeros_like(waiting)
         values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, over, waiting)
-        moving = None
+        moved = None
         if errors or waiting is not None:
-            moving = np.ones(self.num_envs, bool) if waiting is None else ~waiting
-            moving[list(errors)] = False
-        commands = self._commands(values, before, moving)
-        after = self.batch.step(commands, moving)
-        return self._judge(before, values, after, moving, errors, None if waiting is None else np.flatnonzero(waiting))
-
-    def _commands(self, values: Arrays, before: BatchState, moving: np.ndarray | None) -> Arrays:
-        """Commands within the guard's limits; whoever does not move keeps what was applied."""
-        commands = self._limiter.apply(self.task.command(values, before.sensors), before)
-        if moving is not None:
-            for name, value in commands.items():
-                kept = np.array(value)
-                kept[~moving] = before.applied[name][~moving]
-                commands[name] = kept
-        return commands
-
-    def _judge(
-        self,
-        before: BatchState,
-        values: Arrays,
-        after: BatchState,
-        moving: np.ndarray | None,
-        errors: dict[int, dict[str, Any]],
-        waiting: np.ndarray | None,
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
-        task, goal = self.task, self._goal
-        reward = each(task.reward(before.sensors, values, after.sensors, goal), _float64)
-        terminated = np.asarray(task.terminated(after.sensors, goal))
-        if moving is None:
-            self._frame_no += 1
-        else:
-            reward, terminated = each(reward, lambda value: np.where(moving, value, 0.0)), terminated & moving
-            self._frame_no[moving] += 1
-        self._batch_state = after
-        extra: dict[str, Any] = {"error": errors} if errors else {}
-        if self.agents and any((told := messages(self.agents, values)).values()):
-            extra["messages"] = told
-        late, broken = self._frame_no >= task.steps, self.batch.broken
-        if (terminated | late).any() or broken.any():
-            terminated, truncated = self._ends(terminated, late, broken if moving is None else broken & moving, extra)
-        else:
-            truncated = terminated  # nobody's episode ends, as in most steps
+            moved = np.ones(self.num_envs, bool) if waiting is None else ~waiting
+            moved[list(errors)] = False
+        after = self._batch_state = self.batch.step(self._commands(values, before, moved), moved)
+        self._frame_no += 1 if moved is None else moved
+        failed = self.batch.broken
+        judgement = self._rules.judge(before.sensors, values, after.sensors, self._goal, self._frame_no, failed, moved)
+        final = self._end(judgement.terminated | judgement.truncated)
         if waiting is not None:
-            self._begin(waiting)
-        table = self._table(self._observe(), terminated.astype(np.int32), truncated.astype(np.int32), extra)
+            self._begin(np.flatnonzero(waiting))
+        extra = self._extra_info(values) | final
+        if errors:
+            extra["error"] = errors
+        table = self._table(judgement.terminated.astype(np.int32), judgement.truncated.astype(np.int32), extra)
+        reward = each(judgement.reward, _float64)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
 
-    def _ends(
-        self, terminated: np.ndarray, late: np.ndarray, broken: np.ndarray, extra: dict[str, Any]
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Who terminated and who is truncated; failed physics truncate. Fills in ``extra`` what was seen last."""
-        terminated = terminated & ~broken
-        truncated = (late | broken) & ~terminated & ~self._over
-        done = terminated | truncated
-        if done.any():
-            extra.update(self._end(done, broken))
-        return terminated, truncated
+    def _commands(self, values: Arrays, before: BatchState, moved: np.ndarray | None) -> Arrays:
+        """Return commands within the robot's limits; a row that does not move keeps what was applied."""
+        commands = self._limiter.apply(self.task.command(values, before.sensors), before)
+        if moved is not None:
+            for name, value in commands.items():
+                commands[name] = held = np.array(value)
+                held[~moved] = before.applied[name][~moved]
+        return commands
 
-    def _end(self, done: np.ndarray, broken: np.ndarray) -> dict[str, Any]:
-        """Keep what the ended environments saw last, and begin their next episode."""
+    def _end(self, done: np.ndarray) -> dict[str, Any]:
+        """Return ``final``, how the episodes went that are over, and begin the next ones with "same_step"."""
+        if not done.any():
+            return {}
         assert self._batch_state is not None
-        ids = np.flatnonzero(done)
+        ids, failed = np.flatnonzero(done), self.batch.broken[done]
         sensors = {name: value[ids] for name, value in self._batch_state.sensors.items()}
         goal = {name: value[ids] for name, value in self._goal.items()}
+        outcome = self._rules.outcome(sensors, goal, failed)
         final = {
             "index": ids,
             "frame_no": self._frame_no[ids],
             "observation": {name: np.array(value) for name, value in self.task.observe(sensors, goal).items()},
-            "success": np.asarray(self.task.success(sensors, goal)) & ~broken[ids],
-            "metrics": self.task.metrics(sensors, goal),
-            "broken": broken[ids],
+            "success": outcome.success,
+            "metrics": outcome.metrics,
+            "broken": failed,
         }
         if self._batch_state.images:
             final["images"] = {name: np.asarray(value)[ids] for name, value in self._batch_state.images.items()}
@@ -317,28 +283,25 @@ class VectorEnvironment:
 
     # -- tables ------------------------------------------------------------------------------------------
 
-    def _observe(self) -> dict[str, np.ndarray]:
+    def _extra_info(self, action: Arrays | None = None) -> dict[str, Any]:
         assert self._batch_state is not None
-        return dict(self.task.observe(self._batch_state.sensors, self._goal))
-
-    def _table(self, observation: Arrays, terminated: np.ndarray, truncated: np.ndarray, extra: Any) -> dict[str, Any]:
-        assert self._batch_state is not None
-        if self.agents:
-            extra["agents"] = self._mapping
+        extra = self._rules.extra_info(self._batch_state, self._goal, action)
+        # The readings are overwritten at the next reset: what leaves is a copy where it must be.
         extra["applied"] = {name: np.array(value) for name, value in self._batch_state.applied.items()}
         if self._batch_state.images:
             extra["images"] = dict(self._batch_state.images)
         if self._drawn and self._began:
             extra["randomisation"] = self._draws()
         self._began = False
-        if self._privileged:
-            extra["state"] = self.task.privileged(self._batch_state.sensors, self._goal)
-        # The goal and the readings are overwritten at the next reset: what leaves is a copy where it must be.
-        frozen = {name: np.array(value) for name, value in observation.items()}
+        return extra
+
+    def _table(self, terminated: np.ndarray, truncated: np.ndarray, extra: dict[str, Any]) -> dict[str, Any]:
+        assert self._batch_state is not None
+        observation = self.task.observe(self._batch_state.sensors, self._goal)
         return {
             "env_id": self.env_ids,
             "frame_no": self._frame_no.copy(),
-            "observation": frozen,
+            "observation": {name: np.array(value) for name, value in observation.items()},
             "extra_info": extra,
             "terminated": terminated,
             "truncated": truncated,
@@ -402,7 +365,7 @@ class VectorEnvironment:
         self._batch_state = merged(self._batch_state, rows, kept_reading)
         none = np.zeros(self.num_envs, np.int32)
         self._began = True
-        return self._table(self._observe(), none, none.copy(), {})
+        return self._table(none, none.copy(), self._extra_info())
 
     def close(self) -> None:
         """Close the batch. Twice is fine."""
