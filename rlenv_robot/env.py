@@ -84,6 +84,11 @@ class Environment:
         """What the specs can't say: what it is about, the reward, options, error codes."""
         return self.world.description
 
+    @property
+    def is_recorded(self) -> bool:
+        """Whether an observer sees the frames."""
+        return self._observer is not None
+
     # -- the three interfaces ----------------------------------------------------------------------------
 
     def reset(self, options: Mapping[str, Any] = NOTHING) -> ObservationTable:

@@ -64,8 +64,9 @@ class VerbAction(argparse._SubParsersAction):
 
     def complete(self, verb: str) -> argparse.ArgumentParser:
         """Import a verb, and return its parser with its arguments."""
-        import_module(self._verbs[verb].module).add(self._parsers[verb])
-        return self._parsers[verb]
+        parser: argparse.ArgumentParser = self._parsers[verb]
+        import_module(self._verbs[verb].module).add(parser)
+        return parser
 
     def __call__(
         self,

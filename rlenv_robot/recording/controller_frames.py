@@ -1,4 +1,4 @@
-"""What a controller's own log is made of: its frames, and the streams beside them."""
+"""The frames of a controller's own log, and the streams beside them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hal.clock import EDGES_MS
 from hal.frame_layout import FrameLayout
 from recorder.log.writer import LogWriter
 
-__all__ = ["CADENCE", "ORDER", "ControllerFrames", "Done", "controller_layout", "tick_stream"]
+__all__ = ["CADENCE", "ORDER", "AnsweredOrder", "ControllerFrames", "controller_layout", "tick_stream"]
 
 ORDER = Spec(
     "order",
@@ -23,7 +23,7 @@ ORDER = Spec(
         Field("reading_ns", (), "int64", unit="ns", meaning="of the reading that answered it; 0: it was refused"),
     ),
 )
-"""The stream ``order``: a reset or command and its answer. Its stamp is when it was answered."""
+"""The stream ``order``: each reset or command, stamped with the time of its answer."""
 
 CADENCE = Spec(
     "cadence",
@@ -38,36 +38,36 @@ CADENCE = Spec(
         Field("late_commands", (), "int64", meaning="commands that were refused because of their age"),
     ),
 )  # fmt: skip
-"""The stream ``loop_timing``: how regular the loop is (`hal.clock`), once a second."""
+"""The stream ``cadence``: how regular the loop is (`hal.clock.LoopTiming`), once a second."""
 
 _BEGAN = Field("began_ns", (), "int64", unit="ns", meaning="this machine's monotonic clock when the tick was begun")
 
 
 def tick_stream(spec: RobotSpec) -> StreamSpec:
-    """The stream ``tick``: every period of a robot's own, with all it measured and what was applied."""
+    """Return the stream ``tick``: every period of the robot's loop, with all sensors and the applied command."""
     parts = (Spec("head", (_BEGAN,)), spec.sensors.prefixed("sensor"), spec.commands.prefixed("applied"))
     return StreamSpec("tick", Spec.joined("tick", parts), spec.rate_hz)
 
 
 def controller_layout(spec: RobotSpec) -> FrameLayout:
-    """Frames of a controller: one an answered order, with what was asked, applied and measured. It sees no task."""
+    """Return the layout of a controller's frames: one for each answered order, without a task's observations."""
     return FrameLayout(Spec("observation"), spec.commands, (), spec.commands, spec.sensors)
 
 
-# -- The frames and episodes of a controller's own log: one frame an answered order, an episode from reset to hold --
+# -- Frames and episodes: a frame for each answered order, an episode from a reset to the next hold ----------
 
 
-class Done(NamedTuple):
-    """An order that was answered.
+class AnsweredOrder(NamedTuple):
+    """An order of a client, and its answer.
 
     Attributes:
-        at_ns: when, on this machine's monotonic clock.
-        wall_ns: the same on its wall clock.
+        at_ns: time of the answer on this machine's monotonic clock.
+        wall_ns: the same time on the wall clock.
         number: of the order, in its client's session.
-        sent_ns, came_ns: when it left its client, as that says, and came here, on this machine's monotonic clock.
-        command: what was asked; None: a reset.
-        reading: that answered it; None: it was refused.
-        reset: of a reset, its record as plain data; empty where nothing is known of it.
+        sent_ns, came_ns: when the client says that it sent the order, and when it came, on the monotonic clock.
+        command: None for a reset.
+        robot_state: the answer; None if the order was refused.
+        reset: the record of a reset as plain data; empty if there is none.
     """
 
     at_ns: int
@@ -81,10 +81,10 @@ class Done(NamedTuple):
 
 
 class ControllerFrames:
-    """Writes them. For one thread.
+    """Write the frames and episodes of a controller. For one thread.
 
     Args:
-        writer: of a log with `rlenv_robot.recording.controller_frames.controller_layout`.
+        writer: of a log with the layout of `controller_layout`.
     """
 
     def __init__(self, writer: LogWriter) -> None:
@@ -97,21 +97,23 @@ class ControllerFrames:
         self._episode: int | None = None
         self._number = self._begun_ns = 0
 
-    def add(self, done: Done) -> None:
-        """A reset begins an episode, a command is its next frame; what was refused, or came outside of one, is neither.
+    def add(self, order: AnsweredOrder) -> None:
+        """Begin an episode for a reset, or write the next frame for a command.
+
+        A refused order, and a command outside of an episode, writes nothing.
 
         Raises:
             LogError: the log can't be written.
         """
-        row, command, robot_state = self._row, done.command, done.robot_state
+        row, command, robot_state = self._row, order.command, order.robot_state
         if robot_state is None or (command is not None and self._episode is None):
             return
         if command is None:
-            self._begin(done)
+            self._begin(order)
         else:
             for field, name in self._actions:
                 row[field] = command[name]
-        row["stamp_ns"], row["wall_ns"] = robot_state.stamp_ns, done.wall_ns
+        row["stamp_ns"], row["wall_ns"] = robot_state.stamp_ns, order.wall_ns
         row["frame_no"], row["episode"], row["acted"] = self._number, self._episode, command is not None
         for field, name in self._sensors:
             row[field] = robot_state.sensors[name]
@@ -120,15 +122,20 @@ class ControllerFrames:
         self._number += 1
         self._writer.frame(row)
 
-    def _begin(self, done: Done) -> None:
-        self.end("another reset", {}, done.at_ns)
+    def _begin(self, order: AnsweredOrder) -> None:
+        self.end("another reset", {}, order.at_ns)
         self._row[...] = np.zeros((), self._row.dtype)
         self._row["log_probability"] = np.nan
-        begun = {"source": "controller", "stamp_ns": done.at_ns, "reset": dict(done.reset)}
-        self._episode, self._number, self._begun_ns = self._writer.begin(begun), 0, done.at_ns
+        begun = {"source": "controller", "stamp_ns": order.at_ns, "reset": dict(order.reset)}
+        self._episode, self._number, self._begun_ns = self._writer.begin(begun), 0, order.at_ns
 
     def end(self, reason: str, info: Mapping[str, Any], at_ns: int) -> None:
-        """The server's episode was over at that time of the monotonic clock; nothing, if there was none.
+        """End the episode, if one is open.
+
+        Args:
+            reason: why it ended.
+            info: more metadata of the episode.
+            at_ns: when, on the monotonic clock; an end before the begin of the episode is ignored.
 
         Raises:
             LogError: the log can't be written.

@@ -1,4 +1,4 @@
-"""What a log says of the whole run: who and what made it, with which settings, on which clocks."""
+"""The metadata of a run: the software, machine and clocks that made it, its task, robot and profile."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import dataclasses
 import platform
 import time
 from collections.abc import Mapping
+from importlib.metadata import version
 from typing import Any
 
 import numpy as np
@@ -13,45 +14,43 @@ import numpy as np
 from hal import Robot
 from rlenv_robot.world import World
 
-__all__ = ["about", "about_machine"]
+__all__ = ["machine_metadata", "run_metadata"]
 
 
-def about(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The metadata of a run as plain data, beside what a log says of itself (layout, versions of packages).
+def run_metadata(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """Return the metadata of a run as plain data, besides what the log adds itself (layout, versions of packages).
 
-    ``world`` and ``rlenv_robot`` (name, version); ``machine`` (Python, system, processor); ``clock`` (see `_clocks`);
-    and where there are any ``task`` (name and settings), ``seed`` (from which the world draws unless a reset gives
-    another, which its episodes say), ``robot_spec`` and ``profile``.
+    The keys are ``world`` (its name); those of `machine_metadata`; and, if the world has them, ``task`` (name and
+    settings), ``seed`` (of the world's draws; an episode whose reset gave another records that), ``robot_spec`` and
+    ``profile``.
 
     Args:
-        world: what is recorded.
-        profile: what the run was made of (`rlenv_robot.config.profile.Profile.to_dict`).
+        world: that is recorded.
+        profile: as plain data (`rlenv_robot.config.profile.Profile.to_dict`).
     """
-    known: dict[str, Any] = {"world": world.name, **about_machine()}
+    metadata: dict[str, Any] = {"world": world.name, **machine_metadata()}
     task, robot, seed = (getattr(world, name, None) for name in ("task", "robot", "seed"))
     if task is not None:
-        known["task"] = {"name": task.name, "settings": _settings(task)}
+        metadata["task"] = {"name": task.name, "settings": _settings(task)}
     if isinstance(seed, int):
-        known["seed"] = seed
+        metadata["seed"] = seed
     if isinstance(robot, Robot):
-        known["robot_spec"] = robot.spec.to_dict()
+        metadata["robot_spec"] = robot.spec.to_dict()
     if profile is not None:
-        known["profile"] = dict(profile)
-    return known
+        metadata["profile"] = dict(profile)
+    return metadata
 
 
-def about_machine() -> dict[str, Any]:
-    """What of it does not depend on what is recorded: ``rlenv_robot``, ``machine`` and ``clock``, see `about`."""
-    from rlenv_robot import __version__
-
+def machine_metadata() -> dict[str, Any]:
+    """Return what does not depend on the world: ``rlenv_robot`` (version), ``machine`` and ``clock``."""
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()}
-    return {"rlenv_robot": __version__, "machine": machine, "clock": _clocks()}
+    return {"rlenv_robot": version("rlenv-robot"), "machine": machine, "clock": _clocks()}
 
 
 def _clocks() -> dict[str, Any]:
-    """Both clocks of the recording machine at one moment, nanoseconds, and what they are.
+    """Return both clocks of the recording machine at one moment, nanoseconds, and their sources.
 
-    With them the monotonic stamps of a robot on this machine can be told as dates, even where the wall clock was set
+    With them the monotonic stamps of a robot on this machine can be converted to dates, even if the wall clock was set
     meanwhile.
     """
     wall, monotonic = time.get_clock_info("time"), time.get_clock_info("monotonic")
@@ -65,17 +64,18 @@ def _clocks() -> dict[str, Any]:
 
 
 def _settings(task: Any) -> dict[str, Any]:
-    """The fields of a task that is a dataclass; what is no plain data by its text."""
+    """Return the fields of a task that is a dataclass, as plain data."""
     if not dataclasses.is_dataclass(task):
         return {}
     return {field.name: _plain(getattr(task, field.name)) for field in dataclasses.fields(task)}
 
 
 def _plain(value: Any) -> Any:
+    """Return a value as plain data; any other object by its text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()
     if isinstance(value, Mapping):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): _plain(item) for name, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return value if value is None or isinstance(value, str | int | float | bool) else repr(value)

@@ -1,4 +1,4 @@
-"""From an environment's turns to the recorder's frame rows."""
+"""Record an environment: pack every frame into a row of a log."""
 
 from __future__ import annotations
 
@@ -7,73 +7,50 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
-from hal import Image, LogError, SampleSink, Streaming
+from hal import LogError, SampleSink, Streaming
 from hal.frame_layout import POLICY_PREFIX, FrameLayout, reward_field, used_field
-from rlenv_robot.recording.metadata import about
+from rlenv_robot.recording.metadata import run_metadata
+from rlenv_robot.recording.sinks import FrameSink, NonRaisingSink
 from rlenv_robot.world import TimeStep, World
 
-__all__ = ["FrameObserver", "Label", "Sink", "record_to"]
+__all__ = ["FrameObserver", "LabelWriter", "record_to"]
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
 
-class Sink(Protocol):
-    """What takes the rows: `recorder.log.writer.LogWriter`, or a list in a test. Must not wait."""
-
-    def begin(self, info: Mapping[str, Any]) -> int:
-        """An episode begins; returns its number."""
-        ...
-
-    def frame(self, row: np.ndarray) -> None:
-        """One frame row, which the sink must copy."""
-        ...
-
-    def image(self, camera: str, image: Image) -> None:
-        """A picture that belongs to the last frame."""
-        ...
-
-    def end(self, info: Mapping[str, Any]) -> None:
-        """The episode is over."""
-        ...
-
-    def close(self) -> None:
-        """Nothing more comes."""
-        ...
-
-
-Label = Callable[[int, Mapping[str, Any], str], None]
-"""Given an episode's number in the run, what is said of it, and who says so."""
+LabelWriter = Callable[[int, Mapping[str, Any], str], None]
+"""Adds a label to an episode: called with its number in the run, the label's values, and the author."""
 
 
 class FrameObserver:
-    """Packs every frame of an `rlenv_robot.Environment` into one row (docs/architecture.md).
+    """Pack every frame of an `rlenv_robot.Environment` into one row (docs/architecture.md).
 
-    Where the layout names streams, ``extra_info["used"]`` of a turn says which sample of each it used (stream ->
-    sequence number, as `recorder.log.writer.StreamWriter.write` returned it).
+    If the layout names streams, ``extra_info["used"]`` of a time step holds, for each stream, the number of the sample
+    that the step used, as `recorder.log.writer.StreamWriter.write` returned it.
 
-    A log that can't be written any more does not stop a robot in the middle of an episode: it goes on without a
-    record, which is logged once and said in every turn's ``extra_info["recording_error"]``. The next episode is
-    refused.
+    If the log can't be written any more, the robot is not stopped in the middle of an episode: the episode continues
+    without a record. The error is logged once, and is in ``extra_info["recording_error"]`` of every further time step.
+    The next episode is refused.
 
     Args:
-        layout: the world's.
-        sink: takes the rows.
-        info: what every episode of this run has in common (policy, source, ...).
+        layout: of the world.
+        sink: for the rows.
+        info: metadata of every episode (policy, source, ...).
         now_ns: the wall clock, nanoseconds since 1970.
-        label: keeps what is said of an episode after its end.
+        label: keeps a verdict that comes after the end of an episode; None drops it.
     """
 
     def __init__(
         self,
         layout: FrameLayout,
-        sink: Sink,
+        sink: FrameSink,
         info: Mapping[str, Any] | None = None,
         now_ns: Callable[[], int] = time.time_ns,
-        label: Label | None = None,
+        label: LabelWriter | None = None,
     ) -> None:
         self._sink, self._info, self._now_ns = sink, dict(info or {}), now_ns
         self._row = layout.spec.rows()
@@ -90,38 +67,38 @@ class FrameObserver:
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
-        self._kept: dict[str, int] = {}  # camera -> stamp of its last picture in this episode
-        self._begun: dict[str, Any] = {}
+        self._image_stamps: dict[str, int] = {}  # camera -> stamp of its last image in this episode
+        self._episode_info: dict[str, Any] = {}
         self._failure: LogError | None = None
         self._closed = False
-        self._recorded = False  # an episode, so that a verdict can be on it
+        self._has_episode = False  # a verdict can be on it
         self._add_label = label
 
     def tap(self, stream: SampleSink) -> SampleSink:
-        """What a sensor's thread may write to: as the stream, but it never raises, and after `close` does nothing.
+        """Return a stream for a sensor's thread: it never raises, and drops what comes after `close`.
 
         A sample that can't be recorded, because it is wrong or the log can't be written, ends the record as a frame
         would.
         """
-        return _Tap(self, stream)
+        return NonRaisingSink(stream, self._accepts, self._fail)
 
     def begin(self, env_id: str, timestep: TimeStep, info: Mapping[str, Any]) -> None:
-        """Row 0: an observation that no action led to.
+        """Begin an episode with row 0: an observation before any action.
 
         Raises:
             LogError: the log can't be written.
         """
         if self._failure is not None:
             raise self._failure
-        if self._recorded:
+        if self._has_episode:
             self._label(info)
-        self._begun = {"env_id": env_id, **self._info, **info}
-        self._episode = self._sink.begin(self._begun)
+        self._episode_info = {"env_id": env_id, **self._info, **info}
+        self._episode = self._sink.begin(self._episode_info)
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
-        self._kept.clear()
+        self._image_stamps.clear()
         self._row[...] = np.zeros((), self._row.dtype)
         self._row["log_probability"] = np.nan
-        self._recorded = True
+        self._has_episode = True
         self._write(0, timestep, False)
         if self._failure is not None:
             raise self._failure
@@ -129,7 +106,7 @@ class FrameObserver:
     def frame(
         self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, Any]
     ) -> None:
-        """Row n: how frame n came about, and what was seen there."""
+        """Record frame n: the action, and the time step that answers it."""
         row = self._row
         executed = timestep.extra_info.get("executed", action)
         for field, name in self._names["action"]:
@@ -166,8 +143,8 @@ class FrameObserver:
             try:
                 self._sink.frame(row)
                 for camera, image in timestep.extra_info.get("images", {}).items():
-                    if self._kept.get(camera) != image.stamp_ns:  # a camera slower than the steps is seen twice
-                        self._kept[camera] = image.stamp_ns
+                    if self._image_stamps.get(camera) != image.stamp_ns:  # a camera slower than the steps
+                        self._image_stamps[camera] = image.stamp_ns
                         self._sink.image(camera, image)
             except LogError as error:
                 self._fail(error)
@@ -175,22 +152,26 @@ class FrameObserver:
             timestep.extra_info["recording_error"] = str(self._failure)
 
     def _label(self, info: Mapping[str, Any]) -> None:
-        """A verdict that came with a reset is on the episode before, whose end is written already."""
+        """Label the previous episode, whose end is written already, with the verdict that came with a reset."""
         for record in (*info.get("failed_resets", ()), info.get("reset", {})):
             if record.get("verdict") is not None and self._add_label is not None:
                 self._add_label(self._episode, {"verdict": record["verdict"]}, record["by"])
 
+    def _accepts(self) -> bool:
+        return not self._closed and self._failure is None
+
     def _fail(self, error: LogError) -> None:
-        self._failure = error
-        _LOG.error("recording stopped, the episode goes on without: %s", error)
+        if not self._closed:  # a sensor's thread may have been writing while the log was closed
+            self._failure = error
+            _LOG.error("recording stopped, the episode continues without a record: %s", error)
 
     def end(self, reason: str, info: Mapping[str, Any]) -> None:
-        """The episode's other end, with why it ended and its return."""
+        """End the episode, with the reason and its return."""
         total = self._return if self._rewards else self._return["reward"]
         if self._failure is not None:
             return
         try:
-            self._sink.end({**self._begun, **info, "end": reason, "return": total})
+            self._sink.end({**self._episode_info, **info, "end": reason, "return": total})
         except LogError as error:
             self._fail(error)
 
@@ -200,41 +181,22 @@ class FrameObserver:
         self._sink.close()
 
 
-def _label(run: Path, episode: int, values: Mapping[str, Any], who: str) -> None:
+def _add_label(run: Path, episode: int, values: Mapping[str, Any], author: str) -> None:
     from recorder.log.labels import add_labels
 
-    add_labels(run, [episode], values, who)
-
-
-class _Tap:
-    """See `FrameObserver.tap`."""
-
-    def __init__(self, observer: FrameObserver, stream: SampleSink) -> None:
-        self._observer, self._stream = observer, stream
-
-    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
-        """As `hal.SampleSink.write`."""
-        observer = self._observer
-        if observer._closed or observer._failure is not None:
-            return -1
-        try:
-            return self._stream.write(values, stamp_ns)
-        except LogError as error:
-            if not observer._closed:  # it was closed in this very moment
-                observer._fail(error)
-            return -1
+    add_labels(run, [episode], values, author)
 
 
 def record_to(
     folder: Path, world: World, info: Mapping[str, Any] | None, profile: Mapping[str, Any] | None = None
 ) -> FrameObserver:
-    """Record every episode of a world into a new run inside ``folder``, and its robot's streams beside.
+    """Record every episode of a world, and the streams of its robot, into a new run inside ``folder``.
 
     Args:
         folder: of the runs.
-        world: what is recorded.
-        info: what every episode has in common.
-        profile: what the run was made of, see `rlenv_robot.recording.metadata.about`.
+        world: to record.
+        info: metadata of every episode.
+        profile: of the run, see `rlenv_robot.recording.metadata.run_metadata`.
 
     Raises:
         LogError: nothing can be written there.
@@ -242,9 +204,9 @@ def record_to(
     from recorder.log.writer import LogWriter, new_run
 
     layout = world.layout
-    writer = LogWriter(new_run(folder), layout, {**(info or {}), **about(world, profile)})
-    observer = FrameObserver(layout, writer, info, label=partial(_label, writer.folder))
+    writer = LogWriter(new_run(folder), layout, {**(info or {}), **run_metadata(world, profile)})
+    observer = FrameObserver(layout, writer, info, label=partial(_add_label, writer.folder))
     if isinstance(world, Streaming):
-        streams = {each.name: writer.stream(each.name, each.spec, each.rate_hz) for each in world.streams}
+        streams = {spec.name: writer.stream(spec.name, spec.spec, spec.rate_hz) for spec in world.streams}
         world.stream_to({name: observer.tap(stream) for name, stream in streams.items()})
     return observer

@@ -169,7 +169,7 @@ def one_at_a_time(
         ValueError: there are no agents, or the environment records by itself.
         SpecMismatch: the agents are of different kinds.
     """
-    if env._observer is not None:
+    if env.is_recorded:
         raise ValueError(
             "this environment records joint actions: leave record out of make, and give it to "
             'one_at_a_time(env, record="runs")'
