@@ -11,12 +11,11 @@ import torch
 from torch import nn
 
 import rlenv_robot
-from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot import LearningCurve, flat_for
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
 from rlenv_robot.scripted.pair_lift import ScriptedPairLift
 from rlenv_robot.scripted.pick_place import ScriptedPickPlace
 from rlenv_robot.scripted.push import ScriptedPush
-from rlenv_robot.training.curve import LearningCurve
 
 SCRIPTS = {"so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift()}
 EPISODE = 100  # shorter than the tasks': what comes when all is done teaches little

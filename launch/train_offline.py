@@ -11,12 +11,8 @@ import torch
 from tianshou.utils.torch_utils import policy_within_training_step
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
-from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot import FlatPolicy, LearningCurve, flat_for, open_source, task
 from rlenv_robot.adapters.tianshou import to_replay_buffer
-from rlenv_robot.policies.flat import FlatPolicy
-from rlenv_robot.registry import task
-from rlenv_robot.source import open_source
-from rlenv_robot.training.curve import LearningCurve
 from rlenv_robot.training.offline_agents import METHODS, offline_agent
 
 

@@ -14,12 +14,7 @@ from ray.rllib.core.rl_module.default_model_config import DefaultModelConfig
 from ray.tune.registry import register_env
 
 import rlenv_robot
-from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.adapters.gymnasium import to_gymnasium
-from rlenv_robot.config.profile import Profile
-from rlenv_robot.policies.flat import FlatPolicy
-from rlenv_robot.registry import task
-from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot import FlatPolicy, LearningCurve, Profile, flat_for, task, to_gymnasium
 
 
 def environment(settings):

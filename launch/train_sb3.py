@@ -7,11 +7,8 @@ from stable_baselines3 import PPO
 from stable_baselines3.common.callbacks import BaseCallback
 
 import rlenv_robot
-from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.stable_baselines3 import to_stable_baselines3
-from rlenv_robot.policies.flat import FlatPolicy
-from rlenv_robot.registry import task
-from rlenv_robot.training.curve import LearningCurve
 
 
 class Watch(BaseCallback):

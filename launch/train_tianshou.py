@@ -14,12 +14,9 @@ from tianshou.utils.torch_utils import policy_within_training_step
 from torch.distributions import Independent, Normal
 
 import rlenv_robot
-from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.gymnasium import flat_spaces
 from rlenv_robot.adapters.tianshou_vector import to_tianshou
-from rlenv_robot.policies.flat import FlatPolicy
-from rlenv_robot.registry import task
-from rlenv_robot.training.curve import LearningCurve
 
 HORIZON = 60  # steps of each environment between updates
 

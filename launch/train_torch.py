@@ -7,10 +7,7 @@ from torch import nn
 from torch.distributions import Normal
 
 import rlenv_robot
-from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
-from rlenv_robot.policies.flat import FlatPolicy
-from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot import FlatPolicy, LearningCurve, flat_for, to_gymnasium_vector
 
 HORIZON, GAMMA, LAMBDA, CLIP = 60, 0.9, 0.95, 0.2
 

@@ -9,9 +9,7 @@ from torch import nn
 from torch.distributions import Normal, kl_divergence
 
 import rlenv_robot
-from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.policies.flat import FlatPolicy
-from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot import FlatPolicy, LearningCurve, flat_for
 
 HORIZON, GAMMA, LAMBDA, CLIP, KL, SMALL = 24, 0.99, 0.95, 0.2, 0.01, 0.05  # small rewards: a new critic is soon right
 

@@ -42,19 +42,28 @@ if TYPE_CHECKING:
         Violation,
         WireError,
     )
+    from real import RemoteRobot, Server
+    from recorder.formats.registry import Format, register_format
+    from rlenv_robot.adapters.flat import FlattenObservation, flat_for
     from rlenv_robot.adapters.gymnasium import to_gymnasium
     from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
-    from rlenv_robot.config.profile import load_profile
+    from rlenv_robot.config.profile import Profile, load_profile
     from rlenv_robot.conformance import check_environment, check_robot
     from rlenv_robot.data.pairs import PreferencePair
     from rlenv_robot.env import Environment
+    from rlenv_robot.policies.flat import FlatPolicy
     from rlenv_robot.policies.policy import load_policy
-    from rlenv_robot.registry import environment_names, make, make_vector
+    from rlenv_robot.registry import environment_names, make, make_vector, register_task, robot, task
+    from rlenv_robot.robot_env.core import RobotWorld
     from rlenv_robot.robot_env.turn_based import one_at_a_time
+    from rlenv_robot.robot_models import RobotModel, register_robot, robot_names
+    from rlenv_robot.serving import serve
     from rlenv_robot.source import SourceData, open_source
     from rlenv_robot.tasks.agents import Agent
     from rlenv_robot.tasks.task import Episode, Task
+    from rlenv_robot.training.curve import LearningCurve
+    from rlenv_robot.vector.env import VectorEnvironment
     from rlenv_robot.vector.snapshot import VectorSnapshot
     from rlenv_robot.world import EnvDescription, TimeStep, World
 
@@ -62,12 +71,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Agent", "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EnvDescription", "Environment", "Episode",
-    "EpisodeError", "Field", "Guard", "IllegalAction", "LogError", "PreferencePair", "ProfileError", "ResetFailed",
-    "Robot", "RobotError", "RobotSpec", "RobotState", "RobotStopped", "SampleSink", "SourceData", "SourceError", "Spec",
-    "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep", "VectorSnapshot",
-    "Violation", "WireError", "World", "__version__", "check_environment", "check_robot", "environment_names",
-    "load_policy", "load_profile", "make", "make_vector", "one_at_a_time", "open_source", "to_gymnasium",
-    "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec",
+    "EpisodeError", "Field", "FlatPolicy", "FlattenObservation", "Format", "Guard", "IllegalAction", "LearningCurve",
+    "LogError", "PreferencePair", "Profile", "ProfileError", "RemoteRobot", "ResetFailed", "Robot", "RobotError",
+    "RobotModel", "RobotSpec", "RobotState", "RobotStopped", "RobotWorld", "SampleSink", "Server", "SourceData",
+    "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep",
+    "VectorEnvironment", "VectorSnapshot", "Violation", "WireError", "World", "__version__", "check_environment",
+    "check_robot", "environment_names", "flat_for", "load_policy", "load_profile", "make", "make_vector",
+    "one_at_a_time", "open_source", "register_format", "register_robot", "register_task", "robot", "robot_names",
+    "serve", "task", "to_gymnasium", "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec",
 ]  # fmt: skip
 
 _MODULES = {
@@ -77,19 +88,28 @@ _MODULES = {
         "SampleSink", "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming",
         "Violation", "WireError",
     ),
+    "real": ("RemoteRobot", "Server"),
+    "recorder.formats.registry": ("Format", "register_format"),
+    "rlenv_robot.adapters.flat": ("FlattenObservation", "flat_for"),
     "rlenv_robot.adapters.gymnasium": ("to_gymnasium",),
     "rlenv_robot.adapters.gymnasium_vector": ("to_gymnasium_vector",),
     "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
-    "rlenv_robot.config.profile": ("load_profile",),
+    "rlenv_robot.config.profile": ("Profile", "load_profile"),
     "rlenv_robot.conformance": ("check_environment", "check_robot"),
     "rlenv_robot.data.pairs": ("PreferencePair",),
     "rlenv_robot.env": ("Environment",),
+    "rlenv_robot.policies.flat": ("FlatPolicy",),
     "rlenv_robot.policies.policy": ("load_policy",),
-    "rlenv_robot.registry": ("environment_names", "make", "make_vector"),
+    "rlenv_robot.registry": ("environment_names", "make", "make_vector", "register_task", "robot", "task"),
+    "rlenv_robot.robot_env.core": ("RobotWorld",),
     "rlenv_robot.robot_env.turn_based": ("one_at_a_time",),
+    "rlenv_robot.robot_models": ("RobotModel", "register_robot", "robot_names"),
+    "rlenv_robot.serving": ("serve",),
     "rlenv_robot.source": ("SourceData", "open_source"),
     "rlenv_robot.tasks.agents": ("Agent",),
     "rlenv_robot.tasks.task": ("Episode", "Task"),
+    "rlenv_robot.training.curve": ("LearningCurve",),
+    "rlenv_robot.vector.env": ("VectorEnvironment",),
     "rlenv_robot.vector.snapshot": ("VectorSnapshot",),
     "rlenv_robot.world": ("EnvDescription", "TimeStep", "World"),
 }  # fmt: skip

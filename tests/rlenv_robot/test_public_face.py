@@ -12,6 +12,18 @@ import pytest
 
 import rlenv_robot
 
+EXTRAS = ("gymnasium", "pettingzoo", "torch")
+"""The modules of extras that a name may need."""
+
+
+def _missing_extra(name: str) -> str:
+    """The module that a name needs and this machine lacks, if any."""
+    try:
+        getattr(rlenv_robot, name)
+    except ModuleNotFoundError as missing:
+        return missing.name or ""
+    return ""
+
 
 def _python(code: str, *paths: Path) -> subprocess.CompletedProcess[str]:
     lines = [f"import sys; sys.path[:0] = {[str(path) for path in paths]}", code]
@@ -22,8 +34,8 @@ def test_everything_that_is_promised_is_there() -> None:
     assert rlenv_robot.__all__ == sorted(rlenv_robot.__all__)
     assert len(set(rlenv_robot.__all__)) == len(rlenv_robot.__all__)
     for name in rlenv_robot.__all__:
-        assert getattr(rlenv_robot, name) is not None
         assert name in dir(rlenv_robot)
+        assert _missing_extra(name) in ("", *EXTRAS), name
     assert rlenv_robot.__version__ == version("rlenv-robot")
 
 
