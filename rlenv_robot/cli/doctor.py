@@ -1,4 +1,4 @@
-"""``rlenv-robot doctor``: what this machine has, what is missing, and what to do about it."""
+"""``rlenv-robot doctor``: show what this machine has, what it lacks, and what to do about it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import socket
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
+from pathlib import Path
 from typing import NamedTuple
 
 from rlenv_robot.cli.output import print_table
@@ -20,19 +21,26 @@ _OPTIONAL = {
     "pyarrow": ("parquet", "LeRobot data sets"),
     "gymnasium": ("gym", "the Gymnasium interface"),
     "matplotlib": ("demo", "plots"),
-    "rich": ("demo", "coloured tables"),
-    "cmaes": ("demo", "training in the demonstration"),
+    "rich": ("demo", "progress bars and drawn tables"),
+    "cmaes": ("demo", "training with rlenv-robot train, retrain and demo"),
 }
-"""Distribution -> the extra that brings it, and what for."""
+"""Distribution -> the extra that installs it, and its purpose."""
 
 _PORT = 5555
 
 
 class Finding(NamedTuple):
-    """One thing that was looked at: whether it is fine (None: only missing, and optional), and what to do."""
+    """The result of one examination.
 
-    what: str
-    fine: bool | None
+    Attributes:
+        subject: what was examined.
+        ok: False if something that is needed is missing, None if it is optional.
+        state: a version, or what is wrong.
+        advice: what to do; empty if there is nothing to do.
+    """
+
+    subject: str
+    ok: bool | None
     state: str
     advice: str = ""
 
@@ -40,29 +48,30 @@ class Finding(NamedTuple):
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Show what this machine has, what it lacks, and what to do about it. The exit code is 1 if something that "
-        "is needed is missing."
+        "Show what this machine has, what it lacks, and what to do about it. The exit code is 1 if something that is "
+        "needed is missing."
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the findings; 1 if something needed is missing."""
+    """Print the findings; return 1 if something that is needed is missing."""
     findings = examine()
     words = {True: "ok", False: "MISSING", None: "optional"}
-    rows = [(finding.what, words[finding.fine], finding.state, finding.advice) for finding in findings]
-    print_table("This machine", ("what", "", "state", "what to do"), rows)
-    return 1 if any(finding.fine is False for finding in findings) else 0
+    rows = [(finding.subject, words[finding.ok], finding.state, finding.advice) for finding in findings]
+    print_table("This machine", ("subject", "", "state", "what to do"), rows)
+    return 1 if any(finding.ok is False for finding in findings) else 0
 
 
 def examine() -> list[Finding]:
-    """Look at Python, packages, drawing, and the network."""
+    """Examine Python, packages, rendering, cameras and the network."""
     return [
         _python(),
-        *(_package(name) for name in _NEEDED),
-        *(_extra(name, *entry) for name, entry in _OPTIONAL.items()),
+        *(_needed(name) for name in _NEEDED),
+        *(_optional(name, *extra_and_purpose) for name, extra_and_purpose in _OPTIONAL.items()),
         _opencv(),
-        _drawing(),
+        _rendering(),
+        _rendering_with_torch(),
         _screen(),
         _cameras(),
         _port(),
@@ -71,8 +80,9 @@ def examine() -> list[Finding]:
 
 
 def _python() -> Finding:
+    recent = sys.version_info >= (3, 11)
     state = f"{platform.python_version()} in {sys.prefix}"
-    return Finding("Python", sys.version_info >= (3, 11), state, "" if sys.version_info >= (3, 11) else "install 3.11")
+    return Finding("Python", recent, state, "" if recent else "install Python 3.11 or newer")
 
 
 def _version(name: str) -> str | None:
@@ -82,60 +92,88 @@ def _version(name: str) -> str | None:
         return None
 
 
-def _package(name: str) -> Finding:
-    found = _version(name)
-    if name == "mujoco-core":
-        found = found or _version("mujoco")
-    return Finding(name, found is not None, found or "not installed", "" if found else "install rlenv-robot again")
+def _needed(name: str) -> Finding:
+    number = _version(name)
+    if number is None and name == "mujoco-core":
+        number = _version("mujoco")  # holds the same modules
+    if number is None:
+        return Finding(name, False, "not installed", "install rlenv-robot again")
+    return Finding(name, True, number)
 
 
-def _extra(name: str, extra: str, purpose: str) -> Finding:
-    found = _version(name)
-    advice = "" if found else f'for {purpose}: pip install "rlenv-robot[{extra}]"'
-    return Finding(name, True if found else None, found or "not installed", advice)
+def _optional(name: str, extra: str, purpose: str) -> Finding:
+    number = _version(name)
+    if number is None:
+        return Finding(name, None, "not installed", f'for {purpose}: pip install "rlenv-robot[{extra}]"')
+    return Finding(name, True, number)
 
 
 def _opencv() -> Finding:
     if find_spec("cv2") is None:
-        advice = 'for pictures: pip install "rlenv-robot[vision]", or [headless] where there is no screen'
+        advice = 'for images: pip install "rlenv-robot[vision]", or [headless] on a machine without a screen'
         return Finding("OpenCV", None, "not installed", advice)
     try:
         import cv2
-    except ImportError as error:  # opencv-python wants libGL even to encode a picture
+    except ImportError as error:  # opencv-python needs libGL even to encode an image
         advice = 'pip uninstall opencv-python, then pip install "rlenv-robot[headless]"'
         return Finding("OpenCV", None, f"can't be loaded: {error}", advice)
     return Finding("OpenCV", True, str(cv2.__version__))
 
 
-def _drawing() -> Finding:
+def _rendering() -> Finding:
     from sim.rendering.camera import available
+    from sim.rendering.egl import PACKAGES
 
     problem = available()
-    advice = "" if problem is None else "only pictures need it: sudo apt install libegl1 libgl1-mesa-dri"
-    return Finding("drawing (EGL)", True if problem is None else None, problem or "works", advice)
+    if problem is not None:
+        return Finding("rendering (EGL)", None, problem, f"for images: sudo apt install {PACKAGES}")
+    return Finding("rendering (EGL)", True, "works")
+
+
+def _rendering_with_torch() -> Finding:
+    """Examine the conflict of Mesa's LLVM with Triton's, see `sim.rendering.egl`. Rendering has been tried before."""
+    from sim.rendering.egl import triton_libraries
+
+    subject = "rendering and torch"
+    if not triton_libraries():
+        return Finding(subject, True, "no conflict: Triton is not installed")
+    if not _is_loaded("libLLVM"):
+        return Finding(subject, True, "no conflict: images are not rendered by Mesa's LLVM")
+    if _is_loaded("libtriton"):
+        return Finding(subject, True, "Mesa's LLVM and Triton's conflict; solved by loading Triton first")
+    advice = "import torch before the first image is rendered, or Python crashes when torch makes an optimizer"
+    return Finding(subject, None, "Mesa's LLVM and Triton's conflict", advice)
+
+
+def _is_loaded(library: str) -> bool:
+    """Return whether this process has loaded a shared library; False where the system doesn't say."""
+    maps = Path("/proc/self/maps")
+    return maps.exists() and library in maps.read_text(encoding="utf-8", errors="replace")
 
 
 def _screen() -> Finding:
-    shown = bool(os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY")) or sys.platform in ("win32", "darwin")
-    advice = "" if shown else 'without one: env.render({"mode": "file", "path": "state.png"})'
-    return Finding("screen", True if shown else None, "there" if shown else "none", advice)
+    if os.environ.get("DISPLAY") or os.environ.get("WAYLAND_DISPLAY") or sys.platform in ("win32", "darwin"):
+        return Finding("screen", True, "available")
+    return Finding("screen", None, "none", 'write files: env.render({"mode": "file", "path": "state.png"})')
 
 
 def _cameras() -> Finding:
     from hal.cameras.sources import video_devices
 
-    found = video_devices()
-    advice = "" if found else 'plug one in, or use a file or a stream as "source" (docs/cameras.md)'
-    return Finding("USB cameras", True if found else None, ", ".join(found) or "none", advice)
+    devices = video_devices()
+    if not devices:
+        advice = 'connect one, or name a file or a stream as "source" (docs/cameras.md)'
+        return Finding("USB cameras", None, "none", advice)
+    return Finding("USB cameras", True, ", ".join(devices))
 
 
 def _port() -> Finding:
-    """Whether the port at which robots are served by default is free."""
+    """Examine the default port of a server."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", _PORT))
         except OSError as error:
-            advice = "a server is running there, or another program; rlenv-robot serve --address takes another port"
-            return Finding(f"port {_PORT}", None, f"taken: {error.strerror}", advice)
+            advice = "a server or another program uses it; rlenv-robot serve --address takes another port"
+            return Finding(f"port {_PORT}", None, f"in use: {error.strerror}", advice)
     return Finding(f"port {_PORT}", True, "free on 127.0.0.1")

@@ -20,7 +20,7 @@ from typing import Any
 
 from hal.errors import RobotError
 
-__all__ = ["PACKAGES", "EglContext", "load_triton_first"]
+__all__ = ["PACKAGES", "EglContext", "load_triton_first", "triton_libraries"]
 
 PACKAGES = "libegl1 libgl1 libgl1-mesa-dri"
 """What Debian and Ubuntu call what is needed (the last one draws in software where there is no GPU driver)."""
@@ -38,14 +38,19 @@ _CONFIG = (
 _MAX_DEVICES = 16
 
 
+def triton_libraries() -> list[Path]:
+    """Return the files of Triton's shared library; none where Triton is not installed."""
+    triton = importlib.util.find_spec("triton")
+    folders = (triton.submodule_search_locations or ()) if triton else ()
+    return [library for folder in folders for library in Path(folder).glob("_C/libtriton*.so")]
+
+
 @functools.cache
 def load_triton_first() -> None:
     """Load Triton's shared library, where Triton is installed, so that it binds its own LLVM (see the module)."""
-    triton = importlib.util.find_spec("triton")
-    for folder in (triton.submodule_search_locations or ()) if triton else ():
-        for library in Path(folder).glob("_C/libtriton*.so"):
-            with contextlib.suppress(OSError):  # a damaged Triton fails when it is imported, with its own message
-                ctypes.CDLL(str(library))
+    for library in triton_libraries():
+        with contextlib.suppress(OSError):  # a damaged Triton fails when it is imported, with its own message
+            ctypes.CDLL(str(library))
 
 
 class EglContext:
