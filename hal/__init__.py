@@ -36,9 +36,9 @@ from hal.reset.confirmation import VERDICTS, Answer, Automatic, ResetConfirmatio
 from hal.reset.fixture import Fixture
 from hal.reset.record import ResetRecord, ResetState
 from hal.reset.terminal import Terminal
-from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState
+from hal.robot import BatchState, CameraSpec, Image, Robot, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
-from hal.wrapper import SampleSink, Streaming, StreamSpec
+from hal.wrapper import RobotWrapper, Streaming
 
 if TYPE_CHECKING:
     from hal.cameras.camera import Camera, Look
@@ -84,6 +84,7 @@ __all__ = [
     "RobotSpec",
     "RobotState",
     "RobotStopped",
+    "RobotWrapper",
     "SampleSink",
     "SourceError",
     "Spec",

@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import numpy as np
 
 from hal.errors import Fault, IllegalAction, SpecError
+from hal.field import Field
 from hal.limits import Limits
 from hal.spec import Spec
 
-__all__ = ["BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState"]
+__all__ = ["BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec"]
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -48,7 +49,7 @@ class RobotState(NamedTuple):
         age_ns: per sensor, how old its sample was at ``stamp_ns``; a sensor that isn't listed is fresh.
         images: by camera name.
         faults: what is wrong with the robot now.
-        used: stream name -> number of the sample that its values were taken from (`hal.wrapper.Streaming`).
+        used: stream name -> number of the sample that its values were taken from (`StreamSpec`).
     """
 
     sensors: Mapping[str, np.ndarray]
@@ -86,6 +87,50 @@ class CameraSpec:
     width: int
     height: int
     meaning: str = ""
+
+
+@dataclass(frozen=True)
+class StreamSpec:
+    """A sensor that is sampled at a rate of its own, whatever the control period is.
+
+    Attributes:
+        name: lower case with underscores.
+        spec: of a sample's values.
+        rate_hz: samples a second, as the sensor promises; the stamps show the rate that was reached.
+        used: whether robot states are made from its samples, so that each names its sample in ``RobotState.used``.
+
+    Raises:
+        SpecError: the name or the rate can't be used.
+    """
+
+    name: str
+    spec: Spec
+    rate_hz: float
+    used: bool = True
+
+    def __post_init__(self) -> None:
+        try:
+            Field(self.name)
+        except ValueError as error:
+            raise SpecError(f"stream {self.name!r}: {error}") from error
+        if not 0 < self.rate_hz < math.inf:
+            raise SpecError(f"stream {self.name!r}: rate_hz is {self.rate_hz}, it must be a number above 0")
+
+
+class SampleSink(Protocol):
+    """Where the samples of one stream go. A recorder provides it; it never waits and never raises."""
+
+    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
+        """Take one sample; always called from the same thread.
+
+        Args:
+            values: one value for each field of the stream's spec.
+            stamp_ns: capture time on the robot's monotonic clock, the clock of ``RobotState.stamp_ns``; never falling.
+
+        Returns:
+            The sample's number, for ``RobotState.used``; -1 if it is not recorded.
+        """
+        ...
 
 
 @dataclass(frozen=True)

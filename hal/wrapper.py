@@ -1,49 +1,77 @@
-"""A robot around a robot: whatever the inner one is besides a robot, the outer one is too."""
+"""The base class of everything that takes a robot and is one, and the members that a robot may offer beyond `Robot`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol, cast, runtime_checkable
+import difflib
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from hal.errors import SpecError, StopReason
-from hal.field import Field
+from hal.errors import StopReason
 from hal.reset.confirmation import Answer
-from hal.reset.record import ResetRecord, last_reset
-from hal.robot import Robot, RobotSpec, RobotState
-from hal.spec import Spec
+from hal.reset.record import ResetRecord
+from hal.robot import Robot, RobotSpec, RobotState, SampleSink, StreamSpec
 
-__all__ = [
-    "DeviceWatchdog", "RobotWrapper", "SampleSink", "SelfReport", "Simulated", "StreamSpec", "Streaming", "arm_device",
-    "disarm_device", "inner_robots", "is_simulated", "pass_on", "report_of", "streams_of",
-]  # fmt: skip
+__all__ = ["OPTIONAL_MEMBERS", "RobotWrapper", "Streaming", "inner_robots", "pass_on", "streams_of"]
+
+_REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
+
+OPTIONAL_MEMBERS = (
+    "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "last_reset", "judge",
+)  # fmt: skip
+"""What a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each member and has its default."""
+
+_PAIRS = (("streams", "stream_to"), ("arm_watchdog", "disarm_watchdog"))
+"""Members that are of use only together."""
+
+_SIMILAR = 0.85
+"""How similar (`difflib`) a name must be to a missing member's name to count as its misspelling."""
 
 
 class RobotWrapper:
-    """A `hal.Robot` that passes everything on to another; what wraps a robot overrides what it changes.
+    """A robot that passes every call on to an inner robot. Subclasses override what they change.
 
-    What a robot may be besides, such as `hal.Streaming`, is passed on here alone, so that no wrapper can forget it.
+    A robot must have the members of `hal.Robot` and may have `OPTIONAL_MEMBERS`. The wrapper has all of them, with a
+    default where the inner robot leaves one out: ``RobotWrapper(robot).simulated`` answers for any robot.
 
     Args:
-        robot: the inner one.
+        robot: the inner robot.
+
+    Raises:
+        TypeError: the robot lacks a member of `hal.Robot`, has one member of a pair without the other, or has a public
+            member whose name looks like a misspelling of an optional one; the message names class and member.
     """
 
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        _check_spelling(cls, vars(cls), (*_REQUIRED_MEMBERS, *OPTIONAL_MEMBERS))
+
     def __init__(self, robot: Robot) -> None:
+        _check_members(robot)
         self._robot = robot
 
     @property
+    def unwrapped(self) -> Robot:
+        """The innermost robot, which is no wrapper."""
+        robot = self._robot
+        while isinstance(robot, RobotWrapper):
+            robot = robot._robot
+        return robot
+
+    # -- the members of every robot ----------------------------------------------------------------------
+
+    @property
     def spec(self) -> RobotSpec:
-        """The inner robot's."""
+        """The inner robot's description."""
         return self._robot.spec
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """The inner robot's reset."""
+        """Reset the inner robot."""
         return self._robot.reset(options)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """The inner robot's step."""
+        """Step the inner robot."""
         return self._robot.step(command)
 
     def stop(self, reason: str | StopReason) -> None:
@@ -57,202 +85,151 @@ class RobotWrapper:
         """Close the inner robot."""
         self._robot.close()
 
-    # -- what a robot may be besides ---------------------------------------------------------------------
+    # -- the members that a robot may leave out ----------------------------------------------------------
+
+    def _offered(self, member: str, default: Any = None) -> Any:
+        """Return an optional member of the inner robot, or the default. Its type is the contract of that member."""
+        return getattr(self._robot, member, default)
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The inner robot's, as `hal.wrapper.Streaming.streams`."""
-        return streams_of(self._robot)
+        """The sensors that the robot samples at rates of their own; readable before anything is opened, never changing.
+
+        The robot's thread reads such a sensor, hands each sample to its sink with the time of its capture, and keeps
+        the number that it gets back. `step` fills a sensor from the latest sample and names it in ``RobotState.used``.
+        """
+        streams: tuple[StreamSpec, ...] = self._offered("streams", ())
+        return streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.wrapper.Streaming.stream_to`, of the inner robot."""
-        pass_on(self._robot, sinks)
+        """Hand the samples of these streams over from now on, until `close`. Called once, before the first reset.
+
+        Args:
+            sinks: by the streams' names; samples of a stream without a sink are not handed over.
+        """
+        stream_to = self._offered("stream_to")
+        if stream_to is not None:
+            stream_to(sinks)
 
     def about(self) -> Mapping[str, Any]:
-        """As `hal.wrapper.SelfReport.about`, of the inner robot."""
-        return report_of(self._robot)
+        """Report, as plain data for the log and for people, what the robot knows beyond its measurements.
+
+        Takes no longer than a step and raises nothing. Default: an empty mapping.
+        """
+        about = self._offered("about")
+        report: Mapping[str, Any] = {} if about is None else about()
+        return report
 
     def arm_watchdog(self, timeout_s: float) -> bool:
-        """As `hal.wrapper.DeviceWatchdog.arm_watchdog`, of the inner robot."""
-        return arm_device(self._robot, timeout_s)
+        """Let the motors hold or go limp by themselves if nothing is written to them for ``timeout_s``.
+
+        This is a watchdog in the device, which acts even if the controller's own software is gone: a Dynamixel's Bus
+        Watchdog (address 98 of the X series' control table), a CAN drive's heartbeat. Called on the thread that steps,
+        between two steps; the next step comes within a fraction of the time.
+
+        Args:
+            timeout_s: seconds; a device that offers only certain times takes the next longer one.
+
+        Returns:
+            Whether the device has a watchdog and it is armed. Default: False.
+        """
+        arm_watchdog = self._offered("arm_watchdog")
+        return arm_watchdog is not None and bool(arm_watchdog(timeout_s))
 
     def disarm_watchdog(self) -> None:
-        """As `hal.wrapper.DeviceWatchdog.disarm_watchdog`, of the inner robot."""
-        disarm_device(self._robot)
+        """Disarm the device's watchdog, since no writes will come for a while; also clear one that has acted.
+
+        Called on the thread that steps.
+        """
+        disarm_watchdog = self._offered("disarm_watchdog")
+        if disarm_watchdog is not None:
+            disarm_watchdog()
 
     @property
     def simulated(self) -> bool:
-        """As `hal.wrapper.Simulated.simulated`, of the inner robot."""
-        return is_simulated(self._robot)
+        """Whether nothing real moves: then time may stand still, and no watchdog is needed. Default: False."""
+        return bool(self._offered("simulated", False))
 
     @property
     def last_reset(self) -> ResetRecord | None:
-        """What the inner robot's last reset was like, where it says so."""
-        return last_reset(self._robot)
+        """The record of the robot's last reset. Default: None."""
+        record = self._offered("last_reset")
+        return record if isinstance(record, ResetRecord) else None
 
     def judge(self, message: str, deadline_s: float) -> Answer | None:
-        """As `hal.Homing.judge` of the inner robot; None where it has nobody to ask."""
-        judge = getattr(self._robot, "judge", None)
-        return None if judge is None else cast("Answer | None", judge(message, deadline_s))
+        """Ask a person how the last episode went, as `hal.Homing.judge`. Default: None, since nobody can be asked."""
+        judge = self._offered("judge")
+        answer: Answer | None = None if judge is None else judge(message, deadline_s)
+        return answer
 
 
 def inner_robots(robot: Robot) -> Iterator[Robot]:
-    """The robots that a robot is around, from the outermost on."""
+    """Yield the robots inside a wrapper, from the outermost inwards; nothing for a robot that is no wrapper."""
     while isinstance(robot, RobotWrapper):
         robot = robot._robot
         yield robot
 
 
-# -- Sensors that a robot samples at their own rates, whatever the control period is -------------------------
+# -- The check of a robot's members ----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class StreamSpec:
-    """One stream of samples.
-
-    Attributes:
-        name: lower case with underscores.
-        spec: of a sample's values.
-        rate_hz: samples a second, as the sensor promises; what was reached is in the stamps.
-        used: whether readings are made from its samples, so that every frame says from which (``RobotState.used``).
-
-    Raises:
-        SpecError: the name or the rate can't be used.
-    """
-
-    name: str
-    spec: Spec
-    rate_hz: float
-    used: bool = True
-
-    def __post_init__(self) -> None:
-        try:
-            Field(self.name)
-        except ValueError as error:
-            raise SpecError(f"stream {self.name!r}: {error}") from error
-        if not 0 < self.rate_hz < np.inf:
-            raise SpecError(f"stream {self.name!r}: a rate of {self.rate_hz} Hz, wanted a number above 0")
+def _check_members(robot: object) -> None:
+    if isinstance(robot, RobotWrapper):
+        return  # it has all members, and its class was checked when it was defined
+    kind, members = type(robot), set(dir(robot))
+    for member in _REQUIRED_MEMBERS:
+        if member not in members:
+            raise TypeError(
+                f"{_name(kind)} is no hal.Robot: it has no {member!r}; a robot has {', '.join(_REQUIRED_MEMBERS)}"
+            )
+    for pair in _PAIRS:
+        if len(members.intersection(pair)) == 1:
+            present, missing = sorted(pair, key=lambda member: member not in members)
+            raise TypeError(f"{_name(kind)} has {present!r} but no {missing!r}; a robot has both of them or neither")
+    _check_spelling(kind, members, (member for member in OPTIONAL_MEMBERS if member not in members))
 
 
-class SampleSink(Protocol):
-    """Where the samples of one stream go. A recorder gives it; it never waits and never raises."""
+def _check_spelling(kind: type, names: Iterable[str], members: Iterable[str]) -> None:
+    """Refuse a public name that resembles a member's; an ending added to a member's name (``steps``) is none."""
+    members = tuple(members)
+    for name in names:
+        if name.startswith("_") or name in members:
+            continue
+        for member in difflib.get_close_matches(name, members, 1, _SIMILAR):
+            if not name.startswith(member):
+                raise TypeError(
+                    f"{_name(kind)} has {name!r}, which no one calls; did you mean {member!r}? If not, rename it, "
+                    "for example with an underscore in front"
+                )
 
-    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
-        """Hand over one sample; always from the same thread.
 
-        Args:
-            values: one value a field of the stream's spec.
-            stamp_ns: robot's monotonic clock at capture, the clock of ``RobotState.stamp_ns``; never falling.
+def _name(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
 
-        Returns:
-            The sample's number, for ``RobotState.used``; -1 if it is not recorded.
-        """
-        ...
+
+# -- Streams of worlds as of robots ------------------------------------------------------------------------------
 
 
 @runtime_checkable
 class Streaming(Protocol):
-    """What a `hal.Robot` is besides, if it has sensors that are faster or slower than its steps.
-
-    Its thread reads the sensor, hands every sample over with the time of its capture, and keeps the number that it
-    gets back. `step` fills a sensor from the latest sample and says which one that was in ``RobotState.used``.
-    """
+    """A robot or a world with sensors that are sampled at rates of their own; see `RobotWrapper.streams`."""
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """What it offers; readable before anything is opened, and always the same."""
+        """The streams that it offers."""
         ...
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """Hand the samples of these streams over from now on, until `close`; before the first reset, and once.
-
-        Args:
-            sinks: by the streams' names; a stream without one is not handed over.
-        """
+        """Hand the samples of these streams over from now on, until `close`."""
         ...
 
 
 def streams_of(source: object) -> tuple[StreamSpec, ...]:
-    """What a robot or a world offers; nothing if it knows no streams."""
+    """Return the streams of a robot or a world; none if it offers none."""
     return source.streams if isinstance(source, Streaming) else ()
 
 
 def pass_on(source: object, sinks: Mapping[str, SampleSink]) -> None:
-    """Have a robot hand its samples over, as what wraps it is asked to."""
+    """Have a robot or a world hand its samples over, if it offers streams."""
     if isinstance(source, Streaming):
         source.stream_to(sinks)
-
-
-# -- What a robot says of itself beside its readings: its loop, its clock; for the log and for people --------
-
-
-@runtime_checkable
-class SelfReport(Protocol):
-    """What a `hal.Robot` is besides, if it knows more about itself than it measures."""
-
-    def about(self) -> Mapping[str, Any]:
-        """Plain data, as of now. Takes no longer than a step, and raises nothing."""
-        ...
-
-
-def report_of(robot: object) -> dict[str, Any]:
-    """What a robot says of itself; empty if it says nothing."""
-    return dict(robot.about()) if isinstance(robot, SelfReport) else {}
-
-
-# -- A watchdog in the device itself, which acts even if the controller's own software is gone ---------------
-
-
-@runtime_checkable
-class DeviceWatchdog(Protocol):
-    """What a `hal.Robot` is besides, if its motors watch their bus: a Dynamixel's Bus Watchdog (address 98 of the
-    X series' control table), a CAN drive's heartbeat.
-
-    A robot around a robot passes both calls on.
-    """
-
-    def arm_watchdog(self, timeout_s: float) -> bool:
-        """Let the motors hold or go limp by themselves once nobody has written to them for so long.
-
-        Called on the thread that steps, between two steps; the next one comes within a fraction of the time.
-
-        Args:
-            timeout_s: seconds; a device that knows only certain times takes the next longer one.
-
-        Returns:
-            Whether there is such a watchdog, and it is armed.
-        """
-        ...
-
-    def disarm_watchdog(self) -> None:
-        """Nobody is going to write for a while. Also clears one that has acted; on the thread that steps."""
-        ...
-
-
-def arm_device(robot: object, timeout_s: float) -> bool:
-    """Arm a robot's own watchdog, if it has one; whether it is armed."""
-    return isinstance(robot, DeviceWatchdog) and robot.arm_watchdog(timeout_s)
-
-
-def disarm_device(robot: object) -> None:
-    """Disarm a robot's own watchdog, if it has one."""
-    if isinstance(robot, DeviceWatchdog):
-        robot.disarm_watchdog()
-
-
-# -- Whether a robot is a simulated one: what may be done to it that nobody may do to motors -----------------
-
-
-@runtime_checkable
-class Simulated(Protocol):
-    """What a `hal.Robot` is besides, if nothing real moves: then time may stand still, and nobody needs to watch it."""
-
-    @property
-    def simulated(self) -> bool:
-        """True where nothing real moves."""
-        ...
-
-
-def is_simulated(robot: object) -> bool:
-    """Whether a robot says that nothing real moves; one that says nothing is real."""
-    return isinstance(robot, Simulated) and robot.simulated

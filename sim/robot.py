@@ -11,9 +11,8 @@ import numpy as np
 
 from hal.clock import Rate
 from hal.errors import EpisodeError, RobotError, RobotStopped
-from hal.robot import CameraSpec, Image, RobotSpec, RobotState
+from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
-from hal.wrapper import SampleSink, StreamSpec
 from sim.batch import SimBatch
 from sim.latency.delay_model import DelayModel
 from sim.model import SimModel
@@ -89,7 +88,7 @@ class SimRobot:
         return self._sampler.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.wrapper.Streaming.stream_to`; samples come with each step, from the thread that steps."""
+        """As `hal.RobotWrapper.stream_to`; samples come with each step, from the thread that steps."""
         self._sampler.stream_to(sinks)
         self._after_physics = self._hold if self._sampler.active else None
         self._plain = self._is_plain()
@@ -145,7 +144,7 @@ class SimRobot:
         return {} if self._batch is None else {name: float(value[0]) for name, value in self._batch.drawn.items()}
 
     def about(self) -> dict[str, Any]:
-        """As `hal.wrapper.SelfReport`: `conditions`, and ``randomisation``: what was `drawn`."""
+        """Report the `conditions`, and the numbers that were `drawn` under ``randomisation``."""
         if not self.conditions:
             return {}
         lines = {kind: [list(line) for line in lines] for kind, lines in self.conditions.items()}
@@ -320,7 +319,7 @@ class Sampler:
         return bool(self._sinks)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.wrapper.Streaming.stream_to`."""
+        """As `hal.RobotWrapper.stream_to`."""
         self._sinks = {stream.name: sinks[stream.name] for stream in self.streams if stream.name in sinks}
 
     def hold(self, sensors: Mapping[str, np.ndarray]) -> None:

@@ -63,7 +63,7 @@ class WithCameras(RobotWrapper):
         return self._cameras
 
     def about(self) -> Mapping[str, Any]:
-        """As `hal.wrapper.SelfReport.about`: the inner robot's, and ``cameras``: how each does."""
+        """Report as the inner robot does, and the state of each camera under ``cameras``."""
         return {**super().about(), "cameras": {c.settings.name: c.to_dict() for c in self._cameras}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:

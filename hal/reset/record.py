@@ -12,7 +12,7 @@ from typing import Any
 from hal.errors import DeadlineExceeded, EpisodeError, ResetFailed, RobotStopped
 from hal.reset.confirmation import VERDICTS, Answer
 
-__all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState", "last_reset"]
+__all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState"]
 
 _SHORT, _LONG = 100, 300
 """Characters of what others said that a record keeps: as JSON it must fit into an event of 1000 on the wire."""
@@ -194,12 +194,6 @@ class ResetProgress:
             outcome.value, _short(detail, _LONG), _short(answer.by, _SHORT), _short(answer.note, _SHORT),
             answer.verdict, dict(self._seconds), self._episode, None if answer.verdict is None else self._judged,
         )  # fmt: skip
-
-
-def last_reset(robot: Any) -> ResetRecord | None:
-    """What a robot's last reset was like, where it keeps account of that (its attribute ``last_reset``)."""
-    record = getattr(robot, "last_reset", None)
-    return record if isinstance(record, ResetRecord) else None
 
 
 def _short(text: str, most: int) -> str:

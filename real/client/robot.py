@@ -18,8 +18,7 @@ from hal.clock_sync import ClockOffset, OffsetEstimator
 from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
-from hal.robot import RobotSpec, RobotState
-from hal.wrapper import SampleSink, StreamSpec
+from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec
 from real.client.connection import Connection, Delays, server_spec
 from real.protocol.handshake import load_keys
 from real.protocol.messages import Message, MessageKind, check_address
@@ -119,7 +118,7 @@ class RemoteRobot:
         return (CLOCK,)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.wrapper.Streaming.stream_to`."""
+        """As `hal.RobotWrapper.stream_to`."""
         self._clocks.stream_to(sinks)
 
     @cached_property

@@ -8,7 +8,7 @@ import numpy as np
 
 from hal.robot import Robot, RobotSpec, RobotState
 from hal.spec import Spec
-from hal.wrapper import is_simulated
+from hal.wrapper import RobotWrapper
 from real.control.commands import Step
 
 __all__ = ["SetpointInterpolator", "check_watched", "ticks_of"]
@@ -150,7 +150,7 @@ def check_watched(robot: Robot, spec: RobotSpec, watchdog_s: float | None) -> No
         ValueError: it is shorter than two control periods; or is None, and the robot does not say that it is simulated.
     """
     if watchdog_s is None:
-        if not is_simulated(robot):
+        if not RobotWrapper(robot).simulated:
             raise ValueError(
                 f"lockstep is for simulations, as it has no watchdog, and {spec.name!r} does not say that it is one: "
                 "serve it without lockstep, or if nothing real moves give its class `simulated = True`"

@@ -15,7 +15,6 @@ from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, St
 from hal.guard import Guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState
-from hal.wrapper import arm_device, disarm_device
 from real.control.commands import Finish, Inbox, Order, Park, Quit, Reset, Step
 from real.control.driver import DriverWatch, park, stop_faulty
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
@@ -223,7 +222,7 @@ class ControlLoop:
     def _let_device_rest(self) -> None:
         if self._device_armed:
             self._device_armed = False
-            disarm_device(self._guard)
+            self._guard.disarm_watchdog()
 
     def _fetched(self, fetch: Callable[[], None]) -> Order:
         while self._orders.empty:
@@ -351,7 +350,7 @@ class ControlLoop:
         self._interpolator.begin(robot_state.applied)
         self.latest = robot_state
         self._rate.restart()
-        self._device_armed = not self._lockstep and arm_device(self._guard, self._watchdog.timeout_s)
+        self._device_armed = not self._lockstep and self._guard.arm_watchdog(self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
         self._answer(order.request_id, robot_state)
 

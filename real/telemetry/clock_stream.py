@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from hal.clock_sync import OffsetEstimator
 from hal.field import Field
+from hal.robot import SampleSink, StreamSpec
 from hal.spec import Spec
-from hal.wrapper import SampleSink, StreamSpec
 
 __all__ = ["CLOCK", "ClockStream"]
 
@@ -43,7 +43,7 @@ class ClockStream:
         self._next_ns = 0
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.wrapper.Streaming.stream_to`."""
+        """As `hal.RobotWrapper.stream_to`."""
         self._sink = sinks.get(CLOCK.name)
 
     def tell(self, exchange: tuple[int, int, int, int] | None, offset: OffsetEstimator, stamp_ns: int) -> None:

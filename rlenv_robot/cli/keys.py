@@ -1,4 +1,4 @@
-"""``rlenv-robot keys``: who may talk to a robot from another machine, and how it is known."""
+"""``rlenv-robot keys``: make, list and allow the keys of robots and clients on different machines."""
 
 from __future__ import annotations
 
@@ -21,30 +21,32 @@ Examples:
 """
     acts = parser.add_subparsers(title="acts", metavar="ACT", dest="act", required=True)
     new = acts.add_parser("new", help="make a key pair, on the robot's controller or on a client")
-    new.add_argument("folder", help="is made if need be, for its owner's eyes alone")
-    new.add_argument("--server", metavar="KEY", help="on a client: the controller's public key, as `keys show` says it")
-    show = acts.add_parser("show", help="the public key of a folder, and on a controller who is let in")
-    show.add_argument("folder")
-    allow = acts.add_parser("allow", help="on the controller: let a client in, or change what it may do")
-    allow.add_argument("folder", help="the controller's")
+    new.add_argument("folder", help="for the keys; it is made readable by its owner only")
+    new.add_argument(
+        "--server", metavar="KEY", help="on a client: the public key that `keys show` prints on the controller"
+    )
+    show = acts.add_parser("show", help="print a public key, and on a controller the clients that it allows")
+    show.add_argument("folder", help="of the keys")
+    allow = acts.add_parser("allow", help="on the controller: allow a client, or change its role")
+    allow.add_argument("folder", help="of the controller's keys")
     allow.add_argument("key", help="the client's public key")
     allow.add_argument(
         "--role",
         required=True,
         choices=_ROLES,
-        help="each may do what those after it may; operate also takes the robot from its holder",
+        help="each role includes those after it; operate may also take the robot from its holder",
     )
-    allow.add_argument("--name", required=True, help="of the client, for messages")
+    allow.add_argument("--name", required=True, help="of the client, shown in messages")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Make, show or allow."""
+    """Make a key pair, print keys, or allow a client."""
     from real.protocol import keys
 
     if args.act == "new":
         pair = keys.new_pair(args.folder, args.server)
-        print(f"the secret is in {args.folder} and stays there; the public key is\n{pair.public}")
+        print(f"The secret key is in {args.folder}; keep it there. The public key is\n{pair.public}")
     elif args.act == "allow":
         keys.allow(args.folder, args.key, keys.Role(args.role), args.name)
         print(f"{args.name} may {args.role}")

@@ -1,34 +1,40 @@
-"""Words of a program: an error in a line, and lines that must not end it on a full disk or in a closed pipe."""
+"""What commands print: lines, tables and progress, none of which ends the program on a full disk or a closed pipe."""
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
+    from rich.progress import Progress
+
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
-    "Bars", "give_up_what_is_full", "one_line", "print_table", "progress", "progress_bars", "say",
-    "search_bar",
+    "Advance", "ProgressBars", "StopSignals", "counted", "drop_unwritable_output", "one_line", "print_table",
+    "progress", "progress_bars", "say", "search_bar",
 ]  # fmt: skip
+
+# -- Lines -----------------------------------------------------------------------------------------------------
 
 
 def say(text: str) -> None:
-    """A line on standard output, at once; if that can't be written, no line."""
+    """Print a line at once; drop it if standard output can't be written."""
     try:
         print(text, flush=True)
     except OSError:
-        give_up_what_is_full()
+        drop_unwritable_output()
 
 
-def give_up_what_is_full() -> None:
-    """Let go of what standard output and standard error still hold and can't write.
+def drop_unwritable_output() -> None:
+    """Drop what standard output and standard error hold but can't write.
 
-    Python tries once more when it ends, and makes a failure of the program of it.
+    Python would try to write it once more at its exit, and would report the failure as the program's own.
     """
     for name in ("stdout", "stderr"):
         try:
@@ -38,15 +44,20 @@ def give_up_what_is_full() -> None:
 
 
 def one_line(error: Exception) -> str:
-    """The error's first paragraph; what follows, such as an example, is for who reads it whole."""
+    """Return the first paragraph of an error's message as one line, without later ones, such as examples."""
     return " ".join(str(error).partition("\n\n")[0].split()) or type(error).__name__
 
 
-# -- Rows of text as a table: by Rich where it is installed, in plain columns elsewhere ----------------------
+def counted(count: int, noun: str) -> str:
+    """Return a count with its noun: ``1 episode``, ``2 episodes``."""
+    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+
+
+# -- Tables ----------------------------------------------------------------------------------------------------
 
 
 def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print rows under a title. A stream that is no terminal gets plain columns, as programs read them."""
+    """Print rows under a title: drawn by Rich on a terminal where it is installed, in plain columns elsewhere."""
     cells = [list(row) for row in rows]
     if sys.stdout.isatty() and _print_rich(title, head, cells):
         return
@@ -70,54 +81,99 @@ def _print_rich(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) 
     return True
 
 
-# -- How far long work is: bars on a terminal, lines elsewhere -----------------------------------------------
+# -- Progress --------------------------------------------------------------------------------------------------
 
 
-class Bars:
-    """A progress bar for each stage, on a terminal; a line for each elsewhere."""
+class Advance(Protocol):
+    """Report how far a stage is."""
 
-    def __init__(self, progress: Any) -> None:
-        self._progress = progress
+    def __call__(self, done: float, remark: str = "", /, total: float | None = None) -> None:
+        """Set how much is done, a remark beside the bar, and, where it was not known before, the total."""
+        ...
 
-    def begin(self, title: str, total: float) -> Callable[[float, str], None]:
-        """Declare a stage; the returned function sets how far it is, and a remark."""
-        plain = not self._progress.console.is_terminal
-        if plain:
+
+class ProgressBars:
+    """Show a progress bar for each stage.
+
+    Args:
+        bars: Rich's progress display; None without a terminal, or without Rich.
+        lines: whether to print, without bars, a line as each stage begins and one as it ends.
+    """
+
+    def __init__(self, bars: Progress | None, lines: bool) -> None:
+        self._bars, self._lines = bars, lines and bars is None
+
+    def begin(self, title: str, total: float | None = None) -> Advance:
+        """Begin a stage.
+
+        Args:
+            title: shown beside the bar.
+            total: how much there is to do; None if only the first report will know.
+        """
+        if self._lines:
             print(title, flush=True)
-        bar = self._progress.add_task(title, total=total, remark="")
+        bar = None if self._bars is None else self._bars.add_task(title, total=total, remark="")
+        expected = total
 
-        def advance(done: float, remark: str) -> None:
-            self._progress.update(bar, completed=min(done, total), remark=remark)
-            if plain and done >= total:
+        def advance(done: float, remark: str = "", /, total: float | None = None) -> None:
+            whole = expected if total is None else total
+            if self._bars is not None and bar is not None:
+                self._bars.update(
+                    bar, completed=done if whole is None else min(done, whole), total=whole, remark=remark
+                )
+            elif self._lines and whole is not None and done >= whole:
                 print(f"  {remark}", flush=True)
 
         return advance
 
 
 @contextmanager
-def progress_bars() -> Iterator[Bars]:
-    """Bars for as long as the block runs.
+def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
+    """Show progress on standard error for as long as the block runs, so that the output can be piped.
 
-    Raises:
-        RobotError: the package rich is missing.
+    Args:
+        lines: what to do without a terminal, or without Rich: print a line for each stage, or nothing.
     """
     try:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-    except ImportError as error:
-        from hal import RobotError
-
-        raise RobotError("training needs more packages: pip install 'rlenv-robot[demo]'") from error
+    except ImportError:
+        yield ProgressBars(None, lines)
+        return
     console = Console(stderr=True)
+    if not (console.is_terminal and sys.stderr.isatty()):
+        yield ProgressBars(None, lines)
+        return
     columns = (
         TextColumn("{task.description:<38}"), BarColumn(28), TimeElapsedColumn(), TextColumn("{task.fields[remark]}"),
     )  # fmt: skip
-    with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        yield Bars(progress)
+    with Progress(*columns, console=console, transient=not lines) as bars:
+        yield ProgressBars(bars, lines)
 
 
-def search_bar(bars: Bars, title: str, seconds: float) -> Callable[[Generation], None]:
-    """A bar along the wall time of a search, to be told every generation."""
+@contextmanager
+def progress(title: str) -> Iterator[Callable[[int, int], None]]:
+    """Show one bar for as long as the block runs, and nothing without a terminal.
+
+    Yields:
+        A function to call with how much is done, and with the total.
+    """
+    with progress_bars(lines=False) as bars:
+        advance = bars.begin(title)
+        yield lambda done, total: advance(done, f"{done} of {total}", total=total)
+
+
+def search_bar(bars: ProgressBars, title: str, seconds: float) -> Callable[[Generation], None]:
+    """Begin a stage that lasts as long as a search.
+
+    Args:
+        bars: where to show it.
+        title: shown beside the bar.
+        seconds: wall time of the search.
+
+    Returns:
+        A function to call with each generation.
+    """
     advance = bars.begin(title, seconds)
 
     def progress(generation: Generation) -> None:
@@ -126,28 +182,30 @@ def search_bar(bars: Bars, title: str, seconds: float) -> Callable[[Generation],
     return progress
 
 
-# -- How far long work is: a bar on a terminal, nothing elsewhere --------------------------------------------
+# -- Signals ---------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def progress(title: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar for as long as the block runs, on standard error, so that output can be piped.
+class StopSignals:
+    """Remember SIGINT and SIGTERM instead of ending the program. For the main thread.
 
-    Yields:
-        A function to call with how much is done, and of how much. Without a terminal, or without the package rich,
-        it does nothing.
+    A handler runs in the midst of whatever the main thread does. If that is a wait for a `threading.Event`, which holds
+    a lock now and then, a handler that sets the event waits for that lock for ever, and so does the program. A
+    `queue.SimpleQueue` can be filled from handlers (Python's documentation calls it reentrant).
     """
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:
-        yield lambda done, total: None
-        return
-    console = Console(stderr=True)
-    if not (console.is_terminal and sys.stderr.isatty()):
-        yield lambda done, total: None
-        return
-    columns = TextColumn("{task.description}"), BarColumn(28), MofNCompleteColumn(), TimeRemainingColumn()
-    with Progress(*columns, console=console, transient=True) as bars:
-        bar = bars.add_task(title, total=None)
-        yield lambda done, total: bars.update(bar, completed=done, total=total)
+
+    def __init__(self) -> None:
+        self._received: SimpleQueue[int] = SimpleQueue()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda number, _: self._received.put(number))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait for a signal, at most so long.
+
+        Returns:
+            Whether one came since the last call that returned True.
+        """
+        try:
+            self._received.get(timeout=seconds)
+        except Empty:
+            return False
+        return True

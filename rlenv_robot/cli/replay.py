@@ -1,4 +1,4 @@
-"""``rlenv-robot replay``: show a recorded episode again, as a video, a plot, pictures or in a window."""
+"""``rlenv-robot replay``: show a recorded episode again: as a video, a plot or images, or in a window."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ Examples:
 """
     parser.add_argument("run_folder", metavar="RUN", help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--episode", type=int, default=-1, help="its number; negative from the end (default: -1)")
-    parser.add_argument("--step", type=int, metavar="N", help="only this frame of it; negative from the end")
+    parser.add_argument("--step", type=int, metavar="N", help="only this frame; negative from the end")
     parser.add_argument("--montage", action="store_true",
                         help="all cameras, the simulated twin and the signals on one timeline")  # fmt: skip
     parser.add_argument("--video", metavar="FILE", help="write a video there (.mp4)")
-    parser.add_argument("--frames", metavar="FOLDER", help="write its pictures there (.png)")
-    parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png, .svg, .pdf; .mp4: one that moves)")
+    parser.add_argument("--frames", metavar="FOLDER", help="write its images there (.png)")
+    parser.add_argument("--plot", metavar="FILE", help="write a plot there (.png, .svg, .pdf, or an animation: .mp4)")
     parser.add_argument("--fine", action="store_true", default=None,
                         help="the twin with shadows and smooth edges (default: for a single step)")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write what is asked for; without any of it, open a window."""
+    """Write the files that are asked for; without any, open a window."""
     from rlenv_robot.rendering.history import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,

@@ -6,7 +6,7 @@ import argparse
 import logging
 from dataclasses import fields, replace
 
-from rlenv_robot.cli.output import give_up_what_is_full, say
+from rlenv_robot.cli.output import drop_unwritable_output, say
 from rlenv_robot.config.profile import Profile, RobotSection, ServeSection, load_profile
 from rlenv_robot.serving import serve
 
@@ -45,7 +45,7 @@ def run(args: argparse.Namespace) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
     code = serve(replace(profile, serve=_with_flags(profile.serve, args)), announce=say)
-    give_up_what_is_full()
+    drop_unwritable_output()
     return code
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 
 from hal import LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
-from hal.wrapper import RobotWrapper, pass_on, streams_of
+from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle, State
 from real.protocol.errors import to_dict as failure_to_plain
 from real.server.lease import RequestId
@@ -116,7 +116,7 @@ class ControllerLog:
         return LoggedRobot(robot, self.tick, self._before_reset, self._stopped)
 
     def _open(self, robot: Robot) -> None:
-        spec, tick = robot.spec, tick_stream(robot.spec)
+        source, spec, tick = RobotWrapper(robot), robot.spec, tick_stream(robot.spec)
         self._sensors = [(f"sensor_{name}", name) for name in spec.sensors.names]
         self._applied = [(f"applied_{name}", name) for name in spec.commands.names]
         metadata = {"controller": True, **machine_metadata(), "robot_spec": spec.to_dict(), **self._info}
@@ -130,10 +130,10 @@ class ControllerLog:
             stream.name: NonRaisingSink(
                 writer.stream(stream.name, stream.spec, stream.rate_hz), lambda: self.failure is None, self._fail
             )
-            for stream in streams_of(robot)
+            for stream in source.streams
         }
         self._writer, self._frames, self.failure = writer, ControllerFrames(writer), None
-        pass_on(robot, sinks)
+        source.stream_to(sinks)
 
     @property
     def run(self) -> Path | None:

@@ -8,11 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from hal import Field, IllegalAction, Robot, RobotError, RobotState, Spec, Violation
+from hal import Field, IllegalAction, Robot, RobotError, RobotState, SampleSink, Spec, StreamSpec, Violation
 from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import ResetConfirmation
-from hal.reset.record import last_reset
-from hal.wrapper import SampleSink, StreamSpec, pass_on, report_of, streams_of
+from hal.wrapper import RobotWrapper
 from rlenv_robot.robot_env.verdicts import Verdicts, asker
 from rlenv_robot.tasks.agents import each
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed
@@ -75,6 +74,7 @@ class RobotWorld:
     ) -> None:
         self._rules = EpisodeRules(task, robot.spec, mode)
         self.robot, self.task, self.mode = robot, task, mode
+        self._wrapped = RobotWrapper(robot)  # with a default for each member that the robot leaves out
         self.agents = self._rules.agents
         self._seed = int(np.random.SeedSequence().generate_state(1)[0])
         self._episodes = 0
@@ -111,7 +111,7 @@ class RobotWorld:
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
         reward, told = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
         about = first_part(self.task) + self._settings()
-        conditions = report_of(self.robot).get("conditions", {})
+        conditions = self._wrapped.about().get("conditions", {})
         told = {**told, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
         return EnvDescription(about, reward, options, _STEP_EXTRA, told, conditions=conditions)
 
@@ -140,11 +140,11 @@ class RobotWorld:
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
         """The robot's."""
-        return streams_of(self.robot)
+        return self._wrapped.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.wrapper.Streaming.stream_to`, of the robot."""
-        pass_on(self.robot, sinks)
+        """Hand the samples of the robot's streams over, as `hal.RobotWrapper.stream_to`."""
+        self._wrapped.stream_to(sinks)
 
     # -- reset and step ----------------------------------------------------------------------------------
 
@@ -192,19 +192,19 @@ class RobotWorld:
             )
 
     def _reset(self, request: Mapping[str, Any]) -> RobotState:
-        before = last_reset(self.robot)
+        before = self._wrapped.last_reset
         try:
             robot_state = self.robot.reset(request)
         except RobotError:
-            record = last_reset(self.robot)
+            record = self._wrapped.last_reset
             self._verdicts.reset_failed(None if record is before else record)
             raise
-        self._verdicts.begin(last_reset(self.robot))
+        self._verdicts.begin(self._wrapped.last_reset)
         return robot_state
 
     def _add_report(self, extra: dict[str, Any]) -> None:
         """Add what the robot reports of itself at the beginning of an episode."""
-        report = report_of(self.robot)
+        report = self._wrapped.about()
         if self.mode == "training" and report.get("randomisation"):
             extra["randomisation"] = report["randomisation"]
         recording = report.get("server", {}).get("recording")
@@ -298,7 +298,7 @@ class RobotWorld:
             "draw": self._episodes - 1,
             "goal": {name: np.asarray(value).tolist() for name, value in self._episode.goal.items()},
         }
-        told = report_of(self.robot)
+        told = self._wrapped.about()
         if told:
             info["controller"] = told
         last = self._last.extra_info if self._last is not None else {}

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Spec, SpecError
 from hal.frame_layout import FrameLayout
-from hal.wrapper import SampleSink, StreamSpec
+from hal.robot import SampleSink, StreamSpec
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.tasks.task import Arrays
 from rlenv_robot.world import EnvDescription, TimeStep

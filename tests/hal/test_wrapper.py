@@ -19,7 +19,7 @@ from hal import (
     Homing,
     WithCameras,
 )
-from hal.wrapper import RobotWrapper, inner_robots
+from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots
 from real.client.cameras import RemoteCameras
 from rlenv_robot.recording.controller_log import LoggedRobot
 from tests.fakes import Everything
@@ -96,15 +96,45 @@ def test_a_robot_that_is_nothing_besides_stays_so(kind: type[RobotWrapper], memb
 
 
 def test_nothing_that_is_passed_on_is_left_out_here() -> None:
-    assert {name for name in vars(RobotWrapper) if not name.startswith("_")} == ASKED.keys()
+    public = {name for name in vars(RobotWrapper) if not name.startswith("_")}
+    assert public - {"unwrapped"} == ASKED.keys()
+    assert set(OPTIONAL_MEMBERS) <= ASKED.keys()
 
 
-def test_each_thing_that_a_robot_may_be_besides_is_passed_on() -> None:
-    may_be = [each for each in _classes("hal") if (each.__doc__ or "").startswith("What a `hal.Robot` is besides")]
-    assert len(may_be) >= 4
-    for protocol in may_be:
-        assert isinstance(Everything(), protocol), f"this test's robot lacks {protocol.__name__}"
-        assert isinstance(RobotWrapper(Bare()), protocol), f"hal.wrapper.Around does not pass {protocol.__name__} on"
+def test_defaults_for_a_robot_without_optional_members() -> None:
+    wrapper = RobotWrapper(Bare())
+    assert (wrapper.about(), wrapper.streams, wrapper.simulated) == ({}, (), False)
+
+
+@pytest.mark.parametrize("missing", ["spec", "reset", "step", "stop", "close"])
+def test_a_class_without_a_required_member_is_named(missing: str) -> None:
+    members = {name: getattr(Everything, name) for name in ("spec", "reset", "step", "stop", "close")}
+    del members[missing]
+    with pytest.raises(TypeError, match=rf"test_wrapper\.MyArm .* no '{missing}'"):
+        RobotWrapper(type("MyArm", (), {**members, "__module__": __name__})())
+
+
+@pytest.mark.parametrize(
+    ("typo", "meant"),
+    [("arm_watch_dog", "arm_watchdog"), ("stream_too", None), ("simulate", "simulated"), ("last_rest", "last_reset")],
+)
+def test_a_misspelt_member_is_an_error_that_names_both(typo: str, meant: str | None) -> None:
+    robot = type("MyArm", (Bare,), {typo: True})()
+    if meant is None:  # an ending behind a whole name is a word of its own
+        RobotWrapper(robot)
+        return
+    with pytest.raises(TypeError, match=rf"MyArm has '{typo}'.*'{meant}'"):
+        RobotWrapper(robot)
+
+
+def test_a_misspelt_override_is_an_error_where_the_class_is_defined() -> None:
+    with pytest.raises(TypeError, match=r"'rest'.*'reset'"):
+        type("Filter", (RobotWrapper,), {"rest": lambda self, options: None})
+
+
+def test_one_member_of_a_pair_alone_is_an_error() -> None:
+    with pytest.raises(TypeError, match="MyArm has 'arm_watchdog' but no 'disarm_watchdog'"):
+        RobotWrapper(type("MyArm", (Bare,), {"arm_watchdog": lambda self, timeout_s: True})())
 
 
 def test_every_wrapper_is_in_this_test() -> None:
@@ -144,6 +174,7 @@ def test_what_is_inside_is_found() -> None:
     guard = Guard(robot)
     assert list(inner_robots(Homing(guard, Automatic()))) == [guard, robot]
     assert list(inner_robots(robot)) == []
+    assert Homing(guard, Automatic()).unwrapped is guard.unwrapped is robot
 
 
 def _classes(package: str) -> Iterator[type]:

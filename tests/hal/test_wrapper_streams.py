@@ -34,7 +34,7 @@ def test_a_robot_without_streams_offers_none(puppet: Callable[..., Any]) -> None
 
 @pytest.mark.parametrize(
     ("name", "rate_hz", "message"),
-    [("IMU", 500, "a name is lower-case"), ("imu", 0, "rate of 0 Hz"), ("imu", float("inf"), "above 0")],
+    [("IMU", 500, "a name is lower-case"), ("imu", 0, "rate_hz is 0"), ("imu", float("inf"), "above 0")],
 )
 def test_a_stream_that_makes_no_sense_is_refused(name: str, rate_hz: float, message: str) -> None:
     with pytest.raises(SpecError, match=message):

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from hal import Automatic, Guard, Homing
-from hal.wrapper import arm_device, disarm_device, report_of
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 
@@ -32,14 +31,14 @@ class WatchedArm(SimRobot):
 def test_guard_and_homing_pass_it_on() -> None:
     arm = WatchedArm()
     around = Homing(Guard(arm), Automatic())
-    assert arm_device(around, 0.25)
-    disarm_device(around)
+    assert around.arm_watchdog(0.25)
+    around.disarm_watchdog()
     assert arm.told == [0.25, None]
-    assert report_of(around) == {"bus": "quiet"}
+    assert around.about() == {"bus": "quiet"}
 
 
 def test_a_robot_without_one_says_so() -> None:
     plain = Guard(SimRobot(so101(looks=False)))
-    assert not arm_device(plain, 0.25)
-    disarm_device(plain)
-    assert report_of(plain) == {}
+    assert not plain.arm_watchdog(0.25)
+    plain.disarm_watchdog()
+    assert plain.about() == {}

@@ -1,13 +1,17 @@
-"""``rlenv-robot data cut``: some episodes, or a stretch of time, as a new run."""
+"""``rlenv-robot data cut``: copy some episodes, or a span of time, into a new run."""
 
 from __future__ import annotations
 
 import argparse
 import math
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from rlenv_robot.cli.data.selection import choice
+from rlenv_robot.cli.output import counted, progress
+
+if TYPE_CHECKING:
+    from recorder.read.cut import Part
 
 __all__ = ["add", "copy", "run"]
 
@@ -26,37 +30,36 @@ Examples:
     parser.add_argument("run_folder", metavar="RUN", type=Path, help="the run to cut from")
     parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder")
     parser.add_argument("--episodes", type=choice, help="their numbers in the run, such as 0,2,5-9 (default: all)")
-    parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="seconds")
-    parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="seconds")
+    parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="begin, seconds")
+    parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="end, seconds")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the new run and say what is in it."""
+    """Write the new run and print what it holds."""
     from recorder.read.cut import Part
     from recorder.read.reader import LogReader
     from rlenv_robot.cli.data.selection import one_run
 
     if args.episodes is None and args.begin == -math.inf and args.end == math.inf:
-        raise ValueError("nothing says what to cut: give --episodes, --from or --until")
+        raise ValueError("nothing was chosen: give --episodes, --from or --until")
     if not args.begin < args.end:
-        raise ValueError(f"--from {args.begin:g} is not before --until {args.end:g}")
+        raise ValueError(f"--from is {args.begin:g}, it must be below --until, which is {args.end:g}")
     folder = one_run(args.run_folder)
-    wanted = None
+    episodes = None
     if args.episodes is not None:
-        wanted = frozenset(args.episodes.among([episode.number for episode in LogReader(folder).episodes()]))
-    return copy([Part(folder, wanted, args.begin, args.end)], args.to)
+        episodes = frozenset(args.episodes.among([episode.number for episode in LogReader(folder).episodes()]))
+    return copy([Part(folder, episodes, args.begin, args.end)], args.to)
 
 
-def copy(parts: list[Any], to: Path) -> int:
-    """Copy parts into a new run, with a bar, and print what is in it."""
+def copy(parts: list[Part], to: Path) -> int:
+    """Copy parts of runs into a new run and print what it holds."""
     from recorder.read.cut import copy_parts
-    from rlenv_robot.cli.output import progress
 
     with progress("copying") as report:
         copied = copy_parts(parts, to, report)
-    images = f", {copied.images} pictures" if copied.images else ""
-    print(f"{to}: {copied.episodes} episodes, {copied.rows} frames{images}")
+    images = f", {counted(copied.images, 'image')}" if copied.images else ""
+    print(f"{to}: {counted(copied.episodes, 'episode')}, {counted(copied.rows, 'frame')}{images}")
     for note in copied.notes:
         print(f"note: {note}")
     return 0

@@ -1,10 +1,12 @@
-"""``rlenv-robot data export``: recorded data in another project's format."""
+"""``rlenv-robot data export``: write recorded data in another project's format."""
 
 from __future__ import annotations
 
 import argparse
 from pathlib import Path
 from typing import Any
+
+from rlenv_robot.cli.output import counted
 
 __all__ = ["add", "run"]
 
@@ -18,46 +20,48 @@ Examples:
   rlenv-robot data export RUN so101-reach --to lerobot --cameras top
   rlenv-robot data export RUN so101-reach.hdf5 --to robomimic
 """
-    parser.add_argument("path", type=Path, help="anything that open_source reads")
-    parser.add_argument("out", type=Path, help="a folder that must not exist; for robomimic a file ending in .hdf5")
+    parser.add_argument("path", type=Path, help="a run, a folder of runs, or another project's data set")
+    parser.add_argument("out", type=Path, help="a new folder; for robomimic a new file ending in .hdf5")
     parser.add_argument(
         "--to", required=True, metavar="NAME", help="the format, such as lerobot; a wrong name lists all"
     )
     parser.add_argument(
-        "--cameras", metavar="NAMES", help="whose pictures come along, such as top,wrist; or none (default: all)"
+        "--cameras", metavar="NAMES", help="cameras to export, such as top,wrist; or none (default: all)"
     )
     parser.add_argument(
-        "--size", metavar="WxH", help="of the pictures in pixels, such as 320x240 (default: as recorded)"
+        "--size", metavar="WxH", help="size of the images in pixels, such as 320x240 (default: as recorded)"
     )
     parser.add_argument(
-        "--embed", action="store_true", help="lerobot: pictures as they were recorded, inside Parquet, not as videos"
+        "--embed",
+        action="store_true",
+        help="lerobot: keep the recorded images, inside Parquet, instead of videos",
     )
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write it, and say what the format could not keep."""
+    """Write the data set, and print what the format can't hold."""
     from recorder.formats.registry import writable_format
     from rlenv_robot.data.folder import read_folder
 
-    chosen, write = writable_format(args.to)
+    data_format, write = writable_format(args.to)
     if args.out.exists():
-        raise ValueError(f"{args.out} is there already; nothing is overwritten, name another")
+        raise ValueError(f"{args.out} exists, and nothing is overwritten; name another")
     filming = _filming(args)
-    if filming and not chosen.holds_images:
+    if filming and not data_format.holds_images:
         raise ValueError(f"--cameras, --size and --embed are for formats with images; {args.to} holds none")
     if args.embed and args.to != "lerobot":
-        raise ValueError(f"--embed is for lerobot, whose pictures are videos otherwise; leave it out for {args.to}")
+        raise ValueError(f"--embed is for lerobot, which holds videos otherwise; leave it out for {args.to}")
     table = read_folder(args.path)
     notes = write(table, args.out, *filming)
-    print(f"{args.out}: {len(table.starts)} episodes as {args.to}")
+    print(f"{args.out}: {counted(len(table.starts), 'episode')} as {args.to}")
     for note in notes:
         print(f"note: {note}")
     return 0
 
 
 def _filming(args: argparse.Namespace) -> list[Any]:
-    """What is asked for of the pictures; empty if nothing is."""
+    """Return the options for images; empty without any."""
     if args.cameras is None and args.size is None and not args.embed:
         return []
     from recorder.formats.images import Filming
@@ -69,10 +73,10 @@ def _filming(args: argparse.Namespace) -> list[Any]:
 
 
 def _size(text: str | None) -> tuple[int, int] | None:
-    """Height and width."""
+    """Read ``WIDTHxHEIGHT``, and return the height and the width."""
     if text is None:
         return None
     parts = text.lower().split("x")
     if len(parts) != 2 or not all(part.isdecimal() and int(part) > 0 for part in parts):
-        raise ValueError(f"--size is {text!r}, wanted is width x height in pixels, such as 320x240")
+        raise ValueError(f"--size is {text!r}, it must be width x height in pixels, such as 320x240")
     return int(parts[1]), int(parts[0])

@@ -1,8 +1,9 @@
-"""``rlenv-robot data merge``: several runs as one new run."""
+"""``rlenv-robot data merge``: copy several runs into one new run."""
 
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from pathlib import Path
 
 from hal import SourceError
@@ -20,15 +21,16 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Write the new run and say what is in it."""
+    """Write the new run and print what it holds."""
     from recorder.read.cut import Part
     from rlenv_robot.cli.data.cut import copy
     from rlenv_robot.cli.data.selection import instead, runs_in
 
     folders = [folder for path in args.runs for folder in runs_in(path)]
-    twice = sorted({str(folder) for folder in folders if [f.resolve() for f in folders].count(folder.resolve()) > 1})
-    if twice:
-        raise ValueError(f"named twice: {', '.join(twice)}; each run is taken once")
+    counts = Counter(folder.resolve() for folder in folders)
+    repeated = sorted({str(folder) for folder in folders if counts[folder.resolve()] > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)}: named more than once; name each run once")
     if not folders:
-        raise SourceError(f"there is no run in {', '.join(f'{path}{instead(path)}' for path in args.runs)}")
+        raise SourceError(f"no run was found in {', '.join(f'{path}{instead(path)}' for path in args.runs)}")
     return copy([Part(folder) for folder in folders], args.to)

@@ -1,4 +1,4 @@
-"""``rlenv-robot data plot``: one sheet an episode: goals and measurements, reward, who chose the actions."""
+"""``rlenv-robot data plot``: plot one sheet for each episode."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 
 from rlenv_robot.cli.data.selection import choice
+from rlenv_robot.cli.output import progress
 
 __all__ = ["add", "run"]
 
@@ -16,25 +17,26 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Plot one sheet for each episode: goals and measurements, the reward, and who chose the actions."
     )
     parser.add_argument("path", type=Path, help="a run, a folder of runs, or a LeRobot data set")
-    parser.add_argument("--episodes", type=choice, default=choice("0"), help="such as 0,2,5-9 (default: 0)")
+    parser.add_argument(
+        "--episodes", type=choice, default=choice("0"), help="their numbers, such as 0,2,5-9 (default: 0)"
+    )
     parser.add_argument("--out", type=Path, metavar="FILE",
-                        help=".png, .svg or .pdf (default: episode.png); of several, each gets its number")  # fmt: skip
+                        help=".png, .svg or .pdf (default: episode.png); several files get numbers")  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the sheets and print their paths."""
     from recorder.figures.plot import plot_episode
-    from rlenv_robot.cli.output import progress
     from rlenv_robot.data.folder import read_folder
 
     table = read_folder(args.path)
     numbers = args.episodes.among(range(len(table.starts)))
     out = args.out or Path("episode.png")
     paths = []
-    with progress("drawing") as report:
-        for done, number in enumerate(numbers):
-            report(done, len(numbers))
+    with progress("plotting") as report:
+        for count, number in enumerate(numbers):
+            report(count, len(numbers))
             path = out if len(numbers) == 1 else out.with_name(f"{out.stem}-{number:04d}{out.suffix}")
             paths.append(plot_episode(table, number, path))
     print("\n".join(map(str, paths)))

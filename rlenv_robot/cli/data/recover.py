@@ -1,4 +1,4 @@
-"""``rlenv-robot data recover``: make a torn log whole as far as it can be read, and say what was lost."""
+"""``rlenv-robot data recover``: repair a torn log as far as it can be read, and report what was lost."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ __all__ = ["add", "run"]
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Repair a torn log as far as it can be read, and report what was lost."
-    parser.add_argument("path", metavar="RUN", type=Path, help="the run whose log is torn")
+    parser.add_argument("path", metavar="RUN", type=Path, help="the run with the torn log")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Recover it and print the report."""
+    """Repair the log and print the report."""
     from recorder.read.recover import recover
     from rlenv_robot.cli.data.selection import one_run
 

@@ -1,1 +1,1 @@
-"""The demonstration: train, deploy over the network, record, replay, retrain and deploy again."""
+"""The demonstration: train, deploy over the network, record, replay, retrain, and deploy again."""

@@ -1,4 +1,4 @@
-"""The demonstration's own plots."""
+"""Results of the demonstration: plots, the rows of a table, a JSON file, and a page with all of it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rlenv_robot.training.learner import Training
 from rlenv_robot.training.rollout import Outcome
 
 __all__ = [
-    "Row", "html_report", "plot_distances", "plot_learning", "plot_model", "summary", "text_table", "write_figures",
+    "HEAD", "Row", "cells", "html_report", "plot_distances", "plot_learning", "plot_model", "write_figures",
 ]  # fmt: skip
 
 _INK, _SOFT = "#1d2329", "#8a939b"
@@ -37,7 +37,7 @@ def _figure(height: float) -> tuple[Any, Any]:
 
 
 def plot_distances(path: Path, rows: Sequence[Row], tolerance_mm: float) -> None:
-    """Every episode's final distance, a line for each row of the table."""
+    """Plot the final distance of every episode, in one line for each row of the table."""
     figure, axis = _figure(0.9 + 0.75 * len(rows))
     rng = np.random.default_rng(0)
     for place, row in enumerate(rows):
@@ -55,40 +55,40 @@ def plot_distances(path: Path, rows: Sequence[Row], tolerance_mm: float) -> None
     ticks = [0, 5, 10, 15, 20, 50, 100, 200, 500]
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.minorticks_off()
-    axis.set_xlabel("distance to the target at the end of the episode, mm (each dot an episode, bar: median)")
+    axis.set_xlabel("distance to the target at the end of the episode, mm (dot: episode, bar: median)")
     figure.savefig(path)
 
 
 def plot_learning(path: Path, trainings: Sequence[tuple[str, Training]]) -> None:
-    """The middle candidate's return over wall time."""
+    """Plot the return of the median candidate over wall time."""
     figure, axis = _figure(3.4)
     for index, (name, training) in enumerate(trainings):
         axis.plot(training.elapsed_s, training.median, color=_COLOURS[index], linewidth=1.8, label=name)
     axis.set_xlabel("wall time of the search, s")
-    axis.set_ylabel("return of the middle candidate")
+    axis.set_ylabel("return of the median candidate")
     axis.legend(frameon=False, loc="lower right")
     figure.savefig(path)
 
 
 def plot_model(path: Path, error_deg: np.ndarray, unchanged_deg: np.ndarray, period_s: float) -> None:
-    """The learned model's open-loop error on episodes that it was not fitted to."""
+    """Plot the open-loop error of the learned model on episodes that it was not fitted to."""
     figure, axis = _figure(3.0)
     seconds = period_s * np.arange(1, len(error_deg) + 1)
-    axis.plot(seconds, unchanged_deg, color=_SOFT, linewidth=1.5, linestyle="--", label="nothing moves")
+    axis.plot(seconds, unchanged_deg, color=_SOFT, linewidth=1.5, linestyle="--", label="no motion")
     axis.plot(seconds, error_deg, color=_COLOURS[0], linewidth=1.8, label="learned model")
     axis.set_yscale("log")
-    axis.set_xlabel("time since the episode's start, s: recorded goals only, no correction")
+    axis.set_xlabel("time since the start of the episode, s (recorded commands, no correction)")
     axis.set_ylabel("joint error, degrees RMS")
     axis.legend(frameon=False)
     figure.savefig(path)
 
 
-# -- What the main job came to: a table for the terminal, figures as JSON, and a page with plots and the video --
+# -- The table, the JSON file and the page --------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the table: which policy, where, on which episodes, and how each ended."""
+    """One row of the table: a policy, where it ran, the seed of its episodes, and how each ended."""
 
     policy: str
     place: str
@@ -97,40 +97,29 @@ class Row:
 
     @property
     def success(self) -> float:
-        """Share of the episodes that reached the target, 0 to 1."""
+        """The share of the episodes that reached the target, 0 to 1."""
         return float(np.mean([outcome.success for outcome in self.outcomes]))
 
     def distance_mm(self, quantile: float) -> float:
-        """A quantile of the final distances, millimetres."""
+        """Return a quantile of the final distances, millimetres."""
         return float(np.quantile([outcome.distance_mm for outcome in self.outcomes], quantile))
 
 
-_HEAD = ("policy", "where", "episodes", "seed", "success", "final distance, mm: median", "quarters", "return")
+HEAD = ("policy", "where", "episodes", "seed", "success", "final distance, mm: median", "quartiles", "return")
+"""The columns of the table."""
 
 
-def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
-    """The table as words, a tuple a line, the head first."""
-    lines: list[tuple[str, ...]] = [_HEAD]
-    for row in rows:
-        quarters = f"{row.distance_mm(0.25):.1f} to {row.distance_mm(0.75):.1f}"
-        total = f"{np.mean([outcome.total for outcome in row.outcomes]):.1f}"
-        lines.append((
-            row.policy, row.place, str(len(row.outcomes)), str(row.seed), f"{row.success:.0%}",
-            f"{row.distance_mm(0.5):.1f}", quarters, total,
-        ))  # fmt: skip
-    return lines
-
-
-def text_table(rows: Sequence[Row]) -> str:
-    """The table for a terminal."""
-    lines = summary(rows)
-    widths = [max(len(line[column]) for line in lines) for column in range(len(_HEAD))]
-    text = ["  ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True)).rstrip() for line in lines]
-    return "\n".join([text[0], "-" * len(text[0]), *text[1:]])
+def cells(row: Row) -> tuple[str, ...]:
+    """Return the cells of a row, in the order of `HEAD`."""
+    return (
+        row.policy, row.place, str(len(row.outcomes)), str(row.seed), f"{row.success:.0%}",
+        f"{row.distance_mm(0.5):.1f}", f"{row.distance_mm(0.25):.1f} to {row.distance_mm(0.75):.1f}",
+        f"{np.mean([outcome.total for outcome in row.outcomes]):.1f}",
+    )  # fmt: skip
 
 
 def write_figures(path: Path, rows: Sequence[Row], more: dict[str, Any]) -> None:
-    """Everything that was measured, as JSON."""
+    """Write everything that was measured as JSON."""
     plain = [
         {
             "policy": row.policy, "where": row.place, "seed": row.seed, "episodes": len(row.outcomes),
@@ -163,36 +152,35 @@ pre { background: var(--card); padding: 1rem; border-radius: 10px; overflow-x: a
 def html_report(
     path: Path, rows: Sequence[Row], figures: Sequence[tuple[str, Path, str]], notes: Sequence[str]
 ) -> None:
-    """One page that needs no other file.
+    """Write a page that needs no other file.
 
     Args:
         path: of the page.
-        rows: the table.
-        figures: (title, picture or video, caption) in order.
-        notes: sentences under the table.
+        rows: of the table.
+        figures: title, image or video file, and caption of each figure.
+        notes: sentences below the table.
     """
-    head, *lines = summary(rows)
-    cells = "".join(f"<th>{html.escape(cell)}</th>" for cell in head)
-    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in line) + "</tr>" for line in lines)
+    head = "".join(f"<th>{html.escape(name)}</th>" for name in HEAD)
+    body = "".join("<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in cells(row)) + "</tr>" for row in rows)
     parts = [
         "<!doctype html><html lang='en'><head><meta charset='utf-8'>",
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>so101-reach: the main job</title><style>{_STYLE}</style></head><body><main>",
         "<h1>so101-reach, end to end</h1>",
         "<p>Trained in simulation, deployed over the network on a twin with a real arm's faults, recorded, "
-        "retrained from that record alone, deployed again.</p>",
-        f"<table><thead><tr>{cells}</tr></thead><tbody>{body}</tbody></table>",
+        "retrained from that record alone, and deployed again.</p>",
+        f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         *(f"<p>{html.escape(note)}</p>" for note in notes),
-        *(_figure_report(*figure) for figure in figures),
+        *(_figure_element(*figure) for figure in figures),
         "</main></body></html>",
     ]
     path.write_text("".join(parts), encoding="utf-8")
 
 
-def _figure_report(title: str, file: Path, caption: str) -> str:
+def _figure_element(title: str, file: Path, caption: str) -> str:
     data = base64.b64encode(file.read_bytes()).decode()
     if file.suffix == ".mp4":
-        shown = f"<video controls loop muted autoplay playsinline src='data:video/mp4;base64,{data}'></video>"
+        element = f"<video controls loop muted autoplay playsinline src='data:video/mp4;base64,{data}'></video>"
     else:
-        shown = f"<img alt='{html.escape(title)}' src='data:image/png;base64,{data}'>"
-    return f"<h2>{html.escape(title)}</h2><figure>{shown}<figcaption>{html.escape(caption)}</figcaption></figure>"
+        element = f"<img alt='{html.escape(title)}' src='data:image/png;base64,{data}'>"
+    return f"<h2>{html.escape(title)}</h2><figure>{element}<figcaption>{html.escape(caption)}</figcaption></figure>"

@@ -1,4 +1,4 @@
-"""The second process of the demonstration: a server with a robot, and the fixture that resets its scene."""
+"""The robot's side of the demonstration: a server in a second process, and a fixture that resets the scene."""
 
 from __future__ import annotations
 
@@ -17,7 +17,12 @@ __all__ = ["FixtureStandIn", "RobotProcess"]
 
 
 class FixtureStandIn:
-    """Answers reset requests as a fixture would (`hal.reset.Fixture`), at once. ``asked`` counts them."""
+    """Stand in for a fixture (`hal.reset.Fixture`): confirm each reset request at once.
+
+    Attributes:
+        asked: how many requests have come.
+        address: where the fixture listens, on loopback.
+    """
 
     def __init__(self) -> None:
         self.asked = 0
@@ -50,23 +55,29 @@ class FixtureStandIn:
 
 
 class RobotProcess:
-    """``rlenv-robot serve`` as a child process on a free loopback port.
+    """Run ``rlenv-robot serve`` as a child process on a free port of loopback.
 
     Args:
-        profile: the TOML file that it serves.
-        log: where its output goes.
+        profile: the TOML file to serve.
+        log: the file for the process's output.
+
+    Attributes:
+        address: of the server, once it serves.
+
+    Raises:
+        RobotError: on entry: the server ended, or did not serve within 30 s.
     """
 
     def __init__(self, profile: Path, log: Path) -> None:
         self._profile, self._log = profile, log
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
-        self._words: queue.Queue[str] = queue.Queue()
+        self._addresses: queue.Queue[str] = queue.Queue()
         self.address = ""
 
     def __enter__(self) -> RobotProcess:
         command = [sys.executable, "-m", "rlenv_robot", "serve", str(self._profile), "--address", "tcp://127.0.0.1:*"]
-        # Its own session: Ctrl-C at the terminal reaches the demonstration, which then closes the robot in order.
+        # In a session of its own, so that Ctrl-C reaches only the demonstration, which then ends the server properly.
         self._process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
         )
@@ -74,7 +85,7 @@ class RobotProcess:
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
         try:
-            self.address = self._words.get(timeout=30)
+            self.address = self._addresses.get(timeout=30)
         except queue.Empty:
             self.__exit__()
             raise DeadlineExceeded("the robot's server did not start", 30, f"see {self._log}") from None
@@ -88,10 +99,10 @@ class RobotProcess:
             for line in stream:
                 log.write(line)
                 log.flush()
-                found = re.search(r"at (tcp://\S+)", line)
-                if found:
-                    self._words.put(found.group(1))
-        self._words.put("")
+                match = re.search(r"at (tcp://\S+)", line)
+                if match:
+                    self._addresses.put(match.group(1))
+        self._addresses.put("")
 
     def __exit__(self, *exc: Any) -> None:
         process = self._process

@@ -28,14 +28,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """What the demonstration does.
+    """How the demonstration runs.
 
     Attributes:
-        folder: where everything is left.
-        seed: of everything.
+        folder: for all results.
+        seed: of everything random.
         train_s, retrain_s: wall time of the two searches, seconds.
-        episodes: of each deployment.
-        simulated: episodes of the evaluation in simulation.
+        episodes: the number in each deployment.
+        simulated: the number of episodes of each evaluation in simulation.
     """
 
     folder: Path
@@ -48,7 +48,13 @@ class DemoSettings:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Episodes on the robot, where they were recorded, and how often the fixture was asked."""
+    """The episodes of a policy on the robot.
+
+    Attributes:
+        outcomes: how each episode ended.
+        run: the folder of their record.
+        fixture_asked: how many resets the fixture was asked for.
+    """
 
     outcomes: list[Outcome]
     run: Path
@@ -61,21 +67,21 @@ def train(settings: DemoSettings, progress: Progress) -> Training:
 
 
 def simulate(settings: DemoSettings, policy: FeedbackPolicy) -> list[Outcome]:
-    """What a policy does in simulation, on episodes that no training saw."""
+    """Evaluate a policy in simulation, on episodes that no training used."""
     with make_vector("so101-reach", settings.simulated, autoreset="disabled") as envs:
         return evaluate(envs, policy, seed=held_out_seed(settings))
 
 
 def held_out_seed(settings: DemoSettings) -> int:
-    """The seed of all evaluations, which no training uses."""
+    """Return the seed of all evaluations, which no training uses."""
     return 7_000_000 + settings.seed
 
 
 def write_twin_profile(settings: DemoSettings, fixture: str) -> Path:
-    """The profile of the served robot: a twin, reset by a fixture's signal."""
+    """Write the profile of the served robot: a twin whose resets a fixture confirms."""
     path = settings.folder / "twin.toml"
     path.write_text(
-        "# Written by rlenv-robot demo: serve it again with rlenv-robot serve, once a fixture answers there.\n"
+        "# Written by rlenv-robot demo. To serve it again, start a fixture at this address, then rlenv-robot serve.\n"
         '[robot]\nkind = "so101"\nwhere = "twin"\n'
         f"seed = {settings.seed}\n\n"
         f'[reset]\nsignal = "fixture"\nfixture = "{fixture}"\nsignal_deadline_s = 10\n',
@@ -87,7 +93,7 @@ def write_twin_profile(settings: DemoSettings, fixture: str) -> Path:
 def deploy(
     settings: DemoSettings, policy: FeedbackPolicy, name: str, progress: Callable[[Outcome], None]
 ) -> Deployment:
-    """Stages 2 to 4: serve the twin in a second process, run the policy on it over the network, record it all."""
+    """Stages 2 and 4: serve the twin in a second process, run the policy on it over the network, and record it."""
     folder = settings.folder / name
     outcomes: list[Outcome] = []
     with FixtureStandIn() as fixture:
@@ -109,5 +115,5 @@ def deploy(
 
 
 def retrain(settings: DemoSettings, start: FeedbackPolicy, runs: Path, progress: Progress) -> Retraining:
-    """Stage 5: from the record alone, through the source-data adapter."""
+    """Stage 3: improve the policy from the record alone, through the source-data adapter."""
     return retrain_from_record(runs, start, Reach(), settings.retrain_s, settings.seed, progress)

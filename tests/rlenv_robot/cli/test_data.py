@@ -94,25 +94,25 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
         (("ls", "{}/nothing"), "does not exist"),
         (("ls", "{}/empty"), "holds no runs (folders with a log.mcap) and no data set of lerobot"),
         (("check", "{}/empty"), "holds no data that can be read"),
-        (("check", "{}/a", "--ignore", "noise"), "there is no kind 'noise', there are gap, clock"),
+        (("check", "{}/a", "--ignore", "noise"), "'noise', allowed are gap, clock"),
         (("plot", "{}/a", "--episodes", "7"), "there is no episode 7, there are 0 to 2"),
-        (("plot", "{}/a", "--episodes", "1-x"), "'1-x' is no episode; wanted such as 3"),
-        (("cut", "{}/a", "{}/new"), "nothing says what to cut"),
-        (("cut", "{}/a", "{}/new", "--from", "3", "--until", "2"), "--from 3 is not before --until 2"),
+        (("plot", "{}/a", "--episodes", "1-x"), "'1-x' is not a choice of episodes"),
+        (("cut", "{}/a", "{}/new"), "give --episodes, --from or --until"),
+        (("cut", "{}/a", "{}/new", "--from", "3", "--until", "2"), "--from is 3, it must be below --until"),
         (("cut", "{}/a", "{}/new", "--from", "999"), "nothing is left: no frame lies in these"),
         (("cut", "{}/a", "{}/b", "--episodes", "0"), "is there already; runs are never overwritten"),
         (("cut", "{}", "{}/new", "--episodes", "0"), "holds 2 runs, name one: a, b"),
         (("cut", "{}/empty", "{}/new", "--episodes", "0"), "holds no run"),
-        (("merge", "{}/a", "{}/a/log.mcap", "--to", "{}/new"), "named twice"),
-        (("merge", "{}/empty", "--to", "{}/new"), "there is no run in"),
-        (("label", "{}/a", "0"), "nothing is said: give --verdict"),
+        (("merge", "{}/a", "{}/a/log.mcap", "--to", "{}/new"), "named more than once"),
+        (("merge", "{}/empty", "--to", "{}/new"), "no run was found in"),
+        (("label", "{}/a", "0"), "give --verdict"),
         (("label", "{}/a", "5", "--verdict", "success"), "there is no episode 5, there are 0 to 2"),
         (("label", "{}/a", "0", "--verdict", "great"), "invalid choice: 'great'"),
         (("export", "{}/a", "{}/new", "--to", "cassette"), "'cassette' is unknown"),
         (("export", "{}/a", "{}/new", "--to", "parquet", "--size", "8x6"), "parquet holds none"),
         (("export", "{}/a", "{}/new", "--to", "minari", "--embed"), "--embed is for lerobot"),
-        (("export", "{}/a", "{}/new", "--to", "minari", "--size", "8"), "wanted is width x height in pixels"),
-        (("export", "{}/a", "{}/b", "--to", "parquet"), "is there already; nothing is overwritten"),
+        (("export", "{}/a", "{}/new", "--to", "minari", "--size", "8"), "must be width x height in pixels"),
+        (("export", "{}/a", "{}/b", "--to", "parquet"), "exists, and nothing is overwritten"),
     ],
 )
 def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: str, capsys: Captured) -> None:
@@ -126,7 +126,7 @@ def test_what_a_user_can_do_wrong(runs: Path, arguments: tuple[str, ...], told: 
 
 def test_check_finds_and_says_where(runs: Path, capsys: Captured) -> None:
     assert _run("data", "check", runs, "--ignore", "clipped,limited") == 0
-    assert "5 episodes, 60 steps looked at\nnothing was found\n" in capsys.readouterr().out.replace("\n\n", "\n")
+    assert "5 episodes, 60 steps checked\nnothing was found\n" in capsys.readouterr().out.replace("\n\n", "\n")
     whole = (runs / "b" / "log.mcap").read_bytes()
     (runs / "b" / "log.mcap").write_bytes(whole[: len(whole) * 4 // 5])
     assert _run("data", "check", runs, "--json") == 1
