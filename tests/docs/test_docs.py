@@ -27,6 +27,7 @@ PAGES = sorted(path for path in (ROOT / "README.md", *DOCS.rglob("*.md")))
 
 OWN: Mapping[str, str] = {
     "README.md": "tests/house/test_project.py",
+    "docs/extending.md": "tests/docs/test_extending_page.py",
     "docs/log.md": "tests/docs/test_log_page.py",
     "docs/models.md": "tests/docs/test_models_page.py",
     "docs/protocol": "tests/rlenv_robot/conformance/test_protocol_page.py",

@@ -1,0 +1,57 @@
+"""The example of docs/extending.md works in a folder of its own: checked, run, recorded, exported and served."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import runpy
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from recorder.formats.registry import unregister_format
+from recorder.table.load import load_runs
+from rlenv_robot.cli.main import main
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.registry import environment_names
+from rlenv_robot.robot_models import robot_names
+
+PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    module, *rest = blocks("python")
+    (tmp_path / "my_slide.py").write_text(module)
+    (tmp_path / "page.py").write_text("\n".join(rest))
+    (tmp_path / "my_slide.toml").write_text(blocks("toml")[0])
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    importlib.invalidate_caches()
+    yield tmp_path
+    sys.modules.pop("my_slide", None)
+    unregister_format("lengths")
+
+
+@pytest.mark.requirement("R6.6")
+def test_a_fresh_reader_gets_through_the_page(folder: Path) -> None:
+    check, run, _ = (line.split("#")[0].split()[1:] for line in blocks("sh")[0].splitlines())
+    assert main(check) == 0
+    assert main(run) == 0
+    runpy.run_path("page.py")
+    assert "my-slide-centre" in environment_names()
+    assert "my-slide" in robot_names()
+    assert main(["data", "export", "runs", "out.lengths", "--to", "lengths"]) == 0
+    assert (folder / "out.lengths").read_text() == str([100, 100, 100])
+    assert load_runs("runs").layout.sensors.names
+
+
+def test_the_profile_names_the_driver(folder: Path) -> None:
+    robot = load_profile("my_slide.toml").robot
+    assert (robot.kind, robot.driver) == ("my-slide", "my_slide:Slide")
