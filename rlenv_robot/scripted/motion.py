@@ -200,7 +200,7 @@ def grasp_and_carry(
     # The fixed finger's face comes down a little beside the thing.
     before = thing - axis * (width_m / 2 + TIP[1] - GRASP[1] + 0.004)
     off = np.hypot(*np.moveaxis((tips - before)[..., :2], -1, 0))
-    down = ramp(off, 0.012, 0.008) * ramp(tips[..., 2] - thing[..., 2], 0.010, 0.006)
+    down = ramp(off, 0.012, 0.008) * ramp(tips[..., 2] - thing[..., 2], 0.0075, 0.0025)
     begun = ramp(jaw, _OPEN - 0.05, _OPEN - 0.2) * _around(tips, thing)
     closing = np.maximum(down, begun)
     lifting = holds(joint_goal, joint_velocity, tips, thing) * ready

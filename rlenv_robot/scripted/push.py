@@ -37,7 +37,7 @@ class ScriptedPush:
         beside = np.abs(rest[..., 0] * ahead[..., 1] - rest[..., 1] * ahead[..., 0])
 
         left = ramp(far, 0.003, 0.008)
-        pushing = ramp(tips[..., 2], 0.04, 0.03) * ramp(along, -0.010, -0.016) * ramp(beside, 0.014, 0.008)
+        pushing = ramp(tips[..., 2], 0.04, 0.03) * ramp(along, -0.009, -0.017) * ramp(beside, 0.015, 0.007)
         stroke = cube + ahead * (along + np.minimum(far, _STROKE_M))[..., None]
         around, height = _behind(cube, ahead, along, tips)
         place = blend(left, blend(pushing, stroke, around), tips[..., :2])
