@@ -20,6 +20,9 @@ __all__ = [
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 """The joints in servo order, ids 1 to 6."""
 
+CONVENTION = "so101_new_calib"
+"""Zero and sign of the joint angles: the maker's model of that name. Versions before 0.2 had the mirror image of it."""
+
 LOW = (-1.91986, -1.74533, -1.69, -1.65806, -2.74385, -0.17453)
 HIGH = (1.91986, 1.74533, 1.69, 1.65806, 2.84121, 1.74533)
 """Joint ranges, rad (SO-ARM100 repository, SO101 simulation model, new calibration)."""
@@ -141,7 +144,7 @@ def _calibration(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
 
 
 def _joints(name: str, unit: str, meaning: str, low: object, high: object) -> Field:
-    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS)  # type: ignore[arg-type]
+    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS, CONVENTION)  # type: ignore[arg-type]
 
 
 _TURN = 2 * np.pi  # servos report a little outside their range when pushed

@@ -123,8 +123,8 @@ def test_a_cube_can_be_picked_up() -> None:
     roll = SIDEWAYS + (ROLL_ZERO - (heading + quarter - yaw) - SIDEWAYS + quarter / 2) % quarter - quarter / 2
     beside = cube - 0.008 * finger_axis(np.array(-heading), 1.2, np.array(roll))  # the fixed finger comes down clear
     above, low, around = (_reach(beside + np.array([0, 0, height]), roll) for height in (0.07, 0.02, 0.0))
-    for pose, jaw, steps in ((above, 0.7, 40), (low, 0.7, 40), (around, 0.7, 40), (around, -0.1, 30), (above, -0.1, 40)):
-        for _ in range(steps):
+    for pose, jaw in ((above, 0.7), (low, 0.7), (around, 0.7), (around, -0.1), (above, -0.1)):
+        for _ in range(40):
             robot_state = arm.step({"joint_target": np.float32([*pose, jaw])})
     assert robot_state.sensors["cube_position"][2] > 0.05
     assert SO101_CUBE.name == "so101-cube"
