@@ -75,7 +75,7 @@ def strange_messages(rng: np.random.Generator, count: int = 20_000) -> list[byte
         MessageKind.HELLO: hello,
         MessageKind.RESET: {"options": {}, "deadline_s": 1.0},
         MessageKind.STEP: None,
-        MessageKind.LOOK: None,
+        MessageKind.STATUS: None,
     }
     sound = [wire.encode(robot_model, 7, 1, detail, (row,), 1)[0] for robot_model, detail in details.items()]
     made = []

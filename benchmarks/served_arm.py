@@ -108,7 +108,7 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
             eyes = [Camera(CameraSettings("noise", name=f"camera_{n}"), Noise) for n in range(cameras)]
             robot = WithCameras(arm, eyes) if eyes else arm
             server = Server(
-                robot, address, control_hz=CONTROL_HZ, watchdog_s=WATCHDOG_S, priority=priority, keys=keys
+                robot, address=address, control_hz=CONTROL_HZ, watchdog_s=WATCHDOG_S, priority=priority, keys=keys
             ).start()
             settle_process()
             pipe.send(server.address)

@@ -99,19 +99,21 @@ class EpisodeError(RobotError):
 class RobotStopped(RobotError):
     """The robot is stopped and latched; only ``reset({"clear_stop": "<why>"})`` goes on."""
 
-    def __init__(self, reason: str | StopReason) -> None:
+    def __init__(self, reason: str | StopReason, message: str = "") -> None:
         super().__init__(
-            f"the robot is stopped: {reason}. Look at it, then clear the stop with "
+            message
+            or f"the robot is stopped: {reason}. Look at it, then clear the stop with "
             'reset({"clear_stop": "<what you found>"}); nothing moves before that.'
         )
         self.reason = str(reason)
+        self.orderly = StopReason.of(reason).orderly
 
 
 class DeadlineExceeded(RobotError, TimeoutError):
     """A wait ended without what it waited for."""
 
-    def __init__(self, what: str, seconds: float, hint: str = "") -> None:
-        super().__init__(f"{what} within {seconds:g} s" + (f"; {hint}" if hint else ""))
+    def __init__(self, what: str, seconds: float, hint: str = "", *, message: str = "") -> None:
+        super().__init__(message or f"{what} within {seconds:g} s" + (f"; {hint}" if hint else ""))
         self.seconds = seconds
 
 
@@ -132,18 +134,20 @@ class StaleReading(RobotError):
             "check its cable and its driver's log"
         )
         self.sensor = sensor
+        self.age_s, self.max_age_s = age_s, max_age_s
 
 
 class CommandTooOld(RobotError):
     """A command that came later than it may, or by its stamp before it was sent. Nothing moved."""
 
-    def __init__(self, age_s: float, max_age_s: float) -> None:
+    def __init__(self, age_s: float, max_age_s: float, message: str = "") -> None:
         super().__init__(
-            f"the command was {age_s * 1e3:.1f} ms old when its turn came, allowed are {max_age_s * 1e3:g} ms either "
-            "way; it was not executed. The network or the client is slow, or a clock has jumped; step again, or raise "
-            "serve.max_command_age_s"
+            message
+            or f"the command was {age_s * 1e3:.1f} ms old when its turn came, allowed are {max_age_s * 1e3:g} ms "
+            "either way; it was not executed. The network or the client is slow, or a clock has jumped; step again, "
+            "or raise serve.max_command_age_s"
         )
-        self.age_s = age_s
+        self.age_s, self.max_age_s = age_s, max_age_s
 
 
 class ConnectionLost(RobotError, ConnectionError):

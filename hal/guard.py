@@ -14,7 +14,7 @@ from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
 from hal.robot import BatchState, Robot, RobotSpec, RobotState
 from hal.wrapper import RobotWrapper, inner_robots
 
-__all__ = ["CommandLimiter", "Guard", "check_fresh"]
+__all__ = ["CommandLimiter", "Guard", "check_fresh", "guarded", "innermost_guard"]
 
 _log = logging.getLogger(__name__)
 
@@ -256,3 +256,22 @@ class Guard(RobotWrapper):
 
 def _is_finite(values: np.ndarray) -> bool:
     return bool(np.isfinite(values).all())
+
+
+def guarded(robot: Robot) -> RobotWrapper:
+    """Return the robot itself if there is a guard in it, or else the robot in a guard."""
+    if isinstance(robot, RobotWrapper) and any(isinstance(inner, Guard) for inner in (robot, *inner_robots(robot))):
+        return robot
+    return Guard(robot)
+
+
+def innermost_guard(robot: RobotWrapper) -> Guard:
+    """Return the guard next to the driver: each stop is latched there, whatever the robot is wrapped in.
+
+    Raises:
+        ValueError: there is no guard in the robot; `guarded` puts one around it.
+    """
+    guards = [inner for inner in (robot, *inner_robots(robot)) if isinstance(inner, Guard)]
+    if not guards:
+        raise ValueError(f"{type(robot).__name__} {robot.spec.name!r} has no guard; wrap it with hal.guard.guarded")
+    return guards[-1]

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from hal.errors import ResetFailed
+from hal.guard import guarded
 from hal.reset.confirmation import Answer, ResetConfirmation, ResetRequest, VerdictRequest
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Robot, RobotState
@@ -57,7 +58,8 @@ class Homing(RobotWrapper):
     """A robot around a robot: its reset is asked -> ready -> homing -> reached -> settled -> first reading.
 
     Args:
-        robot: moves by `step` only; its own reset must not move it.
+        robot: moves by `step` only; its own reset must not move it. A robot without a `Guard` is given one, so that
+            the way home is limited too.
         signal: who resets the scene, and may say how an episode went.
         settings: speeds, tolerances, deadlines.
         on_event: told every transition as (state, detail), for logs; and at last ``("reset", <the record as JSON>)``.
@@ -73,7 +75,7 @@ class Homing(RobotWrapper):
         *,
         verdicts: bool = False,
     ) -> None:
-        super().__init__(robot)
+        super().__init__(guarded(robot))
         self._signal, self._verdicts = signal, verdicts
         self._settings = settings or HomingSettings()
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
@@ -155,15 +157,17 @@ class Homing(RobotWrapper):
         settings, period = self._settings, self.spec.period_s
         progress.go(ResetState.HOMING)
         command = {name: np.asarray(value) for name, value in robot_state.applied.items()}
-        now = time.monotonic()
-        end = now + settings.deadline_s
+        now = began = time.monotonic()
+        end, began_ns, gone_s = now + settings.deadline_s, robot_state.stamp_ns, 0.0
         since, still_s, passed_s = robot_state, 0.0, period  # it has been still since then, and for so long
         while now < end:
             command = {name: towards(command[name], start[name], settings.velocity * passed_s) for name in start}
-            before, began, robot_state = robot_state, now, self._robot.step(command)
+            robot_state = self._robot.step(command)
             now = time.monotonic()
-            # A driver that does not wait for its period's end is given as much less of the way, not a faster one.
-            passed_s = min(period, max((robot_state.stamp_ns - before.stamp_ns) / 1e9, now - began))
+            # A driver that does not wait for its period's end is given as much less of the way, not a faster one. The
+            # time is counted from the beginning: single steps by two clocks would count a pause between them twice.
+            total_s = max((robot_state.stamp_ns - began_ns) / 1e9, now - began, gone_s)
+            passed_s, gone_s = min(period, total_s - gone_s), total_s
             there = self._error(robot_state, start) <= settings.tolerance and all(
                 np.array_equal(command[name], start[name]) for name in start
             )

@@ -142,7 +142,7 @@ def build_server(profile: Profile, robot: Robot | None = None, *, log: Controlle
 def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) -> tuple[Server, RobotSpec]:
     """The server, and the description of the robot that clients command."""
     from hal.cameras.camera import Camera
-    from real.server.server import Server
+    from real.server.server import Server, ServerSettings
 
     cameras = [Camera(settings) for settings in profile.cameras.values()]
 
@@ -151,24 +151,23 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
         if log is not None:
             log.report(state, detail)
 
-    settings = profile.serve
+    section = profile.serve
     hardware, spec = _hardware(profile, robot)
-    server = Server(
-        _wrap(hardware, profile, report, cameras, None if log is None else log.around),
-        address=settings.address,
+    settings = ServerSettings(
+        address=section.address,
         control_hz=spec.rate_hz,
-        watchdog_s=settings.watchdog_s,
-        max_command_age_s=settings.max_command_age_s,
-        priority=settings.priority,
+        watchdog_s=section.watchdog_s,
+        max_command_age_s=section.max_command_age_s,
+        priority=section.priority,
         paced_by_robot=True,
-        lease_s=settings.lease_s,
-        keys=settings.keys or None,
-        telemetry=settings.telemetry or None,
-        telemetry_hz=settings.telemetry_hz,
-        cameras=cameras,
-        images=settings.pictures or _free_port_beside(settings.address),
-        observer=log,
+        lease_s=section.lease_s,
+        keys=section.keys or None,
+        telemetry=section.telemetry or None,
+        telemetry_hz=section.telemetry_hz,
+        images=section.pictures or _free_port_beside(section.address),
     )
+    served = _wrap(hardware, profile, report, cameras, None if log is None else log.around)
+    server = Server(served, settings, cameras=cameras, observer=log)
     return server, spec
 
 

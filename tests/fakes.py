@@ -218,7 +218,7 @@ class Everything:
         self.calls.append(("judge", message, deadline_s))
         return Answer("a person", verdict="success")
 
-    def look(self) -> dict[str, Any]:
+    def status(self) -> dict[str, Any]:
         """As a `RemoteRobot` without cameras; not written down."""
         return {}
 

@@ -1,4 +1,4 @@
-"""A remote robot whose readings carry its cameras' pictures."""
+"""A remote robot whose readings carry the images of its cameras."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from real.telemetry.images import Announced, ImageListener, announced
 __all__ = ["RemoteCameras"]
 
 FIRST_IMAGE_S = 3.0
-"""Longest wait of a reset for the first picture of each camera that the server says is well, seconds."""
+"""Longest wait of a reset for the first image of each camera that works, seconds."""
 
 
 class RemoteCameras(RobotWrapper):
-    """A `RemoteRobot`, and whatever cameras its server has: the newest pictures ride with each reading.
+    """A `RemoteRobot` with its server's cameras: each reading carries the newest image of each camera.
 
-    They come on a connection of their own; a step neither waits for one nor behind one. An image's age is
-    ``robot_state.stamp_ns - image.stamp_ns``, both of the server's clock. One that is too old does not come: where the
-    network is at fault the reading says so, as it does where the camera is. A camera that the expected spec does not
-    name comes too: which cameras a robot has is not part of what makes it the expected one.
+    Images come on a connection of their own, so a step waits neither for an image nor behind one. An image's age is
+    ``robot_state.stamp_ns - image.stamp_ns``, both of the server's clock. An image that is too old is left out, and the
+    reading has a fault that says whether the camera or the network failed. A camera that the expected spec does not
+    name is included: the cameras of a robot are not part of what the spec's digest covers.
 
     Args:
         robot: not connected yet; closed with this.
-        keys: as for the robot.
+        keys: folder of this client's keys, as for the robot.
     """
 
     def __init__(self, robot: RemoteRobot, keys: str | Path | None = None) -> None:
         super().__init__(robot)
         self._remote, self._keys = robot, keys
-        self._known: dict[str, Announced] = {}
+        self._cameras: dict[str, Announced] = {}
         self._listener: ImageListener | None = None
         self._asked = False
         self._lock = threading.Lock()  # a listener's sockets are for one thread at a time
@@ -49,10 +49,10 @@ class RemoteCameras(RobotWrapper):
         return self._remote
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """As `RemoteRobot.reset`; asks which cameras there are, and waits for a picture of each that is well.
+        """As `RemoteRobot.reset`; asks which cameras there are, and waits for an image of each that works.
 
         Raises:
-            ConnectionLost: no pictures come, though the cameras are well; the message says how far they came.
+            ConnectionLost: no images come, though the cameras work; the message says how far the connection came.
         """
         with self._lock:
             if not self._asked:
@@ -60,7 +60,7 @@ class RemoteCameras(RobotWrapper):
             with self._listener.fetching() if self._listener is not None else nullcontext():
                 robot_state = self._robot.reset(options)
             self._wait(robot_state)
-            return self._seen(robot_state)
+            return robot_state if self._listener is None else self._with_images(robot_state, self._listener)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """As `RemoteRobot.step`."""
@@ -70,42 +70,44 @@ class RemoteCameras(RobotWrapper):
             except (ConnectionLost, WireError):  # another server may answer next time
                 self._forget()
                 raise
-            return self._seen(robot_state)
+            return robot_state if self._listener is None else self._with_images(robot_state, self._listener)
 
     def _ask(self) -> None:
-        plain, self._asked = self._remote.look().get("pictures"), True
-        if plain is None:
+        data, self._asked = self._remote.status().get("pictures"), True
+        if data is None:
             return
-        if not isinstance(plain, Mapping):
-            raise WireError("the server's word on its pictures is damaged")
-        self._known = announced(plain.get("cameras"))
-        address = _address(self._remote.address, str(plain.get("address")))
-        self._listener = ImageListener(address, tuple(self._known), self._keys)
+        if not isinstance(data, Mapping):
+            raise WireError(f"the server's entry on its images is damaged, got {data!r:.80}, it must be a mapping")
+        self._cameras = announced(data.get("cameras"))
+        address = _address(self._remote.address, str(data.get("address")))
+        self._listener = ImageListener(address, tuple(self._cameras), self._keys)
 
     def _wait(self, robot_state: RobotState) -> None:
         listener = self._listener
         if listener is None:
             return
-        well = [name for name, camera in self._known.items() if camera.loss != "note" and not _told(robot_state, name)]
+        working = [
+            name
+            for name, camera in self._cameras.items()
+            if camera.loss != "note" and not _is_faulty(robot_state, name)
+        ]
         try:
-            listener.wait(well, FIRST_IMAGE_S)
+            listener.wait(working, FIRST_IMAGE_S)
         except DeadlineExceeded as error:
             self._forget()
-            raise ConnectionLost(f"{error}. Pictures have a port of their own (rlenv-robot serve --pictures)") from None
+            raise ConnectionLost(f"{error}. Images have a port of their own (rlenv-robot serve --pictures)") from None
 
-    def _seen(self, robot_state: RobotState) -> RobotState:
-        if self._listener is None:
-            return robot_state
-        came, images, faults = self._listener.newest(robot_state.stamp_ns), dict(robot_state.images), robot_state.faults
-        for name, camera in self._known.items():
-            image = came.get(name)
+    def _with_images(self, robot_state: RobotState, listener: ImageListener) -> RobotState:
+        newest, images, faults = listener.newest(robot_state.stamp_ns), dict(robot_state.images), robot_state.faults
+        for name, camera in self._cameras.items():
+            image = newest.get(name)
             age_s = _age_s(image, robot_state)
             if image is not None and age_s <= camera.max_age_s:
                 images[name] = image
-            elif camera.loss != "note" and not _told(robot_state, name):
+            elif camera.loss != "note" and not _is_faulty(robot_state, name):
                 fault = (
-                    f"camera {name!r}: the newest picture that came here is {age_s:.2f} s old, allowed are "
-                    f"{camera.max_age_s:g}, and the server says that the camera is well: look at the network"
+                    f"camera {name!r}: the newest image that came here is {age_s:.2f} s old, allowed are "
+                    f"{camera.max_age_s:g}, and the server says that the camera works: look at the network"
                 )
                 faults = (*faults, Fault("camera", name, fault))
         return robot_state._replace(images=images, faults=faults)
@@ -113,10 +115,10 @@ class RemoteCameras(RobotWrapper):
     def _forget(self) -> None:
         if self._listener is not None:
             self._listener.close()
-        self._listener, self._known, self._asked = None, {}, False
+        self._listener, self._cameras, self._asked = None, {}, False
 
     def close(self) -> None:
-        """Close both. Twice is fine."""
+        """Close the robot and the connection of its images. Calling it twice is allowed."""
         try:
             self._robot.close()  # ends a wait in another thread
         finally:
@@ -124,7 +126,7 @@ class RemoteCameras(RobotWrapper):
                 self._forget()
 
 
-def _told(robot_state: RobotState, camera: str) -> bool:
+def _is_faulty(robot_state: RobotState, camera: str) -> bool:
     """Whether the robot itself reports a fault of this camera."""
     return any((fault.code, fault.subject) == ("camera", camera) for fault in robot_state.faults)
 
@@ -134,7 +136,7 @@ def _age_s(image: Image | None, robot_state: RobotState) -> float:
 
 
 def _address(control: str, images: str) -> str:
-    """Where the pictures are: the server knows its port, and the client by which name it reaches the server."""
+    """Return the endpoint of the images: the server knows its port, and the client the name by which it reaches it."""
     if not (control.startswith("tcp://") and images.startswith("tcp://")):
         return images
     host = control.removeprefix("tcp://").rpartition(":")[0]

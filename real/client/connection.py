@@ -14,21 +14,21 @@ import zmq
 from hal.clock_sync import OffsetEstimator
 from hal.errors import ConnectionLost, EpisodeError, WireError
 from hal.robot import RobotSpec
-from real.protocol import errors as failure
 from real.protocol import messages as wire
+from real.protocol.errors import error_from_list
 from real.protocol.handshake import ClientKeys, Handshake
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
 
 __all__ = ["Connection", "Delays", "server_spec"]
 
 _SLICE_S = 0.1
-"""How soon a wait notices that it was cancelled."""
+"""How soon a wait notices that it was cancelled, seconds."""
 
 _SHIFT_FOR_NS = 100_000_000
-"""For how long the estimate of the server's clock is used before it is made anew."""
+"""For how long an estimate of the server's clock is used before it is made anew, nanoseconds."""
 
 _SEND_S = 1.0
-"""Longest wait for room to send; one request fits always, unless the socket is broken."""
+"""Longest wait for room to send, seconds; there is always room for one request, unless the socket is broken."""
 
 _OPTIONS: dict[int, int] = {
     zmq.LINGER: 0,  # what was not delivered by its deadline must not be delivered later
@@ -39,20 +39,20 @@ _OPTIONS: dict[int, int] = {
 
 
 class Connection:
-    """A connection. `ask` is for one thread at a time, `cancel` for any.
+    """Ask a server and wait for its answer. `ask` is for one thread at a time, `cancel` for any.
 
     Args:
         address: of the server.
-        on_event: told a reset's progress as (state, detail).
+        on_event: called with a reset's progress as (state, detail).
         keys: without them the connection is not encrypted.
         offset: learns from every answer how far the server's clock is from this machine's.
 
     Attributes:
         session: given by the server, goes with every request.
         sequence: of the last request.
-        exchange: when the last request that was answered with times left, came to the server, was answered there, and
-            when the answer came: nanoseconds on our clock, theirs, theirs, ours.
-        wanted_by: the name of another client that asks for the robot, once; None before and after.
+        exchange: of the last request whose answer carried times: when the request left (our clock), when it came and
+            when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
+        wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
     """
 
     def __init__(
@@ -68,7 +68,8 @@ class Connection:
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
         self._offset = offset or OffsetEstimator()
-        self._shift_ns = self._shift_until_ns = 0
+        self._shift_ns: int | None = None
+        self._shift_until_ns = 0
         self._on_event = on_event
         self._cancelled = threading.Event()
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
@@ -84,74 +85,76 @@ class Connection:
 
         Args:
             kind, detail, frames: of the request.
-            silence_s: longest wait in which the server says nothing at all, seconds.
+            silence_s: longest wait in which the server sends nothing at all, seconds.
 
         Raises:
-            ConnectionLost: it said nothing for so long, or refuses the connection.
+            ConnectionLost: the server sent nothing for so long, or refuses the connection.
             EpisodeError: the wait was cancelled.
-            RobotError: whatever the server answered with.
+            RobotError: the error that the server answered with.
         """
         self.sequence = sequence = self.sequence + 1
         asked_ns = time.monotonic_ns()
-        times = self._theirs(asked_ns) if kind is MessageKind.STEP else None
+        times = None
+        if kind is MessageKind.STEP:
+            if asked_ns >= self._shift_until_ns:
+                self._estimate_shift(asked_ns)
+            if self._shift_ns is not None:
+                times = asked_ns + self._shift_ns
         try:
             send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames, times))
         except zmq.Again:
-            raise self._lost(kind, _SEND_S) from None
+            raise self._no_answer(kind, _SEND_S) from None
         end = time.monotonic() + silence_s
         while True:
             try:
                 message = wire.decode(receive_frames(self._socket, wire.MAX_FRAMES))
             except zmq.Again:
-                if self._cancelled.is_set():
-                    raise EpisodeError(f"closed while {kind.name.lower()} was waiting for its answer") from None
-                self._handshake.look()
-                if self._handshake.hopeless is not None:
-                    raise ConnectionLost(f"no connection to {self.address}: {self._handshake.hopeless}") from None
-                if time.monotonic() > end:
-                    raise self._lost(kind, silence_s) from None
+                self._check_wait(kind, end, silence_s)
                 continue
             if message.sequence == sequence:
-                self._learn(asked_ns, message.times)
-            elif message.kind is MessageKind.EVENT and message.sequence == 0:
-                self._hear(message)
-                continue
-            if message.kind is MessageKind.ERROR and message.sequence in (0, sequence):
-                raise failure.from_dict(message.detail)
-            if message.sequence != sequence:  # the late answer to a request that was given up
-                continue
-            if message.kind is not MessageKind.EVENT:
-                return message
-            self._tell(message)
-            end = time.monotonic() + silence_s
+                if type(message.times) is list:
+                    self.exchange = (asked_ns, *message.times, time.monotonic_ns())
+                    self._offset.add(*self.exchange)
+                if message.kind is MessageKind.ERROR:
+                    raise error_from_list(message.detail)
+                if message.kind is not MessageKind.EVENT:
+                    return message
+                self._take_progress(message)
+                end = time.monotonic() + silence_s
+            elif message.sequence == 0 and message.kind is MessageKind.EVENT:
+                self._take_event(message)
+            elif message.sequence == 0 and message.kind is MessageKind.ERROR:
+                raise error_from_list(message.detail)
+            # any other sequence is the late answer to a request that was given up
 
-    def _learn(self, asked_ns: int, times: Any) -> None:
-        if type(times) is list:
-            came_ns, left_ns = times
-            self.exchange = (asked_ns, came_ns, left_ns, time.monotonic_ns())
-            self._offset.add(*self.exchange)
+    def _check_wait(self, kind: MessageKind, end: float, silence_s: float) -> None:
+        """Raise why a wait for an answer is over, if it is."""
+        if self._cancelled.is_set():
+            raise EpisodeError(f"closed while {kind.name.lower()} was waiting for its answer")
+        self._handshake.update()
+        if self._handshake.hopeless is not None:
+            raise ConnectionLost(f"no connection to {self.address}: {self._handshake.hopeless}")
+        if time.monotonic() > end:
+            raise self._no_answer(kind, silence_s)
 
-    def _theirs(self, now_ns: int) -> int | None:
-        """A time of ours on the server's clock, as far as it is known."""
-        if now_ns >= self._shift_until_ns:
-            known = self._offset.at(now_ns)
-            if known is None:
-                return None
-            self._shift_ns, self._shift_until_ns = known.offset_ns, now_ns + _SHIFT_FOR_NS
-        return now_ns + self._shift_ns
+    def _estimate_shift(self, now_ns: int) -> None:
+        """Take up how far the server's clock is from ours, as far as it is known."""
+        offset = self._offset.at(now_ns)
+        if offset is not None:
+            self._shift_ns, self._shift_until_ns = offset.offset_ns, now_ns + _SHIFT_FOR_NS
 
-    def _hear(self, message: Message) -> None:
-        """What the server says unasked."""
+    def _take_event(self, message: Message) -> None:
+        """Take what the server sends unasked."""
         match message.detail:
             case ["wanted", str(name)]:
                 self.wanted_by = name
 
-    def _tell(self, message: Message) -> None:
+    def _take_progress(self, message: Message) -> None:
         match message.detail:
             case [str(state), str(detail)] if self._on_event is not None and state != "alive":
                 self._on_event(state, detail)
 
-    def _lost(self, kind: MessageKind, seconds: float) -> ConnectionLost:
+    def _no_answer(self, kind: MessageKind, seconds: float) -> ConnectionLost:
         return ConnectionLost(
             f"no answer to {kind.name.lower()} from {self.address} within {seconds:g} s; "
             f"is `rlenv-robot serve` running there? ({self._handshake.last}.) "
@@ -163,19 +166,19 @@ class Connection:
         self._cancelled.set()
 
     def close(self) -> None:
-        """Close the socket; only where no `ask` is under way. Twice is fine."""
+        """Close the socket; only where no `ask` is under way. Calling it twice is allowed."""
         self._handshake.close()
         self._socket.close()
 
 
 def server_spec(message: Message) -> RobotSpec:
-    """The robot that a server's welcome, or its refusal of another spec, describes.
+    """Return the robot that a server's welcome, or its refusal of another spec, describes.
 
     Raises:
-        WireError, SpecError: it describes none.
+        WireError, SpecError: the message describes no robot.
     """
     if len(message.frames) != 1:
-        raise WireError(f"a welcome has one frame, the robot's description, got {len(message.frames)}")
+        raise WireError(f"a welcome has {len(message.frames)} frames, it must have one, the robot's description")
     return RobotSpec.from_dict(wire.unpack_data(message.frames[0], "robot description"))
 
 
@@ -188,9 +191,9 @@ _OLDEST_NS = 10_000_000_000
 
 
 class Delays:
-    """The newest `_KEPT` steps' stamps; from them the delays that a simulation can be given.
+    """Keep the stamps of the newest steps, and return the delays that a simulation can be given.
 
-    How sure they are is how sure the offset of the clocks is (`hal.clock_sync.ClockOffset.error_ns`); the sum of both
+    The delays are as certain as the offset of the clocks (`hal.clock_sync.ClockOffset.error_ns`); the sum of both
     delays of a step does not depend on it.
     """
 
@@ -198,19 +201,19 @@ class Delays:
         self._steps: deque[tuple[int, int, int, int]] = deque(maxlen=_KEPT)
 
     def add(self, asked_ns: int, came_ns: int, left_ns: int, answered_ns: int, stamp_ns: int) -> None:
-        """One step.
+        """Add one step.
 
         Args:
             asked_ns, answered_ns: when the command left and the reading came, on this machine's monotonic clock.
             came_ns, left_ns: when the command came and the reading left, on the controller's.
-            stamp_ns: of the reading. A simulation that is not in real time stamps on no clock; then it is taken to
-                have been captured when it left.
+            stamp_ns: of the reading. A simulation that is not in real time stamps on no clock; its reading is taken to
+                have been captured when the answer left.
         """
         taken_ns = stamp_ns if 0 <= left_ns - stamp_ns < _OLDEST_NS else left_ns
         self._steps.append((asked_ns, came_ns, taken_ns, answered_ns))
 
     def to_dict(self, offset_ns: int) -> dict[str, Any]:
-        """Quantiles of the delays, seconds, from the smallest to the largest in 20 equal shares.
+        """Return quantiles of the delays, seconds, from the smallest to the largest in 20 equal shares.
 
         Args:
             offset_ns: the controller's clock minus this machine's.

@@ -1,13 +1,15 @@
-"""A robot at the other end of the wire, used like one on the desk."""
+"""A robot at the other end of the wire, used like a local one."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -15,89 +17,114 @@ from typing import Any, Literal
 import numpy as np
 
 from hal.clock_sync import ClockOffset, OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, RobotError, SpecMismatch, WireError
+from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
+from hal.guard import check_fresh
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec
 from real.client.connection import Connection, Delays, server_spec
+from real.control.settings import check_above_zero, check_choice
 from real.protocol.handshake import load_keys
-from real.protocol.messages import Message, MessageKind, check_address
+from real.protocol.messages import Message, MessageKind, answer_from_list, check_address
 from real.protocol.rows import RobotStateCodec, RowCodec
-from real.server.request_handler import answer_from_list
 from real.telemetry.clock_stream import CLOCK, ClockStream
 
-__all__ = ["RemoteRobot"]
+__all__ = ["ClientSettings", "RemoteRobot"]
+
+_log = logging.getLogger(__name__)
 
 _GRACE_S = 3.0
-"""Longest silence during a reset: the server says every half second that it lives."""
+"""Longest silence during a reset, seconds: the server says every half second that it is alive."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientSettings:
+    """How a client reaches a served robot.
+
+    Attributes:
+        connect_timeout_s: longest wait for the server to answer a new connection, seconds.
+        step_timeout_s: longest wait for the answer to a step, seconds.
+        reset_timeout_s: longest reset, seconds, including the wait for a person; then the server stops the robot.
+        take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
+            takes the robot, which needs the role ``operate`` where there are keys.
+        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with others
+            than the folder's ``server.key``, is then refused. None: no keys.
+
+    Raises:
+        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+    """
+
+    connect_timeout_s: float = 2.0
+    step_timeout_s: float = 1.0
+    reset_timeout_s: float = 90.0
+    take: Literal["no", "ask", "force"] = "no"
+    keys: str | Path | None = None
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            connect_timeout_s=self.connect_timeout_s,
+            step_timeout_s=self.step_timeout_s,
+            reset_timeout_s=self.reset_timeout_s,
+        )
+        check_choice("take", self.take, ("no", "ask", "force"))
 
 
 class RemoteRobot:
     """The `Robot` that a `Server` serves. Nothing is opened before the first reset, unless ``spec`` must be asked for.
 
-    After a lost connection every step raises until a reset has connected again.
+    After a lost connection every step raises until a reset has connected again. The guard next to the robot's driver
+    judges and limits every command; here only the layout of a command is checked, and a stop that was asked for here
+    holds here too, whether or not the server confirmed it.
 
     Args:
         address: of the server; without keys, loopback.
-        expect: what the robot must be; a server with another is refused. None takes what the server has.
-        connect_timeout_s, step_timeout_s: longest wait for the server to answer, seconds.
-        reset_timeout_s: longest reset, person included, seconds; then the server stops the robot.
-        on_event: told the progress of a reset as (state, detail).
-        take: what happens where another client holds the robot: ``no`` refuses, ``ask`` asks that client, ``force``
-            takes it, which needs the role ``operate`` where there are keys.
-        on_wanted: asked, in the thread that steps, when another client asks for the robot, which it names; True hands
-            it over, and the robot holds in between. By default the answer is no.
-        keys: folder of this client's keys, as `rlenv-robot keys new` makes it. A server without keys, or with
-            others than the folder's ``server.key``, is then refused.
+        expect: what the robot must be; a server with another robot is refused. None takes the robot that is there.
+        settings: timeouts, keys, and what happens where another client holds the robot.
+        on_event: called with the progress of a reset as (state, detail).
+        on_wanted: called in the thread that steps with the name of another client that asks for the robot; True hands
+            the robot over, which holds in between. By default the answer is no.
+        options: fields of `ClientSettings`, in place of ``settings``.
 
     Attributes:
-        last_reset: what the last reset was like, where the server's robot says so.
+        last_reset: the record of the last reset, where the server's robot keeps one.
 
     Raises:
         WireError: the address is not understood, or is not loopback and there are no keys.
-        ValueError: a timeout is not above 0, or a key is missing, damaged or readable by others.
+        ValueError: a setting is not allowed, or a key is missing, damaged or readable by others.
     """
 
     def __init__(
         self,
         address: str,
         expect: RobotSpec | None = None,
+        settings: ClientSettings | None = None,
         *,
-        connect_timeout_s: float = 2.0,
-        step_timeout_s: float = 1.0,
-        reset_timeout_s: float = 90.0,
         on_event: Callable[[str, str], None] | None = None,
-        take: Literal["no", "ask", "force"] = "no",
         on_wanted: Callable[[str], bool] = lambda name: False,
-        keys: str | Path | None = None,
+        **options: Any,
     ) -> None:
-        self.address = check_address(address, keys=keys is not None)
-        for name, value in (("connect", connect_timeout_s), ("step", step_timeout_s), ("reset", reset_timeout_s)):
-            if not value > 0:  # False for NaN too
-                raise ValueError(f"{name}_timeout_s is {value}, it must be above 0")
-        if take not in ("no", "ask", "force"):
-            raise ValueError(f"take is {take!r}, allowed are 'no', 'ask' and 'force'")
-        self._keys = None if keys is None else load_keys(keys)
+        self.settings = settings = settings or ClientSettings(**options)
+        self.address = check_address(address, keys=settings.keys is not None)
+        self._keys = None if settings.keys is None else load_keys(settings.keys)
         self._expect = expect
-        self._connect_timeout_s, self._step_timeout_s = connect_timeout_s, step_timeout_s
-        self._reset_timeout_s = reset_timeout_s
-        self._on_event, self._on_wanted, self._take = on_event, on_wanted, take
+        self._on_event, self._on_wanted = on_event, on_wanted
         self._offset, self._delays, self._clocks = OffsetEstimator(), Delays(), ClockStream()
         self.last_reset: ResetRecord | None = None
         self._connection: Connection | None = None
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
-        self._sequence = 0  # of the last order before the connection was lost
-        self._session = 0  # outlives its connection, to take the robot back from oneself
+        self._stopped: StopReason | None = None  # asked for here and not cleared since
+        self._sequence = 0  # of the last request before the connection was lost
+        self._session = 0  # outlives its connection, so that this client can take the robot back from itself
         self._closed = False
         self._lock = threading.Lock()
 
     @cached_property
     def spec(self) -> RobotSpec:
-        """What is expected; if nothing is, what the server says (this connects, and asks for no right to move).
+        """The expected robot; if none is expected, the server's (asking connects, without the right to move).
 
         Raises:
-            ConnectionLost: nobody answers, or the server refuses this key.
+            ConnectionLost: the server does not answer, or refuses this key.
         """
         if self._expect is not None:
             return self._expect
@@ -114,7 +141,7 @@ class RemoteRobot:
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The two clocks, once a second. The server's robot's own are recorded where they are."""
+        """The two clocks, once a second. The streams of the server's robot are recorded on the server's machine."""
         return (CLOCK,)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
@@ -135,15 +162,17 @@ class RemoteRobot:
         An interruption (Ctrl-C) while the robot moves home stops it.
 
         Raises:
-            ConnectionLost: nobody answers, the server refuses this key, or another client holds the robot.
+            RobotStopped: a stop was asked for here, and the options do not clear it.
+            ConnectionLost: the server does not answer or refuses this key, or another client holds the robot.
             SpecMismatch: the server's robot is another than expected, with a line for every difference.
             DeadlineExceeded: the reset took too long; the robot was stopped.
-            RobotError: what the server's robot raised.
+            RobotError: whatever the server's robot raised.
         """
         with self._lock:
+            self._clear_stop(options.get("clear_stop"))
             self._returned = None
             connection = self._connected()
-            detail = {"options": dict(options), "deadline_s": float(self._reset_timeout_s)}
+            detail = {"options": dict(options), "deadline_s": float(self.settings.reset_timeout_s)}
             self.last_reset = None
             try:
                 return self._robot_state(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
@@ -152,24 +181,33 @@ class RemoteRobot:
                     self.stop("its client was interrupted during a reset")
                 raise
 
+    def _clear_stop(self, why: Any) -> None:
+        if self._stopped is not None:
+            if not (isinstance(why, str) and why.strip()):
+                raise RobotStopped(self._stopped)
+            self._stopped = None
+
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """As `Robot.step`: send the row, wait for the reading at the period's end.
+        """As `Robot.step`: send the command, and wait for the reading at the end of the period.
 
         Raises:
-            IllegalAction: nothing was sent, or the server's guard refused it; nothing moved.
-            ConnectionLost: no answer in time, or the robot is somebody else's by now.
+            IllegalAction: the command does not have the spec's layout, and was not sent; or the server's guard refused
+                its values. Nothing moved.
+            RobotStopped: the robot is stopped.
+            ConnectionLost: no answer in time, or another client holds the robot by now.
             EpisodeError: no reset before, or the watchdog broke the episode.
-            RobotError: what the server's robot raised.
+            RobotError: whatever the server's robot raised.
         """
         with self._lock:
             connection = self._connection
             if connection is None:
                 raise self._not_connected()
-            row = self._commands.pack(self.spec.commands.validate(command, "command"))
+            if self._stopped is not None:
+                raise RobotStopped(self._stopped)
+            row = self._commands.pack_command(command)
             try:
-                robot_state = self._robot_state(
-                    self._ask(connection, MessageKind.STEP, None, (row,), self._step_timeout_s)
-                )
+                message = self._ask(connection, MessageKind.STEP, None, (row,), self.settings.step_timeout_s)
+                robot_state = self._robot_state(message)
                 if connection.exchange is not None:
                     self._delays.add(*connection.exchange, robot_state.stamp_ns)
                 return robot_state
@@ -178,64 +216,64 @@ class RemoteRobot:
                     self._consent(connection)
 
     def resume(self) -> bool:
-        """After a lost connection: connect again and go on in the same episode, if its watchdog did not break it.
+        """Connect again after a lost connection, and go on in the same episode if its watchdog did not break it.
 
         Returns:
-            Whether the last order before the cut had reached the robot.
+            Whether the last request before the cut had reached the robot.
 
         Raises:
-            ConnectionLost: nobody answers, or the session has ended; the message says how.
-            EpisodeError: the episode is over, with the reason; a reset begins another. Or nothing was lost.
+            ConnectionLost: the server does not answer, or the session has ended; the message says how.
+            EpisodeError: the episode is over, with the reason, and a reset begins another; or nothing was lost.
         """
         with self._lock:
             if self._connection is not None or not self._session:
                 raise EpisodeError("there is nothing to resume: no connection was lost")
-            connection = self._new_link()
+            connection = self._new_connection()
             try:
                 message = connection.ask(
-                    MessageKind.HELLO, self._introduction(move=True, resume=True), (), self._connect_timeout_s
+                    MessageKind.HELLO, self._introduction(move=True, resume=True), (), self.settings.connect_timeout_s
                 )
                 if message.kind is not MessageKind.WELCOME:
-                    raise WireError(f"the server answered with {message.kind.name}, wanted a welcome")
-                done = int(message.detail["sequence"])
+                    raise WireError(f"the server answered with {message.kind.name}, it must be a welcome")
+                sequence = int(message.detail["sequence"])
             except (KeyError, TypeError, ValueError) as error:
                 connection.close()
                 raise WireError(f"the server's welcome is damaged: {error!r}") from None
             except BaseException:
                 connection.close()
                 raise
-            arrived = done >= self._sequence
-            connection.session, connection.sequence = self._session, max(done, self._sequence)
+            arrived = sequence >= self._sequence
+            connection.session, connection.sequence = self._session, max(sequence, self._sequence)
             self._connection, self._lost = connection, None
             return arrived
 
     def about(self) -> dict[str, Any]:
-        """How the server's robot is, and how its clock lies beside this machine's; plain data, for the log.
+        """Return the status of the server's robot, and its clock beside this machine's; plain data, for the log.
 
         Keys: ``clock`` (as `hal.clock_sync.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and
-        ``wall_ns``
-        of its time of day), ``delays`` (of commands and readings, as `real.client.connection.Delays.to_dict`),
-        ``server`` (state,
-        why, holder, cadence, real_time, late_commands, recording), ``returned`` (where the last reset came after a
-        lost connection: why it was ``lost``, and what had become of the ``session``, ``kept`` or how it had ended).
-        What is not known is left out.
+        ``wall_ns`` of its time of day), ``delays`` (of commands and readings, `real.client.connection.Delays.to_dict`),
+        ``server`` (`real.server.server.Server.about`), ``returned`` (where the last reset came after a lost connection:
+        why it was ``lost``, and what had become of the ``session``: ``kept``, or how it had ended). Keys without a
+        value are left out.
         """
-        told: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
+        about: dict[str, Any] = {} if self._returned is None else {"returned": dict(self._returned)}
         with self._lock, contextlib.suppress(RobotError):
             if self._connection is not None:
-                told["server"] = self._ask(self._connection, MessageKind.LOOK, None, (), self._step_timeout_s).detail
+                about["server"] = self._ask(
+                    self._connection, MessageKind.STATUS, None, (), self.settings.step_timeout_s
+                ).detail
         clock = self.clock
         if clock is not None:
-            told["delays"] = self._delays.to_dict(clock.offset_ns)
-            told["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
-        return told
+            about["delays"] = self._delays.to_dict(clock.offset_ns)
+            about["clock"] = {**clock._asdict(), "at_ns": time.monotonic_ns(), "wall_ns": time.time_ns()}
+        return about
 
     def judge(self, message: str, deadline_s: float) -> Answer | None:
-        """Ask whoever is at the robot how the episode went that has just ended; nothing moves.
+        """Ask the person at the robot how the episode went that has just ended; nothing moves.
 
         Args:
-            message: the question, for a person; empty for the usual one.
-            deadline_s: how long the answer may take.
+            message: the question; empty for the usual one.
+            deadline_s: how long the answer may take, seconds.
 
         Returns:
             None without a connection, which is then not made: there was no episode on it.
@@ -252,38 +290,40 @@ class RemoteRobot:
             detail = {"message": message, "deadline_s": float(deadline_s)}
             return answer_from_list(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
-    def stop(self, reason: str) -> None:
-        """Stop the robot, whoever moves it. From any thread, and while another one waits in `step` or `reset`.
+    def stop(self, reason: str | StopReason) -> None:
+        """Stop the robot, whichever client moves it. From any thread, also while another one waits in a step or reset.
 
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
         """
+        stop = StopReason.of(reason)
+        self._stopped = self._stopped or stop
         try:
-            self._ask_once(MessageKind.STOP, {"reason": str(reason)})
+            self._ask_once(MessageKind.STOP, {"reason": stop.text, "orderly": stop.orderly})
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
 
-    def look(self) -> dict[str, Any]:
-        """How the server's robot is, as ``server`` in `about`; on a connection of its own, and before any reset.
+    def status(self) -> dict[str, Any]:
+        """Return the status of the server's robot, as ``server`` in `about`; on a connection of its own.
 
         Raises:
-            ConnectionLost: nobody answers, or the server refuses this key.
+            ConnectionLost: the server does not answer, or refuses this key.
             WireError: the answer is damaged.
         """
-        told = self._ask_once(MessageKind.LOOK, None).detail
-        if not isinstance(told, dict):
-            raise WireError(f"the server's word on its robot is damaged: {told!r:.80}")
-        return told
+        status = self._ask_once(MessageKind.STATUS, None).detail
+        if not isinstance(status, dict):
+            raise WireError(f"the server's status is damaged, got {status!r:.80}, it must be a mapping")
+        return status
 
     def close(self) -> None:
-        """Give the robot back; a wait in another thread ends. Twice is fine."""
+        """Give the robot back; a wait in another thread ends. Calling it twice is allowed."""
         self._closed = True
         connection = self._connection
         if connection is not None:
             connection.cancel()
         with self._lock:
             if self._session:
-                self._give_back()
+                self._release()
             self._drop("closed")
 
     # -- connection --------------------------------------------------------------------------------------
@@ -292,7 +332,7 @@ class RemoteRobot:
         if self._closed:
             raise EpisodeError("this remote robot is closed; make a new one")
         if self._connection is None:
-            connection = self._new_link()
+            connection = self._new_connection()
             try:
                 self._welcome(connection)
             except BaseException:
@@ -301,28 +341,28 @@ class RemoteRobot:
             self._connection = connection
         return self._connection
 
-    def _new_link(self) -> Connection:
-        return Connection(self.address, self._heard, self._keys, self._offset)
+    def _new_connection(self) -> Connection:
+        return Connection(self.address, self._take_event, self._keys, self._offset)
 
-    def _heard(self, state: str, detail: str) -> None:
+    def _take_event(self, state: str, detail: str) -> None:
         if state == "reset":
             self.last_reset = ResetRecord.from_json(detail)
         if self._on_event is not None:
             self._on_event(state, detail)
 
     def _consent(self, connection: Connection) -> None:
-        """Somebody else wants the robot."""
+        """Answer another client that asks for the robot."""
         name, connection.wanted_by = str(connection.wanted_by), None
         yes = bool(self._on_wanted(name))
         if self._connection is not connection:  # lost meanwhile
             return
-        self._ask(connection, MessageKind.CONSENT, {"yes": yes}, (), self._connect_timeout_s)
+        self._ask(connection, MessageKind.CONSENT, {"yes": yes}, (), self.settings.connect_timeout_s)
         if yes:
             self._session = 0
             self._drop(f"the robot was handed over to {name!r} by consent")
 
     def _welcome(self, connection: Connection) -> None:
-        message = connection.ask(MessageKind.HELLO, self._introduction(move=True), (), self._connect_timeout_s)
+        message = connection.ask(MessageKind.HELLO, self._introduction(move=True), (), self.settings.connect_timeout_s)
         theirs = server_spec(message)
         if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
@@ -330,14 +370,19 @@ class RemoteRobot:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
         connection.session = self._session = message.session
         self._lost = None
-        self.__dict__.setdefault("spec", theirs)  # nothing was expected, and nobody asked before
+        if self._expect is not None and theirs.limits != self._expect.limits:
+            _log.warning(
+                "the server limits %s otherwise than expected here: %s there, %s here; the server's limits count",
+                theirs.name, theirs.limits.to_dict(), self._expect.limits.to_dict(),
+            )  # fmt: skip
+        self.__dict__.setdefault("spec", theirs)  # fills the cached property where no robot was expected
 
     def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:
-        known = self.__dict__.get("spec", self._expect)
+        spec = self.__dict__.get("spec", self._expect)
         name = f"process {os.getpid()} on {socket.gethostname()}"
-        digest = known.digest if known else ""
+        digest = spec.digest if spec else ""
         return {
-            "digest": digest, "name": name, "move": move, "replaces": self._session, "take": self._take,
+            "digest": digest, "name": name, "move": move, "replaces": self._session, "take": self.settings.take,
             "resume": resume,
         }  # fmt: skip
 
@@ -346,7 +391,7 @@ class RemoteRobot:
     ) -> Message:
         try:
             return connection.ask(kind, detail, frames, silence_s)
-        except (ConnectionLost, WireError) as error:  # who said what is not certain any more
+        except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
             self._drop(str(error))
             raise
 
@@ -354,32 +399,36 @@ class RemoteRobot:
         """Ask on a connection of its own, so that no other thread's wait is in the way."""
         connection = Connection(self.address, keys=self._keys, offset=self._offset)
         try:
-            return connection.ask(kind, detail, (), self._connect_timeout_s)
+            return connection.ask(kind, detail, (), self.settings.connect_timeout_s)
         finally:
             connection.close()
 
     def _robot_state(self, message: Message) -> RobotState:
         if message.kind is not MessageKind.READING:
             self._drop(f"the server answered with {message.kind.name}")
-            raise WireError(f"the server answered with {message.kind.name}, wanted a reading; call reset")
+            raise WireError(f"the server answered with {message.kind.name}, it must be a reading; call reset")
         robot_state = self._robot_states.decode(message.detail, message.frames)
-        if self._connection is not None:
+        if robot_state.age_ns:
+            check_fresh(self.spec, robot_state)
+        if self._clocks.wanted and self._connection is not None:
             self._clocks.tell(self._connection.exchange, self._offset, robot_state.stamp_ns)
         return robot_state
 
     def _not_connected(self) -> RobotError:
         if self._closed:
             return EpisodeError("this remote robot is closed; make a new one")
+        if self._stopped is not None:
+            return RobotStopped(self._stopped)
         if self._lost is not None:
             return ConnectionLost(f"the connection was lost ({self._lost}); call reset to connect again")
         return EpisodeError("step before reset: call reset first, it connects and reads where the robot is")
 
-    def _give_back(self) -> None:
+    def _release(self) -> None:
         connection = Connection(self.address, keys=self._keys)
         connection.session, self._session = self._session, 0
         try:
-            connection.ask(MessageKind.BYE, None, (), min(0.5, self._connect_timeout_s))
-        except RobotError:  # the server is gone, or the robot is somebody else's
+            connection.ask(MessageKind.RELEASE, None, (), min(0.5, self.settings.connect_timeout_s))
+        except RobotError:  # the server is gone, or another client holds the robot
             pass
         finally:
             connection.close()

@@ -1,142 +1,145 @@
-"""What the control loop can be told to do next."""
+"""Commands of the control loop, and the one queue that carries commands to it and outcomes from it."""
 
 from __future__ import annotations
 
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from queue import Empty, SimpleQueue
 from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-__all__ = ["Finish", "Inbox", "Mailbox", "Order", "Park", "Quit", "Reset", "Step"]
+__all__ = ["Command", "CommandQueue", "Finish", "Park", "Quit", "Reset", "Step"]
 
 
 class Reset(NamedTuple):
-    """An episode shall begin."""
+    """Begin an episode."""
 
     request_id: Any
     options: Mapping[str, Any]
-    stops: int  # how many stops there had been when it was asked for
+    stops: int
+    """Number of stops before this reset was asked for; a later stop is not cleared by it."""
 
 
 class Step(NamedTuple):
-    """One control period of a command."""
+    """Follow a command for one control period."""
 
     request_id: Any
     command: Mapping[str, np.ndarray]
-    sent_ns: int | None = None  # on this machine's monotonic clock, as far as it is known
+    sent_ns: int | None = None
+    """When the client sent the command, nanoseconds of this machine's monotonic clock; None: not known."""
 
 
-class Finish:
-    """The client said goodbye."""
+class Finish(NamedTuple):
+    """End the episode: the client has released the robot."""
 
 
 class Park(NamedTuple):
-    """The server is about to end."""
+    """Bring the robot to its home before the server ends."""
 
     deadline_s: float
     done: threading.Event
-    velocity: float | None = None  # fastest change of a command, units a second; None is `HomingSettings`' own
+    velocity: float | None = None
+    """Fastest change of a command, units a second; None: that of `hal.homing.HomingSettings`."""
 
 
-class Quit:
-    """The loop is to end."""
+class Quit(NamedTuple):
+    """End the control loop."""
 
 
-Order = Reset | Step | Finish | Park | Quit
-
-
-# -- The orders that wait for the control loop; of several commands the newest counts ------------------------
-
-
-class Inbox:
-    """A queue. `put` is for any thread, the rest for the loop's."""
-
-    def __init__(self) -> None:
-        self._orders: SimpleQueue[Order] = SimpleQueue()
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing waits."""
-        return self._orders.empty()
-
-    def put(self, order: Order) -> None:
-        """Add an order."""
-        self._orders.put(order)
-
-    def wait(self) -> Order:
-        """The next order, as soon as there is one."""
-        return self._orders.get()
-
-    def newest(self, wait_s: float, replaced: Callable[[Step], None]) -> Order | None:
-        """The last of the commands that are there, or the first order that is none.
-
-        Args:
-            wait_s: how long to wait for the first, seconds.
-            replaced: told of each command that a newer order follows.
-        """
-        order: Order | None = None
-        while True:
-            try:
-                later = self._orders.get(timeout=wait_s) if wait_s else self._orders.get_nowait()
-            except Empty:
-                return order
-            if isinstance(order, Step):
-                replaced(order)
-            order, wait_s = later, 0.0
-            if not isinstance(order, Step):
-                return order
-
-
-# -- From the control loop to the network thread: outcomes, and a bell that wakes a poll ---------------------
-
+Command = Reset | Step | Finish | Park | Quit
 
 T = TypeVar("T")
 
 
-class Mailbox(Generic[T]):
-    """A queue whose reader can sleep in a poll on `fileno` together with its sockets.
+class CommandQueue(Generic[T]):
+    """Hand items from any thread to one reader, which waits in `get`, or in a poll on `fileno` with its sockets.
 
-    `post` and `ring` are for any thread, the rest for the reader's.
+    Args:
+        pollable: whether the reader polls; every `put` then writes to a socket that wakes it.
     """
 
-    def __init__(self) -> None:
-        self._letters: SimpleQueue[T] = SimpleQueue()
-        self._bell, self._ear = socket.socketpair()
-        self._bell.setblocking(False)
-        self._ear.setblocking(False)
+    def __init__(self, *, pollable: bool = False) -> None:
+        self._items: SimpleQueue[T] = SimpleQueue()
+        self._waker: socket.socket | None = None
+        self._poll_end: socket.socket | None = None
+        if pollable:
+            self._waker, self._poll_end = socket.socketpair()
+            self._waker.setblocking(False)
+            self._poll_end.setblocking(False)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing waits."""
+        return self._items.empty()
+
+    def put(self, item: T) -> None:
+        """Add an item, and wake the reader. From any thread."""
+        self._items.put(item)
+        if self._waker is not None:
+            self.wake()
+
+    def wake(self) -> None:
+        """Wake a reader that polls. From any thread."""
+        if self._waker is not None:
+            with contextlib.suppress(OSError):  # full: the reader was woken often enough; closed: nobody reads
+                self._waker.send(b"!")
+
+    def get(self, wait_s: float | None = None) -> T:
+        """Return the next item.
+
+        Args:
+            wait_s: longest wait for it, seconds; None waits for ever.
+
+        Raises:
+            queue.Empty: none came in time.
+        """
+        return self._items.get_nowait() if wait_s == 0 else self._items.get(timeout=wait_s)
 
     def fileno(self) -> int:
-        """Readable when the bell was rung."""
-        return self._ear.fileno()
+        """Return the descriptor that is readable while items wait; -1 after `close`.
 
-    def post(self, letter: T) -> None:
-        """Put something in, and ring."""
-        self._letters.put(letter)
-        self.ring()
+        Raises:
+            ValueError: the queue is not pollable.
+        """
+        if self._poll_end is None:
+            raise ValueError("this queue can't be polled: make it with pollable=True")
+        return self._poll_end.fileno()
 
-    def ring(self) -> None:
-        """Wake the reader."""
-        with contextlib.suppress(OSError):  # full: it was rung often enough; closed: nobody reads
-            self._bell.send(b"!")
+    def newest(self, wait_s: float, on_replaced: Callable[[Step], None]) -> T | None:
+        """Return the newest of the steps that wait, or the first command that is no step; None where nothing waits.
 
-    def collect(self) -> Iterator[T]:
-        """All that is there."""
-        with contextlib.suppress(BlockingIOError):
-            self._ear.recv(256)  # first the bell: what is posted from here on rings again
-        return self._rest()
-
-    def _rest(self) -> Iterator[T]:
+        Args:
+            wait_s: longest wait for the first command, seconds.
+            on_replaced: called with each step that a later command follows.
+        """
+        newest: T | None = None
         while True:
             try:
-                yield self._letters.get_nowait()
+                later = self._items.get(timeout=wait_s) if wait_s else self._items.get_nowait()
             except Empty:
-                return
+                return newest
+            if isinstance(newest, Step):
+                on_replaced(newest)
+            newest, wait_s = later, 0.0
+            if not isinstance(newest, Step):
+                return newest
+
+    def collect(self) -> list[T]:
+        """Return all items that wait, oldest first."""
+        if self._poll_end is not None:
+            with contextlib.suppress(OSError):
+                self._poll_end.recv(256)  # before the items: whatever is put from here on wakes the reader again
+        items: list[T] = []
+        with contextlib.suppress(Empty):
+            while True:
+                items.append(self._items.get_nowait())
+        return items
 
     def close(self) -> None:
-        """Close the bell. Twice is fine."""
-        self._bell.close()
-        self._ear.close()
+        """Close the sockets. Calling it twice is allowed; what is put later is kept, and wakes nobody."""
+        for end in (self._waker, self._poll_end):
+            if end is not None:
+                end.close()

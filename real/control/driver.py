@@ -1,4 +1,4 @@
-"""Whether a robot's driver still comes back from its steps."""
+"""What the control loop does about its driver: notice that it hangs, stop it when it raises, park it at the end."""
 
 from __future__ import annotations
 
@@ -12,10 +12,13 @@ from hal.errors import EpisodeError, RobotStopped
 from hal.guard import Guard
 from hal.homing import HomingSettings, towards
 from hal.robot import RobotSpec, RobotState
+from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by
 
 __all__ = ["HANGS_S", "DriverWatch", "park", "stop_faulty"]
+
+_log = logging.getLogger(__name__)
 
 HANGS_S = 1.0
 """A driver that has not returned from one step for so long hangs, seconds: thirty periods of an arm, and longer than
@@ -23,34 +26,58 @@ any pause that a busy machine makes."""
 
 
 class DriverWatch:
-    """Entered by the one thread that moves the robot, read by any.
+    """Notice a driver that does not return from a step. The control thread writes, any thread reads.
 
     Args:
         now: monotonic clock, seconds.
+
+    Attributes:
+        called_s: when the driver was called, seconds of the clock; the control thread sets it to None when the driver
+            returns.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now
-        self._since: float | None = None
+        self.called_s: float | None = None
 
-    def __enter__(self) -> None:
-        """The driver is called."""
-        self._since = self._now()
-
-    def __exit__(self, *_: object) -> None:
-        """It returned."""
-        self._since = None
+    def enter(self) -> None:
+        """Write down that the driver is called now."""
+        self.called_s = self._now()
 
     @property
     def hangs(self) -> str | None:
-        """What to say of a driver that does not come back, or None."""
-        since = self._since
-        if since is None or self._now() - since < HANGS_S:
+        """Why the driver is taken to hang, and what to do; None where it does not."""
+        called_s = self.called_s
+        if called_s is None or self._now() - called_s < HANGS_S:
             return None
         return f"the robot's driver has not returned from a step for {HANGS_S:g} s; check its cable, power and log"
 
 
-# -- Before a server ends: bring the robot to its rest slowly, so that nothing falls when its torque goes ----
+def stop_faulty(robot: RobotWrapper, guard: Guard, lifecycle: Lifecycle, where: str, error: Exception) -> Exception:
+    """Stop a robot that raised, as it can't be trusted to have moved, and log the error. Serving goes on.
+
+    Args:
+        robot: stopped, unless the error only says that it is stopped already, or that there is no episode.
+        guard: the innermost guard of the robot, which knows whether it is stopped.
+        lifecycle: takes up the stop.
+        where: what was under way.
+        error: what the robot raised.
+
+    Returns:
+        The error for the client.
+    """
+    if guard.stopped is not None:
+        lifecycle.stop(guard.stopped)
+    if isinstance(error, RobotStopped | EpisodeError):
+        return error
+    _log.error("the robot failed in %s", where, exc_info=error)
+    reason = f"fault in {where}: {type(error).__name__}: {error}"
+    try:
+        robot.stop(reason)
+    except Exception:
+        _log.exception("the robot could not be stopped either")
+    lifecycle.stop(reason)
+    return stopped_by(error)
 
 
 def park(
@@ -61,14 +88,14 @@ def park(
     velocity: float | None = None,
     now: Callable[[], float] = time.monotonic,
 ) -> str:
-    """Go from what was applied last to ``spec.home``, by guarded steps of one control period each.
+    """Move a robot slowly from what was applied last to ``spec.home``, so that nothing falls when its torque goes.
 
     Args:
         spec: of the robot; a command without a home stays as it is.
-        step: carries out one period.
+        step: carries out one guarded step of one control period.
         applied: what the robot holds now.
         deadline_s: longest way, seconds.
-        velocity: fastest change of a command, units a second; None is that of a reset, where nothing else was said.
+        velocity: fastest change of a command, units a second; None: that of `HomingSettings`.
         now: monotonic clock, seconds.
 
     Returns:
@@ -77,46 +104,14 @@ def park(
     Raises:
         RobotError: whatever a step raises; a stop from anywhere ends the way.
     """
-    rest = {name: np.asarray(value, spec.commands[name].numpy_dtype) for name, value in spec.home.items()}
+    home = {name: np.asarray(value, spec.commands[name].numpy_dtype) for name, value in spec.home.items()}
     command = {name: np.array(value) for name, value in applied.items()}
     stride = (HomingSettings().velocity if velocity is None else velocity) * spec.period_s
     end = now() + deadline_s
     while now() < end:
-        if all(np.array_equal(command[name], rest[name]) for name in rest):
-            return "it rests at its home"
-        for name, goal in rest.items():
+        if all(np.array_equal(command[name], home[name]) for name in home):
+            return "the robot rests at its home"
+        for name, goal in home.items():
             command[name] = towards(command[name], goal, stride)
         step(command)
-    return f"its home was not reached within {deadline_s:g} s"
-
-
-# -- What is done with a robot that raises -------------------------------------------------------------------
-
-
-_log = logging.getLogger(__name__)
-
-
-def stop_faulty(guard: Guard, lifecycle: Lifecycle, where: str, error: Exception) -> Exception:
-    """Stop a robot that raised, as it can't be trusted to have moved, and log what it raised. Serving goes on.
-
-    Args:
-        guard: the robot's; stopped unless the error only says that it is, or that there is no episode.
-        life: told of the stop.
-        where: what was under way.
-        error: what it raised.
-
-    Returns:
-        What its client is told.
-    """
-    if guard.stopped is not None:
-        lifecycle.stop(guard.stopped)
-    if isinstance(error, RobotStopped | EpisodeError):
-        return error
-    _log.error("the robot failed in %s", where, exc_info=error)
-    reason = f"fault in {where}: {type(error).__name__}: {error}"
-    try:
-        guard.stop(reason)
-    except Exception:
-        _log.exception("and its stop failed too")
-    lifecycle.stop(reason)
-    return stopped_by(error)
+    return f"the home was not reached within {deadline_s:g} s"

@@ -1,4 +1,4 @@
-"""What the robot is told tick by tick: on the way to the newest command, then what was applied last."""
+"""The command of every tick: on the way to the newest one, then what was applied last."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ class SetpointInterpolator:
     rate however long its answer travelled. One that comes later, or over another, has a whole period.
 
     Args:
-        commands: of the robot.
+        commands: spec of the robot's commands.
         ticks: of the loop in a control period, at least 1.
 
     Attributes:
-        applied: by the last tick; None where there is no episode.
-        order: the one under way, or None.
+        applied: what the last tick applied; None where there is no episode.
+        step: the one under way, or None.
     """
 
     def __init__(self, commands: Spec, ticks: int) -> None:
         self.ticks = ticks
         self.applied: Values | None = None
-        self.order: Step | None = None
+        self.step: Step | None = None
         self._commands = commands
         self._smooth = frozenset(field.name for field in commands if field.numpy_dtype.kind == "f")
         self._line: Callable[[float], Values] | None = None
@@ -44,31 +44,33 @@ class SetpointInterpolator:
         self._late = ticks
 
     def begin(self, applied: Values) -> None:
-        """An episode begins with what is applied now."""
-        self.applied, self.order, self._late = applied, None, self.ticks
+        """Begin an episode with what is applied now."""
+        self.applied, self.step, self._late = applied, None, self.ticks
 
     def end(self) -> Step | None:
-        """There is no episode any more; the order that was under way, or None."""
+        """End the episode, and return the step that was under way, or None."""
         self.applied = None
         return self.give_up()
 
     def give_up(self) -> Step | None:
-        """Stay where the last tick led; the order that was under way, or None."""
-        order, self.order = self.order, None
+        """Stay where the last tick led, and return the step that was under way, or None."""
+        step, self.step = self.step, None
         self._late = self.ticks
-        return order
+        return step
 
-    def follow(self, order: Step) -> Step | None:
-        """Go for another command from the next tick on; the order that it replaces, or None.
+    def follow(self, step: Step) -> Step | None:
+        """Follow another command from the next tick on, and return the step that it replaces, or None.
 
         Raises:
-            IllegalAction: the command breaks the spec; the one before is still followed.
+            IllegalAction: the command breaks the spec; the one before is still followed. With one tick a period it is
+                handed on unchecked: the guard checks it.
         """
-        if self.ticks == 1:  # goes through as it is; the guard checks it
-            replaced, self.order = self.order, order
+        replaced = self.step
+        if self.ticks == 1:
+            self.step = step
             return replaced
-        goal = self._commands.validate(order.command, "command")
-        replaced, self.order = self.order, order
+        goal = self._commands.validate(step.command, "command")
+        self.step = step
         late = self._late if replaced is None and self._late <= self.ticks // 2 else 0
         self._total = self._left = self.ticks - late
         self._line = self._straight(goal)
@@ -76,7 +78,7 @@ class SetpointInterpolator:
 
     def _straight(self, goal: Values) -> Callable[[float], Values]:
         start = self.applied
-        assert start is not None  # orders are followed in episodes
+        assert start is not None  # commands are followed in episodes only
         smooth = self._smooth
 
         def at(share: float) -> Values:
@@ -87,32 +89,32 @@ class SetpointInterpolator:
         return at if self._total > 1 else lambda _: goal
 
     def next(self) -> Values:
-        """What to tell the robot in the tick that begins."""
-        order = self.order
-        if order is None:
+        """Return the command of the tick that begins."""
+        step = self.step
+        if step is None:
             assert self.applied is not None
             return self.applied
         if self.ticks == 1:
-            return order.command
+            return step.command
         assert self._line is not None
         return self._line(1.0 - (self._left - 1) / self._total)
 
     def went(self, robot_state: RobotState) -> Step | None:
-        """The tick was carried out; the order whose period ended with it, or None."""
+        """Take the reading of a tick, and return the step whose period ended with it, or None."""
         self.applied = robot_state.applied
-        order = self.order
-        if order is None:
+        step = self.step
+        if step is None:
             self._late += 1
             return None
         self._left -= 1
         if self._left > 0:
             return None
-        self.order, self._late = None, 0
-        return order
+        self.step, self._late = None, 0
+        return step
 
 
 def _between(start: np.ndarray, goal: np.ndarray, share: float) -> np.ndarray:
-    """A point of the straight line, never beyond its ends; the goal itself at 1."""
+    """Return a point of the straight line, never beyond its ends; the goal itself at share 1."""
     if share >= 1.0:
         return goal
     begin = start.astype(np.float64)
@@ -121,33 +123,33 @@ def _between(start: np.ndarray, goal: np.ndarray, share: float) -> np.ndarray:
     return np.asarray(bounded, goal.dtype)
 
 
-def ticks_of(own: RobotSpec, control_hz: float | None) -> int:
-    """Periods of the robot's own in a control period; 1 where no ``control_hz`` is given.
+def ticks_of(spec: RobotSpec, control_hz: float | None) -> int:
+    """Return how many of the robot's own periods make a control period; 1 where no ``control_hz`` is given.
 
     Raises:
-        ValueError: they don't fill it exactly.
+        ValueError: a control period is no whole number of them.
     """
     if control_hz is None:
         return 1
-    ticks = own.rate_hz / control_hz if control_hz > 0 else 0.0
+    ticks = spec.rate_hz / control_hz if control_hz > 0 else 0.0
     if ticks < 1 or abs(ticks - round(ticks)) > 1e-6:
         raise ValueError(
-            f"{own.name} runs at {own.rate_hz:g} Hz, which is no whole multiple of control_hz, {control_hz:g}; "
-            f"near are {own.rate_hz / max(1, round(ticks)):g} and {own.rate_hz / (round(ticks) + 1):g}"
+            f"{spec.name} runs at {spec.rate_hz:g} Hz, which is no whole multiple of control_hz, {control_hz:g}; "
+            f"near are {spec.rate_hz / max(1, round(ticks)):g} and {spec.rate_hz / (round(ticks) + 1):g}"
         )
     return round(ticks)
 
 
 def check_watched(robot: Robot, spec: RobotSpec, watchdog_s: float | None) -> None:
-    """Refuse a watchdog that would bark between two commands, and none at all where something real moves.
+    """Refuse a watchdog that would expire between two commands, and none at all where something real moves.
 
     Args:
-        robot: what is watched.
+        robot: to be watched.
         spec: of the robot as clients see it.
         watchdog_s: longest silence, seconds; None in lockstep, which has no watchdog.
 
     Raises:
-        ValueError: it is shorter than two control periods; or is None, and the robot does not say that it is simulated.
+        ValueError: the watchdog is shorter than two control periods, or None for a robot that is not simulated.
     """
     if watchdog_s is None:
         if not RobotWrapper(robot).simulated:
@@ -157,6 +159,6 @@ def check_watched(robot: Robot, spec: RobotSpec, watchdog_s: float | None) -> No
             )
     elif watchdog_s < 2 * spec.period_s:
         raise ValueError(
-            f"a watchdog of {watchdog_s:g} s would bark between the commands of a {spec.rate_hz:g} Hz robot; "
+            f"a watchdog of {watchdog_s:g} s would expire between the commands of a {spec.rate_hz:g} Hz robot; "
             f"it must be at least two periods, {2 * spec.period_s:.3g} s"
         )

@@ -1,4 +1,4 @@
-"""The states that a served robot can be in, and the ways between them. Drawn in docs/bridge.md."""
+"""The states that a served robot can be in, and the transitions between them. Drawn in docs/bridge.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _REMEMBERED = 64
 
 
 class State(StrEnum):
-    """Where a served robot is in its life."""
+    """A state of a served robot."""
 
     DISARMED = "disarmed"  # the server runs and has not touched the robot
     ARMING = "arming"  # the first reset opens the robot and reads it
@@ -43,11 +43,11 @@ WAYS: Mapping[State, frozenset[State]] = {
     State.RESETTING: _ANYWHERE | {State.READY, State.HOLDING},
     State.STOPPED: frozenset({State.ARMING, State.RESETTING}),
 }
-"""From each state, where it can go."""
+"""From each state, the states that it can go to."""
 
 
 class Transition(NamedTuple):
-    """One step of a life: when (monotonic, nanoseconds), from where, to where, and why."""
+    """One change of state: when (monotonic clock, nanoseconds), from which, to which, and why."""
 
     stamp_ns: int
     before: State
@@ -56,35 +56,25 @@ class Transition(NamedTuple):
 
 
 class Lifecycle:
-    """The state of one robot. `go` and `stop` are for any thread.
+    """Keep the state of one robot. `go` and `stop` are for any thread, and so is reading.
 
     Args:
         name: of the robot, for the log.
         now_ns: monotonic clock, nanoseconds.
+
+    Attributes:
+        state: the state now.
+        why: why the robot is in it.
+        armed: whether the robot was opened: once it was ready, resets no longer begin with arming.
     """
 
     def __init__(self, name: str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
         self._name, self._now_ns = name, now_ns
         self._lock = threading.Lock()
-        self._state = State.DISARMED
-        self._why = "the server was started"
-        self._armed = False
+        self.state = State.DISARMED
+        self.why = "the server was started"
+        self.armed = False
         self._history: deque[Transition] = deque(maxlen=_REMEMBERED)
-
-    @property
-    def state(self) -> State:
-        """Where it is now."""
-        return self._state
-
-    @property
-    def why(self) -> str:
-        """Why it is there."""
-        return self._why
-
-    @property
-    def armed(self) -> bool:
-        """Whether the robot was opened: once it was ready, resets no longer begin with arming."""
-        return self._armed
 
     @property
     def history(self) -> tuple[Transition, ...]:
@@ -96,37 +86,37 @@ class Lifecycle:
         """Make one transition, and log it.
 
         Raises:
-            EpisodeError: there is no such way; nothing changed.
+            EpisodeError: there is no such transition; nothing changed.
         """
         with self._lock:
             self._go(state, why)
 
     def go_unless_stopped(self, state: State, why: str) -> None:
-        """As `go`, for a change that a stop may have overtaken; then that is what counts."""
+        """Make a transition that a stop may have overtaken; then the stop counts and nothing changes."""
         with contextlib.suppress(EpisodeError):
             self.go(state, why)
 
     @property
     def episode_over(self) -> str | None:
         """Why there is no episode that a client could go on with, or None."""
-        return None if self._state in (State.READY, State.RUNNING) else f"the robot is {self._state}: {self._why}"
+        return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:
         """Go to STOPPED; where it is already, the first reason stays."""
         reason = StopReason.of(reason)
         with self._lock:
-            if self._state is not State.STOPPED:
+            if self.state is not State.STOPPED:
                 self._go(State.STOPPED, reason.text, logging.INFO if reason.orderly else logging.WARNING)
 
     def _go(self, state: State, why: str, level: int = logging.INFO) -> None:
-        before = self._state
+        before = self.state
         if state not in WAYS[before]:
             ways = ", ".join(sorted(WAYS[before]))
             raise EpisodeError(
-                f"{self._name} is {before} ({self._why}) and can't be {state} next ({why}); "
+                f"{self._name} is {before} ({self.why}) and can't be {state} next ({why}); "
                 f"from {before} it can only be {ways}"
             )
         self._history.append(Transition(self._now_ns(), before, state, why))
-        self._state, self._why = state, why
-        self._armed = self._armed or state in (State.READY, State.RESETTING)
+        self.state, self.why = state, why
+        self.armed = self.armed or state in (State.READY, State.RESETTING)
         _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)

@@ -1,4 +1,4 @@
-"""Commands that come too late are not executed, and counted."""
+"""Bounds on commands and messages: how old a command may be, and how many messages a server reads a second."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["BURST", "PER_S", "MaxAge", "RateLimiter"]
 
 
 class MaxAge:
-    """Compares when a command was sent with when its turn has come. For one thread; any may read.
+    """Refuse and count commands that were sent too long ago. For one thread; any may read.
 
-    The stamp is the client's, on this machine's clock as far as it knows it (`hal.clock_sync`): with an error of at
-    most
-    half the shortest round trip of the last minute. A stamp as far in the future is refused as well: a clock jumped.
+    The stamp is the client's, on this machine's clock as far as the client knows it (`hal.clock_sync`): with an error
+    of at most half the shortest round trip of the last minute. A stamp as far in the future is refused as well, since
+    a clock has jumped.
 
     Args:
-        max_age_s: oldest that is executed, seconds; None lets every age through.
-        turn_s: what a command may have to wait for its turn besides, seconds: a period of the loop.
+        max_age_s: age of the oldest command that is executed, seconds; None lets every age through.
+        turn_s: how long a command may wait for its turn besides, seconds: a period of the loop.
         now_ns: monotonic clock, nanoseconds.
 
     Attributes:
-        max_age_s: as given.
+        max_age_s: the argument.
         refused: how many commands were too old.
 
     Raises:
@@ -40,7 +40,7 @@ class MaxAge:
         self._now_ns = now_ns
 
     def refusal(self, sent_ns: int | None) -> CommandTooOld | None:
-        """Why a command that was sent then is not to be executed, or None."""
+        """Return why a command that was sent at ``sent_ns`` is not to be executed, or None."""
         if self.max_age_s is None or sent_ns is None:
             return None
         age_s = (self._now_ns() - sent_ns) / 1e9
@@ -51,7 +51,7 @@ class MaxAge:
         return CommandTooOld(age_s, allowed_s)
 
 
-# -- How many messages a server reads: enough for everybody, and not so many that a flood takes the loop's time --
+# -- How many messages a server reads: enough for everybody, and so few that a flood does not take the loop's time --
 
 
 PER_S = 2000.0
@@ -62,14 +62,14 @@ BURST = 20
 
 
 class RateLimiter:
-    """A token bucket. For one thread.
+    """Count out tokens, one a message (a token bucket). For one thread.
 
-    What is not read waits in ZeroMQ, which reads from all its connections in turn: whoever floods waits, the others'
-    next message is at most the second to be read.
+    A message that is not read waits in ZeroMQ, which reads from its connections in turn: a client that floods waits,
+    and the next message of any other client is at most the second to be read.
 
     Args:
         per_s: tokens that come in a second, above 0.
-        burst: most that are kept.
+        burst: most tokens that are kept.
         now: monotonic clock, seconds.
     """
 
@@ -86,6 +86,7 @@ class RateLimiter:
             self._at = now
         return self._tokens < 1.0
 
-    def take(self) -> None:
-        """One message was read."""
+    def take(self) -> bool:
+        """Count a message that was read, and return whether the next one has to wait."""
         self._tokens -= 1.0
+        return self._tokens < 1.0 and self.spent

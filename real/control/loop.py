@@ -4,58 +4,61 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from hal.clock import LoopTiming, Rate, Watchdog
+from hal.clock import LoopTiming, Watchdog
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StopReason
-from hal.guard import Guard
+from hal.guard import guarded, innermost_guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState
-from real.control.commands import Finish, Inbox, Order, Park, Quit, Reset, Step
+from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
 from real.control.driver import DriverWatch, park, stop_faulty
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 from real.control.lifecycle import Lifecycle, State
 from real.control.limits import MaxAge
+from real.control.observer import ServerObserver
+from real.control.pacing import pacing_for
+from real.control.settings import LoopSettings
 
 __all__ = ["Answerer", "ControlLoop"]
 
 _log = logging.getLogger(__name__)
 
 Answerer = Callable[[Any, "RobotState | Exception"], None]
-"""Given an order's token and what came of it, on the loop's thread; must not wait for anything."""
+"""Takes a command's request id and its outcome, on the control thread; must not wait for anything."""
 
 
 class ControlLoop:
-    """Runs a robot: one tick a period of the robot's own, a reset when asked, a hold when nobody commands.
+    """Run a robot: one tick a period of the robot's own, a reset when asked, a hold when nobody commands.
 
-    Where clients command at a lower rate, a command is reached in a straight line over the ticks of its control period
-    and answered with the reading of the last (`SetpointInterpolator`); at every tick the newest command wins. A tick
-    without a
-    command repeats what was applied last. After ``watchdog_s`` without a valid command the episode is broken: the
-    robot holds, and commands are refused until a reset.
+    Where clients command at a lower rate, the loop reaches a command in a straight line over the ticks of its control
+    period and answers with the reading of the last tick (`SetpointInterpolator`). At every tick the newest command
+    wins; a tick without a command repeats what was applied last. After ``watchdog_s`` without a valid command the
+    episode is broken: the robot holds, and commands are refused until a reset.
+
+    Commands come in the layout of the spec (`real.protocol.rows`). The guard next to the driver judges their values,
+    whatever else the robot is wrapped in; a robot without a guard is given one.
 
     Args:
-        robot: what to run; wrapped in a `Guard` unless it is one. Its limits hold for every tick.
-        answer: gets every order's outcome.
-        control_hz: commands a second, of which the robot's own rate is a whole multiple; by default that rate.
-        watchdog_s: longest silence in an episode, seconds; at least two control periods.
-        max_command_age_s: commands that were sent longer ago, and a tick, are refused and counted, seconds; or None.
-        priority: of the thread, for the real-time scheduler (`hal.realtime`); 0 does not ask for it.
-        lockstep: for simulations: time stands still between commands, so there is neither a rate nor a watchdog.
-        paced_by_robot: ``robot.step`` itself waits for the period's end. A command then has half a period to come in.
-        fetch: called in lockstep, on the loop's own thread, where no order is there; waits a while for one to come.
+        robot: to be run.
+        answer: takes the outcome of every command.
+        settings: of the loop.
+        observer: takes every command and every outcome, for a log.
+        fetch: in lockstep: reads one message on the control thread (`real.control.pacing.LockstepPacing`).
+        now, sleep: the clock of the loop's periods, watchdog and timing, seconds.
 
     Attributes:
         spec: of the robot as clients see it: at ``control_hz``.
-        life: the state, and how it came about.
-        cadence: of the ticks in episodes.
+        lifecycle: the robot's state, and how it came about.
+        loop_timing: of the ticks in episodes.
         latest: the newest reading, or None.
-        ages: which commands are too old, and how many were.
-        real_time: what the scheduler granted this thread.
+        ages: the largest age of a command, and how many commands were too old.
+        real_time: what the scheduler granted the control thread.
 
     Raises:
         ValueError: the watchdog is shorter than two control periods, a robot that is not simulated would have none, or
@@ -66,36 +69,38 @@ class ControlLoop:
         self,
         robot: Robot,
         answer: Answerer,
+        settings: LoopSettings | None = None,
         *,
-        control_hz: float | None = None,
-        watchdog_s: float = 0.2,
-        max_command_age_s: float | None = None,
-        priority: int = 0,
-        lockstep: bool = False,
-        paced_by_robot: bool = False,
+        observer: ServerObserver | None = None,
         fetch: Callable[[], None] | None = None,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._fetch = fetch if lockstep else None
-        self._guard = robot if isinstance(robot, Guard) else Guard(robot)
-        own = self._guard.spec
-        ticks = ticks_of(own, control_hz)
-        self.spec: RobotSpec = own if ticks == 1 else replace(own, rate_hz=own.rate_hz / ticks)
-        check_watched(self._guard, self.spec, None if lockstep else watchdog_s)
-        self._answer = answer
-        self._lockstep = lockstep
-        self._paced = not (lockstep or paced_by_robot)
-        self._window_s = own.period_s / 2 if paced_by_robot and ticks == 1 else 0.0
-        self._rate = Rate(own.rate_hz)
-        self._watchdog = Watchdog(watchdog_s)
-        self._orders = Inbox()
+        settings = settings or LoopSettings()
+        self._robot = guarded(robot)
+        self._guard = innermost_guard(self._robot)
+        spec = self._robot.spec
+        ticks = ticks_of(spec, settings.control_hz)
+        self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
+        check_watched(self._robot, self.spec, None if settings.lockstep else settings.watchdog_s)
+        self._answer, self._observer = answer, observer or ServerObserver()
+        self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
+        self._watchdog = Watchdog(settings.watchdog_s, now)
+        self._slow_s = 2 * self.spec.period_s
+        self._commands: CommandQueue[Command] = CommandQueue()
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
+            Step: self._step, type(None): self._hold, Reset: self._reset, Finish: self._rest, Park: self._park,
+            Quit: self._quit,
+        }  # fmt: skip
+        self._over = False
         self._device_armed = False
-        self._interpolator = SetpointInterpolator(own.commands, ticks)
+        self._interpolator = SetpointInterpolator(spec.commands, ticks)
         self._driver = DriverWatch()
-        self._held: Mapping[str, np.ndarray] | None = None  # as far as is known what the actuators hold
-        self.lifecycle = Lifecycle(own.name)
-        self.loop_timing = LoopTiming(own.period_s)
-        self.ages = MaxAge(None if lockstep else max_command_age_s, own.period_s)
-        self._priority = priority
+        self._held: Mapping[str, np.ndarray] | None = None  # what the actuators hold, where that is known
+        self.lifecycle = Lifecycle(spec.name)
+        self.loop_timing = LoopTiming(spec.period_s, now)
+        self.ages = MaxAge(settings.max_command_age_s if self._pacing.real_time else None, spec.period_s)
+        self._priority = settings.priority
         self.real_time = RealTime(False, "not asked for")
         self.latest: RobotState | None = None
         self._stops = 0
@@ -106,11 +111,8 @@ class ControlLoop:
     @property
     def broken(self) -> str | None:
         """Why the episode is broken and the robot held, or None."""
-        return (
-            self.lifecycle.why
-            if self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
-            else None
-        )
+        holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
+        return self.lifecycle.why if holds else None
 
     @property
     def stopped(self) -> str | None:
@@ -118,63 +120,75 @@ class ControlLoop:
         reason = self._guard.stopped
         return None if reason is None else reason.text
 
+    @property
+    def idle(self) -> bool:
+        """Whether no command waits."""
+        return self._commands.empty
+
     def start(self) -> None:
         """Start the thread. The robot is first touched by a reset."""
         self._thread.start()
 
     def reset(self, request_id: Any, options: Mapping[str, Any]) -> None:
-        """Order a reset. A stop that comes after this call is not cleared by it."""
-        self._orders.put(Reset(request_id, options, self._stops))
+        """Ask for a reset. It does not clear a stop that comes after this call."""
+        self._observer.ordered(request_id, None, None)
+        self._commands.put(Reset(request_id, options, self._stops))
 
     def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
-        """Order one control period of a command, which was sent when this machine's monotonic clock showed that."""
-        self._orders.put(Step(request_id, command, sent_ns))
+        """Ask for one control period of a command.
 
-    @property
-    def waits(self) -> bool:
-        """Whether there is no order to carry out."""
-        return self._orders.empty
+        Args:
+            request_id: goes with the answer.
+            command: one array a field, of the shape and type that the spec gives.
+            sent_ns: when it was sent, nanoseconds of this machine's monotonic clock; None: not known.
+        """
+        self._observer.ordered(request_id, command, sent_ns)
+        self._commands.put(Step(request_id, command, sent_ns))
 
     def finish(self) -> None:
-        """Nobody will command any more: the robot rests where it is."""
-        self._orders.put(Finish())
+        """End the episode: nobody will command any more, and the robot rests where it is."""
+        self._commands.put(Finish())
 
     def stop(self, reason: str | StopReason) -> None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``."""
         self._stops += 1
-        self._guard.stop(reason)  # first of all
+        self._robot.stop(reason)  # first of all
         self.lifecycle.stop(reason)
 
     def check_driver(self) -> None:
-        """Stop a robot whose driver hangs: the state says so, and nothing goes on if it comes back."""
-        if (hangs := self._driver.hangs) and not (self._lockstep or self._guard.stopped):
+        """Stop a robot whose driver hangs. The state then says so, and nothing goes on if the driver comes back."""
+        if (hangs := self._driver.hangs) and self._pacing.real_time and not self._guard.stopped:
             self.stop(hangs)
 
     def report(self, state: str) -> None:
-        """A reset has come to the point where the scene is asked for, or further."""
+        """Take up a reset's progress: the robot is opened, and the scene is being asked for."""
         if self.lifecycle.state is State.ARMING:
             self.lifecycle.go(State.RESETTING, f"the robot was opened and read; {state}")
 
     def park(self, deadline_s: float, velocity: float | None = None) -> None:
-        """Bring the robot to its home, as `park` does, and wait for that; then nothing moves any more. Not one that
-        was never reset, or is stopped, or whose driver hangs.
+        """Bring the robot to its home (`real.control.driver.park`), and wait for that; then nothing moves any more.
+
+        A robot that was never reset, is stopped, or whose driver hangs stays where it is.
+
+        Args:
+            deadline_s: longest way, seconds.
+            velocity: fastest change of a command, units a second; None: that of a reset.
         """
         if self._thread.is_alive():
             done = threading.Event()
-            self._orders.put(Park(deadline_s, done, velocity))
+            self._commands.put(Park(deadline_s, done, velocity))
             done.wait(deadline_s + 1.0)
 
     def close(self, timeout_s: float = 5.0) -> None:
-        """Stop the robot, end the thread and close the robot. Twice is fine."""
-        started = self._thread.is_alive()
-        if started:
+        """Stop the robot, end the thread and close the robot. Calling it twice is allowed."""
+        if self._thread.is_alive():
             self.stop(StopReason("the server was closed", orderly=True))
-            self._orders.put(Quit())
+            self._commands.put(Quit())
             self._thread.join(timeout_s)
             if self._thread.is_alive():
                 _log.error("the robot's driver did not return within %g s of its stop; it is left alone", timeout_s)
                 return
-        self._guard.close()
+        self._robot.close()
 
     # -- on the loop's own thread ------------------------------------------------------------------------
 
@@ -182,55 +196,70 @@ class ControlLoop:
         if self._priority:
             self.real_time = ask_real_time(self._priority)
             _log.log(logging.INFO if self.real_time.granted else logging.WARNING, "real time: %s", self.real_time.told)
-        while True:
+        while not self._over:
             try:
-                order = self._next()
-                if isinstance(order, Quit):
-                    return
-                self._carry_out(order)
+                command = self._next()
+                self._handlers[type(command)](command)
             except Exception as error:  # a bug here must not leave a moving robot without its loop
                 self._fault("the control loop", error)
 
-    def _carry_out(self, order: Reset | Step | Finish | Park | None) -> None:
-        if isinstance(order, Step):
-            self._step(order)
-        elif order is None:
-            self._hold()
-        elif isinstance(order, Reset):
-            self._reset(order)
-        elif isinstance(order, Park):
-            self._lower(order)
-        else:
-            self._rest()
-
-    @property
-    def _ticking(self) -> bool:
+    def _next(self) -> Command | None:
+        """Return the next command, or None for a tick without one."""
         interpolator = self._interpolator
-        if interpolator.order is not None:  # to its end, whatever that is
-            return True
-        return not self._lockstep and interpolator.applied is not None and self._guard.stopped is None
+        if interpolator.step is None:  # one that is under way is followed to its end
+            episode = self._pacing.real_time and interpolator.applied is not None
+            if not episode or self._guard.stopped is not None:
+                self._let_device_rest()
+                return self._pacing.wait_for_command(self._commands)
+        return self._pacing.next_tick(self._commands, self._replaced)
 
-    def _next(self) -> Order | None:
-        """What to do next; None is a tick without a new order."""
-        if not self._ticking:
-            self._let_device_rest()
-            return self._orders.wait() if self._fetch is None else self._fetched(self._fetch)
-        if self._paced:
-            self._rate.wait()
-        return self._orders.newest(self._window_s, self._replaced)
+    def _tell(self, request_id: Any, outcome: RobotState | Exception) -> None:
+        """Answer a command; its client first, since somebody waits there."""
+        self._answer(request_id, outcome)
+        self._observer.answered(request_id, outcome)
 
     def _let_device_rest(self) -> None:
         if self._device_armed:
             self._device_armed = False
-            self._guard.disarm_watchdog()
+            self._robot.disarm_watchdog()
 
-    def _fetched(self, fetch: Callable[[], None]) -> Order:
-        while self._orders.empty:
-            fetch()
-        return self._orders.wait()
+    def _replaced(self, step: Step) -> None:
+        self._tell(step.request_id, EpisodeError("not executed: a newer order came for the same period"))
 
-    def _replaced(self, order: Step) -> None:
-        self._answer(order.request_id, EpisodeError("not executed: a newer order came for the same period"))
+    def _step(self, step: Step) -> None:
+        refusal = self._refusal(step)
+        if refusal is None:
+            try:
+                replaced = self._interpolator.follow(step)
+            except IllegalAction as illegal:
+                refusal = illegal
+        if refusal is not None:  # nothing moved, so the tick is still to be filled
+            self._tell(step.request_id, refusal)
+            self._hold()
+            return
+        if replaced is not None:
+            self._tell(replaced.request_id, EpisodeError("given up half way: a newer command came within its period"))
+        self._tick(fresh=True)
+
+    def _refusal(self, step: Step) -> RobotError | None:
+        """Return why a command is not to be followed, or None."""
+        if self._interpolator.applied is None:
+            stopped = self._guard.stopped
+            if stopped is not None:
+                return RobotStopped(stopped)
+            return EpisodeError("step before reset: call reset first, it reads where the robot is")
+        if self.lifecycle.state is State.HOLDING:
+            return EpisodeError(f"{self.lifecycle.why}; this episode is broken, call reset")
+        return self.ages.refusal(step.sent_ns)
+
+    def _hold(self, _: None = None) -> None:
+        """Fill one tick without a new command."""
+        interpolator = self._interpolator
+        if interpolator.step is None:
+            if not self._pacing.real_time or interpolator.applied is None or self._guard.stopped is not None:
+                return
+            self._check_silence()  # only here: where a command was waiting, the robot was slow and not its client
+        self._tick()
 
     def _check_silence(self) -> None:
         if self.lifecycle.state is State.RUNNING and self._watchdog.expired:
@@ -238,100 +267,66 @@ class ControlLoop:
             self.lifecycle.go_unless_stopped(State.HOLDING, why)
             _log.warning("%s %s", self.spec.name, why)
 
-    def _step(self, order: Step) -> None:
-        refusal = self._refusal(order)
-        if refusal is not None:
-            self._answer(order.request_id, refusal)
-            self._hold()
-            return
-        try:
-            replaced = self._interpolator.follow(order)
-        except IllegalAction as error:  # nothing moved, so the tick is still to be filled
-            self._answer(order.request_id, error)
-            self._hold()
-            return
-        if replaced is not None:
-            self._answer(replaced.request_id, EpisodeError("given up half way: a newer command came within its period"))
-        self._tick(fresh=True)
-
-    def _refusal(self, order: Step) -> RobotError | None:
-        """Why a command is not to be followed, or None."""
-        broken = self.broken
-        if broken is not None:
-            return EpisodeError(f"{broken}; this episode is broken, call reset")
-        if self._interpolator.applied is None:
-            stopped = self._guard.stopped
-            if stopped is not None:
-                return RobotStopped(stopped)
-            return EpisodeError("step before reset: call reset first, it reads where the robot is")
-        return self.ages.refusal(order.sent_ns)
-
-    def _hold(self) -> None:
-        """One tick without a new command."""
-        if not self._ticking:
-            return
-        if self._interpolator.order is None:
-            self._check_silence()  # here alone: where a command was waiting, the robot was slow and not its client
-        self._tick()
-
     def _tick(self, fresh: bool = False) -> None:
-        """One period of the robot's own; ``fresh`` if it is the first of a command."""
+        """Carry out one period of the robot's own; ``fresh``: the first of a command."""
         self.loop_timing.tick()
         self._move(fresh)
 
     def _move(self, fresh: bool = False) -> None:
-        order = self._interpolator.order
+        interpolator, driver = self._interpolator, self._driver
+        step = interpolator.step
+        driver.enter()
         try:
-            with self._driver:
-                robot_state = self._guard.step(self._interpolator.next())
+            robot_state = self._robot.step(interpolator.next())
         except Exception as error:
-            self._failed_tick(order, error)
+            driver.called_s = None
+            self._failed_tick(step, error)
             return
-        self._held = robot_state.applied
-        self.latest = robot_state
+        driver.called_s = None
+        self._held, self.latest = robot_state.applied, robot_state
         if fresh:
             self._watchdog.feed()
-        if order is not None and self.lifecycle.state is State.READY:
+        if step is not None and self.lifecycle.state is State.READY:
             self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
-        done = self._interpolator.went(robot_state)
+        done = interpolator.went(robot_state)
         if done is not None:
-            if self._watchdog.silence_s > 2 * self.spec.period_s:  # the robot was slow: the client's turn begins now
+            if self._watchdog.silence_s > self._slow_s:  # the robot was slow: the client's turn begins now
                 self._watchdog.feed()
-            self._answer(done.request_id, robot_state)
+            self._tell(done.request_id, robot_state)
 
-    def _failed_tick(self, order: Step | None, error: Exception) -> None:
+    def _failed_tick(self, step: Step | None, error: Exception) -> None:
         self._interpolator.give_up()
-        if order is None:
+        if step is None:
             self._fault("hold", error)
         elif isinstance(error, IllegalAction):
-            self._answer(order.request_id, error)
+            self._tell(step.request_id, error)
             self._check_silence()
-            if self._ticking:
+            if self._pacing.real_time and self._interpolator.applied is not None and self._guard.stopped is None:
                 self._move()
         else:
-            self._answer(order.request_id, self._fault("step", error))
+            self._tell(step.request_id, self._fault("step", error))
 
-    def _reset(self, order: Reset) -> None:
+    def _reset(self, reset: Reset) -> None:
         self._quiet()
         self._let_device_rest()  # a reset may wait for a person
-        if order.stops != self._stops:
-            self._answer(order.request_id, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
+        if reset.stops != self._stops:
+            self._tell(reset.request_id, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
             return
-        if self._guard.stopped is None or order.options.get("clear_stop"):
+        if self._guard.stopped is None or reset.options.get("clear_stop"):
             self._held = None
             self.lifecycle.go(State.RESETTING if self.lifecycle.armed else State.ARMING, "a reset was asked for")
         try:
-            robot_state = self._guard.reset(order.options)
-        except RobotError as error:  # said by the robot or its reset: it knows where it stands
+            robot_state = self._robot.reset(reset.options)
+        except RobotError as error:  # raised by the robot or its reset, which knows where it stands
             self._failed(error)
-            self._answer(order.request_id, error)
+            self._tell(reset.request_id, error)
         except Exception as error:
-            self._answer(order.request_id, self._fault("reset", error))
+            self._tell(reset.request_id, self._fault("reset", error))
         else:
-            self._begin(order, robot_state)
+            self._begin(reset, robot_state)
 
     def _failed(self, error: RobotError) -> None:
-        """A reset did not reach its end."""
+        """Take up a reset that did not reach its end."""
         stopped = self._guard.stopped or (error.reason if isinstance(error, RobotStopped) else None)
         if stopped is not None:
             self.lifecycle.stop(stopped)
@@ -339,52 +334,54 @@ class ControlLoop:
             after = State.HOLDING if self.lifecycle.armed else State.DISARMED
             self.lifecycle.go_unless_stopped(after, f"the reset failed: {error}")
 
-    def _begin(self, order: Reset, robot_state: RobotState) -> None:
-        if order.stops != self._stops:  # came in the instant in which the reset cleared an older stop
-            self._guard.stop("stopped while a reset was under way")
+    def _begin(self, reset: Reset, robot_state: RobotState) -> None:
+        if reset.stops != self._stops:  # a stop came in the instant in which the reset cleared an older one
+            self._robot.stop("stopped while a reset was under way")
             reason = self._guard.stopped or "the robot was stopped"
             self.lifecycle.stop(reason)
-            self._answer(order.request_id, RobotStopped(reason))
+            self._tell(reset.request_id, RobotStopped(reason))
             return
         self._held = robot_state.applied
         self._interpolator.begin(robot_state.applied)
         self.latest = robot_state
-        self._rate.restart()
-        self._device_armed = not self._lockstep and self._guard.arm_watchdog(self._watchdog.timeout_s)
+        self._pacing.restart()
+        self._device_armed = self._pacing.real_time and self._robot.arm_watchdog(self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
-        self._answer(order.request_id, robot_state)
+        self._tell(reset.request_id, robot_state)
 
-    def _rest(self) -> None:
+    def _rest(self, _: Finish) -> None:
         if self.lifecycle.state in (State.READY, State.RUNNING):
-            self.lifecycle.go_unless_stopped(State.HOLDING, "its client said goodbye")
+            self.lifecycle.go_unless_stopped(State.HOLDING, "its client released the robot")
         self._quiet()
 
     def _quiet(self) -> None:
-        """No episode: nobody is expected to command."""
-        order = self._interpolator.end()
-        if order is not None:
-            self._answer(order.request_id, EpisodeError("given up half way: the episode was ended by another order"))
+        """End the episode: nobody is expected to command."""
+        step = self._interpolator.end()
+        if step is not None:
+            self._tell(step.request_id, EpisodeError("given up half way: the episode was ended by another order"))
         self.loop_timing.pause()
         self._watchdog.disarm()
 
-    def _lower(self, order: Park) -> None:
+    def _park(self, command: Park) -> None:
         held = self._held
         self._quiet()
         try:
             if held is not None and self._guard.stopped is None:
-                self.lifecycle.go_unless_stopped(State.RESETTING, "the server ends: the robot is lowered")
-                end = park(self._guard.spec, self._paced_step, held, order.deadline_s, order.velocity)
-                _log.info("lowering: %s", end)
+                self.lifecycle.go_unless_stopped(State.RESETTING, "the server ends: the robot goes to its home")
+                end = park(self._robot.spec, self._paced_step, held, command.deadline_s, command.velocity)
+                _log.info("parking: %s", end)
         except Exception as error:
-            self._fault("lowering", error)
+            self._fault("parking", error)
         finally:
-            order.done.set()
+            command.done.set()
 
     def _paced_step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        if self._paced:
-            self._rate.wait()
-        return self._guard.step(command)
+        self._pacing.wait_for_period()
+        return self._robot.step(command)
+
+    def _quit(self, _: Quit) -> None:
+        self._over = True
 
     def _fault(self, where: str, error: Exception) -> Exception:
-        """A robot that raises is stopped; what its client is told."""
-        return stop_faulty(self._guard, self.lifecycle, where, error)
+        """Stop a robot that raised, and return what its client is answered."""
+        return stop_faulty(self._robot, self._guard, self.lifecycle, where, error)

@@ -1,68 +1,97 @@
-"""Exceptions on the wire: what the server raised is what the client raises, with text and attributes."""
+"""Exceptions on the wire: the client raises the same exception as the server, with its message and attributes."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from hal import errors
-from hal.errors import IllegalAction, RobotError, Violation, WireError
+from hal.errors import (
+    CommandTooOld,
+    ConnectionLost,
+    DeadlineExceeded,
+    EpisodeError,
+    IllegalAction,
+    ResetFailed,
+    RobotError,
+    RobotStopped,
+    SpecError,
+    StaleReading,
+    StopReason,
+    Violation,
+    WireError,
+)
 
-__all__ = ["from_dict", "stopped_by", "to_dict"]
-
-_ATTRIBUTES: dict[str, str] = {
-    "CommandTooOld": "age_s",
-    "ConnectionLost": "",
-    "DeadlineExceeded": "seconds",
-    "EpisodeError": "",
-    "IllegalAction": "violation",
-    "ResetFailed": "",
-    "RobotError": "",
-    "RobotStopped": "reason",
-    "SpecError": "",
-    "StaleReading": "sensor",
-    "WireError": "",
-}
-"""Name of the exception -> its attribute that travels with the text. Nothing else is ever made from the wire."""
+__all__ = ["error_from_list", "error_to_list", "stopped_by"]
 
 _LONGEST = 8000
 """Characters of a message; a driver's text can be anything."""
 
+_HINT = 'the robot was stopped; look at it and at its server\'s log, then reset({"clear_stop": "<what you found>"})'
 
-def to_dict(error: BaseException) -> dict[str, Any]:
-    """Type, message and attribute. Anything that isn't ours becomes a `RobotError` that names its type."""
+Values = Mapping[str, Any]
+
+_MESSAGE_ONLY: Mapping[str, type[RobotError]] = {
+    error.__name__: error for error in (ConnectionLost, EpisodeError, ResetFailed, RobotError, SpecError, WireError)
+}
+
+
+def error_to_list(error: BaseException) -> list[Any]:
+    """Return an exception as ``[code, subject, message, values]``.
+
+    ``code`` is the name of the class in `hal.errors`, ``subject`` the sensor or field that is concerned (or empty),
+    ``values`` the other attributes. Any exception that is not one of ours becomes a `RobotError` that names its class.
+    """
+    message = str(error)[:_LONGEST]
+    match error:
+        case CommandTooOld():
+            return ["CommandTooOld", "", message, {"age_s": error.age_s, "max_age_s": error.max_age_s}]
+        case DeadlineExceeded():
+            return ["DeadlineExceeded", "", message, {"seconds": error.seconds}]
+        case IllegalAction(violation=violation):
+            return [
+                "IllegalAction", violation.field, violation.message,
+                {"code": violation.code, "index": list(violation.index)},
+            ]  # fmt: skip
+        case RobotStopped(reason=reason):
+            return ["RobotStopped", "", message, {"reason": reason, "orderly": error.orderly}]
+        case StaleReading():
+            return ["StaleReading", error.sensor, message, {"age_s": error.age_s, "max_age_s": error.max_age_s}]
     name = type(error).__name__
-    if name not in _ATTRIBUTES or type(error) is not getattr(errors, name):
-        return {"type": "RobotError", "message": f"{name}: {error}"[:_LONGEST], "value": None}
-    value = getattr(error, _ATTRIBUTES[name]) if _ATTRIBUTES[name] else None
-    if isinstance(value, Violation):
-        value = value.to_dict()
-    return {"type": name, "message": str(error)[:_LONGEST], "value": value}
+    if type(error) is _MESSAGE_ONLY.get(name):
+        return [name, "", message, {}]
+    return ["RobotError", "", f"{name}: {error}"[:_LONGEST], {}]
 
 
-def from_dict(plain: Any) -> RobotError:
-    """The exception that `to_dict` described; a `WireError` if it is none."""
+_MAKERS: Mapping[str, Callable[[str, str, Values], RobotError]] = {
+    "CommandTooOld": lambda _, message, values: CommandTooOld(
+        float(values["age_s"]), float(values["max_age_s"]), message
+    ),
+    "DeadlineExceeded": lambda _, message, values: DeadlineExceeded("", float(values["seconds"]), message=message),
+    "IllegalAction": lambda subject, message, values: IllegalAction(
+        Violation(str(values["code"]), subject, tuple(int(number) for number in values["index"]), message)
+    ),
+    "RobotStopped": lambda _, message, values: RobotStopped(
+        StopReason(str(values["reason"]), bool(values["orderly"])), message
+    ),
+    "StaleReading": lambda subject, message, values: StaleReading(
+        subject, float(values["age_s"]), float(values["max_age_s"]), message
+    ),
+}
+"""Code -> a function of subject, message and values. No other class is ever made from the wire, but `_MESSAGE_ONLY`."""
+
+
+def error_from_list(data: Any) -> RobotError:
+    """Return the exception that `error_to_list` described; a `WireError` if the data describes none."""
     try:
-        name, message, value = plain["type"], str(plain["message"]), plain["value"]
-        attribute = _ATTRIBUTES[name]
-        if name == "IllegalAction":
-            return IllegalAction(_violation(value))
+        code, subject, message, values = data
+        if code in _MESSAGE_ONLY:
+            return _MESSAGE_ONLY[code](str(message))
+        return _MAKERS[code](str(subject), str(message), values)
     except (KeyError, TypeError, ValueError) as problem:
         return WireError(f"the server answered with an error that can't be read: {problem!r}")
-    kind = getattr(errors, name)
-    error: RobotError = kind.__new__(kind, message)  # the message is whole already, so no constructor
-    error.args = (message,)
-    if attribute:
-        setattr(error, attribute, value)
-    return error
 
 
 def stopped_by(error: Exception) -> RobotError:
-    """What is told of an error that the robot was stopped for: the same, and what to do."""
-    plain = to_dict(error)
-    hint = 'the robot was stopped; look at it and at its server\'s log, then reset({"clear_stop": "<what you found>"})'
-    return from_dict({**plain, "message": f"{plain['message']}; {hint}"})
-
-
-def _violation(plain: Any) -> Violation:
-    index = tuple(int(number) for number in plain["index"])
-    return Violation(str(plain["code"]), str(plain["field"]), index, str(plain["message"]))
+    """Return the error for the client of a robot that was stopped because of it: the same, and what to do."""
+    code, subject, message, values = error_to_list(error)
+    return error_from_list([code, subject, f"{message}; {_HINT}", values])

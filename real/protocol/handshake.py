@@ -62,7 +62,7 @@ class Handshake:
         self._last = "the address did not answer at all"
         self.hopeless: str | None = None
 
-    def look(self) -> None:
+    def update(self) -> None:
         """Take up what has happened. Then `hopeless` says why no waiting helps, or is None."""
         while self._monitor.poll(0):
             self._take(parse_monitor_message(self._monitor.recv_multipart())["event"])

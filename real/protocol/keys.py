@@ -17,6 +17,9 @@ __all__ = ["Allowed", "Entry", "KeyPair", "Role", "allow", "load_pair", "load_se
 SECRET, SERVER, ALLOWED = "secret.key", "server.key", "allowed.keys"
 """In a folder: its owner's secret key; on a client, the robot's public key; on a robot, who is let in."""
 
+CONTROL, TELEMETRY = "control", "telemetry"
+"""ZAP domains: the socket that takes commands, and the sockets that only publish."""
+
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 

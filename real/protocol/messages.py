@@ -1,4 +1,4 @@
-"""What goes over the wire: a small msgpack header, then raw rows. Drawn in docs/wire.md."""
+"""Messages of the wire: a small msgpack header, then raw rows. Drawn in docs/wire.md."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ import msgpack
 import zmq
 
 from hal.errors import WireError
+from hal.reset.confirmation import VERDICTS, Answer
 
 __all__ = [
-    "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "check_address", "decode",
-    "encode", "receive_frames", "send_frames", "unpack_data",
+    "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "answer_from_list",
+    "answer_to_list", "check_address", "decode", "encode", "receive_frames", "send_frames", "unpack_data",
 ]  # fmt: skip
 
-VERSION = 3
-"""Of the protocol. It stays the header's first element in every version, so that a mismatch can be said."""
+VERSION = 4
+"""Of the protocol. It stays the header's first element in every version, so that a mismatch can be reported."""
 
 MAX_FRAMES = 18
 """Header, row and 16 images."""
@@ -36,15 +37,15 @@ _MAX_NUMBER = 2**63
 
 
 class MessageKind(IntEnum):
-    """Message kinds: below 16 asked by a client, from 16 answered by a server."""
+    """Kinds of messages: below 16 from a client, from 16 on from a server."""
 
     HELLO = 1
     RESET = 2
     STEP = 3
     STOP = 4
-    BYE = 5
+    RELEASE = 5
     CONSENT = 6
-    LOOK = 7
+    STATUS = 7
     JUDGE = 8
     WELCOME = 16
     READING = 17
@@ -61,7 +62,7 @@ class Message(NamedTuple):
     """One decoded message.
 
     Attributes:
-        kind: what it is.
+        kind: of the message.
         session: given by the server's welcome; 0 before it.
         sequence: of the request, counted up from 1 in a session; an answer repeats it. An error about a
             message that could not be read carries 0.
@@ -82,7 +83,7 @@ class Message(NamedTuple):
 def encode(
     kind: MessageKind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = (), times: Any = None
 ) -> list[Any]:
-    """A message as frames for one multipart send.
+    """Return a message as the frames of one multipart send.
 
     Raises:
         WireError: the detail is not plain data, or the message breaks the caps.
@@ -94,26 +95,28 @@ def encode(
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"a {kind.name} message can carry numbers, text, lists and mappings only: {error}") from None
     parts = [header, *frames[inline:]]
-    _check_sizes(parts)
+    if len(parts) != 1 or len(header) > MAX_HEADER_BYTES:
+        _check_sizes(parts)
     return parts
 
 
 def _plain(value: Any) -> Any:
-    """NumPy arrays and scalars as lists and numbers, for reset options."""
+    """Return NumPy arrays and scalars as lists and numbers, for reset options."""
     if hasattr(value, "tolist"):
         return value.tolist()
     raise TypeError(f"got a {type(value).__name__}")
 
 
 def decode(parts: Sequence[Any]) -> Message:
-    """The message in received frames. Sizes are checked before anything is unpacked.
+    """Return the message in received frames. Sizes are checked before anything is unpacked.
 
     Raises:
         WireError: too many or too large frames, no header, another version, an unknown kind.
     """
-    _check_sizes(parts)
+    if len(parts) != 1 or len(parts[0]) > MAX_HEADER_BYTES:
+        _check_sizes(parts)
     header = unpack_data(parts[0], "header")
-    if not isinstance(header, list) or not header:
+    if type(header) is not list or not header:
         raise WireError("the header is not a list; is the other side an rlenv-robot of another kind?")
     if header[0] != VERSION:
         raise WireError(
@@ -121,34 +124,29 @@ def decode(parts: Sequence[Any]) -> Message:
             "install the same version of rlenv-robot on both sides"
         )
     if len(header) != 7:
-        raise WireError(f"the header has {len(header)} elements, wanted are 7")
+        raise WireError(f"the header has {len(header)} elements, it must have 7")
     _, kind, session, sequence, times, detail, row = header
     if type(kind) is not int or kind not in _KINDS:
         raise WireError(f"message kind {kind!r} is unknown, known are {', '.join(map(str, _KINDS))}")
     for name, number in (("session", session), ("sequence", sequence)):
         if type(number) is not int or not 0 <= number < _MAX_NUMBER:
             raise WireError(f"{name} {number!r} is not a whole number from 0 to 2**63 - 1")
-    if times is not None:
-        _check_times(times)
+    numbers = times if type(times) is list and len(times) == 2 else () if times is None else (times,)
+    for number in numbers:
+        if type(number) is not int or not -_MAX_NUMBER <= number < _MAX_NUMBER:
+            raise WireError(f"times {times!r:.80} are neither a whole number of nanoseconds nor two")
     if row is None:
         return Message(_KINDS[kind], session, sequence, detail, parts[1:], times)
     if type(row) is not bytes:
-        raise WireError(f"the row in the header is a {type(row).__name__}, wanted are bytes")
+        raise WireError(f"the row in the header is a {type(row).__name__}, it must be bytes")
     return Message(_KINDS[kind], session, sequence, detail, [row, *parts[1:]], times)
 
 
-def _check_times(times: Any) -> None:
-    numbers = times if isinstance(times, list) else [times]
-    fits = len(numbers) == 2 or not isinstance(times, list)
-    if not fits or not all(type(number) is int and -_MAX_NUMBER <= number < _MAX_NUMBER for number in numbers):
-        raise WireError(f"times {times!r:.80} are neither a whole number of nanoseconds nor two")
-
-
 def unpack_data(frame: Any, what: str) -> Any:
-    """Plain data from one msgpack frame, with capped lengths and no extension types.
+    """Return the plain data of one msgpack frame, with capped lengths and no extension types.
 
     Raises:
-        WireError: it isn't that.
+        WireError: the frame is something else.
     """
     try:
         return msgpack.unpackb(
@@ -173,15 +171,35 @@ def _check_sizes(parts: Sequence[Any]) -> None:
             raise WireError(f"a frame of {len(part)} bytes, allowed are {MAX_FRAME_BYTES}")
 
 
+# -- The answer of the person at the robot, as the detail of a DONE message ----------------------------------
+
+
+_NOTE = 1000
+"""Characters of a note that are passed on."""
+
+
+def answer_to_list(answer: Answer) -> list[Any]:
+    """Return who answered, the note and the verdict, for the wire."""
+    return [answer.by[:_NOTE], answer.note[:_NOTE], answer.verdict]
+
+
+def answer_from_list(data: Any) -> Answer | None:
+    """Return the answer that `answer_to_list` wrote; None for any other data."""
+    match data:
+        case [str(by), str(note), verdict] if verdict is None or verdict in VERDICTS:
+            return Answer(by, note, verdict)
+    return None
+
+
 # -- Multipart messages in and out of a socket, at the price of the single sends and receives ----------------
 
 
 def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Any], flags: int = 0) -> None:
-    """As `zmq.Socket.send_multipart`, without its look at every frame, which takes longer than sending them.
+    """Send a multipart message, without the check of every frame in `send_multipart`, which takes longer than sending.
 
     Args:
-        socket: where to.
-        frames: at least one; bytes, or what has a buffer.
+        socket: sends.
+        frames: at least one; bytes, or objects with a buffer.
         flags: of the first send; a message that was begun can be finished.
 
     Raises:
@@ -194,7 +212,7 @@ def send_frames(socket: zmq.Socket[bytes], frames: Sequence[Any], flags: int = 0
 
 
 def receive_frames(socket: zmq.Socket[bytes], most: int) -> list[bytes]:
-    """All frames of the next message, of too many only ``most`` and one.
+    """Return all frames of the next message; of too many only ``most`` and one.
 
     Raises:
         zmq.Again: none came in the socket's time.
@@ -214,7 +232,7 @@ _TCP = re.compile(r"tcp://(?P<host>\[[0-9a-fA-F:]+\]|[^:\s/]+):(?P<port>\*|[0-9]
 
 
 def check_address(address: str, *, keys: bool = False) -> str:
-    """The address itself, if it is understood, and only programs on this machine can reach it or there are keys.
+    """Return the address, if it is understood, and only programs on this machine can reach it or there are keys.
 
     Args:
         address: a ZeroMQ endpoint: ``tcp://<host or interface>:<port>`` (port ``*``: any free one, for a server), or
@@ -222,7 +240,7 @@ def check_address(address: str, *, keys: bool = False) -> str:
         keys: whether the connection is encrypted and both ends are known by their keys.
 
     Raises:
-        WireError: it is no such endpoint, or other machines could reach it and there are no keys.
+        WireError: the address is no such endpoint, or other machines could reach it and there are no keys.
     """
     if address.startswith("ipc://") and len(address) > len("ipc://"):
         return address

@@ -1,9 +1,8 @@
-"""Packed rows on the wire, and a reading as one row and its pictures."""
+"""Packed rows on the wire, and a reading as one row and its images."""
 
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -13,18 +12,17 @@ from hal.errors import Fault, WireError
 from hal.robot import Image, RobotSpec, RobotState
 from hal.spec import Spec
 
-__all__ = ["RobotStateCodec", "RowCodec"]
+__all__ = ["RobotStateCodec", "RowCodec", "faults_from_list", "faults_to_list"]
 
 _ENCODINGS = ("rgb8", "jpeg", "png")
 _NO_AGES: Mapping[str, int] = {}
-_CAMERA_FAULT = re.compile("camera '([^']*)'")
 
 
 class RowCodec:
-    """Packs one spec's values into the row that `Spec` lays out, by way of a buffer made once. For one thread.
+    """Pack and unpack the rows of one spec, by way of a buffer that is made once. For one thread.
 
     Args:
-        spec: whose rows.
+        spec: lays out the row (`Spec.row_dtype`).
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -36,7 +34,7 @@ class RowCodec:
         self.size = spec.row_dtype.itemsize
 
     def pack(self, values: Mapping[str, np.ndarray]) -> bytes:
-        """One row.
+        """Return the row of values.
 
         Raises:
             WireError: a value is missing or has another shape than the spec says.
@@ -45,30 +43,52 @@ class RowCodec:
             value = values.get(name)
             if getattr(value, "shape", None) != place.shape:
                 got = "missing" if value is None else f"of shape {np.shape(value)}"
-                raise WireError(f"{self._spec.name}.{name} is {got}, wanted is an array of shape {place.shape}")
+                raise WireError(f"{self._spec.name}.{name} is {got}, it must be an array of shape {place.shape}")
             place[...] = value
         return self._row.tobytes()
 
-    def unpack(self, buffer: bytearray, offset: int = 0) -> dict[str, np.ndarray]:
-        """The values of the row at ``offset``, as writable views of the buffer. The length is the caller's to check."""
-        return {name: np.ndarray(shape, dtype, buffer, offset + at) for name, shape, dtype, at in self._fields}
-
-    def read(self, frame: Any) -> dict[str, np.ndarray]:
-        """The values of a frame that must be exactly one row.
+    def pack_command(self, values: Mapping[str, np.ndarray]) -> bytes:
+        """Return the row of a command. The server's guard judges its numbers; here only its layout is checked.
 
         Raises:
-            WireError: it has another length.
+            IllegalAction: a field is unknown or missing, or its value does not have the spec's shape and type.
+        """
+        try:
+            for name, place in self._places:
+                value = values[name]
+                if value.__class__ is not np.ndarray or value.dtype != place.dtype or value.shape != place.shape:
+                    break
+                place[...] = value
+            else:
+                if len(values) == len(self._places):
+                    return self._row.tobytes()
+        except (KeyError, TypeError, IndexError):
+            pass
+        return self.pack(self._spec.validate(values, "command"))  # converts what the spec lets through, or raises
+
+    def unpack(self, buffer: bytearray, offset: int = 0) -> dict[str, np.ndarray]:
+        """Return the values of the row at ``offset``, as writable views of the buffer. The caller checks the length."""
+        values: dict[str, np.ndarray] = {}
+        for name, shape, dtype, at in self._fields:
+            values[name] = np.ndarray(shape, dtype, buffer, offset + at)
+        return values
+
+    def read(self, frame: Any) -> dict[str, np.ndarray]:
+        """Return the values of a frame that must be exactly one row.
+
+        Raises:
+            WireError: the frame has another length.
         """
         if len(frame) != self.size:
-            raise WireError(f"a row of {self._spec.name!r} has {self.size} bytes, got {len(frame)}")
+            raise WireError(f"a row of {self._spec.name!r} has {len(frame)} bytes, it must have {self.size}")
         return self.unpack(bytearray(frame))
 
 
 class RobotStateCodec:
-    """A `RobotState` as the detail of a header, a row of sensors and applied commands, and a frame an image.
+    """Write a `RobotState` as the detail of a header, a row of sensors and applied commands, and a frame an image.
 
     Args:
-        spec: of the robot that is read.
+        spec: of the robot.
     """
 
     def __init__(self, spec: RobotSpec) -> None:
@@ -76,51 +96,59 @@ class RobotStateCodec:
         self._size = self._sensors.size + self._applied.size
 
     def encode(self, robot_state: RobotState) -> tuple[list[Any], list[Any]]:
-        """Detail and frames of a READING message.
+        """Return detail and frames of a READING message.
 
         Raises:
             WireError: the reading doesn't fit the spec.
         """
         frames: list[Any] = [self._sensors.pack(robot_state.sensors) + self._applied.pack(robot_state.applied)]
-        images = [_image(name, image, frames) for name, image in robot_state.images.items()]
-        return [
-            robot_state.stamp_ns,
-            dict(robot_state.age_ns) or None,
-            list(map(str, robot_state.faults)) or None,
-            images or None,
-        ], frames
+        stamp_ns, age_ns, faults = robot_state.stamp_ns, robot_state.age_ns, robot_state.faults
+        lines = (
+            [_image_line(name, image, frames) for name, image in robot_state.images.items()]
+            if robot_state.images
+            else None
+        )
+        return [stamp_ns, dict(age_ns) if age_ns else None, faults_to_list(faults) if faults else None, lines], frames
 
     def decode(self, detail: Any, frames: Sequence[Any]) -> RobotState:
-        """The inverse of `encode`; the arrays are the caller's to keep and to write.
+        """Return the reading that `encode` wrote; the arrays are the caller's to keep and to write.
 
         Raises:
             WireError: detail or frames are not a reading of this robot.
         """
         if not isinstance(detail, list) or len(detail) != 4 or not frames:
             raise WireError("a reading needs four details and a row")
-        stamp_ns, ages, faults, pictures = detail
+        stamp_ns, ages, faults, lines = detail
         if len(frames[0]) != self._size:
-            raise WireError(f"a reading's row has {self._size} bytes, got {len(frames[0])}")
+            raise WireError(f"a reading's row has {len(frames[0])} bytes, it must have {self._size}")
         row = bytearray(frames[0])
         sensors, applied = self._sensors.unpack(row), self._applied.unpack(row, self._sensors.size)
-        if len(frames) == 1 and ages is None and faults is None and pictures is None and type(stamp_ns) is int:
+        if len(frames) == 1 and ages is None and faults is None and lines is None and type(stamp_ns) is int:
             return RobotState(sensors, applied, stamp_ns)
-        images = _images(pictures or [], frames[1:])
+        images = _images(lines or [], frames[1:])
         try:
             age_ns = {str(name): int(age) for name, age in (ages or _NO_AGES).items()}
-            return RobotState(sensors, applied, int(stamp_ns), age_ns, images, tuple(map(_fault, faults or ())))
+            return RobotState(sensors, applied, int(stamp_ns), age_ns, images, faults_from_list(faults))
         except (TypeError, ValueError, AttributeError) as error:
             raise WireError(f"a reading's details are damaged: {error}") from None
 
 
-def _fault(message: Any) -> Fault:
-    """Make a fault of its message, which is all that version 3 of the protocol carries."""
-    camera = _CAMERA_FAULT.match(str(message))
-    return Fault("camera", camera[1], str(message)) if camera else Fault("", "", str(message))
+def faults_to_list(faults: Sequence[Fault]) -> list[list[str]] | None:
+    """Return each fault as ``[code, subject, message]``, or None where there are no faults."""
+    return [[fault.code, fault.subject, fault.message] for fault in faults] or None
 
 
-def _image(name: str, image: Image, frames: list[Any]) -> list[Any]:
-    """Append the picture's bytes to the frames; its line for the header."""
+def faults_from_list(data: Any) -> tuple[Fault, ...]:
+    """Return the faults that `faults_to_list` wrote.
+
+    Raises:
+        TypeError, ValueError: the data are no faults.
+    """
+    return tuple(Fault(str(code), str(subject), str(message)) for code, subject, message in data or ())
+
+
+def _image_line(name: str, image: Image, frames: list[Any]) -> list[Any]:
+    """Append an image's bytes to the frames, and return its line for the header."""
     if isinstance(image.data, np.ndarray):
         frames.append(image.data.tobytes())
         return [name, image.encoding, image.stamp_ns, list(image.data.shape)]
@@ -130,18 +158,18 @@ def _image(name: str, image: Image, frames: list[Any]) -> list[Any]:
 
 def _images(lines: Any, frames: Sequence[Any]) -> dict[str, Image]:
     if not isinstance(lines, list) or len(lines) != len(frames):
-        raise WireError(f"{len(frames)} pictures came where the header promised another number")
+        raise WireError(f"{len(frames)} images came, and the header does not list as many")
     return dict(_image_from(line, frame) for line, frame in zip(lines, frames, strict=True))
 
 
 def _image_from(line: Any, frame: Any) -> tuple[str, Image]:
     try:
         name, encoding, stamp_ns, shape = line
-        known = isinstance(name, str) and encoding in _ENCODINGS and type(stamp_ns) is int
+        sound = isinstance(name, str) and encoding in _ENCODINGS and type(stamp_ns) is int
         fits = shape is None or (len(shape) == 3 and min(shape) > 0 and math.prod(shape) == len(frame))
     except (TypeError, ValueError):
-        known = fits = False
-    if not (known and fits):
-        raise WireError("a picture's line in the header is damaged, or its size is not that of its frame")
+        sound = fits = False
+    if not (sound and fits):
+        raise WireError("an image's line in the header is damaged, or its size is not that of its frame")
     data = bytes(frame) if shape is None else np.frombuffer(bytearray(frame), np.uint8).reshape(shape)
     return name, Image(data, encoding, stamp_ns)

@@ -1,32 +1,31 @@
-"""The server's door: CURVE on its sockets, and an answer to every handshake (ZAP, RFC 27) from the allow-list."""
+"""Let clients in by their keys: CURVE on the server's sockets, pyzmq's ZAP authenticator, and the list of keys."""
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from pathlib import Path
 
 import zmq
+from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
-from real.protocol.keys import Allowed, Entry, Role, load_pair
+from real.protocol.keys import CONTROL, TELEMETRY, Allowed, Entry, Role, load_pair
 
-__all__ = ["CONTROL", "TELEMETRY", "Authenticator"]
+__all__ = ["Authenticator"]
 
 _log = logging.getLogger(__name__)
 
-CONTROL, TELEMETRY = "control", "telemetry"
-"""ZAP domains: the socket that takes orders, and the one that only tells."""
-
 _MAY_ENTER = {CONTROL: frozenset(Role), TELEMETRY: frozenset(Role) - {Role.STOP}}
-_SLICE_MS = 100
+_REFRESH_S = 0.1
 
 
 class Authenticator:
-    """Lets in who is on the list, and says what each may do.
+    """Let in the clients whose keys are on the list, and know what each may do.
 
-    It has a ZeroMQ context of its own, since a context has one such door, and a thread that answers handshakes, so
-    that a busy robot keeps nobody waiting at it.
+    pyzmq's thread answers the handshakes, so that a busy robot keeps no client waiting. The ZeroMQ context is the
+    authenticator's own, since a context has only one of them.
 
     Args:
         folder: of the server's keys.
@@ -39,9 +38,9 @@ class Authenticator:
         self._pair = load_pair(folder)
         self._allowed = Allowed(folder)
         self._lock = threading.Lock()
-        self._over = threading.Event()
-        self._thread: threading.Thread | None = None
+        self._refreshed_s = 0.0
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._zap: _Zap | None = None
 
     @property
     def public(self) -> str:
@@ -49,59 +48,72 @@ class Authenticator:
         return self._pair.public
 
     def open(self) -> None:
-        """Begin to answer. Before any socket is bound: ZeroMQ lets everybody in where nobody answers."""
-        zap = self.context.socket(zmq.REP)
-        zap.rcvtimeo, zap.linger = _SLICE_MS, 0
-        zap.bind("inproc://zeromq.zap.01")
-        self._thread = threading.Thread(target=self._run, args=(zap,), name="rlenv-robot gate", daemon=True)
-        self._thread.start()
+        """Begin to answer handshakes. Call this before any socket is bound: without an answer ZeroMQ lets everybody in.
+
+        Raises:
+            RuntimeError: pyzmq's thread did not start.
+        """
+        self._zap = _Zap(self.context)
+        for domain in _MAY_ENTER:
+            self._zap.configure_curve_callback(domain, self)
+        self._zap.start()
+        self._zap.thread.name = "rlenv-robot authenticator"
 
     def secure(self, socket: zmq.Socket[bytes], domain: str) -> None:
-        """Ask every peer of a socket for its key; before the socket is bound."""
+        """Ask every peer of a socket for its key. Call this before the socket is bound."""
         socket.curve_server = True
         socket.curve_secretkey = z85.encode(bytes.fromhex(self._pair.secret))
         socket.zap_domain = domain.encode()
 
-    def entry(self, key: str) -> Entry | None:
-        """The line of a public key as the list stands now, or None: a key taken off it loses its rights at once."""
+    def entry(self, key: str, max_age_s: float = _REFRESH_S) -> Entry | None:
+        """Return the list's line for a public key, or None. A key taken off the list loses its rights within 0.1 s.
+
+        Args:
+            key: the public key, 64 hexadecimal digits.
+            max_age_s: how long ago the list's file may have been looked at, seconds.
+        """
         with self._lock:
+            now_s = time.monotonic()
+            if now_s - self._refreshed_s >= max_age_s:
+                self._refreshed_s = now_s
+                if self._allowed.refresh():
+                    _log.info(
+                        "the list %s was read anew; %s", self._allowed.path, self._allowed.problem or "it is sound"
+                    )
             return self._allowed.find(key)
 
-    def refresh(self) -> None:
-        """Look whether the list has changed."""
-        with self._lock:
-            if self._allowed.refresh():
-                _log.info("the list %s was read anew; %s", self._allowed.path, self._allowed.problem or "it is sound")
-
-    def close(self) -> None:
-        """End the thread and the context; its sockets must be closed by then. Twice is fine."""
-        self._over.set()
-        if self._thread is not None:
-            self._thread.join()
-        self.context.term()
-
-    def _run(self, zap: zmq.Socket[bytes]) -> None:
-        with zap:
-            while not self._over.is_set():
-                try:
-                    request = zap.recv_multipart()
-                except zmq.Again:
-                    self.refresh()
-                    continue
-                self.refresh()
-                zap.send_multipart(self._answer(request))
-
-    def _answer(self, request: list[bytes]) -> list[bytes]:
-        """ZAP's reply: version, request, status, its text, user, metadata. The user is the public key in hex."""
-        _, number, domain, address, _, mechanism, *credentials = request
-        key = credentials[0].hex() if mechanism == b"CURVE" and len(credentials) == 1 else ""
-        entry = self.entry(key)
-        if entry is None or entry.role not in _MAY_ENTER.get(domain.decode(), ()):
+    def callback(self, domain: str, key: bytes) -> bool:
+        """Return whether a client may connect; pyzmq calls this on its thread, with the key in Z85."""
+        public = z85.decode(key).hex()
+        entry, address = self.entry(public, 0.0), self._zap.address if self._zap is not None else ""
+        if entry is None or entry.role not in _MAY_ENTER[domain]:
             _log.warning(
-                "refused %s at the %s door: key %s is %s; `rlenv-robot keys allow` lets it in",
-                address.decode(), domain.decode(), key or "missing",
+                "refused %s at the %s socket: key %s is %s; `rlenv-robot keys allow` lets it in",
+                address, domain, public,
                 "not on the list" if entry is None else f"{entry.name}'s, with the role {entry.role}",
             )  # fmt: skip
-            return [b"1.0", number, b"400", b"not allowed", b"", b""]
-        _log.info("%s (%s) came from %s", entry.name, entry.role, address.decode())
-        return [b"1.0", number, b"200", b"", key.encode(), b""]
+            return False
+        _log.info("%s (%s) came from %s", entry.name, entry.role, address)
+        return True
+
+    def close(self) -> None:
+        """End the thread and the context; its sockets must be closed by then. Calling it twice is allowed."""
+        if self._zap is not None:
+            self._zap.stop()
+        self.context.term()
+
+
+class _Zap(ThreadAuthenticator):
+    """pyzmq's authenticator, which also knows from where the handshake comes, and names users by their keys in hex."""
+
+    address = ""
+
+    async def handle_zap_message(self, msg: list[bytes]) -> None:
+        self.address = msg[3].decode(errors="replace") if len(msg) > 3 else ""
+        try:
+            await super().handle_zap_message(msg)
+        except Exception:  # one handshake that can't be read must not end the thread that answers all others
+            _log.exception("a handshake could not be answered")
+
+    def curve_user_id(self, client_public_key: bytes) -> str:
+        return client_public_key.hex()

@@ -1,4 +1,4 @@
-"""What the network thread does with a message: read it, ask who may, order it from the loop, answer."""
+"""Handle one message on the network thread: read it, check rights and lease, hand it to the control loop, answer."""
 
 from __future__ import annotations
 
@@ -6,29 +6,31 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 import zmq
 
-from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
-from hal.reset.confirmation import VERDICTS, Answer
+from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, StopReason, WireError
+from hal.reset.confirmation import Answer
 from hal.robot import Robot, RobotSpec, RobotState
 from real.control.loop import ControlLoop
-from real.protocol import errors as failure
 from real.protocol import messages as wire
-from real.protocol.keys import Role
-from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
+from real.protocol.errors import error_to_list
+from real.protocol.keys import Entry, Role
+from real.protocol.messages import Message, MessageKind, answer_to_list, receive_frames, send_frames
 from real.protocol.rows import RobotStateCodec, RowCodec
-from real.server.authenticator import Authenticator
 from real.server.lease import Lease, LeaseTransfer, RequestId
 
-__all__ = ["BEAT_S", "Judging", "RequestHandler", "answer_from_list", "answer_to_list"]
+if TYPE_CHECKING:
+    from real.server.authenticator import Authenticator
+
+__all__ = ["BEAT_S", "Judging", "RequestHandler"]
 
 _log = logging.getLogger(__name__)
 
 BEAT_S = 0.5
-"""How often a client that waits for a reset hears that the server lives."""
+"""How often the server tells a client that waits for a reset that it is alive, seconds."""
 
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
@@ -36,11 +38,11 @@ _LONGEST_VERDICT_S = 3600.0
 _MOVERS = frozenset({Role.MOVE, Role.OPERATE})
 _ROLES: Mapping[MessageKind, frozenset[Role]] = {
     MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS,
-    MessageKind.BYE: _MOVERS,
+    MessageKind.RELEASE: _MOVERS,
     MessageKind.STOP: frozenset(Role), MessageKind.CONSENT: _MOVERS, MessageKind.JUDGE: _MOVERS,
-    MessageKind.LOOK: frozenset({Role.WATCH}) | _MOVERS,
+    MessageKind.STATUS: frozenset({Role.WATCH}) | _MOVERS,
 }  # fmt: skip
-"""Who may send what; asking for the lease in a HELLO needs the role to move, taking it from its holder to operate."""
+"""The roles that may send each kind. Asking for the lease in a HELLO needs `move`; taking it by force, `operate`."""
 
 
 class _Pending(NamedTuple):
@@ -52,16 +54,16 @@ class _Pending(NamedTuple):
 
 
 class RequestHandler:
-    """Serves messages of one ROUTER socket. For one thread at a time.
+    """Serve the messages of one ROUTER socket. For one thread at a time.
 
     Args:
         router: bound.
         spec: of the robot.
-        loop: that moves it.
-        lease: who may.
-        judging: asks whoever is at the robot how an episode went.
-        gate: what each key allows; None lets everybody do everything.
-        look: what is told to who asks how the robot is.
+        loop: moves the robot.
+        lease: knows which client may move it.
+        judging: asks the person at the robot how an episode went.
+        authenticator: knows what each key allows; None lets every client do everything.
+        status: returns what a client is answered that asks for the status.
     """
 
     def __init__(
@@ -72,9 +74,9 @@ class RequestHandler:
         lease: Lease,
         judging: Judging,
         authenticator: Authenticator | None = None,
-        look: Callable[[], Mapping[str, Any]] = dict,
+        status: Callable[[], Mapping[str, Any]] = dict,
     ) -> None:
-        self._authenticator, self._look, self._judging = authenticator, look, judging
+        self._authenticator, self._status, self._judging = authenticator, status, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
         self._holder = b""  # where the last order came from
@@ -86,27 +88,33 @@ class RequestHandler:
         self._handlers: Mapping[MessageKind, Callable[[bytes, Message], None]] = {
             MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step,
             MessageKind.STOP: self._stop,
-            MessageKind.BYE: self._bye, MessageKind.CONSENT: self._consent, MessageKind.LOOK: self._tell_how_it_is,
-            MessageKind.JUDGE: self._judge,
+            MessageKind.RELEASE: self._release, MessageKind.CONSENT: self._consent,
+            MessageKind.STATUS: self._tell_status, MessageKind.JUDGE: self._judge,
         }  # fmt: skip
 
     @property
     def idle(self) -> bool:
-        """Whether the control loop has no order before it."""
-        return self._loop.waits
+        """Whether no command waits for the control loop."""
+        return self._loop.idle
 
     # -- in ----------------------------------------------------------------------------------------------
 
     def receive(self, flags: int = 0) -> None:
-        """Take one message and handle it; whatever is wrong with it is answered.
+        """Receive one message and handle it; whatever is wrong with it is answered.
 
         Args:
             flags: of the first receive.
 
         Raises:
-            zmq.Again: there was none, as long as flags and socket let it wait.
+            zmq.Again: none came in the time that flags and socket allow.
         """
-        peer, key, parts = self._read(flags)
+        key = None
+        if self._authenticator is None:
+            peer = self._router.recv(flags)
+        else:  # the authenticator's note of the handshake: a property of the connection, not of what is sent
+            first = self._router.recv(flags, copy=False)
+            peer, key = first.bytes, str(first.get("User-Id"))
+        parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
         self._came_ns = time.monotonic_ns()
         session = sequence = 0
         try:
@@ -115,7 +123,8 @@ class RequestHandler:
             handler = self._handlers.get(message.kind)
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
-            self._check_role(key, message)
+            if key is not None and self._authenticator is not None:
+                self._check_role(self._authenticator.entry(key), message)
             handler(peer, message)
         except RobotError as error:
             self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
@@ -123,50 +132,38 @@ class RequestHandler:
             _log.exception("a message could not be handled")
             self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
 
-    def _read(self, flags: int) -> tuple[bytes, str, list[bytes]]:
-        """The sender, its key and the frames of one message; of too many frames only one more than is allowed."""
-        if self._authenticator is None:
-            peer, key = self._router.recv(flags), ""
-        else:  # what the gate wrote down in the handshake: a property of the connection, not of what is sent
-            first = self._router.recv(flags, copy=False)
-            peer, key = first.bytes, str(first.get("User-Id"))
-        return peer, key, receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
-
-    def _check_role(self, key: str, message: Message) -> None:
-        if self._authenticator is None:
-            return
-        entry = self._authenticator.entry(key)
+    def _check_role(self, entry: Entry | None, message: Message) -> None:
         if entry is None:
             raise ConnectionLost("this key was taken off the server's list")
         kind = message.kind
-        wanted = _ROLES[kind]
-        if kind is MessageKind.HELLO and _entry(message, "move", bool):
-            wanted = _MOVERS if _entry(message, "take", str) != "force" else frozenset({Role.OPERATE})
-        if entry.role not in wanted:
+        roles = _ROLES[kind]
+        if kind is MessageKind.HELLO and _value(message, "move", bool):
+            roles = _MOVERS if _value(message, "take", str) != "force" else frozenset({Role.OPERATE})
+        if entry.role not in roles:
             raise ConnectionLost(
                 f"{entry.name} has the role {entry.role} here, which does not allow {kind.name.lower()}; "
-                f"allowed with {', '.join(sorted(wanted))}. `rlenv-robot keys allow` on the server changes it"
+                f"allowed with {', '.join(sorted(roles))}. `rlenv-robot keys allow` on the server changes it"
             )
 
     def _hello(self, peer: bytes, message: Message) -> None:
-        digest, name = _entry(message, "digest", str), _entry(message, "name", str)[:200]
+        digest, name = _value(message, "digest", str), _value(message, "name", str)[:200]
         request_id = self._request_id(peer, message, 0)
         if digest and digest != self._spec.digest:
             self._send(request_id, MessageKind.MISMATCH, None, [self._packed_spec])
-        elif not _entry(message, "move", bool):
+        elif not _value(message, "move", bool):
             self._welcome(request_id)
-        elif _entry(message, "resume", bool):
-            self._resume(request_id, _entry(message, "replaces", int))
+        elif _value(message, "resume", bool):
+            self._resume(request_id, _value(message, "replaces", int))
         else:
-            self._lend(request_id, name, _entry(message, "replaces", int), _entry(message, "take", str))
+            self._lend(request_id, name, _value(message, "replaces", int), _value(message, "take", str))
 
     def _resume(self, request_id: RequestId, session: int) -> None:
-        done = self._lease.resume(session)
+        sequence = self._lease.resume(session)
         over = self._loop.lifecycle.episode_over
         if over is not None:
             raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
         _log.info("%s is back, in the same session", self._lease.holder)
-        self._welcome(request_id._replace(session=session), {"sequence": done})
+        self._welcome(request_id._replace(session=session), {"sequence": sequence})
 
     def _lend(self, request_id: RequestId, name: str, replaces: int, take: str) -> None:
         before = {"before": self._lease.fate(replaces)} if replaces else None
@@ -177,7 +174,7 @@ class RequestHandler:
                 raise
             self._ask_holder(request_id, name)
         else:
-            self._loop.finish()  # whatever the client before left behind
+            self._loop.finish()  # ends the episode of the client before
             self._welcome(request_id._replace(session=session), before)
 
     def _ask_holder(self, request_id: RequestId, name: str) -> None:
@@ -188,22 +185,24 @@ class RequestHandler:
         self._send(RequestId(self._holder, 0, 0), MessageKind.EVENT, ["wanted", name])
 
     def _consent(self, peer: bytes, message: Message) -> None:
-        yes, asked = _entry(message, "yes", bool), self._transfer
+        yes, transfer = _value(message, "yes", bool), self._transfer
         self._lease.check(message.session)
-        if asked is None:
+        if transfer is None:
             raise WireError("nobody asks for the robot (any more)")
         self._transfer = None
-        _log.info("%s says %s to %s", self._lease.holder, "yes" if yes else "no", asked.name)
+        _log.info("%s says %s to %s", self._lease.holder, "yes" if yes else "no", transfer.name)
         if yes:
-            session = self._lease.take(asked.name, message.session)
+            session = self._lease.take(transfer.name, message.session)
             self._loop.finish()
-            self._welcome(asked.request_id._replace(session=session))
+            self._welcome(transfer.request_id._replace(session=session))
         else:
-            self._refuse(asked.request_id, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no"))
+            self._refuse(
+                transfer.request_id, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no")
+            )
         self._send(self._request_id(peer, message), MessageKind.DONE)
 
-    def _tell_how_it_is(self, peer: bytes, message: Message) -> None:
-        self._send(self._request_id(peer, message), MessageKind.DONE, dict(self._look()))
+    def _tell_status(self, peer: bytes, message: Message) -> None:
+        self._send(self._request_id(peer, message), MessageKind.DONE, dict(self._status()))
 
     def _welcome(self, request_id: RequestId, detail: Any = None) -> None:
         self._send(request_id, MessageKind.WELCOME, detail, [self._packed_spec])
@@ -212,7 +211,7 @@ class RequestHandler:
         return RequestId(peer, message.session if session is None else session, message.sequence, self._came_ns)
 
     def _reset(self, peer: bytes, message: Message) -> None:
-        options, deadline_s = _entry(message, "options", dict), _entry(message, "deadline_s", float)
+        options, deadline_s = _value(message, "options", dict), _value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
         self._lease.order(message.session, message.sequence)
@@ -233,17 +232,17 @@ class RequestHandler:
         self._loop.step(RequestId(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
-        question, deadline_s = _entry(message, "message", str), _entry(message, "deadline_s", float)
+        question, deadline_s = _value(message, "message", str), _value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_VERDICT_S:
             raise WireError(f"a verdict's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_VERDICT_S:g}")
         self._lease.order(message.session, message.sequence)
         self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
 
     def _stop(self, peer: bytes, message: Message) -> None:
-        self._loop.stop(_entry(message, "reason", str)[:1000])
+        self._loop.stop(StopReason(_value(message, "reason", str)[:1000], _value(message, "orderly", bool)))
         self._send(self._request_id(peer, message), MessageKind.DONE)
 
-    def _bye(self, peer: bytes, message: Message) -> None:
+    def _release(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session)
         self._loop.finish()
         self._send(self._request_id(peer, message), MessageKind.DONE)
@@ -251,7 +250,7 @@ class RequestHandler:
     # -- out ---------------------------------------------------------------------------------------------
 
     def answer(self, request_id: RequestId, outcome: RobotState | Answer | Exception) -> None:
-        """Send what came of an order."""
+        """Send the outcome of a command to its client."""
         self._lease.answered(request_id.session)
         if self._pending is not None and self._pending.request_id == request_id:
             self._pending = None
@@ -269,28 +268,29 @@ class RequestHandler:
             self._refuse(request_id, error)
 
     def tell(self, state: str, detail: str) -> None:
-        """Tell the client whose reset is under way how it goes; nobody, if there is none."""
+        """Send a reset's progress to its client; without a reset under way do nothing."""
         self._beat = time.monotonic() + BEAT_S
         if self._pending is not None:
             self._send(self._pending.request_id, MessageKind.EVENT, [state[:100], detail[:1000]])
 
     def tick(self) -> None:
-        """Watch over what is under way, a reset or a question to the holder: tell who waits, and end it in time."""
+        """Watch over the driver, and over a reset or a lease transfer under way: keep its client waiting, or end it."""
         self._loop.check_driver()
         if self._transfer is not None:
-            self._watch_handover(self._transfer)
+            self._watch_transfer(self._transfer)
         if self._pending is not None:
             self._watch_reset(self._pending)
 
-    def _watch_handover(self, asked: LeaseTransfer) -> None:
+    def _watch_transfer(self, transfer: LeaseTransfer) -> None:
+        request_id = transfer.request_id
         if self._lease.free:  # given back, or abandoned by silence
             self._transfer = None
-            self._lend(asked.request_id, asked.name, 0, "no")
-        elif asked.expired:
+            self._lend(request_id, transfer.name, 0, "no")
+        elif transfer.expired:
             self._transfer = None
-            self._refuse(asked.request_id, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
-        elif asked.beat():
-            self._send(asked.request_id, MessageKind.EVENT, ["alive", ""])
+            self._refuse(request_id, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))
+        elif transfer.beat():
+            self._send(request_id, MessageKind.EVENT, ["alive", ""])
 
     def _watch_reset(self, pending: _Pending) -> None:
         now = time.monotonic()
@@ -303,7 +303,7 @@ class RequestHandler:
             self.tell("alive", "")
 
     def _refuse(self, request_id: RequestId, error: Exception) -> None:
-        self._send(request_id, MessageKind.ERROR, failure.to_dict(error))
+        self._send(request_id, MessageKind.ERROR, error_to_list(error))
 
     def _send(self, request_id: RequestId, kind: MessageKind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
         times = (request_id.came_ns, time.monotonic_ns()) if request_id.came_ns else None
@@ -314,11 +314,11 @@ class RequestHandler:
             _log.warning("an answer of kind %s could not be sent: %s", kind.name, error)
 
 
-def _entry(message: Message, key: str, kind: type) -> Any:
-    """One value of the detail, of exactly this type.
+def _value(message: Message, key: str, kind: type) -> Any:
+    """Return one value of the detail, of exactly this type.
 
     Raises:
-        WireError: it is missing or something else.
+        WireError: it is missing or of another type.
     """
     detail = message.detail
     value = detail.get(key) if isinstance(detail, dict) else None
@@ -327,19 +327,15 @@ def _entry(message: Message, key: str, kind: type) -> Any:
     return value
 
 
-# -- Asks whoever is at the robot how an episode went, while everything else goes on -------------------------
-
-
-_NOTE = 1000
-"""Characters of a note that are passed on."""
+# -- The question how an episode went -------------------------------------------------------------------------
 
 
 class Judging:
-    """Puts the question on a thread of its own: the control loop holds on, and a stop is heard.
+    """Ask the person at the robot how an episode went, on a thread of its own: the loop holds on, and stops are read.
 
     Args:
-        robot: asked by its method ``judge``, if it has one (`hal.Homing.judge`).
-        answer: given the token and what came of it; from another thread.
+        robot: answers by its method ``judge``, if it has one (`hal.homing.Homing.judge`).
+        answer: takes the request id and the outcome; called on another thread.
     """
 
     def __init__(self, robot: Robot, answer: Callable[[Any, Answer | Exception], None]) -> None:
@@ -354,22 +350,9 @@ class Judging:
 
     def _ask(self, request_id: Any, message: str, deadline_s: float) -> None:
         try:
-            said = None if self._judge is None else self._judge(message, deadline_s)
-        except Exception as error:  # whatever a signal raises, the client waits for an answer
-            _log.warning("the question how the episode went came to nothing: %s", error)
+            answer = None if self._judge is None else self._judge(message, deadline_s)
+        except Exception as error:  # whatever a confirmation raises, the client waits for an answer
+            _log.warning("the question how the episode went was not answered: %s", error)
             self._answer(request_id, error)
         else:
-            self._answer(request_id, Answer("nobody") if said is None else said)
-
-
-def answer_to_list(answer: Answer) -> list[Any]:
-    """By, note and verdict, for the wire."""
-    return [answer.by[:_NOTE], answer.note[:_NOTE], answer.verdict]
-
-
-def answer_from_list(plain: Any) -> Answer | None:
-    """The inverse; None for what is no answer."""
-    match plain:
-        case [str(by), str(note), verdict] if verdict is None or verdict in VERDICTS:
-            return Answer(by, note, verdict)
-    return None
+            self._answer(request_id, Answer("nobody") if answer is None else answer)

@@ -1,4 +1,4 @@
-"""Serves any robot to one client that moves it, and to anyone who stops it."""
+"""Serve any robot to one client that moves it, and to anyone who stops it."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
-from functools import partial
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
@@ -18,114 +18,118 @@ from hal.errors import RobotError
 from hal.robot import Robot, RobotState
 from real.control.lifecycle import Lifecycle
 from real.control.loop import Answerer, ControlLoop
+from real.control.observer import ServerObserver
+from real.control.settings import LoopSettings, check_above_zero
+from real.protocol.keys import CONTROL, TELEMETRY
 from real.protocol.messages import check_address
-from real.server.authenticator import CONTROL, TELEMETRY, Authenticator
 from real.server.lease import Lease
-from real.server.observer import ObservedLoop, ServerObserver
 from real.server.request_handler import Judging, RequestHandler
-from real.server.transport import Independent, Lockstep, Transport
+from real.server.transport import LockstepTransport, ThreadTransport, Transport
 from real.telemetry.images import ImagePublisher
 from real.telemetry.state import Publisher
 
-__all__ = ["Server"]
+if TYPE_CHECKING:
+    from real.server.authenticator import Authenticator
+
+__all__ = ["Server", "ServerSettings"]
 
 _log = logging.getLogger(__name__)
 
 LAST_WORDS_MS = 200
-"""How long a closing server tries to deliver its last answers."""
+"""How long a closing server tries to deliver its last answers, milliseconds."""
 
 SLOW_LISTENERS_QUEUE = 4
-"""Messages of telemetry that wait for a slow listener; the rest is dropped."""
+"""Messages of telemetry that wait for a slow listener; further ones are dropped."""
 
 LOOK_S = 0.1
-"""How often a server that serves for ever looks whether it is to end."""
+"""How often a server that serves for ever looks whether it is to end, seconds."""
 
 LARGEST_REQUEST = 1024 * 1024
-"""Bytes a frame; ZeroMQ drops the connection of whoever sends more, before memory is taken."""
+"""Bytes a frame; ZeroMQ drops the connection of a peer that sends more, before memory is taken."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServerSettings(LoopSettings):
+    """How a robot is served: its control loop (`LoopSettings`), its endpoints and its clients.
+
+    Attributes:
+        address: endpoint of the control socket; without keys a loopback one. Port ``*`` is any free port.
+        keys: folder of the server's keys and of its list of clients (`real.protocol.keys`). Every connection is then
+            encrypted, and each client may do what its role allows. None: no keys.
+        lease_s: silence of the lease's holder after which another client may take the robot, seconds.
+        telemetry: endpoint at which watchers are sent what the robot does (`real.telemetry.state`); None: no telemetry.
+        telemetry_hz: messages of telemetry a second.
+        images: endpoint of the cameras' images, which clients learn from the server (`real.client.cameras`).
+
+    Raises:
+        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+        WireError: an address is not understood, or is not loopback and there are no keys.
+    """
+
+    address: str = "tcp://127.0.0.1:*"
+    keys: str | Path | None = None
+    lease_s: float = 5.0
+    telemetry: str | None = None
+    telemetry_hz: float = 20.0
+    images: str = "tcp://127.0.0.1:*"
+
+    def __post_init__(self) -> None:
+        LoopSettings.__post_init__(self)
+        check_above_zero(lease_s=self.lease_s, telemetry_hz=self.telemetry_hz)
+        for address in (self.address, self.telemetry, self.images):
+            if address is not None:
+                check_address(address, keys=self.keys is not None)
 
 
 class Server:
-    """A robot on the network. Takes the robot over: closing the server stops and closes it.
+    """Serve a robot on the network. The server takes the robot over: closing the server stops and closes the robot.
 
-    Two threads: one talks (`RequestHandler`), the other moves the robot (`ControlLoop`). If the first dies or hangs,
+    Two threads: one talks (`RequestHandler`), the other moves the robot (`ControlLoop`). If the first ends or hangs,
     the second still holds the robot.
 
     Args:
-        robot: any; wrapped in a `Guard` unless it is one.
-        address: an endpoint, without keys a loopback one; port ``*`` is any free one.
-        control_hz: commands a second that clients give, where the robot itself runs faster (see `ControlLoop`).
-        watchdog_s: longest silence in an episode, seconds, after which the robot is held.
-        max_command_age_s: commands that were sent longer ago are refused and counted, seconds; None asks no age.
-        priority: of the thread that moves the robot, for the real-time scheduler; 0 does not ask for it.
-        lockstep: for simulations alone: time stands still between commands (see `ControlLoop`).
-        paced_by_robot: ``robot.step`` itself waits for the period's end (see `ControlLoop`).
-        lease_s: after how much silence another client may take the robot, seconds.
-        keys: folder of the server's keys and its list of clients (`real.protocol.keys`). Every connection is then
-        encrypted,
-            and each client may do what its role says.
-        telemetry: a second endpoint, at which anybody who may watch is told what the robot does, ``telemetry_hz``
-            times a second (`real.telemetry.state`); None tells nobody.
-        cameras: of the robot, where it is a `hal.WithCameras`. Their pictures go out on an endpoint of their own,
-            ``pictures``, which clients are told (`real.client.cameras`), and not with the readings.
-        diary: told every order and what came of it, for a log of its own.
+        robot: to be served; given a `hal.guard.Guard` unless there is one in it.
+        settings: of server and loop.
+        cameras: of a `hal.cameras.wrapper.WithCameras`. Their images go out on an endpoint of their own, and not with
+            the readings.
+        observer: takes every command and every outcome, for a log.
+        options: fields of `ServerSettings`, in place of ``settings``.
 
     Raises:
-        WireError: an address is not loopback and there are no keys.
-        ValueError: the telemetry's rate is not above 0; a key is missing, damaged or readable by others; the watchdog
-            is shorter than two control periods; a robot that is not simulated would be served in lockstep.
+        ValueError: a setting is not allowed; a key is missing, damaged or readable by others; the watchdog is shorter
+            than two control periods; a robot that is not simulated would be served in lockstep.
+        WireError: an address is not understood, or is not loopback and there are no keys.
     """
 
     def __init__(
         self,
         robot: Robot,
-        address: str = "tcp://127.0.0.1:*",
+        settings: ServerSettings | None = None,
         *,
-        control_hz: float | None = None,
-        watchdog_s: float = 0.2,
-        max_command_age_s: float | None = 0.1,
-        priority: int = 0,
-        lockstep: bool = False,
-        paced_by_robot: bool = False,
-        lease_s: float = 5.0,
-        keys: str | Path | None = None,
-        telemetry: str | None = None,
-        telemetry_hz: float = 20.0,
         cameras: Sequence[Camera] = (),
-        images: str = "tcp://127.0.0.1:*",
         observer: ServerObserver | None = None,
+        **options: Any,
     ) -> None:
-        self._wanted = check_address(address, keys=keys is not None)
-        self._telemetry = None if telemetry is None else check_address(telemetry, keys=keys is not None)
-        if not telemetry_hz > 0:
-            raise ValueError(f"telemetry_hz is {telemetry_hz}, it must be above 0")
-        self._telemetry_hz = telemetry_hz
+        self.settings = settings = settings or ServerSettings(**options)
+        self._telemetry, self._images = settings.telemetry, settings.images
         self._publisher: Publisher | None = None
-        self._cameras, self._images = tuple(cameras), check_address(images, keys=keys is not None)
+        self._cameras = tuple(cameras)
         self._image_publisher: ImagePublisher | None = None
-        self._lease = Lease(lease_s)
-        self._transport: Transport = Lockstep() if lockstep else Independent()
+        self._lease = Lease(settings.lease_s)
+        self._transport: Transport = LockstepTransport() if settings.lockstep else ThreadTransport()
         self._judging = Judging(robot, self._transport.answer)
-        self._observer = observer
-        self._loop = (ControlLoop if observer is None else partial(ObservedLoop, observer=observer))(
-            robot,
-            _without_images(self._transport.answer) if cameras else self._transport.answer,
-            control_hz=control_hz,
-            watchdog_s=watchdog_s,
-            max_command_age_s=max_command_age_s,
-            priority=priority,
-            lockstep=lockstep,
-            paced_by_robot=paced_by_robot,
-            fetch=self._transport.fetch,
-        )
+        self._observer = observer or ServerObserver()
+        answer = _without_images(self._transport.answer) if cameras else self._transport.answer
+        self._loop = ControlLoop(robot, answer, settings, observer=self._observer, fetch=self._transport.fetch)
         self._spec = self._loop.spec
-        self._authenticator = None if keys is None else Authenticator(keys)
+        self._authenticator = None if settings.keys is None else _authenticator(settings.keys)
         self._address: str | None = None
         self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
-        self._one_closes = threading.RLock()
+        self._closing = threading.RLock()
 
     @property
     def address(self) -> str:
-        """Where clients connect, with the real port.
+        """The endpoint of the control socket, with the real port.
 
         Raises:
             RobotError: the server was not started.
@@ -136,10 +140,10 @@ class Server:
 
     @property
     def telemetry(self) -> str:
-        """Where watchers connect, with the real port.
+        """The endpoint of the telemetry, with the real port.
 
         Raises:
-            RobotError: the server was not started, or tells nobody.
+            RobotError: the server was not started, or has no telemetry.
         """
         if self._publisher is None or self._telemetry is None:
             raise RobotError("this server has no telemetry: give it an address for it, and start it")
@@ -147,13 +151,13 @@ class Server:
 
     @property
     def images(self) -> str:
-        """Where the cameras' pictures are, with the real port.
+        """The endpoint of the cameras' images, with the real port.
 
         Raises:
             RobotError: the server was not started, or has no cameras.
         """
         if self._image_publisher is None:
-            raise RobotError("this server has no pictures: give it cameras, and start it")
+            raise RobotError("this server has no images: give it cameras, and start it")
         return self._images
 
     @property
@@ -168,7 +172,7 @@ class Server:
 
     @property
     def network_dead(self) -> bool:
-        """Whether nobody can reach the robot any more: the network's thread has ended. Close it, and begin anew."""
+        """Whether the network's thread has ended: no client reaches the robot; close this server, start another."""
         return self._transport.network_dead
 
     @property
@@ -195,7 +199,7 @@ class Server:
         return self
 
     def _open(self) -> None:
-        router = self._bound(zmq.ROUTER, self._wanted, CONTROL)
+        router = self._bound(zmq.ROUTER, self.settings.address, CONTROL)
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
         try:
             self._publish()
@@ -216,7 +220,7 @@ class Server:
         if self._telemetry is not None:
             socket = self._bound(zmq.PUB, self._telemetry, TELEMETRY)
             self._telemetry = socket.getsockopt_string(zmq.LAST_ENDPOINT)
-            self._publisher = Publisher(socket, self._spec, self._look, self._telemetry_hz)
+            self._publisher = Publisher(socket, self._spec, self._look, self.settings.telemetry_hz)
             self._publisher.start()
         if self._cameras:
             socket = self._bound(zmq.PUB, self._images, TELEMETRY)
@@ -225,16 +229,17 @@ class Server:
             self._image_publisher.start()
 
     def _look(self) -> tuple[dict[str, Any], RobotState | None]:
-        """What telemetry tells; on its thread."""
+        """Return the status and the newest reading, for telemetry; on its thread."""
         return self.about(), self._loop.latest
 
     def about(self) -> dict[str, Any]:
-        """How the robot is, as plain data; from any thread.
+        """Return the robot's status as plain data; from any thread.
 
-        Keys: ``state`` and ``why``, ``holder`` of the lease, ``loop_timing`` of the loop, ``real_time``,
-        ``late_commands``, ``pictures``, and ``recording``: what the diary says of itself, None where there is none.
+        Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
+        ``real_time``, ``late_commands``, ``pictures`` (endpoint and health of the cameras, or None), and ``recording``
+        (`ServerObserver.to_dict`, or None).
         """
-        loop, images = self._loop, self._image_publisher
+        loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
             "pictures": None if images is None else {"address": self._images, **images.to_dict()},
             "state": loop.lifecycle.state.value,
@@ -243,7 +248,7 @@ class Server:
             "cadence": loop.loop_timing.to_dict(),
             "real_time": loop.real_time.told,
             "late_commands": loop.ages.refused,
-            "recording": None if self._observer is None else dict(self._observer.to_dict()),
+            "recording": None if recording is None else dict(recording),
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
@@ -276,19 +281,21 @@ class Server:
             self.close()
 
     def report(self, state: str, detail: str) -> None:
-        """Tell the client whose reset is under way how it goes; fits `Homing`'s ``on_event``. From any thread."""
+        """Send a reset's progress to its client; fits `Homing`'s ``on_event``. From any thread."""
         self._loop.report(state)
         self._transport.tell(state, detail)
 
     def close(self, lower_s: float = 0.0, velocity: float | None = None) -> None:
-        """Stop the robot, end both threads, close socket and robot. Twice is fine; after a Ctrl-C in it, it goes on.
+        """Stop the robot, end both threads, close socket and robot.
+
+        Calling it twice is allowed; after a Ctrl-C during a close the next call goes on.
 
         Args:
-            lower_s: before that, go home slowly for at most so long, seconds; 0 stops where it is.
-            velocity: fastest change of a command on that way, units a second; by default as a reset's by default.
+            lower_s: longest time for parking the robot at its home before that, seconds; 0 stops it where it is.
+            velocity: fastest change of a command on that way, units a second; None: the default of a reset.
         """
         self._ending = True
-        with self._one_closes:
+        with self._closing:
             if not self._closed:
                 self._close(lower_s, velocity)
                 self._closed = True
@@ -312,10 +319,16 @@ class Server:
         self.close()
 
 
-def _without_images(answer: Answerer) -> Answerer:
-    """Leaves the pictures out of what is answered: they go their own way."""
+def _authenticator(keys: str | Path) -> Authenticator:
+    from real.server.authenticator import Authenticator  # pyzmq's brings asyncio, which a server without keys can spare
 
-    def answer_without(request_id: Any, outcome: RobotState | Exception) -> None:
+    return Authenticator(keys)
+
+
+def _without_images(answer: Answerer) -> Answerer:
+    """Leave the images out of the readings that clients get: images go on an endpoint of their own."""
+
+    def answer_without_images(request_id: Any, outcome: RobotState | Exception) -> None:
         answer(request_id, outcome._replace(images={}) if isinstance(outcome, RobotState) else outcome)
 
-    return answer_without
+    return answer_without_images

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterable
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -12,87 +13,90 @@ import zmq
 
 from hal.reset.confirmation import Answer
 from hal.robot import RobotState
-from real.control.commands import Mailbox
+from real.control.commands import CommandQueue
 from real.control.limits import RateLimiter
 from real.server.lease import RequestId
 from real.server.request_handler import RequestHandler
 
-__all__ = ["Independent", "Lockstep", "Transport"]
+__all__ = ["LockstepTransport", "ThreadTransport", "Transport"]
 
 _log = logging.getLogger(__name__)
 
-TICK_MS = 100
+TICK_S = 0.1
 """How often the network thread looks at the clock."""
 
 PAUSE_MS = 1
 """How long the network thread lets a flood wait before it reads on."""
 
 FETCH_MS = 25
-"""In lockstep, how long the control thread waits for a message at a time; so late may it see that it is to end."""
+"""In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
+end."""
 
 STAND_IN_S = 0.005
 """In lockstep, how long a busy robot may leave the network alone before the other thread reads it."""
 
 Outcome = RobotState | Answer | Exception
+Outgoing = tuple[RequestId, Outcome] | tuple[str, str]
+"""A request and its outcome, or the state and the detail of a reset's progress."""
 
 
 class Transport(Protocol):
-    """Carries messages between a socket's desk and the control loop."""
+    """Carry messages between a socket's request handler and the control loop."""
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """Begin; the socket is this object's from now on."""
+        """Begin. The socket belongs to this object from now on."""
         ...
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """The control loop's answer, on its thread."""
+        """Send an outcome to its client; on the control thread."""
         ...
 
     def tell(self, state: str, detail: str) -> None:
-        """How a reset goes; from any thread."""
+        """Send a reset's progress to its client; from any thread."""
         ...
 
     @property
     def fetch(self) -> Callable[[], None] | None:
-        """What the control thread calls while it has no order, or None."""
+        """The function that the control thread calls while no command waits, or None."""
         ...
 
     @property
     def network_dead(self) -> bool:
-        """Whether the thread that reads the network has ended, though nobody closed this."""
+        """Whether the thread that reads the network has ended without a `close`."""
         ...
 
     def close(self) -> None:
-        """Send what is left, end the thread, close the socket. After the control loop has ended."""
+        """Send what is left, end the thread, close the socket. Call this after the control loop has ended."""
         ...
 
 
-class Independent:
-    """A thread of its own has the socket: whatever becomes of one of the two, the other goes on."""
+class ThreadTransport:
+    """Give the socket a thread of its own: if the network's or the robot's thread ends or hangs, the other goes on."""
 
     fetch = None
 
     def __init__(self) -> None:
-        self._mailbox: Mailbox[tuple[RequestId, Outcome] | tuple[str, str]] | None = None
+        self._outgoing: CommandQueue[Outgoing] | None = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """As `Transport.start`."""
-        self._mailbox = Mailbox()
+        self._outgoing = CommandQueue(pollable=True)
         self._thread = threading.Thread(
-            target=self._run, args=(router, handler, self._mailbox), name="rlenv-robot server", daemon=True
+            target=self._run, args=(router, handler, self._outgoing), name="rlenv-robot server", daemon=True
         )
         self._thread.start()
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """As `Transport.answer`."""
-        if self._mailbox is not None:
-            self._mailbox.post((request_id, outcome))
+        if self._outgoing is not None:
+            self._outgoing.put((request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
         """As `Transport.tell`."""
-        if self._mailbox is not None:
-            self._mailbox.post((state, detail))
+        if self._outgoing is not None:
+            self._outgoing.put((state, detail))
 
     @property
     def network_dead(self) -> bool:
@@ -102,42 +106,43 @@ class Independent:
     def close(self) -> None:
         """As `Transport.close`."""
         self._over.set()
-        if self._thread is not None and self._mailbox is not None:
-            self._mailbox.ring()
+        if self._thread is not None and self._outgoing is not None:
+            self._outgoing.wake()
             self._thread.join()
-            self._mailbox.close()
+            self._outgoing.close()
 
-    def _run(
-        self,
-        router: zmq.Socket[bytes],
-        handler: RequestHandler,
-        mailbox: Mailbox[tuple[RequestId, Outcome] | tuple[str, str]],
-    ) -> None:
+    def _run(self, router: zmq.Socket[bytes], handler: RequestHandler, outgoing: CommandQueue[Outgoing]) -> None:
         both, answers_only, rate_limiter = zmq.Poller(), zmq.Poller(), RateLimiter()
+        answers = outgoing.fileno()
         both.register(router, zmq.POLLIN)
-        both.register(mailbox, zmq.POLLIN)
-        answers_only.register(mailbox, zmq.POLLIN)
+        both.register(answers, zmq.POLLIN)
+        answers_only.register(answers, zmq.POLLIN)
+        flooded, tick_s = False, 0.0
         with router:
             while not self._over.is_set():
-                ready = dict(answers_only.poll(PAUSE_MS) if rate_limiter.spent else both.poll(TICK_MS))
+                ready = dict(answers_only.poll(PAUSE_MS) if flooded else both.poll(int(TICK_S * 1e3)))
+                if flooded:
+                    flooded = rate_limiter.spent
                 if router in ready:
-                    rate_limiter.take()
                     handler.receive()
-                if mailbox.fileno() in ready:
-                    _deliver(handler, mailbox.collect())
-                handler.tick()
-            _deliver(handler, mailbox.collect())
+                    flooded = rate_limiter.take()
+                if answers in ready:
+                    _deliver(handler, outgoing.collect())
+                if (now_s := time.monotonic()) > tick_s:
+                    tick_s = now_s + TICK_S / 2  # a poll may end a little early
+                    handler.tick()
+            _deliver(handler, outgoing.collect())
 
 
-class Lockstep:
-    """The control thread reads and answers by itself, since time stands still meanwhile; that saves two hand-overs.
+class LockstepTransport:
+    """Let the control thread read and answer by itself, since time stands still meanwhile; that saves two hand-overs.
 
-    While it is busy in the robot for longer, another thread stands in, so that a stop is heard and a reset has its
-    deadline. One lock passes the socket on, which is the full fence that zmq_socket(3) asks for.
+    While the robot keeps the control thread for longer, another thread stands in, so that a stop is read and a reset
+    has its deadline. One lock passes the socket on, which is the full fence that zmq_socket(3) asks for.
     """
 
     def __init__(self) -> None:
-        self._events: SimpleQueue[tuple[str, str]] = SimpleQueue()
+        self._progress: SimpleQueue[tuple[str, str]] = SimpleQueue()
         self._lock = threading.Lock()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -158,7 +163,7 @@ class Lockstep:
             handler = self._handler
             if handler is None:  # not started yet, or closed
                 self._over.wait(FETCH_MS / 1e3)
-            elif handler.idle:  # the other thread may have ordered something just now
+            elif handler.idle:  # the other thread may have handled a command just now
                 try:
                     handler.receive()
                 except zmq.Again:
@@ -168,13 +173,14 @@ class Lockstep:
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """As `Transport.answer`."""
         with self._lock:
-            if self._handler is not None:  # None: closed over the head of a robot that did not return in time
-                self._tell_all(self._handler)
+            if self._handler is not None:  # None: closed although the robot had not returned in time
+                if not self._progress.empty():
+                    self._tell_all(self._handler)
                 self._handler.answer(request_id, outcome)
 
     def tell(self, state: str, detail: str) -> None:
         """As `Transport.tell`."""
-        self._events.put((state, detail))
+        self._progress.put((state, detail))
 
     @property
     def network_dead(self) -> bool:
@@ -193,8 +199,8 @@ class Lockstep:
             self._handler = self._router = None
 
     def _tell_all(self, handler: RequestHandler) -> None:
-        while not self._events.empty():
-            handler.tell(*self._events.get())
+        while not self._progress.empty():
+            handler.tell(*self._progress.get())
 
     def _stand_in(self) -> None:
         while not self._over.wait(STAND_IN_S):
@@ -202,8 +208,8 @@ class Lockstep:
                 continue  # the control thread waits for messages
             try:
                 self._serve_waiting()
-            except Exception:  # a bug here must not leave a busy robot without anybody who hears a stop
-                _log.exception("the network could not be served in the robot's stead")
+            except Exception:  # a bug here must not leave a busy robot without a reader for stops
+                _log.exception("the network could not be served while the robot was busy")
             finally:
                 self._lock.release()
 
@@ -212,7 +218,7 @@ class Lockstep:
         if handler is None:
             return
         self._tell_all(handler)
-        for _ in range(100):  # then the control thread shall have the lock, whoever floods
+        for _ in range(100):  # then the control thread gets the lock, however many messages wait
             try:
                 handler.receive(zmq.NOBLOCK)
             except zmq.Again:
@@ -220,9 +226,9 @@ class Lockstep:
         handler.tick()
 
 
-def _deliver(handler: RequestHandler, letters: Iterator[tuple[RequestId, Outcome] | tuple[str, str]]) -> None:
-    for letter in letters:
-        match letter:
+def _deliver(handler: RequestHandler, outgoing: Iterable[Outgoing]) -> None:
+    for item in outgoing:
+        match item:
             case (RequestId() as request_id, outcome):
                 handler.answer(request_id, outcome)
             case (str(state), str(detail)):

@@ -1,4 +1,4 @@
-"""How a controller's clock lies beside its client's, as a stream for the client's log."""
+"""A stream for the client's log: the controller's clock beside the client's."""
 
 from __future__ import annotations
 
@@ -30,34 +30,40 @@ CLOCK = StreamSpec(
     rate_hz=1.0,
     used=False,
 )
-"""See `hal.clock_sync.ClockOffset`. The first four are the exchange by which it was written."""
+"""Spec of the stream: one exchange and the `hal.clock_sync.ClockOffset` after it."""
 
 _PERIOD_NS = 1_000_000_000
 
 
 class ClockStream:
-    """Writes a sample a second, of whatever exchange comes next. For one thread."""
+    """Write one sample a second, of the next exchange. For one thread.
+
+    Attributes:
+        wanted: whether the stream is recorded.
+    """
 
     def __init__(self) -> None:
+        self.wanted = False
         self._sink: SampleSink | None = None
         self._next_ns = 0
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """As `hal.RobotWrapper.stream_to`."""
         self._sink = sinks.get(CLOCK.name)
+        self.wanted = self._sink is not None
 
     def tell(self, exchange: tuple[int, int, int, int] | None, offset: OffsetEstimator, stamp_ns: int) -> None:
-        """A reading came.
+        """Take the exchange of a reading.
 
         Args:
-            exchange: the newest, as `real.client.connection.Connection.exchange`.
-            offset: that has learned from it.
+            exchange: `real.client.connection.Connection.exchange`.
+            offset: has learned from the exchange.
             stamp_ns: of the reading.
         """
         if self._sink is None or exchange is None or exchange[3] < self._next_ns:
             return
-        known = offset.at(exchange[3])
-        if known is not None:
+        clock = offset.at(exchange[3])
+        if clock is not None:
             self._next_ns = max(self._next_ns + _PERIOD_NS, exchange[3] + _PERIOD_NS // 2)
             names = ("asked_ns", "came_ns", "left_ns", "answered_ns")
-            self._sink.write({**dict(zip(names, exchange, strict=True)), **known._asdict()}, stamp_ns)
+            self._sink.write({**dict(zip(names, exchange, strict=True)), **clock._asdict()}, stamp_ns)

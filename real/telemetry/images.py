@@ -189,7 +189,7 @@ class ImageListener:
         while missing := [name for name in names if name not in self.newest()]:
             hopeless, last = None, ""
             if self._handshake is not None:
-                self._handshake.look()
+                self._handshake.update()
                 hopeless, last = self._handshake.hopeless, self._handshake.last
             if hopeless is not None or time.monotonic() > end:
                 what = f"no picture of {', '.join(missing)} from {self.address}"

@@ -20,7 +20,7 @@ from hal.robot import RobotSpec, RobotState
 from real.protocol import messages as wire
 from real.protocol.handshake import Handshake, load_keys
 from real.protocol.messages import check_address
-from real.protocol.rows import RobotStateCodec
+from real.protocol.rows import RobotStateCodec, faults_to_list
 
 __all__ = ["Publisher", "Snapshot", "Watcher"]
 
@@ -104,7 +104,7 @@ class Publisher:
         row: bytes | None = None
         if robot_state is not None:
             _, (row, *_) = self._codec.encode(robot_state._replace(images={}))
-            about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": list(map(str, robot_state.faults))}
+            about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": faults_to_list(robot_state.faults)}
         packed: bytes = msgpack.packb([wire.VERSION, time.monotonic_ns(), about, row])
         return packed
 
@@ -145,7 +145,7 @@ class Watcher:
         """
         end = time.monotonic() + timeout_s
         while not self._socket.poll(int(_SLICE_S * 1000)):
-            self._handshake.look()
+            self._handshake.update()
             hopeless = self._handshake.hopeless
             if hopeless is not None or time.monotonic() > end:
                 raise DeadlineExceeded(f"no telemetry from {self.address}", timeout_s, hopeless or self._handshake.last)

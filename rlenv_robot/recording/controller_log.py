@@ -13,10 +13,11 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from hal import LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
+from hal import IllegalAction, LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle, State
-from real.protocol.errors import to_dict as failure_to_plain
+from real.control.observer import ServerObserver
+from real.protocol.errors import error_to_list
 from real.server.lease import RequestId
 from recorder.log.rotation import Limits
 from recorder.log.writer import LogWriter, StreamWriter, new_run
@@ -58,8 +59,8 @@ class _PendingOrder(NamedTuple):
     sent_ns: int
 
 
-class ControllerLog:
-    """Log what one server does, in a run of its own: a `real.server.observer.ServerObserver`.
+class ControllerLog(ServerObserver):
+    """Log what one server does, in a run of its own.
 
     The control thread only queues. A second thread calls `write` 20 times a second and packs the rows, and the log's
     thread writes them to the disk (`recorder.log.writer.LogWriter`). If nothing can be written any more, because the
@@ -178,13 +179,13 @@ class ControllerLog:
             self._missed += 1
 
     def answered(self, request_id: RequestId, outcome: RobotState | Exception) -> None:
-        """Queue an order with its answer, see `real.server.observer.ServerObserver.answered`."""
+        """Queue an order with its answer, see `real.control.observer.ServerObserver.answered`."""
         order = self._pending.pop((request_id.session, request_id.sequence), None)
         if order is None or self.failure is not None:
             return
         robot_state = outcome if isinstance(outcome, RobotState) else None
         if isinstance(outcome, Exception):
-            self.note("refused", {"number": request_id.sequence, **failure_to_plain(outcome)})
+            self.note("refused", {"number": request_id.sequence, **_refusal(outcome)})
         came = (request_id.sequence, order.sent_ns, request_id.came_ns)
         self._answered.append(
             AnsweredOrder(self._now_ns(), time.time_ns(), *came, order.command, robot_state, self._reset)
@@ -201,7 +202,7 @@ class ControllerLog:
     # -- from any thread -------------------------------------------------------------------------------------
 
     def ordered(self, request_id: RequestId, command: Mapping[str, np.ndarray] | None, sent_ns: int | None) -> None:
-        """Remember an order until its answer, see `real.server.observer.ServerObserver.ordered`."""
+        """Remember an order until its answer, see `real.control.observer.ServerObserver.ordered`."""
         if len(self._pending) >= _MAX_WAITING:  # their answers were lost, and will not come any more
             self._pending.clear()
         self._pending[request_id.session, request_id.sequence] = _PendingOrder(command, sent_ns or 0)
@@ -288,6 +289,21 @@ class ControllerLog:
             self._streams["cadence"].write(values, self._now_ns())
         except LogError as error:
             self._fail(error)
+
+
+_ATTRIBUTES = {
+    "CommandTooOld": "age_s", "DeadlineExceeded": "seconds", "RobotStopped": "reason", "StaleReading": "sensor",
+}  # fmt: skip
+"""Class of an error -> the attribute that the log keeps as ``value``."""
+
+
+def _refusal(error: Exception) -> dict[str, Any]:
+    """Return an error as the log's keys: ``type``, ``message``, ``value``."""
+    code, _, message, _ = error_to_list(error)
+    if isinstance(error, IllegalAction):
+        return {"type": code, "message": message, "value": error.violation.to_dict()}
+    attribute = _ATTRIBUTES.get(code)
+    return {"type": code, "message": message, "value": getattr(error, attribute) if attribute else None}
 
 
 class _Careful:

@@ -57,12 +57,7 @@ def twin(table: Table, episode: int, options: Mapping[str, Any], frames: slice =
             f"{table.origin} records no joint_position of a robot that is known here, so none can be drawn from it; "
             "--plot FILE draws the numbers"
         )
-    model = _model_of(table, info)
-    recorded = table.layout.sensors if table.layout.sensors.names else table.layout.observation
-    conflicts = model.load_spec().sensors.conflicting_conventions(recorded)
-    if conflicts:
-        raise SourceError(f"{table.origin} can't be drawn: {'; '.join(conflicts)}. --plot FILE draws the numbers")
-    return draw(model, sensors, info.get("goal") or {}, options)
+    return draw(_model_of(table, info), sensors, info.get("goal") or {}, options)
 
 
 def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray]:

@@ -12,7 +12,7 @@ import numpy as np
 import zmq
 
 import rlenv_robot as rr
-from hal import Field, Image, RobotError, RobotSpec, RobotState, Spec
+from hal import Fault, Field, Image, RobotError, RobotSpec, RobotState, Spec
 from hal.robots.go2 import GO2
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
@@ -35,19 +35,22 @@ MESSAGES: dict[str, tuple[Any, ...]] = {
         "deadline_s": 30.0,
     }),
     "step": (MessageKind.STEP, 7, 3, None, (ROW,), 123_456_789_012),
-    "stop": (MessageKind.STOP, 0, 1, {"reason": "a test"}),
-    "bye": (MessageKind.BYE, 7, 4),
+    "stop": (MessageKind.STOP, 0, 1, {"reason": "a test", "orderly": False}),
+    "release": (MessageKind.RELEASE, 7, 4),
     "consent": (MessageKind.CONSENT, 7, 5, {"yes": True}),
-    "look": (MessageKind.LOOK, 7, 6),
+    "status": (MessageKind.STATUS, 7, 6),
     "judge": (MessageKind.JUDGE, 7, 7, {"message": "How did it go?", "deadline_s": 5.0}),
     "welcome": (MessageKind.WELCOME, 7, 1, None, (msgpack.packb({"name": "so101"}),), (10, 20)),
-    "reading": (MessageKind.READING, 7, 3, [5, {"joint_position": 3}, ["hot"], None], (ROW,), (30, 2**62)),
+    "reading": (
+        MessageKind.READING, 7, 3, [5, {"joint_position": 3}, [["camera", "wrist", "hot"]], None], (ROW,), (30, 2**62),
+    ),
     "reading with pictures": (
         MessageKind.READING, 7, 3, [5, None, None, [["wrist", "jpeg", 4, None]]], (ROW, b"\xff\xd8\xff"), (30, 40),
     ),
     "event": (MessageKind.EVENT, 7, 2, ["homing", "2 joints to go"], (), (50, 60)),
     "error": (
-        MessageKind.ERROR, 7, 3, {"type": "RobotStopped", "message": "stopped: a test", "value": None}, (), (-1, 70),
+        MessageKind.ERROR, 7, 3, ["RobotStopped", "", "stopped: a test", {"reason": "a test", "orderly": False}], (),
+        (-1, 70),
     ),
     "done": (MessageKind.DONE, 7, 4, None, (), (80, 90)),
     "mismatch": (MessageKind.MISMATCH, 0, 1, None, (msgpack.packb({"name": "go2"}),), (1, 2)),
@@ -86,7 +89,8 @@ def _rows(spec: RobotSpec) -> dict[str, Any]:
     }
     sensors, applied = counted(spec.sensors), counted(spec.commands)
     bare = RobotState(sensors, applied, 5)
-    full = RobotState(sensors, applied, 2**40, {spec.sensors.names[0]: 17}, images, ("too hot", "too cold"))
+    faults = (Fault("motor", "elbow", "hot"), Fault("", "", "cold"))
+    full = RobotState(sensors, applied, 2**40, {spec.sensors.names[0]: 17}, images, faults)
     codec = RobotStateCodec(spec)
     return {
         "sensors": RowCodec(spec.sensors).pack(sensors),
@@ -129,7 +133,7 @@ def session() -> list[str]:
         client = RemoteRobot(address, expect=SO101)
         client.reset({"seed": 1})
         client.step({"joint_target": np.zeros(6, np.float32)})
-        client.look()
+        client.status()
         client.judge("", 5.0)
         client.stop("a test")
         with suppress(RobotError):

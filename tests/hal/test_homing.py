@@ -172,6 +172,8 @@ def test_step_and_spec_are_the_inner_robots(puppet: Any) -> None:
     robot = puppet()
     homing = Homing(robot, Automatic())
     assert homing.spec is robot.spec
+    homing.reset({})
+    robot.calls.clear()
     homing.step({"target": np.zeros(2, np.float32)})
     assert robot.calls == ["step"]
 

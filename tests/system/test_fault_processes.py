@@ -173,7 +173,7 @@ def test_a_killed_server_is_started_anew_waits_disarmed_and_the_run_goes_on(tmp_
             ends.append(state["extra_info"]["truncated_by"])
             starts = supervisor.starts
             until(lambda starts=starts: supervisor.starts > starts or supervisor.process.poll() is None, 20)
-            assert robot.look()["state"] == "disarmed", "the restart has moved nothing"
+            assert robot.status()["state"] == "disarmed", "the restart has moved nothing"
         env.close()
         assert all("`rlenv-robot serve` running there?" in end for end in ends)
         log = LogReader(log_of(tmp_path / "runs"))
@@ -196,7 +196,7 @@ def test_a_controller_with_a_full_disk_goes_on_serving_and_ends_in_order(tmp_pat
             robot_state = robot.reset({})
             for _ in range(5):
                 robot_state = robot.step({name: robot_state.applied[name] for name in robot_state.applied})
-            assert robot.look()["state"] == "running"
+            assert robot.status()["state"] == "running"
         finally:
             robot.close()
             process.send_signal(signal.SIGTERM)
@@ -220,11 +220,11 @@ def test_a_controllers_own_log_on_a_full_disk_is_told_and_the_robot_goes_on(star
 
         def told():
             robot.step(applied)
-            return "File too large" in str(robot.look()["recording"])
+            return "File too large" in str(robot.status()["recording"])
 
         until(told, 30)
         robot.step(applied)
-        assert robot.look()["state"] == "running"
+        assert robot.status()["state"] == "running"
     finally:
         robot.close()
         server.send(signal.SIGTERM)

@@ -33,7 +33,7 @@ remote.close()
 
 
 def serve(robot, network, tmp_path, watchdog_s):
-    return Server(robot, f"tcp://{network.here}:*", keys=tmp_path / "server", watchdog_s=watchdog_s)
+    return Server(robot, address=f"tcp://{network.here}:*", keys=tmp_path / "server", watchdog_s=watchdog_s)
 
 
 @pytest.mark.requirement("R6.6")

@@ -84,7 +84,7 @@ def test_after_a_server_came_back_a_reset_connects_again(robot, make_robot, targ
     first.close()
     with pytest.raises(ConnectionLost):
         remote.step(target(0, 0))
-    with Server(make_robot(), address, lockstep=True):
+    with Server(make_robot(), address=address, lockstep=True):
         with pytest.raises(ConnectionLost, match="call reset to connect again"):
             remote.step(target(0, 0))
         remote.reset({})

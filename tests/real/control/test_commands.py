@@ -1,53 +1,89 @@
-"""Nothing posted is lost, and every post wakes a reader that sleeps in a poll."""
+"""A queue loses nothing, and every put wakes a reader that sleeps in a poll."""
 
+import queue
 import select
 import threading
 
 import pytest
 
-from real.control.commands import Mailbox
+from real.control.commands import CommandQueue, Finish, Step
 
 
 @pytest.fixture
-def mailbox():
-    mailbox = Mailbox()
-    yield mailbox
-    mailbox.close()
+def pollable():
+    pollable = CommandQueue(pollable=True)
+    yield pollable
+    pollable.close()
 
 
-def test_a_post_rings(mailbox):
-    assert not select.select([mailbox], [], [], 0)[0]
-    mailbox.post(1)
-    mailbox.post(2)
-    assert select.select([mailbox], [], [], 5)[0]
-    assert list(mailbox.collect()) == [1, 2]
-    assert not select.select([mailbox], [], [], 0)[0]
+def test_a_put_wakes_the_poll(pollable):
+    assert not select.select([pollable], [], [], 0)[0]
+    pollable.put(1)
+    pollable.put(2)
+    assert select.select([pollable], [], [], 5)[0]
+    assert pollable.collect() == [1, 2]
+    assert not select.select([pollable], [], [], 0)[0]
 
 
-def test_nobody_comes(mailbox):
-    assert list(mailbox.collect()) == []
+def test_an_empty_queue_collects_nothing(pollable):
+    assert pollable.collect() == []
+    assert pollable.empty
 
 
-def test_a_full_bell_keeps_no_poster_waiting(mailbox):
+def test_a_full_socket_keeps_no_writer_waiting(pollable):
     for number in range(50_000):
-        mailbox.post(number)
-    assert list(mailbox.collect()) == list(range(50_000))
+        pollable.put(number)
+    assert pollable.collect() == list(range(50_000))
 
 
-def test_nothing_is_lost_between_collecting_and_polling(mailbox):
+def test_nothing_is_lost_between_collecting_and_polling(pollable):
     total = 20_000
-    poster = threading.Thread(target=lambda: [mailbox.post(number) for number in range(total)])
-    poster.start()
-    got = []
-    while len(got) < total:
-        assert select.select([mailbox], [], [], 10)[0], "posted, and nobody rang"
-        got += mailbox.collect()
-    poster.join()
-    assert got == list(range(total))
+    writer = threading.Thread(target=lambda: [pollable.put(number) for number in range(total)])
+    writer.start()
+    items = []
+    while len(items) < total:
+        assert select.select([pollable], [], [], 10)[0], "an item was put, and the reader was not woken"
+        items += pollable.collect()
+    writer.join()
+    assert items == list(range(total))
 
 
-def test_a_closed_one_takes_no_harm(mailbox):
-    mailbox.close()
-    mailbox.close()
-    mailbox.post(1)
-    mailbox.ring()
+def test_a_closed_queue_still_takes_items(pollable):
+    pollable.close()
+    pollable.close()
+    pollable.put(1)
+    pollable.wake()
+    assert pollable.fileno() == -1
+
+
+def test_a_queue_that_is_not_pollable_says_so():
+    with pytest.raises(ValueError, match="pollable=True"):
+        CommandQueue().fileno()
+
+
+def test_get_waits_no_longer_than_it_may():
+    commands = CommandQueue()
+    for wait_s in (0, 0.01):
+        with pytest.raises(queue.Empty):
+            commands.get(wait_s)
+    commands.put("first")
+    assert commands.get() == "first"
+
+
+def test_the_newest_step_replaces_those_before_it():
+    commands, replaced = CommandQueue(), []
+    for number in range(3):
+        commands.put(Step(number, {}))
+    assert commands.newest(0.0, replaced.append) == Step(2, {})
+    assert [step.request_id for step in replaced] == [0, 1]
+    assert commands.newest(0.0, replaced.append) is None
+    assert commands.newest(0.01, replaced.append) is None
+
+
+def test_a_command_that_is_no_step_is_replaced_by_none():
+    commands, replaced = CommandQueue(), []
+    for command in (Step(0, {}), Finish(), Step(1, {})):
+        commands.put(command)
+    assert isinstance(commands.newest(0.0, replaced.append), Finish)
+    assert [step.request_id for step in replaced] == [0]
+    assert commands.newest(0.0, replaced.append) == Step(1, {})

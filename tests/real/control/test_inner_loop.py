@@ -8,7 +8,7 @@ import pytest
 
 from hal import EpisodeError, IllegalAction, RobotStopped
 from hal.limits import Limits
-from real import RemoteRobot, Server
+from real import ControlLoop, LoopSettings, RemoteRobot, Server
 from real.control.lifecycle import State
 
 
@@ -111,11 +111,7 @@ def test_a_stop_in_mid_period_answers_the_step(fast, target):
 
 def test_a_reset_in_mid_period_is_said_to_the_step(fast, target):
     outcomes = []
-    from real import ControlLoop
-
-    loop = ControlLoop(
-        fast, lambda request_id, outcome: outcomes.append((request_id, outcome)), control_hz=1.0, watchdog_s=9
-    )
+    loop = ControlLoop(fast, lambda *outcome: outcomes.append(outcome), LoopSettings(control_hz=1.0, watchdog_s=9))
     loop.start()
     loop.reset("a", {})
     loop.step("b", target(0.5, 0))

@@ -93,7 +93,7 @@ def test_an_illegal_command_changes_nothing(interpolator):
     run(way, 1)
     with pytest.raises(IllegalAction):
         way.follow(Step(2, command(9.0)))
-    assert way.order is first
+    assert way.step is first
     assert run(way, 3)[1][-1] is first
 
 

@@ -94,7 +94,7 @@ def test_a_whole_life(robot, target, states, until):
         remote.reset({"clear_stop": "looked"})
         remote.step(target(0.1, 0))
         remote.close()
-        until(lambda: server.lifecycle.why == "its client said goodbye")
+        until(lambda: server.lifecycle.why == "its client released the robot")
     one = ["ready", "running"]
     assert states(server) == [
         "arming", "resetting", *one, "holding", "resetting", *one, "stopped", "resetting", *one, "holding", "stopped",
@@ -209,7 +209,7 @@ def test_lowering_has_a_deadline(robot):
     outcome = park(
         robot.spec, robot.step, {"target": np.ones(2, np.float32)}, 10, velocity=0.001, now=lambda: next(clock)
     )
-    assert outcome == "its home was not reached within 10 s"
+    assert outcome == "the home was not reached within 10 s"
 
 
 def test_a_stop_ends_the_lowering(robot, target, until):

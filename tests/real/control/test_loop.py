@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hal import EpisodeError, IllegalAction, RobotState, RobotStopped
-from real import ControlLoop
+from real import ControlLoop, LoopSettings
 
 
 class Answers:
@@ -36,7 +36,7 @@ def make_loop(robot, answers):
     loops = []
 
     def make(**settings):
-        loops.append(ControlLoop(robot, answers, **settings))
+        loops.append(ControlLoop(robot, answers, LoopSettings(**settings)))
         loops[-1].start()
         return loops[-1]
 
@@ -47,7 +47,7 @@ def make_loop(robot, answers):
 
 def test_a_watchdog_shorter_than_two_periods_is_refused(robot, answers):
     with pytest.raises(ValueError, match=r"at least two periods, 0\.04 s"):
-        ControlLoop(robot, answers, watchdog_s=0.03)
+        ControlLoop(robot, answers, LoopSettings(watchdog_s=0.03))
 
 
 def test_nothing_moves_before_a_reset(make_loop, robot, answers, target):
@@ -208,7 +208,7 @@ def test_a_fault_while_holding_stops_the_robot_and_the_loop_survives(make_loop, 
 
 
 def test_a_driver_that_never_returns_does_not_hang_the_close(robot, answers, caplog):
-    loop = ControlLoop(robot, answers, lockstep=True)
+    loop = ControlLoop(robot, answers, LoopSettings(lockstep=True))
     loop.start()
     inside, go = threading.Event(), threading.Event()
     robot.on_reset = lambda: (inside.set(), go.wait(10))
@@ -227,7 +227,7 @@ def test_a_bug_in_the_loop_stops_the_robot_and_is_survived(robot, answers, until
             raise ZeroDivisionError("a bug")
         answers(request_id, outcome)
 
-    loop = ControlLoop(robot, answer, watchdog_s=10)
+    loop = ControlLoop(robot, answer, LoopSettings(watchdog_s=10))
     loop.start()
     loop.reset("bad", {})
     until(lambda: loop.stopped)

@@ -44,7 +44,7 @@ def test_any_header_is_a_message_or_a_wire_error(header, tail):
 @pytest.mark.parametrize(
     ("header", "problem"),
     [
-        ([wire.VERSION + 1, 1, 0, 0, None], "version is 3 here and 4 there; install the same"),
+        ([wire.VERSION + 1, 1, 0, 0, None], "version is 4 here and 5 there; install the same"),
         ([wire.VERSION, 99, 0, 0, None, None, None], "kind 99 is unknown"),
         ([wire.VERSION, True, 0, 0, None, None, None], "kind True is unknown"),
         ([wire.VERSION, 1, 0, 0], "has 4 elements"),

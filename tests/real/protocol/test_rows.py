@@ -60,7 +60,7 @@ def test_any_reading_comes_back(sensors, commands, seed, stamp_ns, faults):
 def test_a_row_of_another_length_is_refused():
     codec = RowCodec(SO101.commands)
     for length in (0, 23, 25):
-        with pytest.raises(WireError, match=f"has 24 bytes, got {length}"):
+        with pytest.raises(WireError, match=f"has {length} bytes, it must have 24"):
             codec.read(bytes(length))
 
 

@@ -93,7 +93,7 @@ def test_each_role_may_do_its_own_and_anyone_may_stop(server, client, identities
         mover.reset({"clear_stop": "looked"})
 
 
-@pytest.mark.parametrize("kind", [MessageKind.STEP, MessageKind.RESET, MessageKind.BYE])
+@pytest.mark.parametrize("kind", [MessageKind.STEP, MessageKind.RESET, MessageKind.RELEASE])
 def test_a_watcher_with_a_stolen_session_still_only_watches(server, client, identities, robot, target, kind):
     mover = client(identities("laptop"))
     mover.reset({})
@@ -127,10 +127,10 @@ def test_a_key_taken_off_the_list_loses_its_rights_in_mid_episode(server, client
 
 def test_beyond_loopback_neither_end_goes_without_keys(robot, tmp_path, identities):
     with pytest.raises(WireError, match="no keys were given"):
-        Server(robot, "tcp://0.0.0.0:*")
+        Server(robot, address="tcp://0.0.0.0:*")
     with pytest.raises(WireError, match="no keys were given"):
         RemoteRobot("tcp://10.0.0.7:5555")
-    with Server(robot, "tcp://0.0.0.0:*", keys=tmp_path / "server", lockstep=True) as server:
+    with Server(robot, address="tcp://0.0.0.0:*", keys=tmp_path / "server", lockstep=True) as server:
         port = server.address.rsplit(":", 1)[1]
         remote = RemoteRobot(f"tcp://127.0.0.1:{port}", keys=identities("laptop"))
         remote.reset({})
@@ -139,7 +139,7 @@ def test_beyond_loopback_neither_end_goes_without_keys(robot, tmp_path, identiti
 
 def test_a_server_that_cannot_bind_leaves_no_door_open(robot, tmp_path, identities):
     with Server(robot, keys=tmp_path / "server", lockstep=True) as server:
-        second = Server(robot, server.address, keys=tmp_path / "server", lockstep=True)
+        second = Server(robot, address=server.address, keys=tmp_path / "server", lockstep=True)
         with pytest.raises(RobotError, match="can't listen"):
             second.start()
 
@@ -160,7 +160,7 @@ except ConnectionLost as error:
 
 
 def test_from_another_machine(network, start_command, identities, robot, tmp_path):
-    with Server(robot, f"tcp://{network.here}:*", keys=tmp_path / "server", lockstep=True) as server:
+    with Server(robot, address=f"tcp://{network.here}:*", keys=tmp_path / "server", lockstep=True) as server:
         for keys, answer in ((identities("laptop"), "[0.5, 0.0]"), (identities("stranger", None), "not let this key")):
             process = start_command(*network.command(OVER_THERE, server.address, os.fspath(keys)))
             assert answer in process.line()

@@ -15,7 +15,8 @@ from hal import RobotError
 from real import MessageKind, RemoteRobot, Server
 from real.control.lifecycle import State
 from real.protocol import messages as wire
-from real.server.request_handler import RequestHandler
+from real.protocol.messages import receive_frames
+from real.server import request_handler
 from tests.real.mutations import Mutator
 from tests.real.relay import Relay
 
@@ -25,19 +26,18 @@ LOOP_HZ = 500.0
 @pytest.fixture
 def recorded(make_robot, target, monkeypatch):
     """One message of every kind that a client sends; those of a session as it really sent them."""
-    heard, original = [], RequestHandler._read
+    heard = []
 
-    def read(handler, flags):
-        peer, key, frames = original(handler, flags)
-        heard.append(frames)
-        return peer, key, frames
+    def received(socket, most):
+        heard.append(receive_frames(socket, most))
+        return heard[-1]
 
-    monkeypatch.setattr(RequestHandler, "_read", read)
+    monkeypatch.setattr(request_handler, "receive_frames", received)
     with Server(make_robot()) as server:
         remote = RemoteRobot(server.address)
         remote.reset({"seed": 1, "start": {"target": [0.1, 0.2]}})
         remote.step(target(0.5, 0))
-        remote.look()
+        remote.status()
         remote.stop("recorded")
         remote.close()
     monkeypatch.undo()
@@ -119,7 +119,7 @@ def hurled(server, mutator, count):
             answer = wire.decode(peer.recv_multipart())
             answered += answer.kind is not MessageKind.EVENT
             if answer.kind is MessageKind.ERROR:
-                assert len(answer.detail["message"]) > 10
+                assert len(answer.detail[2]) > 10
     finally:
         peer.close()
     return answered
@@ -162,7 +162,7 @@ def overheard(address, keys):
     """What a client says to its server, from the first byte on."""
     with Relay(address) as relay:
         robot = RemoteRobot(relay.address, keys=keys)
-        robot.look()
+        robot.status()
         robot.close()
     assert relay.said[:1] == b"\xff", "a ZMTP greeting"
     return bytes(relay.said[:2000])

@@ -122,7 +122,7 @@ def test_with_keys_only_an_operator_takes_it(robot, tmp_path, identities):
 
 
 def test_take_is_one_of_three():
-    with pytest.raises(ValueError, match="allowed are 'no', 'ask' and 'force'"):
+    with pytest.raises(ValueError, match="allowed are 'no', 'ask', 'force'"):
         RemoteRobot("tcp://127.0.0.1:1", take="please")
 
 

@@ -348,7 +348,7 @@ def test_a_server_never_started_closes(robot):
 
 
 def test_a_taken_address_is_said(server, make_robot):
-    second = Server(make_robot(), server.address)
+    second = Server(make_robot(), address=server.address)
     with pytest.raises(RobotError, match="another server running there"):
         second.start()
     second.close()

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Answer, DeadlineExceeded, ResetFailed, RobotError, WireError
 from real.client.robot import RemoteRobot
-from real.server.request_handler import answer_from_list
+from real.protocol.messages import answer_from_list
 from real.server.server import Server
 
 

@@ -167,7 +167,7 @@ def test_images_that_never_come_fail_the_reset(served, client, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as network_dead:  # accepts, and never greets: a firewall
         server._images = f"tcp://127.0.0.1:{network_dead.getsockname()[1]}"
         robot = client(server)
-        with pytest.raises(ConnectionLost, match=r"no picture of left.*Pictures have a port of their own"):
+        with pytest.raises(ConnectionLost, match=r"left.*Images have a port of their own"):
             robot.reset({})
 
 
@@ -292,5 +292,5 @@ def test_a_server_that_comes_back_with_other_cameras_is_asked_again(served, clie
     server.close()
     with pytest.raises(ConnectionLost):
         remote.step(target(0, 0))
-    with Server(robot, server.address, watchdog_s=5.0):
+    with Server(robot, address=server.address, watchdog_s=5.0):
         assert remote.reset({}).images == {}

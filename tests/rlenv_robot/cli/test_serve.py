@@ -36,7 +36,7 @@ def test_sigterm_lowers_and_exits_in_time(lower_s):
     told = process.communicate(timeout=15)[1]
     assert process.returncode == 0
     assert time.monotonic() - began < 11
-    assert ("lowering: it rests at its home" in told) == (lower_s == "5")
+    assert ("parking: the robot rests at its home" in told) == (lower_s == "5")
     assert re.search(r"so101: \w+ -> stopped: the server was closed", told)
     remote.close()
 

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import Guard, ResetFailed, RobotStopped
+from hal import EpisodeError, Guard, ResetFailed, RobotStopped
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from recorder.log.rotation import Limits
@@ -66,6 +66,8 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
         remote.reset({})
         robot_states = [remote.step(target(0.5, at / 10)) for at in range(5)]
         until(lambda: server.broken)
+        with pytest.raises(EpisodeError):
+            remote.step(target(0, 0))
         remote.reset({})
         remote.step(target(-0.5, 0))
         remote.stop("a test")
@@ -104,7 +106,7 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
     kinds = [event.kind for event in reader.events()]
     assert kinds.count("holder") == 2, "taken, and given back"
     (refused,) = (event.detail for event in reader.events() if event.kind == "refused")
-    assert refused["type"] == "RobotStopped"
+    assert refused["type"] == "EpisodeError"
     stops = [event.detail["reason"] for event in reader.events() if event.kind == "stop"]
     assert stops == ["a test", "the server was closed"]
     states = [event.detail["after"] for event in reader.events() if event.kind == "life"]

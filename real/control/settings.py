@@ -1,0 +1,67 @@
+"""Settings of the control loop, and the checks that all settings of this package share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["LoopSettings", "check_above_zero", "check_choice"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoopSettings:
+    """How a robot's control loop runs.
+
+    Attributes:
+        control_hz: commands a second that clients give, Hz. The robot's own rate must be a whole multiple of it. None:
+            the robot's own rate.
+        watchdog_s: longest silence of the client in an episode, seconds; then the robot is held and the episode is
+            broken. At least two control periods.
+        max_command_age_s: oldest command that is executed, seconds since it was sent; older ones are refused and
+            counted. None: any age.
+        priority: of the thread that moves the robot, 1 to 99, for the real-time scheduler (`hal.realtime`); 0 does not
+            ask for it.
+        lockstep: for simulations only: time stands still between commands, so there is neither a rate nor a watchdog.
+        paced_by_robot: ``robot.step`` itself waits for the end of the period.
+
+    Raises:
+        ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
+    """
+
+    control_hz: float | None = None
+    watchdog_s: float = 0.2
+    max_command_age_s: float | None = 0.1
+    priority: int = 0
+    lockstep: bool = False
+    paced_by_robot: bool = False
+
+    def __post_init__(self) -> None:
+        check_above_zero(
+            control_hz=self.control_hz, watchdog_s=self.watchdog_s, max_command_age_s=self.max_command_age_s
+        )
+        if not 0 <= self.priority <= 99:
+            raise ValueError(f"priority is {self.priority!r}, allowed are 0 (not real time) and 1 to 99")
+        if self.lockstep and self.paced_by_robot:
+            raise ValueError("lockstep and paced_by_robot are both True, allowed is one of them")
+
+
+def check_above_zero(**settings: float | None) -> None:
+    """Refuse settings that are not numbers above 0; None passes.
+
+    Raises:
+        ValueError: naming the setting and its value.
+    """
+    for name, value in settings.items():
+        if value is not None and not value > 0:  # NaN fails this comparison too
+            raise ValueError(f"{name} is {value!r}, it must be above 0")
+
+
+def check_choice(name: str, value: Any, choices: Sequence[Any]) -> None:
+    """Refuse a value that is not one of the choices.
+
+    Raises:
+        ValueError: naming the setting, its value and the choices.
+    """
+    if value not in choices:
+        raise ValueError(f"{name} is {value!r}, allowed are {', '.join(map(repr, choices))}")
