@@ -1,4 +1,4 @@
-"""Plain data as JSON and back, for what is said about runs, episodes and events."""
+"""Convert what is known of runs, episodes and events to JSON and back."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ __all__ = ["from_json", "to_json"]
 
 
 def to_json(value: Any, what: str) -> str:
-    """As JSON; numpy arrays and numbers become lists and numbers, tuples become lists.
+    """Convert plain data to JSON. Numpy arrays and numbers become lists and numbers, tuples become lists.
 
     Args:
         value: mappings with text keys, sequences, texts, numbers, None, numpy arrays.
-        what: what it is, for the message.
+        what: a name for the data, for the message.
 
     Raises:
-        LogError: it holds something else.
+        LogError: the value holds anything else.
     """
     try:
         return json.dumps(value, default=_numpy)
@@ -37,10 +37,10 @@ def _numpy(value: Any) -> Any:
 
 
 def from_json(text: str, what: str) -> Any:
-    """The inverse.
+    """Convert JSON to plain data.
 
     Raises:
-        LogError: it is no JSON.
+        LogError: the text is no JSON.
     """
     try:
         return json.loads(text)

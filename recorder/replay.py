@@ -1,4 +1,4 @@
-"""A recorded robot as a robot: it answers with what was measured, whatever it is told."""
+"""Replay a recording as a robot: it returns the recorded measurements, whatever it is commanded."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["ReplayRobot"]
 class ReplayRobot:
     """Plays the episodes of a table one after another; each reset begins the next, and after the last the first.
 
-    Commands are checked and otherwise ignored: the readings, and what was applied, are the recorded ones. After
-    an episode's last frame every step repeats it with the fault ``the recording ended``.
+    Commands are validated and otherwise ignored: measurements and applied commands are the recorded ones. After an
+    episode's last frame every step repeats it with the fault ``the recording ended``.
 
     Args:
-        table: with sensors and applied commands.
-        name: the kind of robot, for `RobotSpec.name`.
-        rate_hz: control periods a second, as recorded.
+        table: recorded data with sensors and applied commands.
+        name: the robot's model, for `RobotSpec.name`.
+        rate_hz: control periods per second, as recorded.
 
     Raises:
         SourceError: the table has no episodes, or no sensors.
@@ -46,7 +46,7 @@ class ReplayRobot:
         return self._spec
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """The first frame of ``options["episode"]``, by default of the next one.
+        """Return the first frame of ``options["episode"]``, by default of the next episode.
 
         Raises:
             SourceError: there is no such episode.
@@ -63,7 +63,12 @@ class ReplayRobot:
         return self._robot_state(())
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """The next recorded frame."""
+        """Return the next recorded frame.
+
+        Raises:
+            RobotStopped: `stop` was called.
+            EpisodeError: `reset` was not called before.
+        """
         if self._stopped is not None:
             raise RobotStopped(self._stopped)
         if self._row < 0:
@@ -81,9 +86,9 @@ class ReplayRobot:
         return RobotState(sensors, applied, int(row["stamp_ns"]), faults=faults)
 
     def stop(self, reason: str) -> None:
-        """Nothing moves here, but the stop is latched as on every robot."""
+        """Latch the stop, as on every robot, although nothing moves here."""
         self._stopped = self._stopped or reason
 
     def close(self) -> None:
-        """Forget where it was."""
+        """End the replay; `reset` begins it again."""
         self._row = -1

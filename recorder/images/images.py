@@ -1,4 +1,4 @@
-"""Images that belong to rows of a table, decoded by several threads from where they were recorded."""
+"""Decode the images that belong to rows of a table, by several threads."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ _HOW = ("latest", "nearest")
 _ORDERS = ("rgb", "bgr")
 _LAYOUTS = ("hwc", "chw")
 _SHARES = 4
-"""Pieces of work a thread: one that is done early takes over what another has not begun."""
+"""Pieces of work per thread: a thread that is done early takes over what another has not begun."""
 _Key = tuple[str, str, int]
 
 
 class Images:
-    """The images of a table's rows: from logs of ours, or from the videos and images of a LeRobot data set.
+    """Decodes the images of a table's rows.
 
-    In a log an image belongs to a row of the same episode by their stamps, which are of the robot's clock; in a
-    data set by the number of the frame.
+    In a log of ours an image belongs to a row of the same episode by their stamps, which are of the robot's clock. In
+    other data sets the image source decides, mostly by the number of the frame.
 
     Args:
-        table: whose origin is a data set, or whose runs are logs of ours.
-        crop: (top, left, height, width) in pixels, before the size is changed; None for all of it.
-        size: (height, width) in pixels; None keeps that of the image.
-        order: of the colours, ``rgb`` or ``bgr``.
-        layout: of an image, ``hwc`` or ``chw``.
-        threads: that decode; by default one a processor.
-        cache_bytes: of decoded images that are kept, those that were used last; 0 keeps none.
-        sources: of the same table, to be shared with other `Images`.
+        table: the table; `recorder.images.sources.ImageSources` says where its images are.
+        crop: (top, left, height, width) in pixels, before the size is changed; None for the whole image.
+        size: (height, width) in pixels; None keeps the image's own size.
+        order: the order of the colours, ``rgb`` or ``bgr``.
+        layout: the order of an image's axes, ``hwc`` or ``chw``.
+        threads: number of threads that decode; by default one for each processor.
+        cache_bytes: size of the cache of decoded images; 0 for no cache.
+        sources: the image sources of the same table, if they are shared with other `Images`.
 
     Raises:
         SourceError: an option is not allowed.
@@ -68,9 +68,9 @@ class Images:
         if layout not in _LAYOUTS:
             raise SourceError(f"layout is {layout!r}, allowed are {', '.join(_LAYOUTS)}")
         if crop is not None and not (len(crop) == 4 and min(crop[:2]) >= 0 and min(crop[2:]) > 0):
-            raise SourceError(f"crop is {crop}, wanted (top, left, height, width) in pixels, the last two above 0")
+            raise SourceError(f"crop is {crop}, expected (top, left, height, width) in pixels, the last two above 0")
         if size is not None and not (len(size) == 2 and min(size) > 0):
-            raise SourceError(f"size is {size}, wanted (height, width) in pixels, both above 0")
+            raise SourceError(f"size is {size}, expected (height, width) in pixels, both above 0")
         self._table, self._crop, self._order, self._chw = table, crop, order, layout == "chw"
         self._size = None if size is None else (int(size[0]), int(size[1]))
         self._cv2 = opencv("decoding images")
@@ -81,7 +81,7 @@ class Images:
         self._cache, self._room = _Cache(cache_bytes), BufferPool()
 
     def close(self) -> None:
-        """End the threads. Twice is fine."""
+        """End the threads. Calling it twice is allowed."""
         self._pool.shutdown()
 
     def __enter__(self) -> Images:
@@ -91,15 +91,15 @@ class Images:
         self.close()
 
     def cameras(self) -> tuple[str, ...]:
-        """Names of the cameras in any of the runs."""
+        """Return the names of the cameras in any of the runs."""
         return self._sources.cameras()
 
     def cameras_of(self, episode: int) -> tuple[str, ...]:
-        """Names of the cameras in the run of an episode."""
+        """Return the names of the cameras in the run of an episode."""
         source = self._sources.at(self._sources.where(episode))
         return () if source is None else source.cameras
 
-    # -- images of rows ----------------------------------------------------------------------------------
+    # ---- images of rows ----
 
     def at(
         self,
@@ -110,17 +110,17 @@ class Images:
         past: Sequence[int] = (0,),
         out: np.ndarray | None = None,
     ) -> tuple[np.ndarray, np.ndarray]:
-        """The images that belong to rows.
+        """Return the images that belong to rows.
 
         Args:
             rows: indices into ``table.rows``, shape (B,); `Transitions.row` has those of a sample.
-            camera: its name.
-            how: ``latest``: the newest image that is not newer than the row, as a policy saw it; ``nearest``.
-            max_age_s: between image and row; an image further away counts as missing.
-            past: frames before each row that are wanted too, such as (3, 2, 1, 0) for a stack of four; more than
-                one gives a stack. Before an episode's first frame that frame is taken again.
-            out: takes the images, an array of the shape and type below. Without it the memory of an array that
-                was returned before is used again, once neither that nor a view of it is left.
+            camera: the camera's name.
+            how: ``latest``: the newest image that is not newer than the row, as a policy saw it; or ``nearest``.
+            max_age_s: the largest distance between image and row; an image further away counts as missing.
+            past: the frames to return, counted back from each row, such as (3, 2, 1, 0) for a stack of four; more than
+                one makes a stack. Before an episode's first frame, that frame is repeated.
+            out: an array of the shape and type below that receives the images. By default the memory of an array
+                that was returned earlier is used again, once neither that array nor a view of it is left.
 
         Returns:
             Images, uint8 of shape (B, H, W, 3), or (B, K, H, W, 3) for K in ``past``, with layout ``chw`` ending in
@@ -132,11 +132,11 @@ class Images:
         """
         wanted = np.asarray(rows, np.int64)
         if wanted.ndim != 1 or not ((wanted >= 0) & (wanted < len(self._table.rows))).all():
-            raise SourceError(f"rows are of shape {wanted.shape}, wanted (B,), from 0 to {len(self._table.rows) - 1}")
+            raise SourceError(f"rows are of shape {wanted.shape}, expected (B,), from 0 to {len(self._table.rows) - 1}")
         if how not in _HOW:
             raise SourceError(f"how is {how!r}, allowed are {', '.join(_HOW)}")
         if not past or min(past) < 0:
-            raise SourceError(f"past is {tuple(past)}, wanted numbers from 0, at least one")
+            raise SourceError(f"past is {tuple(past)}, expected numbers from 0, at least one")
         episodes = np.searchsorted(self._table.starts, wanted, "right") - 1
         first = self._table.starts[episodes]
         stacked = np.maximum(wanted[:, None] - np.array(past)[None], first[:, None])
@@ -153,11 +153,11 @@ class Images:
         if out is None:
             return self._room.take(shape)
         if out.shape != shape or out.dtype != np.uint8 or not out.flags.c_contiguous:
-            raise SourceError(f"out is {out.dtype} of shape {out.shape}, wanted uint8 of shape {shape}, contiguous")
+            raise SourceError(f"out is {out.dtype} of shape {out.shape}, expected uint8 of shape {shape}, contiguous")
         return out
 
     def _keys(self, rows: np.ndarray, episodes: np.ndarray, camera: str, how: str, max_age_s: float) -> list[_Key]:
-        """Place, camera and number of the image of each row."""
+        """Return place, camera and number of each row's image."""
         different, which = np.unique(episodes, return_inverse=True)
         places = np.array([self._sources.where(episode) for episode in different.tolist()], object)[which]
         keys: list[_Key] = [("", camera, MISSING)] * len(rows)
@@ -176,7 +176,7 @@ class Images:
             raise self._sources.no_camera(camera)
         return keys
 
-    # -- decoding ------------------------------------------------------------------------------------------
+    # ---- decoding ----
 
     def _decode_all(self, keys: Sequence[_Key], out: np.ndarray) -> None:
         missing: list[tuple[int, _Key]] = []
@@ -186,7 +186,7 @@ class Images:
                 self._put(out[at], kept)
             elif key[2] != MISSING:
                 missing.append((at, key))
-        missing.sort(key=lambda each: each[1])  # in the order of the file, and what is wanted twice together
+        missing.sort(key=lambda each: each[1])  # in the order of the file, and equal images together
         groups = [list(group) for _, group in groupby(missing, lambda each: each[1])]
         length = max(-(-len(groups) // (self._threads * _SHARES)), 1)
         shares = [groups[first : first + length] for first in range(0, len(groups), length)]
@@ -223,14 +223,14 @@ class Images:
             return self._arranged((*self._size, 3))
         if camera not in self._shapes:
             key = next((key for key in keys if key[2] != MISSING), None)
-            if key is None:  # all are missing: as large as any other of this camera
+            if key is None:  # all are missing: take the size of any other image of this camera
                 key = (next(key[0] for key in keys if key[0]), camera, 0)
             self._shapes[camera] = self._arranged(self._decode(key).shape)
         return self._shapes[camera]
 
     def _decode(self, key: _Key) -> np.ndarray:
         source = self._sources.at(key[0])
-        assert source is not None  # a key is made of one
+        assert source is not None  # keys are made of existing sources
         pixels, cv2 = source.decode(key[1], key[2], self._order == "rgb"), self._cv2
         if self._crop is not None:
             top, left, height, width = self._crop
@@ -243,7 +243,7 @@ class Images:
 
 
 class _Cache:
-    """Images by key; those that were not used for longest go first. For any number of threads."""
+    """A cache of images that drops the least recently used ones first, for any number of threads."""
 
     def __init__(self, capacity: int) -> None:
         self._capacity, self._size = capacity, 0

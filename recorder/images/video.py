@@ -26,22 +26,22 @@ _NONE = "a video of no frames can't be written; record or render some first"
 _CODEC = "vp09"
 """VP9 in MP4: free, in every OpenCV wheel, and played by current browsers. H.264 is not in those wheels."""
 _QUICK = {"deadline": "realtime", "cpu-used": "8", "row-mt": "1", "crf": "24", "b": "0"}
-"""What makes libvpx some ten times as quick as OpenCV, which can't be told; names of FFmpeg's libvpx-vp9."""
+"""Options of FFmpeg's libvpx-vp9 that make it about ten times as fast as through OpenCV, which has no such options."""
 
 
 def write_video(path: Path | str, frames: Iterable[np.ndarray], fps: float) -> int:
-    """Write a video; it appears under its name once it is whole, and takes the place of an older one.
+    """Write a video for browsers. It appears complete under its name, and replaces an older video.
 
-    PyAV writes it where it is installed, which is some ten times as quick; else OpenCV does.
+    PyAV writes it if it is installed, which is about ten times as fast; otherwise OpenCV.
 
     Args:
         path: ending in ``.mp4``; its folder is made if missing.
         frames: uint8, shape (height, width, 3), RGB, all of one size. An odd height or width grows by one
             pixel, which the codec needs.
-        fps: frames a second, above 0.
+        fps: frames per second, above 0.
 
     Returns:
-        How many frames were written.
+        The number of frames.
 
     Raises:
         LogError: PyAV and OpenCV are missing, there are no frames, one does not fit, or the file can't be written.
@@ -77,7 +77,7 @@ def _counted(path: Path, frames: Iterable[np.ndarray], fps: float) -> int:
 def _encode(
     av: Any, path: Path, frames: Iterable[np.ndarray], fps: Fraction, codec: str, options: Mapping[str, str]
 ) -> int:
-    """Encode frames as those of `write_video`, by a codec of PyAV's and its options; how many they were.
+    """Encode frames, as those of `write_video`, by one of PyAV's codecs; return their number.
 
     Raises:
         LogError: there are no frames, or one does not fit.
@@ -124,7 +124,7 @@ def _open(cv2: Any, path: Path, frame: np.ndarray, fps: float) -> Any:
 
 
 def _checked(frame: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """The frame, checked, with an even height and width."""
+    """Check a frame, and return it with an even height and width."""
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != size:
         wanted = f"({size[0]}, {size[1]}, 3)" if len(size) == 3 else "(height, width, 3)"
         raise LogError(f"a frame of type {frame.dtype} and shape {frame.shape}, wanted uint8 of shape {wanted}")
@@ -132,11 +132,11 @@ def _checked(frame: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 
 
 _AV1 = {"g": "2", "crf": "30", "preset": "12"}
-"""As LeRobot encodes: every other frame stands by itself, so that any can be decoded quickly."""
+"""LeRobot's own options: every other frame is a key frame, so that any frame can be decoded quickly."""
 
 
 def even(image: np.ndarray) -> np.ndarray:
-    """An image, (height, width, 3), with an even height and width, which codecs want: at most a pixel more."""
+    """Pad an image, (height, width, 3), to an even height and width, which codecs need."""
     height, width = image.shape[:2]
     if height % 2 or width % 2:
         return np.pad(image, ((0, height % 2), (0, width % 2), (0, 0)), mode="edge")
@@ -144,18 +144,18 @@ def even(image: np.ndarray) -> np.ndarray:
 
 
 def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
-    """Write a video.
+    """Write a video as LeRobot's own are.
 
     Args:
         path: ending in ``.mp4``; its folder is made if missing.
         frames: uint8, (height, width, 3), RGB, height and width even, at least one.
-        fps: frames a second.
+        fps: frames per second.
 
     Returns:
-        The codec's name: ``av1``, or ``vp9`` where PyAV is missing.
+        The codec's name: ``av1``, or ``vp9`` if PyAV is missing.
 
     Raises:
-        SourceError: it can't be encoded.
+        SourceError: the frames can't be encoded.
         LogError: neither PyAV nor OpenCV is installed.
     """
     try:
@@ -175,22 +175,22 @@ def encode_video(path: Path, frames: Iterable[np.ndarray], fps: int) -> str:
 # ---- reading ----
 
 _AHEAD_S = 1.0
-"""As far ahead it is quicker to decode on than to go to a key frame."""
+"""Distance ahead, in seconds, up to which decoding on is faster than seeking to a key frame."""
 
 
 class Decoder(Protocol):
-    """A video that is open."""
+    """An open video."""
 
     def at(self, seconds: float) -> np.ndarray:
-        """The frame shown at that time, from the video's begin: uint8, (height, width, 3), RGB.
+        """Return the frame at a time, in seconds from the video's beginning: uint8, (height, width, 3), RGB.
 
         Raises:
-            SourceError: there is none within half a frame of it, or it can't be decoded.
+            SourceError: there is no frame within half a period of that time, or it can't be decoded.
         """
         ...
 
     def close(self) -> None:
-        """Let go of the file. Twice is fine."""
+        """Close the file. Calling it twice is allowed."""
         ...
 
 
@@ -198,8 +198,8 @@ def open_video(path: Path, by: str | None = None) -> Decoder:
     """Open a video.
 
     Args:
-        path: of the file.
-        by: ``av`` or ``cv2``; None takes the former where it is installed.
+        path: the video's file.
+        by: ``av`` or ``cv2``; None takes ``av`` if it is installed.
 
     Raises:
         SourceError: the file is missing or no video, or needs what is not installed.
@@ -221,7 +221,7 @@ def _no_frame(path: Path, seconds: float, why: str = "the video is shorter or da
 
 
 class _Av:
-    """By PyAV."""
+    """Decodes by PyAV."""
 
     def __init__(self, av: Any, path: Path) -> None:
         self._path = path
@@ -256,7 +256,7 @@ class _Av:
 
 
 class _Cv2:
-    """By OpenCV, which counts frames: right where their rate is constant, as in LeRobot's videos."""
+    """Decodes by OpenCV, which counts frames: right if their rate is constant, as in LeRobot's videos."""
 
     def __init__(self, cv2: Any, path: Path) -> None:
         self._cv2, self._path = cv2, path

@@ -1,4 +1,4 @@
-"""The thread that writes a log, and the bounded queue in front of it."""
+"""Write a log in a thread of its own, behind a bounded queue."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from recorder.log.rotation import Rotating
 __all__ = ["ITEM_BYTES", "Background", "Write"]
 
 Write = Callable[[Rotating], None]
-"""One thing to be written."""
+"""Writes one item; called in the thread with the log."""
 
 ITEM_BYTES = 300
-"""What a queued row costs beside its bytes, about."""
+"""About what a queued row costs in memory beside its bytes."""
 
 _POLL_S = 0.02
 _BATCH = 500
-"""Things written between two looks at the clock."""
+"""Items written between two looks at the clock."""
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
 
 class Background:
-    """Writes what is put into it, in order, in a thread of its own.
+    """Writes queued items in order, in a thread of its own.
 
-    Putting wakes nobody, which would cost more than all the rest: the thread looks every 20 ms.
+    `put` does not wake the thread, which would cost more than everything else: the thread looks every 20 ms.
 
     Args:
-        sink: where to; closed by the thread.
-        capacity: bytes that may wait.
+        sink: the log to write to; the thread closes it.
+        capacity: bytes that may wait in the queue.
     """
 
     def __init__(self, sink: Rotating, capacity: int) -> None:
         self.dropped = 0
-        self._said = 0
+        self._reported = 0
         self._sink = sink
         self._capacity = capacity
         self._queue: deque[tuple[int, Write]] = deque()
@@ -51,7 +51,7 @@ class Background:
         self._thread.start()
 
     def put(self, size: int, write: Write) -> None:
-        """Queue it, or drop and count it if there is no room; what has size 0 always finds room.
+        """Queue an item, or drop and count it if there is no room. An item of size 0 always has room.
 
         Raises:
             LogError: the log can't be written any more.
@@ -66,19 +66,19 @@ class Background:
             self._queue.append((size, write))
 
     def wake(self) -> None:
-        """Look now."""
+        """Let the thread look at the queue now."""
         self._wake.set()
 
     def check(self) -> None:
-        """Raise what went wrong in the thread."""
+        """Raise the error that ended the thread, if any."""
         if self._failure is not None:
             raise self._failure
 
     def sync(self, timeout_s: float) -> None:
-        """Wait until everything that was put is on the disk.
+        """Wait until everything queued so far is on the disk.
 
         Raises:
-            LogError: it can't be written, or not in time.
+            LogError: the items can't be written, or not in time.
         """
         done = threading.Event()
 
@@ -95,10 +95,10 @@ class Background:
                 raise self._too_slow(timeout_s)
 
     def close(self, timeout_s: float) -> None:
-        """Write the rest and end the thread. Twice is fine.
+        """Write the rest and end the thread. Calling it twice is allowed.
 
         Raises:
-            LogError: not all could be written, or not in time.
+            LogError: not everything could be written, or not in time.
         """
         if self._closing:
             return
@@ -108,14 +108,14 @@ class Background:
         if self._thread.is_alive():
             raise self._too_slow(timeout_s)
         self.check()
-        self._failure = LogError(f"{self._sink.path} is closed; begin a new run")  # for what still comes
+        self._failure = LogError(f"{self._sink.path} is closed; begin a new run")  # for items that still come
 
     def _too_slow(self, timeout_s: float) -> LogError:
         return LogError(
             f"{self._sink.path}: the disk did not take what waited within {timeout_s:g} s; look at the disk"
         )
 
-    # -- in the thread -------------------------------------------------------------------------------------
+    # ---- in the thread ----
 
     def _run(self) -> None:
         try:
@@ -126,7 +126,7 @@ class Background:
                 self._drain()
                 self._sink.keep_up()
             self._sink.close()
-        except Exception as error:  # nothing may end this thread unseen
+        except Exception as error:  # no error may end this thread unseen
             self._failure = error if isinstance(error, LogError) else LogError(f"{self._sink.path}: {error!r}")
             self._failure.__cause__ = self._failure.__cause__ or (error if error is not self._failure else None)
             self._sink.abandon()
@@ -136,12 +136,12 @@ class Background:
             size, write = self._queue.popleft()
             write(self._sink)
             self._taken += size
-        if self.dropped != self._said:
-            self._say_drops(self.dropped)
+        if self.dropped != self._reported:
+            self._report_drops(self.dropped)
 
-    def _say_drops(self, total: int) -> None:
-        if not self._said:
+    def _report_drops(self, total: int) -> None:
+        if not self._reported:
             _LOG.warning("%s: the disk is too slow, frames or images are dropped; the log counts them", self._sink.path)
-        counts = to_json({"since": total - self._said, "total": total}, "a drop")
+        counts = to_json({"since": total - self._reported, "total": total}, "a drop")
         self._sink.event("dropped", -1, counts, time.time_ns())
-        self._said = total
+        self._reported = total

@@ -1,4 +1,4 @@
-"""Images in a log: JPEG or PNG bytes. Pixels become JPEG, which is the only thing here that needs OpenCV."""
+"""Encode and decode the images of a log: JPEG or PNG bytes. OpenCV is imported only on use."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from hal import Image, LogError
 __all__ = ["check_image", "decode_bytes", "decoded", "encoded", "opencv"]
 
 _QUALITY = 90
-"""Of JPEG, 0 to 100."""
+"""JPEG's quality, 0 to 100."""
 
 
 def opencv(what: str) -> Any:
-    """The module cv2.
+    """Return the module cv2.
 
     Args:
-        what: what it is needed for, as a clause.
+        what: what OpenCV is needed for, as a clause, for the message.
 
     Raises:
-        LogError: it is not installed.
+        LogError: OpenCV is not installed.
     """
     try:
         import cv2
@@ -31,10 +31,10 @@ def opencv(what: str) -> Any:
 
 
 def check_image(image: Image, camera: str) -> int:
-    """How many bytes it holds.
+    """Check that an image can be recorded; return its size in bytes.
 
     Raises:
-        LogError: it can't be recorded.
+        LogError: the image can't be recorded, or OpenCV is needed and missing.
     """
     if isinstance(image.data, bytes):
         if image.encoding not in ("jpeg", "png"):
@@ -51,7 +51,7 @@ def check_image(image: Image, camera: str) -> int:
 
 
 def encoded(image: Image, camera: str) -> Image:
-    """The image as JPEG, or as it is if it is encoded already. It must have passed `check_image`."""
+    """Return the image as JPEG, or unchanged if it is encoded already. It must have passed `check_image`."""
     if isinstance(image.data, bytes):
         return image
     cv2 = opencv("JPEG")
@@ -62,7 +62,7 @@ def encoded(image: Image, camera: str) -> Image:
 
 
 def decoded(image: Image) -> np.ndarray:
-    """The pixels, uint8 of shape (height, width, 3), RGB.
+    """Return an image's pixels, uint8 of shape (height, width, 3), RGB.
 
     Raises:
         LogError: the bytes are no image, or OpenCV is missing.
@@ -76,7 +76,7 @@ def decoded(image: Image) -> np.ndarray:
 
 
 def decode_bytes(data: bytes | memoryview, rgb: bool) -> np.ndarray | None:
-    """The pixels of JPEG or PNG bytes, uint8 of shape (height, width, 3), RGB or BGR; None if they are no image.
+    """Decode JPEG or PNG bytes: uint8 of shape (height, width, 3), RGB or BGR; None if the bytes are no image.
 
     Raises:
         LogError: OpenCV is missing.

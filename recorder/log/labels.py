@@ -1,7 +1,7 @@
-"""What a person says of recorded episodes afterwards: kept beside the log, which is never rewritten.
+"""Label recorded episodes afterwards. Labels lie beside the log, which is never rewritten.
 
-``labels.jsonl`` has one JSON object a line: the episode's number in its run, what is said, who said it and when.
-Lines are only ever added; of two that speak of the same thing the later one counts.
+``labels.jsonl`` has one JSON object on each line: the episode's number in its run, the values, who gave them and when.
+Lines are only added; if two lines give the same value, the later line counts.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from recorder.names import LABELS, LOG_NAME
 __all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "labelled", "read_labels"]
 
 KEYS = ("verdict", "success", "source", "expert", "remark")
-"""What can be said of an episode."""
+"""The keys of a label."""
 VERDICTS = ("success", "failure", "discard")
 
 _OVERRIDES = {"verdict": "success", "source": "expert"}
-"""A new verdict makes a recorded success of no account, since the latter would be looked at first; likewise these."""
+"""A label with the first key clears the recorded value of the second key, which would contradict it."""
 
 
 def add_labels(
     run: Path | str, episodes: Iterable[int], values: Mapping[str, Any], who: str, now_ns: int | None = None
 ) -> Path:
-    """Say something of some episodes of a run; it is on the disk when this returns.
+    """Label some episodes of a run; the labels are on the disk when this returns.
 
     Args:
         run: the run's folder.
-        episodes: their numbers in the run; that they exist is for the caller to know.
+        episodes: their numbers in the run; whether they exist is not checked.
         values: any of `KEYS`; ``success`` and ``expert`` are true or false, ``verdict`` is one of `VERDICTS`.
-        who: who says it.
+        who: the person who gives the label.
         now_ns: wall clock; by default now.
 
     Returns:
-        The file that it was added to.
+        The file of labels.
 
     Raises:
         LogError: a key or value is not allowed, there is no run, or the file can't be written.
@@ -64,19 +64,19 @@ def add_labels(
 
 def _check(values: Mapping[str, Any]) -> None:
     if not values:
-        raise LogError(f"nothing is said of the episodes; allowed are {', '.join(KEYS)}")
+        raise LogError(f"a label has no value; allowed are {', '.join(KEYS)}")
     for key, value in values.items():
         if key not in KEYS:
-            raise LogError(f"{key!r} can't be said of an episode, allowed are {', '.join(KEYS)}")
+            raise LogError(f"{key!r} is no key of a label, allowed are {', '.join(KEYS)}")
         if key == "verdict" and value not in VERDICTS:
             raise LogError(f"verdict is {value!r}, allowed are {', '.join(VERDICTS)}")
-        wanted = bool if key in _OVERRIDES.values() else str
-        if not isinstance(value, wanted):
-            raise LogError(f"{key} is {value!r}, wanted is {'true or false' if wanted is bool else 'a text'}")
+        kind = bool if key in _OVERRIDES.values() else str
+        if not isinstance(value, kind):
+            raise LogError(f"{key} is {value!r}, expected {'true or false' if kind is bool else 'a text'}")
 
 
 def _end_torn_line(file: Any) -> None:
-    """A line that a crash left unfinished must not swallow the next one."""
+    """End a line that a crash left unfinished, so that it does not swallow the next one."""
     if file.seek(0, os.SEEK_END):
         file.seek(-1, os.SEEK_END)
         if file.read(1) != b"\n":
@@ -84,12 +84,12 @@ def _end_torn_line(file: Any) -> None:
 
 
 def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
-    """What was said, by episode: the latest of each key, with the latest ``who`` and ``wall_ns``.
+    """Return the labels by episode: the latest value of each key, with the latest ``who`` and ``wall_ns``.
 
-    A line that can't be read, as a crash may leave one, says nothing.
+    A line that can't be read, as a crash may leave one, is passed over.
 
     Raises:
-        LogError: the file is there and can't be opened.
+        LogError: the file exists and can't be opened.
     """
     path = Path(run) / LABELS
     try:
@@ -98,35 +98,35 @@ def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
         return {}
     except OSError as error:
         raise LogError(f"{path} can't be read: {error}") from error
-    said: dict[int, dict[str, Any]] = {}
+    labels: dict[int, dict[str, Any]] = {}
     for line in text.splitlines():
         try:
             entry = json.loads(line)
             number = int(entry.pop("episode"))
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
             continue
-        known = said.setdefault(number, {})
-        for key, hidden in _OVERRIDES.items():
+        label = labels.setdefault(number, {})
+        for key, cleared in _OVERRIDES.items():
             if key in entry:
-                known[hidden] = None
-        if "success" in entry and known.get("verdict") != "discard":
-            known["verdict"] = None  # the person's later word counts
-        known.update({key: entry[key] for key in (*KEYS, "who", "wall_ns") if key in entry})
-    return said
+                label[cleared] = None
+        if "success" in entry and label.get("verdict") != "discard":
+            label["verdict"] = None  # the person's later word counts
+        label.update({key: entry[key] for key in (*KEYS, "who", "wall_ns") if key in entry})
+    return labels
 
 
 def labelled(run: Path | str, episodes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
-    """Episodes' infos as the labels correct them; ``labelled`` says who did it and when.
+    """Return the episodes' infos as the labels correct them; ``labelled`` says who corrected them and when.
 
     Args:
-        run: the folder that the labels lie in.
+        run: the run's folder.
         episodes: infos with ``episode``, the number in the run.
 
     Raises:
         LogError: as `read_labels`.
     """
-    said = read_labels(run)
-    return tuple(_corrected(info, said.get(int(info.get("episode", -1)))) for info in episodes)
+    labels = read_labels(run)
+    return tuple(_corrected(info, labels.get(int(info.get("episode", -1)))) for info in episodes)
 
 
 def _corrected(info: Mapping[str, Any], label: Mapping[str, Any] | None) -> Mapping[str, Any]:

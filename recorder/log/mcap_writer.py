@@ -1,4 +1,4 @@
-"""The MCAP file of a run: channels, chunks that close in time, and data that reaches the disk in time."""
+"""Write an MCAP file of a run: its chunks close in time, and its data reach the disk in time."""
 
 from __future__ import annotations
 
@@ -46,23 +46,23 @@ from recorder.names import (
 __all__ = ["LogFile", "McapWriter"]
 
 CHUNK_S = 0.2
-"""A chunk closes this long after its first message; the writer looks every 20 ms, so 250 ms holds."""
+"""Age at which a chunk closes, in seconds. The writer looks every 20 ms, so 250 ms can be promised."""
 SYNC_S = 0.7
-"""What was written is forced to the disk this long after the last time; with a chunk on top, 1 s holds."""
+"""Time between two syncs to the disk, in seconds. With a chunk's age on top, 1 s can be promised."""
 
 
 class McapWriter:
-    """Writes one log. Used by one thread at a time.
+    """Writes one file of a log. Used by one thread at a time.
 
-    Opening it writes the description of the run and forces it to the disk, so that even a log that is torn
-    at once can be read.
+    The constructor writes the description of the run and forces it to the disk, so that even a log that is torn at
+    once can be read.
 
     Args:
-        folder: of the run.
-        layout: of the frame rows.
+        folder: the run's folder.
+        layout: the layout of the frame rows.
         metadata: what else is known of the run (robot spec, task, profile, seeds, ...), as plain data.
-        number: of this file in its run.
-        run: what the files of a run have in common.
+        number: this file's number in its run.
+        run: an identifier that all files of the run have in common.
 
     Raises:
         LogError: there is a log already, it can't be written, or the metadata is not plain data.
@@ -74,7 +74,7 @@ class McapWriter:
         description = _describe(layout, metadata)
         self._file = LogFile(folder, number)
         self.path = self._file.path
-        self._context = foxglove.Context()  # our own: nothing global hears of it
+        self._context = foxglove.Context()  # a context of our own: nothing is published globally
         options = MCAPWriteOptions(
             profile="ros2",
             disable_seeking=True,  # a chunk is written whole or not at all
@@ -112,25 +112,25 @@ class McapWriter:
 
     @property
     def size(self) -> int:
-        """Bytes in the file so far."""
+        """Number of bytes in the file so far."""
         return self._file.size
 
     def frame(self, row: bytes, time_ns: int) -> None:
-        """One packed row."""
+        """Write one packed row, and its joint states if the row has joint positions."""
         self._log(self._frames, HEADER + row, time_ns)
         if self._joints is not None:
             self._log(self._channel(JOINT_TOPIC, JOINT_STATE), self._joints.message(row, time_ns), time_ns)
 
     def episode(self, kind: str, number: int, data: str, time_ns: int) -> None:
-        """A ``begin`` or ``end``, with its JSON."""
+        """Write a ``begin`` or ``end`` of an episode, with its JSON."""
         self._log(self._episodes, note(kind, number, data), time_ns)
 
     def event(self, kind: str, number: int, data: str, time_ns: int) -> None:
-        """Whatever else happened, with its JSON."""
+        """Write an event, with its JSON."""
         self._log(self._events, note(kind, number, data), time_ns)
 
     def image(self, camera: str, image: Image, time_ns: int) -> None:
-        """An image; pixels are encoded as JPEG here.
+        """Write an image; pixels are encoded as JPEG here.
 
         The image must have passed `recorder.log.image_codec.check_image`.
         """
@@ -144,11 +144,11 @@ class McapWriter:
         self.sync()
 
     def sample(self, stream: str, row: bytes, time_ns: int) -> None:
-        """One packed sample of a stream that was described."""
+        """Write one packed sample of a stream that was described."""
         self._log(self._streams[stream], HEADER + row, time_ns)
 
     def keep_up(self) -> None:
-        """Close the chunk and force data to the disk where it is time. To be called every 20 ms or so."""
+        """Close the chunk and sync to the disk when it is time. Call it about every 20 ms."""
         now = time.monotonic()
         if self._chunk_since is not None and now - self._chunk_since >= CHUNK_S:
             self._flush()
@@ -156,10 +156,10 @@ class McapWriter:
             self.sync()
 
     def sync(self) -> None:
-        """Close the chunk, and return once all is on the disk.
+        """Close the chunk, and return once everything is on the disk.
 
         Raises:
-            LogError: it is not.
+            LogError: the data could not be written.
         """
         self._flush()
         self._guarded(self._file.sync)
@@ -171,7 +171,7 @@ class McapWriter:
         self._chunk_since = None
 
     def _guarded(self, act: Callable[[], Any]) -> Any:
-        """Do it; turn what went wrong, now or unnoticed before, into a `LogError` with its reason."""
+        """Call a function; turn its error, or an earlier one that the library hid, into a `LogError`."""
         try:
             result = act()
         except (OSError, RuntimeError) as error:  # RuntimeError is foxglove's
@@ -188,10 +188,10 @@ class McapWriter:
         )
 
     def close(self) -> None:
-        """Write the index and close the file. Twice is fine.
+        """Write the index and close the file. Calling it twice is allowed.
 
         Raises:
-            LogError: it could not be written.
+            LogError: the index could not be written.
         """
         try:
             self._guarded(self._writer.close)
@@ -200,8 +200,8 @@ class McapWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the file as it is; it stays readable up to its last whole chunk."""
-        with suppress(Exception):  # else it would try when it is collected, and complain on stderr
+        """Close the file as it is; it stays readable up to its last complete chunk."""
+        with suppress(Exception):  # or the library would close when it is collected, and complain on stderr
             self._writer.close()
         for channel in self._channels.values():
             channel.close()
@@ -210,16 +210,18 @@ class McapWriter:
 
 
 def _describe(layout: FrameLayout, metadata: Mapping[str, Any]) -> dict[str, str]:
-    """The metadata record: every value JSON, as MCAP has texts only."""
+    """Return the metadata record's content: every value as JSON, since MCAP has texts only."""
     ours = {
         "format": FORMAT,
         "layout": layout.to_dict(),
         "digest": layout.spec.digest,
         "versions": {name: _version(name) for name in ("rlenv-robot", "mujoco-core", "numpy", "foxglove-sdk")},
     }
-    twice = sorted(ours.keys() & metadata.keys())
-    if twice:
-        raise LogError(f"metadata must not have the keys {', '.join(twice)}, the log writes them itself; rename them")
+    reserved = sorted(ours.keys() & metadata.keys())
+    if reserved:
+        raise LogError(
+            f"metadata must not have the keys {', '.join(reserved)}, the log writes them itself; rename them"
+        )
     return _texts({**ours, **metadata})
 
 
@@ -235,20 +237,21 @@ def _version(distribution: str) -> str | None:
 
 
 class LogFile:
-    """What the MCAP writer writes to.
+    """The file under an MCAP writer: made once, never overwritten, and its errors are kept.
 
-    The library between us and the file reports an error only sometimes and without its reason, so the reason
-    is kept here.
+    The MCAP library reports an error only sometimes and without its reason, so the reason is kept here.
 
     Args:
-        folder: of the run; made if missing.
-        number: of the file in its run.
+        folder: the run's folder; made if missing.
+        number: the file's number in its run.
 
     Attributes:
+        path: the file's path.
         size: bytes written so far.
+        error: the first error of a write, or None.
 
     Raises:
-        LogError: there is a log already, or the file can't be made.
+        LogError: the file exists already, or can't be made.
     """
 
     def __init__(self, folder: Path, number: int = 0) -> None:
@@ -269,7 +272,7 @@ class LogFile:
 
     @staticmethod
     def _sync_folder(folder: Path) -> None:
-        """A file's name is on the disk only once its folder is."""
+        """Sync the folder: a file's name is on the disk only once its folder is."""
         descriptor = os.open(folder, os.O_RDONLY)
         try:
             os.fsync(descriptor)
@@ -277,7 +280,7 @@ class LogFile:
             os.close(descriptor)
 
     def write(self, data: bytes) -> int:
-        """All of it, or an error that is kept."""
+        """Write all of the data, or keep the error and raise it."""
         view = memoryview(data)
         try:
             while view:
@@ -290,14 +293,14 @@ class LogFile:
         return len(data)
 
     def seek(self, offset: int, whence: int = 0) -> int:
-        """As files do; the MCAP writer asks where it is."""
+        """Move as a file does; the MCAP library asks for the position."""
         return self._file.seek(offset, whence)
 
     def flush(self) -> None:
-        """Nothing is buffered here."""
+        """Do nothing: nothing is buffered here."""
 
     def sync(self) -> None:
-        """Return once what was written would survive a power cut."""
+        """Return once the written data would survive a power cut."""
         try:
             os.fsync(self._file.fileno())
         except OSError as error:
@@ -305,5 +308,5 @@ class LogFile:
             raise
 
     def close(self) -> None:
-        """Twice is fine."""
+        """Close the file. Calling it twice is allowed."""
         self._file.close()

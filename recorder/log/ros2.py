@@ -1,7 +1,7 @@
-"""CDR, the encoding of ROS 2 messages: the part that strings, sequences and stamps need.
+"""Encode and decode the ROS 2 messages of a log, and make their definitions.
 
-Plain CDR, little-endian (OMG "DDS Interoperability Wire Protocol" 2.5, clause 10.2): four header bytes, then the
-fields one after another, each number at a multiple of its own size counted from the end of the header.
+The encoding is plain CDR, little-endian (OMG "DDS Interoperability Wire Protocol" 2.5, clause 10.2): four header bytes,
+then the fields one after another, each number at a multiple of its own size counted from the end of the header.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
 ]  # fmt: skip
 
 HEADER = b"\x00\x01\x00\x00"
-"""Representation identifier CDR_LE and two option bytes that are not used."""
+"""Representation identifier CDR_LE and two unused option bytes."""
 
 
 class CdrWriter:
@@ -30,36 +30,36 @@ class CdrWriter:
         self._body = bytearray()
 
     def align(self, size: int) -> int:
-        """Pad to a multiple of ``size`` bytes; returns the position in the message, header included."""
+        """Pad to a multiple of ``size`` bytes; return the position in the message, header included."""
         self._body += bytes(-len(self._body) % size)
         return len(HEADER) + len(self._body)
 
     def uint32(self, value: int) -> CdrWriter:
-        """An unsigned number, as counts are."""
+        """Append an unsigned number, such as a count."""
         self.align(4)
         self._body += struct.pack("<I", value)
         return self
 
     def int32(self, value: int) -> CdrWriter:
-        """A signed number."""
+        """Append a signed number."""
         self.align(4)
         self._body += struct.pack("<i", value)
         return self
 
     def stamp(self, nanoseconds: int) -> CdrWriter:
-        """A ``builtin_interfaces/Time``: int32 seconds and uint32 nanoseconds."""
+        """Append a ``builtin_interfaces/Time``: int32 seconds and uint32 nanoseconds."""
         seconds, rest = divmod(nanoseconds, 1_000_000_000)
         return self.int32(seconds).uint32(rest)
 
     def string(self, text: str) -> CdrWriter:
-        """Length with the closing zero, UTF-8, zero."""
+        """Append a text: its length with the closing zero, UTF-8, zero."""
         encoded = text.encode()
         self.uint32(len(encoded) + 1)
         self._body += encoded + b"\x00"
         return self
 
     def float64s(self, values: Any) -> CdrWriter:
-        """A ``float64[]``."""
+        """Append a ``float64[]``."""
         numbers = np.asarray(values, "<f8").ravel()
         self.uint32(len(numbers))
         if len(numbers):
@@ -68,12 +68,12 @@ class CdrWriter:
         return self
 
     def message_with(self, data: bytes | memoryview) -> bytes:
-        """The whole message, with a ``uint8[]`` as its last field: copied once, as images are large."""
+        """Return the message with a ``uint8[]`` as its last field. It is copied only once, since images are large."""
         self.uint32(len(data))
         return b"".join((HEADER, self._body, data))
 
     def message(self) -> bytes:
-        """The whole message with its header."""
+        """Return the message with its header."""
         return HEADER + bytes(self._body)
 
 
@@ -98,33 +98,33 @@ class CdrReader:
         return self._body[start : self._at]
 
     def uint32(self) -> int:
-        """An unsigned number."""
+        """Read an unsigned number."""
         return int(struct.unpack("<I", self._take(4, 4))[0])
 
     def int32(self) -> int:
-        """A signed number."""
+        """Read a signed number."""
         return int(struct.unpack("<i", self._take(4, 4))[0])
 
     def stamp(self) -> int:
-        """A ``builtin_interfaces/Time`` in nanoseconds."""
+        """Read a ``builtin_interfaces/Time``, in nanoseconds."""
         return self.int32() * 1_000_000_000 + self.uint32()
 
     def string(self) -> str:
-        """A text without its closing zero."""
+        """Read a text, without its closing zero."""
         try:
             return bytes(self._take(self.uint32())).rstrip(b"\x00").decode()
         except UnicodeDecodeError as error:
             raise LogError(f"a text in a message is not UTF-8: {error}") from error
 
     def octets(self) -> bytes:
-        """A ``uint8[]``."""
+        """Read a ``uint8[]``."""
         return bytes(self._take(self.uint32()))
 
 
-# -- The messages of a log, as ROS 2 knows messages: definitions made from a `Spec`, and their CDR bytes -----
+# ---- frame rows ----
 #
-# A packed row is already the body of its own message: fields fall in element size, so each lies where CDR wants
-# it, and arrays of a fixed size carry no count. Only the four header bytes are put in front.
+# A packed row is already the body of its own message: fields are sorted by falling element size, so each lies where CDR
+# wants it, and arrays of a fixed size carry no count. Only the four header bytes are put in front.
 
 
 @dataclass(frozen=True)
@@ -136,7 +136,7 @@ class MessageType:
 
 
 def message_type(spec: Spec, name: str = "Frame") -> MessageType:
-    """The type ``rlenv_robot_msgs/msg/<name>`` of a spec's packed row, units and meanings as comments.
+    """Return the type ``rlenv_robot_msgs/msg/<name>`` of a spec's packed row, with units and meanings as comments.
 
     Fields stand in the order of the row. Axes are flattened in C order, since ROS 2 arrays have one.
     """
@@ -152,7 +152,7 @@ def _line(field: Field) -> str:
     return f"{field.dtype}{count} {field.name}" + (f"  # {comment}" if comment else "")
 
 
-# -- texts: episodes and events ------------------------------------------------------------------------------
+# ---- episodes and events ----
 
 _NOTE = "string kind  # {kinds}\nint32 episode  # its number in this run, -1 outside episodes\nstring data  # {data}\n"
 
@@ -165,21 +165,21 @@ EVENT = MessageType(
 
 
 def note(kind: str, episode: int, data: str) -> bytes:
-    """A message of type `EPISODE` or `EVENT`."""
+    """Encode a message of type `EPISODE` or `EVENT`."""
     return CdrWriter().string(kind).int32(episode).string(data).message()
 
 
 def read_note(message: bytes | memoryview) -> tuple[str, int, str]:
-    """The inverse of `note`: kind, episode, data.
+    """Decode a message of type `EPISODE` or `EVENT`; return kind, episode and data.
 
     Raises:
-        LogError: it is no such message.
+        LogError: the bytes are no such message.
     """
     reader = CdrReader(message)
     return reader.string(), reader.int32(), reader.string()
 
 
-# -- images ------------------------------------------------------------------------------------------------
+# ---- images ----
 
 _LINE = "=" * 80 + "\n"
 _HEADER = (
@@ -193,7 +193,7 @@ COMPRESSED_IMAGE = MessageType(
 
 
 def compressed_image(image: Image, camera: str) -> bytes:
-    """A message of type `COMPRESSED_IMAGE`.
+    """Encode a message of type `COMPRESSED_IMAGE`.
 
     Raises:
         LogError: the image is not encoded as jpeg or png.
@@ -204,17 +204,17 @@ def compressed_image(image: Image, camera: str) -> bytes:
 
 
 def read_compressed_image(message: bytes | memoryview) -> Image:
-    """The inverse of `compressed_image`.
+    """Decode a message of type `COMPRESSED_IMAGE`.
 
     Raises:
-        LogError: it is no such message.
+        LogError: the bytes are no such message.
     """
     reader = CdrReader(message)
     stamp, _, encoding = reader.stamp(), reader.string(), reader.string()
     return Image(reader.octets(), encoding, stamp)
 
 
-# -- joints --------------------------------------------------------------------------------------------------
+# ---- joint states ----
 
 JOINT_STATE = MessageType(
     "sensor_msgs/msg/JointState",
@@ -223,7 +223,7 @@ JOINT_STATE = MessageType(
 
 
 class JointStates:
-    """Makes a `JOINT_STATE` message of a frame row, so that viewers move their model of the robot.
+    """Makes `JOINT_STATE` messages of frame rows, so that viewers move their model of the robot.
 
     Only stamp, positions and velocities change from row to row: they are written into a template.
 
@@ -251,11 +251,16 @@ class JointStates:
 
     @staticmethod
     def possible(frame: Spec) -> bool:
-        """Whether rows of this spec hold joint positions."""
+        """Return whether rows of this spec hold joint positions."""
         return JointStates.POSITION in frame and len(frame[JointStates.POSITION].shape) == 1
 
     def message(self, row: bytes, stamp_ns: int) -> bytes:
-        """The message for a packed row, stamped with the wall clock in nanoseconds since 1970."""
+        """Return the message for a packed row.
+
+        Args:
+            row: the row's bytes.
+            stamp_ns: wall clock, nanoseconds since 1970.
+        """
         values = np.frombuffer(row, self._dtype)[0]
         struct.pack_into("<iI", self._template, len(HEADER), *divmod(stamp_ns, 1_000_000_000))
         self._write(self._position_at, values[self.POSITION])

@@ -1,4 +1,4 @@
-"""A log in several files, on a disk that is not filled: the next file when one is large or old, a refusal in time."""
+"""Spread a log over several files by size and age, and stop before the disk is full."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ from recorder.log.streams import Stream
 __all__ = ["DiskBudget", "Limits", "Rotating"]
 
 _LOOK_S = 0.5
-"""How often the free space is looked at; what is written in between must fit into the reserve."""
+"""Time between two looks at the free space, in seconds; what is written in between must fit into the reserve."""
 
 
 @dataclass(frozen=True)
 class Limits:
-    """How large things may become.
+    """The largest sizes of a log.
 
     Attributes:
         file_bytes, file_s: a file is followed by the next one soon after it has this size or this age.
-        run_bytes: of the whole run; None: only the disk counts.
-        reserve_bytes: of the disk, that are left free.
+        run_bytes: size of the whole run at which recording stops; None: only the disk counts.
+        reserve_bytes: bytes of the disk that are left free.
     """
 
     file_bytes: int = 4 << 30
@@ -39,20 +39,20 @@ class Limits:
 
 
 class DiskBudget(LogError):
-    """There is no more room for this log; what came before is in it, and it was closed."""
+    """There is no more room for this log. It was closed and holds everything up to then."""
 
 
 class Rotating:
-    """Is to its caller what `McapWriter` is: writes one file of a run after the other. Used by one thread at a time.
+    """Writes the files of a run, one after the other, with the methods of `McapWriter`. Used by one thread at a time.
 
-    Each file begins with all that is needed to read it alone: the description of the run, its streams, and the
-    beginning of the episode that is open.
+    Each file begins with everything needed to read it alone: the description of the run, its streams, and the begin of
+    the open episode.
 
     Args:
-        folder: of the run.
-        layout: of the frame rows.
+        folder: the run's folder.
+        layout: the layout of the frame rows.
         metadata: what else is known of the run, as plain data.
-        limits: of files, run and disk.
+        limits: the largest sizes.
 
     Raises:
         LogError: as `McapWriter`, or there is too little room to begin with.
@@ -63,8 +63,8 @@ class Rotating:
         self._run = os.urandom(8).hex()
         self._number, self._before = 0, 0  # bytes in the files before this one
         self._streams: list[Stream] = []
-        self._episode: tuple[int, str, int] | None = None  # number, info and time of the one that is open
-        self._rows = 0  # written of it
+        self._episode: tuple[int, str, int] | None = None  # number, info and time of the open episode
+        self._rows = 0  # rows written of the open episode
         self._looked = 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._check_room(0)
@@ -72,7 +72,7 @@ class Rotating:
 
     @property
     def path(self) -> Path:
-        """Of the file that is being written."""
+        """The file that is being written."""
         return self._file.path
 
     def _next(self) -> McapWriter:
@@ -80,24 +80,24 @@ class Rotating:
         self._begun = time.monotonic()
         return file
 
-    # -- what is written -----------------------------------------------------------------------------------
+    # ---- messages ----
 
     def frame(self, row: bytes, time_ns: int) -> None:
-        """One packed row."""
+        """Write one packed row."""
         self._file.frame(row, time_ns)
         self._rows += 1
 
     def episode(self, kind: str, number: int, data: str, time_ns: int) -> None:
-        """A ``begin`` or ``end``, with its JSON."""
+        """Write a ``begin`` or ``end`` of an episode, with its JSON."""
         self._file.episode(kind, number, data, time_ns)
         self._episode, self._rows = ((number, data, time_ns) if kind == "begin" else None), 0
 
     def event(self, kind: str, number: int, data: str, time_ns: int) -> None:
-        """Whatever else happened, with its JSON."""
+        """Write an event, with its JSON."""
         self._file.event(kind, number, data, time_ns)
 
     def image(self, camera: str, image: Image, time_ns: int) -> None:
-        """An image."""
+        """Write an image."""
         self._file.image(camera, image, time_ns)
 
     def stream(self, stream: Stream) -> None:
@@ -106,13 +106,13 @@ class Rotating:
         self._streams.append(stream)
 
     def sample(self, stream: str, row: bytes, time_ns: int) -> None:
-        """One packed sample of a stream that was described."""
+        """Write one packed sample of a stream that was described."""
         self._file.sample(stream, row, time_ns)
 
-    # -- in time -------------------------------------------------------------------------------------------
+    # ---- files and disk ----
 
     def keep_up(self) -> None:
-        """What `McapWriter.keep_up` does; and go on in a new file where it is time.
+        """Do what `McapWriter.keep_up` does, and go on in a new file when it is time.
 
         Raises:
             DiskBudget: there is no more room; the open episode was ended and the file closed.
@@ -164,13 +164,13 @@ class Rotating:
             self._file.episode("begin", *self._episode)
 
     def sync(self) -> None:
-        """Close the chunk, and return once all is on the disk."""
+        """Close the chunk, and return once everything is on the disk."""
         self._file.sync()
 
     def close(self) -> None:
-        """Write the index and close the file. Twice is fine."""
+        """Write the index and close the file. Calling it twice is allowed."""
         self._file.close()
 
     def abandon(self) -> None:
-        """Let go of the file as it is."""
+        """Close the file as it is."""
         self._file.abandon()

@@ -1,4 +1,4 @@
-"""A native-rate sensor stream: what one sample of it holds, and how a log calls it."""
+"""Describe a sensor stream that is recorded at its own rate: its samples, its topic and its message type."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _HEAD = (
 
 @dataclass(frozen=True)
 class Stream(StreamSpec):
-    """A stream as a log has it, on the topic ``/sensor/<name>``.
+    """A stream in a log, on the topic ``/sensor/<name>``.
 
     Raises:
         LogError: the name, the rate or a field's name can't be used.
@@ -39,29 +39,29 @@ class Stream(StreamSpec):
 
     @cached_property
     def row(self) -> Spec:
-        """One sample: stamps, sequence and values."""
+        """The fields of one sample: stamps, sequence and values."""
         return Spec.joined(self.name, (Spec("head", _HEAD), self.spec))
 
     @property
     def topic(self) -> str:
-        """Its topic in the log."""
+        """The stream's topic in the log."""
         return SENSOR_TOPIC + self.name
 
     @property
     def message(self) -> MessageType:
-        """Its ROS 2 type, ``rlenv_robot_msgs/msg/<Name>Sample``."""
+        """The ROS 2 type of the samples, ``rlenv_robot_msgs/msg/<Name>Sample``."""
         return message_type(self.row, "".join(part.capitalize() for part in self.name.split("_")) + "Sample")
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for a log's metadata."""
+        """Return the description as plain data, for a log's metadata."""
         return {"name": self.name, "spec": self.spec.to_dict(), "rate_hz": self.rate_hz, "digest": self.row.digest}
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Stream:
-        """The inverse of `to_dict`.
+        """Make a stream from what `to_dict` returned.
 
         Raises:
-            LogError: it is no stream, or its checksum is wrong.
+            LogError: the data describe no stream, or the checksum is wrong.
         """
         try:
             stream = Stream(str(plain["name"]), Spec.from_dict(plain["spec"]), float(plain["rate_hz"]))

@@ -1,4 +1,4 @@
-"""Records a run: what the control loop hands over is queued in microseconds and written by another thread."""
+"""Record a run. The control loop queues its data within microseconds; another thread writes them."""
 
 from __future__ import annotations
 
@@ -27,20 +27,19 @@ _LIMITS = Limits()
 
 
 class LogWriter:
-    """The log of one run: ``folder/log.mcap``, and ``log-0001.mcap`` ... once that is large or old.
+    """Writes the log of one run: ``folder/log.mcap``, and ``log-0001.mcap`` ... once a file is large or old.
 
-    The caller's thread only queues; a thread of our own encodes, writes and syncs. While the queue is full,
-    frames and images are dropped and counted, and the log says how many; episodes' ends and events never are.
-    An error of the disk, or a disk that would soon be full, is raised by the next call; in the latter case the
-    open episode was ended in the log before. Call `begin`, `frame` and `end` from one thread; `event`
-    and `image` may come from any.
+    The caller's thread only queues; another thread encodes, writes and syncs. While the queue is full, frames and
+    images are dropped and counted, and the log says how many; episodes' ends and events are never dropped. If the disk
+    fails or is almost full, the next call raises the error; on an almost full disk the open episode was ended in the
+    log first. Call `begin`, `frame` and `end` from one thread; call `event` and `image` from any thread.
 
     Args:
-        folder: of the run, made if missing (see `new_run`).
-        layout: of the frame rows.
-        metadata: of the run, as plain data by name: robot, task, profile, seeds.
+        folder: the run's folder, made if missing (see `new_run`).
+        layout: the layout of the frame rows.
+        metadata: what is known of the run, as plain data by name: robot, task, profile, seeds.
         capacity: bytes that may wait to be written.
-        limits: of the sizes of files, run and disk.
+        limits: the largest sizes of files, run and disk.
     """
 
     def __init__(
@@ -68,13 +67,13 @@ class LogWriter:
 
     @property
     def dropped(self) -> int:
-        """Frames and images for which there was no room so far."""
+        """Number of frames and images that were dropped so far because the queue was full."""
         return self._writer.dropped if self._writer else 0
 
-    # -- life ----------------------------------------------------------------------------------------------
+    # ---- opening and closing ----
 
     def open(self) -> LogWriter:
-        """Make the file and start writing; ``with`` and the first record do it by themselves. Twice is fine.
+        """Make the file and start the thread. ``with`` and the first record do this, too. Calling it twice is allowed.
 
         Raises:
             LogError: there is a log already, it can't be written, or the writer was closed.
@@ -92,7 +91,7 @@ class LogWriter:
         return self._writer
 
     def close(self) -> None:
-        """End an open episode as interrupted, write everything, close the file. Twice is fine.
+        """End an open episode as interrupted, write everything, close the file. Calling it twice is allowed.
 
         Raises:
             LogError: something could not be written.
@@ -117,10 +116,10 @@ class LogWriter:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self._close({} if error is None else {"error": repr(error)})
 
-    # -- what is recorded ----------------------------------------------------------------------------------
+    # ---- recording ----
 
     def begin(self, info: Mapping[str, Any]) -> int:
-        """An episode begins; one that is still open ends as interrupted.
+        """Begin an episode; an episode that is still open ends as interrupted.
 
         Args:
             info: what is known by now, as plain data: ``env_id``, ``goal``, ``seed``, ``task``, ``policy``, ...
@@ -140,7 +139,7 @@ class LogWriter:
         return number
 
     def frame(self, row: np.ndarray | np.void | bytes) -> None:
-        """One row of the open episode, as an array of no axes, a scalar of the row's type, or its bytes.
+        """Record one row of the open episode, given as an array without axes, a scalar of the row's type, or bytes.
 
         Raises:
             LogError: no episode is open, the row is not of the layout or of another episode, or the log can't
@@ -164,7 +163,7 @@ class LogWriter:
         return row.tobytes()
 
     def end(self, info: Mapping[str, Any]) -> None:
-        """The open episode ends; all of it is on the disk soon after.
+        """End the open episode; all of it is on the disk soon after.
 
         Args:
             info: what is known now, as plain data: ``end`` (why it ended), ``verdict``, ``return``, ...
@@ -187,7 +186,7 @@ class LogWriter:
         writer.wake()
 
     def event(self, kind: str, detail: Mapping[str, Any] | None = None) -> None:
-        """Something else that happened: a stop, a signal, a fault.
+        """Record something else that happened: a stop, a signal, a fault.
 
         Raises:
             LogError: the detail is not plain data, or the log can't be written.
@@ -197,24 +196,24 @@ class LogWriter:
         self._opened().put(0, lambda sink: sink.event(kind, number, text, now))
 
     def image(self, camera: str, image: Image) -> None:
-        """An image; pixels must not be changed afterwards, since the writing thread encodes them (as JPEG).
+        """Record an image. Don't change its pixels afterwards: the writing thread encodes them (as JPEG).
 
         Raises:
-            LogError: it is no image that can be recorded, or the log can't be written.
+            LogError: the image can't be recorded, or the log can't be written.
         """
         size, now = check_image(image, camera), time.time_ns()
         self._opened().put(size, lambda sink: sink.image(camera, image, now))
 
     def stream(self, name: str, spec: Spec, rate_hz: float) -> StreamWriter:
-        """A sensor that is recorded at its own rate, beside the frames; declare it before its first sample.
+        """Declare a sensor that is recorded at its own rate, beside the frames, before its first sample.
 
         Args:
             name: lower case with underscores; the topic is ``/sensor/<name>``.
-            spec: of one sample.
-            rate_hz: samples a second that the sensor promises.
+            spec: the fields of one sample.
+            rate_hz: samples per second that the sensor promises.
 
         Returns:
-            What its samples are written with, by one thread, which need not be this one.
+            The writer of its samples, for one thread, which need not be this one.
 
         Raises:
             LogError: there is such a stream already, its description can't be used, or the log can't be written.
@@ -227,24 +226,24 @@ class LogWriter:
         return self._streams[name]
 
     def sync(self, timeout_s: float = 10.0) -> None:
-        """Wait until everything handed over so far is on the disk.
+        """Wait until everything recorded so far is on the disk.
 
         Raises:
-            LogError: it can't be written, or not in time.
+            LogError: the data can't be written, or not in time.
         """
         self._opened().sync(timeout_s)
 
 
-# -- The handle with which a sensor's thread records its samples ---------------------------------------------
+# ---- streams ----
 
 
 class StreamWriter:
-    """Packs samples of one stream and queues them. For one thread; other streams may have others.
+    """Packs and queues the samples of one stream. For one thread; each stream may have a thread of its own.
 
-    Made by `recorder.log.writer.LogWriter.stream`.
+    `LogWriter.stream` makes it.
 
     Attributes:
-        stream: what is written.
+        stream: the stream's description.
     """
 
     def __init__(self, stream: Stream, background: Background) -> None:
@@ -257,12 +256,12 @@ class StreamWriter:
         self._next = 0
 
     def write(self, values: Mapping[str, Any], stamp_ns: int, wall_ns: int | None = None) -> int:
-        """Queue one sample. If there is no room it is dropped and counted, and its number is missing in the log.
+        """Queue one sample. Without room the sample is dropped and counted, and its number is missing in the log.
 
         Args:
-            values: one value a field, of its shape, in a type that converts without changing its kind.
-            stamp_ns: robot's clock at capture.
-            wall_ns: this machine's clock at receipt, where that was not just now.
+            values: one value for each field, of the field's shape, in a type that converts without changing its kind.
+            stamp_ns: the robot's clock at capture.
+            wall_ns: this machine's clock at receipt; None for now.
 
         Returns:
             The sample's sequence number, for ``used_<stream>`` of the frame that used it.
@@ -294,10 +293,10 @@ class StreamWriter:
 
 
 def new_run(folder: Path | str) -> Path:
-    """Make an empty folder for a run, named by the time, inside ``folder`` (made if missing).
+    """Make an empty folder for a run, named after the time, inside ``folder`` (made if missing).
 
     Returns:
-        ``folder/2026-01-31_14-05-09``, with ``-2``, ``-3`` ... behind it if that is taken.
+        ``folder/2026-01-31_14-05-09``, with ``-2``, ``-3`` ... behind it if that exists.
 
     Raises:
         LogError: the folder can't be made.

@@ -1,4 +1,4 @@
-"""Streams of different rates on one time base: which sample belongs to which moment, and how old it is."""
+"""Align streams of different rates: choose the sample that belongs to each moment, and tell its age."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hal import LogError, Spec
 __all__ = ["HOW", "Aligned", "align", "by_number"]
 
 HOW = ("latest", "nearest", "interpolated")
-"""Ways to choose a sample for a moment."""
+"""Ways to choose the sample for a moment."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def align(
     max_age_ns: int | None = None,
     refuse: bool = False,
 ) -> Aligned:
-    """The values of a stream at given moments.
+    """Return the values of a stream at given moments.
 
     ``latest`` takes the last sample at or before the moment, as a control loop would have seen it; ``nearest`` the
     one with the smallest distance, of two the earlier; ``interpolated`` goes linearly between the samples around the
@@ -49,17 +49,17 @@ def align(
 
     Args:
         moments: (N,) int64, nanoseconds on the clock of the stream's ``stamp_ns``, in any order.
-        rows: of the stream, structured, with ``stamp_ns``, in any order.
-        spec: of the stream's values.
+        rows: the stream's samples, structured, with ``stamp_ns``, in any order.
+        spec: the fields of the stream's values.
         how: one of `HOW`.
-        max_age_ns: samples farther from the moment are not used; None: any distance.
-        refuse: raise where there is no sample, instead of NaN and a mask.
+        max_age_ns: samples farther from the moment are not used; None allows any distance.
+        refuse: whether to raise if a moment has no sample, instead of returning NaN and a mask.
 
     Raises:
-        LogError: ``how`` is unknown; or, if asked to refuse, a moment has no sample.
+        LogError: ``how`` is unknown; or a moment has no sample, and ``refuse`` is set.
     """
     if how not in HOW:
-        raise LogError(f"alignment {how!r} is unknown, known are {', '.join(HOW)}")
+        raise LogError(f"alignment {how!r} is unknown, allowed are {', '.join(HOW)}")
     moments, stamps = np.asarray(moments, np.int64), np.ascontiguousarray(rows["stamp_ns"])
     if len(stamps) and (np.diff(stamps) < 0).any():
         order = np.argsort(stamps, kind="stable")
@@ -81,13 +81,13 @@ def align(
 
 
 def by_number(moments: np.ndarray, numbers: np.ndarray, rows: np.ndarray, spec: Spec) -> Aligned:
-    """The samples with given sequence numbers, as frames say which ones they used.
+    """Return the samples with given sequence numbers, as frames name the samples that they used.
 
     Args:
-        moments: (N,) int64, for the ages.
+        moments: (N,) int64, nanoseconds, for the ages.
         numbers: (N,) int64, a ``sequence`` each; -1 for none.
-        rows: of the stream, by rising ``sequence``; one that was dropped is missing.
-        spec: of the stream's values.
+        rows: the stream's samples, sorted by ``sequence``; dropped samples are missing.
+        spec: the fields of the stream's values.
     """
     sequence = rows["sequence"]
     row = np.minimum(np.searchsorted(sequence, numbers), max(len(rows) - 1, 0))
@@ -100,7 +100,7 @@ def by_number(moments: np.ndarray, numbers: np.ndarray, rows: np.ndarray, spec: 
 def _choose(
     how: str, moments: np.ndarray, stamps: np.ndarray, before: np.ndarray, after: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Which row each moment takes, its age, and whether there is one."""
+    """Return the row for each moment, its age, and whether there is one."""
     count = len(stamps)
     if not count:
         nothing = np.zeros(len(moments), np.int64)

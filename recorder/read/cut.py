@@ -1,4 +1,4 @@
-"""Episodes of one or more runs as a new run; the runs that they come from are only read."""
+"""Copy episodes of one or more runs into a new run; the old runs are only read."""
 
 from __future__ import annotations
 
@@ -28,22 +28,22 @@ from recorder.read.reader import LogReader
 __all__ = ["Copied", "CopiedStreams", "Part", "copy_parts"]
 
 _OURS = ("format", "layout", "digest", "versions")
-"""Metadata that every log writes of itself."""
+"""Keys of the metadata that every log writes by itself."""
 _TICK = 500
-"""Messages between two reports of how far it is."""
+"""Messages between two reports of progress."""
 
 Report = Callable[[int, int], None]
-"""Told how many rows are done, and how many there are."""
+"""Called with the number of rows that are done, and the number of all rows."""
 
 
 @dataclass(frozen=True)
 class Part:
-    """What is taken of a run.
+    """The part of a run to copy.
 
     Attributes:
-        run: its folder.
-        episodes: their numbers; None takes all.
-        begin_s, end_s: only what was recorded from and until then, in seconds since the run's first frame.
+        run: the run's folder.
+        episodes: numbers of the episodes to copy; None copies all.
+        begin_s, end_s: the period to copy, in seconds since the run's first frame.
     """
 
     run: Path
@@ -53,17 +53,17 @@ class Part:
 
     @property
     def whole(self) -> bool:
-        """Whether all of it is taken."""
+        """Whether the whole run is copied."""
         return self.episodes is None and self.begin_s == -math.inf and self.end_s == math.inf
 
 
 @dataclass
 class Copied:
-    """What is in the new run.
+    """The content of the new run.
 
     Attributes:
         episodes, rows, images: how many.
-        notes: what could not be taken along, a sentence each.
+        notes: what could not be copied, a sentence each.
     """
 
     episodes: int = 0
@@ -73,20 +73,20 @@ class Copied:
 
 
 def copy_parts(parts: Sequence[Part], target: Path | str, report: Report = lambda done, total: None) -> Copied:
-    """Write a new run; its folder appears once it is whole, or not at all.
+    """Write a new run. Its folder appears complete, or not at all.
 
-    Episodes are numbered anew, in order; ``copied_from`` in an episode's info says where it was. Rows, images and
-    events keep their bytes and their times. An episode that a time cuts into begins as episodes do: frame 0, no
-    action, no reward; its end is ``cut`` where the time cut its end off. Labels become part of the infos.
+    Episodes are numbered anew, in order; ``copied_from`` in an episode's info names the old run. Rows, images and
+    events keep their bytes and times. An episode whose beginning is cut off begins like any episode: frame 0, no
+    action, no reward. An episode whose end is cut off has the end ``cut``. Labels become part of the infos.
 
     Args:
-        parts: of runs with one and the same layout, at least one.
+        parts: at least one; all runs must have the same layout.
         target: the new run's folder; must not exist, or be empty.
-        report: is told how far it is.
+        report: called with the progress.
 
     Raises:
         LogError: a log can't be read, an episode is not in it, nothing is left, or the target can't be written.
-        SpecMismatch: the runs hold different rows; lists what differs.
+        SpecMismatch: the runs hold different rows; the error lists the differences.
     """
     target = Path(target)
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
@@ -115,11 +115,11 @@ def _check(parts: Sequence[Part], readers: Sequence[LogReader]) -> None:
         difference = first.layout.spec.difference(reader.layout.spec)
         if difference:
             raise SpecMismatch(f"{first.path.parent} and {reader.path.parent} hold different rows", difference)
-        there = {episode.number for episode in reader.episodes()}
-        missing = sorted((part.episodes or frozenset()) - there)
+        numbers = {episode.number for episode in reader.episodes()}
+        missing = sorted((part.episodes or frozenset()) - numbers)
         if missing:
-            known = f"it has {min(there)} to {max(there)}" if there else "it has none"
-            raise LogError(f"{part.run} has no episode {', '.join(map(str, missing))}, {known}")
+            existing = f"it has {min(numbers)} to {max(numbers)}" if numbers else "it has none"
+            raise LogError(f"{part.run} has no episode {', '.join(map(str, missing))}, {existing}")
 
 
 def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, report: Report) -> Copied:
@@ -162,13 +162,13 @@ def _span_s(reader: LogReader) -> float:
 
 
 class _Copier:
-    """Takes one part of one log along, message by message."""
+    """Copies one part of one log, message by message."""
 
     def __init__(self, part: Part, reader: LogReader, sink: McapWriter, copied: Copied, samples: CopiedStreams) -> None:
         self._part, self._reader, self._sink, self._copied, self._samples = part, reader, sink, copied, samples
         self._layout: FrameLayout = reader.layout
         self._labels = read_labels(reader.path.parent)
-        self._begun: dict[int, Mapping[str, Any]] = {}  # of episodes that are wanted, until their first row
+        self._begun: dict[int, Mapping[str, Any]] = {}  # infos of episodes to copy, until their first row
         self._left: Counter[str] = Counter()
         self._first_ns: int | None = None
         self._last_ns = 0
@@ -210,14 +210,14 @@ class _Copier:
         elif topic != JOINT_TOPIC:  # the sink makes those from the rows
             self._left[topic] += 1
 
-    # -- rows ----------------------------------------------------------------------------------------------
+    # ---- rows ----
 
     def _frame(self, message: Message) -> None:
         data = bytearray(message.data[len(HEADER) :])
         if len(data) != self._layout.spec.row_dtype.itemsize:
-            return  # the reader leaves it out, too
+            return  # readers leave such a row out, too
         self._seen += 1
-        row = np.frombuffer(data, self._layout.spec.row_dtype)  # a view: what is changed in it changes the bytes
+        row = np.frombuffer(data, self._layout.spec.row_dtype)  # a view: changes go into the bytes
         number = int(row["episode"][0])
         self._first_ns = message.time_ns if self._first_ns is None else self._first_ns
         seconds = (message.time_ns - self._first_ns) / 1e9
@@ -238,7 +238,7 @@ class _Copier:
         self._copied.rows += 1
 
     def _ready(self, number: int, row: np.ndarray, time_ns: int) -> bool:
-        """Whether the row belongs to an episode that is written; the first one of a wanted episode begins it."""
+        """Return whether the row belongs to an episode to copy; the episode's first row begins it."""
         if number == self._open:
             return True
         info = self._begun.pop(number, None)
@@ -253,13 +253,13 @@ class _Copier:
         return True
 
     def _like_a_first(self, row: np.ndarray) -> None:
-        """What led here was cut off: no action, no reward."""
+        """Clear action and reward: what led to this row was cut off."""
         for name in [f"action_{each.name}" for each in self._layout.action] + list(self._return):
             row[name] = 0
         row["acted"] = row["intervention"] = 0
         row["log_probability"] = np.nan
 
-    # -- episodes and events -------------------------------------------------------------------------------
+    # ---- episodes and events ----
 
     def _episode(self, message: Message) -> None:
         kind, number, text = read_note(message.data)
@@ -292,29 +292,29 @@ class _Copier:
             self._sink.event(kind, -1, text, message.time_ns)
 
 
-# -- Takes native-rate streams along into a new run: samples are numbered on from run to run -----------------
+# ---- streams ----
 
 
 class CopiedStreams:
-    """The streams of runs that are copied one after another.
+    """Copies the streams of runs one after another; samples are numbered on from run to run.
 
     Args:
-        sink: where to.
+        sink: the new log.
     """
 
     def __init__(self, sink: McapWriter) -> None:
         self._sink = sink
         self._described: dict[str, Stream] = {}
-        self._base: dict[str, int] = {}  # what is added to the numbers of the present run
+        self._base: dict[str, int] = {}  # offsets of the present run's numbers
         self._next: dict[str, int] = {}
         self._topics: dict[str, Stream] = {}
         self._used: tuple[str, ...] = ()
 
     def of(self, reader: LogReader) -> CopiedStreams:
-        """Go on with the streams of another run.
+        """Continue with the streams of another run.
 
         Raises:
-            SpecMismatch: a stream of that name has other samples in an earlier run.
+            SpecMismatch: a stream of the same name has other samples in an earlier run.
         """
         for name, stream in reader.streams.items():
             known = self._described.setdefault(name, stream)
@@ -329,11 +329,11 @@ class CopiedStreams:
         return self
 
     def has(self, topic: str) -> bool:
-        """Whether a topic is one of the present run's streams."""
+        """Return whether a topic is one of the present run's streams."""
         return topic in self._topics
 
     def take(self, message: Message) -> None:
-        """Write a sample of the present run; one whose length is wrong is left out, as readers do."""
+        """Write a sample of the present run; a sample of wrong length is left out, as readers do."""
         stream = self._topics[message.topic]
         data = bytearray(message.data[len(HEADER) :])
         if len(data) != stream.row.row_dtype.itemsize:
@@ -344,7 +344,7 @@ class CopiedStreams:
         self._sink.sample(stream.name, bytes(data), message.time_ns)
 
     def renumber(self, row: np.ndarray) -> None:
-        """Let a frame row, in place, name the samples that it used by their new numbers."""
+        """Change the numbers of the samples that a frame row used to the new numbers, in place."""
         for name in self._used:
             used = row[used_field(name)]
             used[used >= 0] += self._base[name]

@@ -1,4 +1,4 @@
-"""One pass over the files of a log, which may stop and be taken up again when the log has grown."""
+"""Scan the files of a log once. A scan can be stored, and continued when the log has grown."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _EDGE = 4096
 
 @dataclass
 class LoggedEpisode:
-    """The two ends of an episode.
+    """The begin and the end of an episode in a log.
 
     Attributes:
-        number: in its run.
-        begin: what was known when it began.
-        end: what was known when it ended; None if the log has no end of it.
+        number: the episode's number in its run.
+        begin: what was known when the episode began.
+        end: what was known when the episode ended; None if the log has no end of it.
     """
 
     number: int
@@ -41,9 +41,9 @@ class Event:
     """Something that happened.
 
     Attributes:
-        kind: in a word.
-        episode: in which it happened, -1 outside episodes.
-        detail: plain data.
+        kind: one word.
+        episode: the number of the episode in which it happened, -1 outside episodes.
+        detail: what is known of the event, as plain data.
         time_ns: wall clock, nanoseconds since 1970.
     """
 
@@ -55,15 +55,15 @@ class Event:
 
 @dataclass
 class FileScan:
-    """How far one file was read.
+    """How far one file of a log was read.
 
     Attributes:
         whole: the border behind the last record that was read.
         topics: channel -> topic.
-        notes: what is damaged, for good.
-        complete: whether it was closed: nothing more can come.
-        unfinished: what is missing at its end so far, or empty.
-        edge: checksum of the last bytes before the border: tells whether a file that has grown is still the same.
+        notes: what is damaged, a sentence each.
+        complete: whether the file was closed, so that it won't grow.
+        unfinished: what is missing at the file's end so far, or empty.
+        edge: checksum of the last bytes before the border, to recognise the same file after it has grown.
     """
 
     whole: int = 0
@@ -75,7 +75,7 @@ class FileScan:
 
 
 def edge(path: Path, border: int) -> int:
-    """Checksum of the last bytes before a border in a file."""
+    """Return the checksum of the last bytes before a border in a file."""
     with path.open("rb") as file:
         file.seek(max(border - _EDGE, 0))
         return zlib.crc32(file.read(min(border, _EDGE)))
@@ -83,14 +83,14 @@ def edge(path: Path, border: int) -> int:
 
 @dataclass
 class Scan:
-    """What was found so far; all but the events can be stored and taken up again.
+    """Everything in a log but its rows, as far as it was read. All but the events can be stored.
 
     Attributes:
-        files: by their numbers in the run.
-        episodes: by their numbers.
-        events: in order.
-        odd: frames that have not the length of the layout.
-        dropped: frames, samples and images that found no room while recording.
+        files: number in the run -> how far the file was read.
+        episodes: number -> begin and end.
+        events: the events, in order.
+        odd: number of frames whose length is not that of the layout.
+        dropped: number of frames, samples and images that were dropped while recording.
     """
 
     files: dict[int, FileScan] = field(default_factory=dict)
@@ -100,10 +100,10 @@ class Scan:
     dropped: int = 0
 
     def run(self, files: Mapping[int, Path], row: np.dtype) -> Iterator[np.ndarray]:
-        """Read what is new; gives the frame rows, as many at a time as a chunk has.
+        """Read what is new in the log; yield the frame rows, a chunk's at a time.
 
         Raises:
-            LogError: the first file is no log. What is wrong with the others is noted.
+            LogError: the first file is no log. Problems of the other files are in `notes`.
         """
         for number, path in files.items():
             state = self.files.setdefault(number, FileScan())
@@ -142,7 +142,7 @@ class Scan:
             self.dropped += int(event.detail.get("since", 0))
 
     def _learn(self, kind: str, number: int, info: Mapping[str, Any]) -> None:
-        if kind == "begin":  # every file begins by repeating that of the episode that is open
+        if kind == "begin":  # every file repeats the begin of the open episode
             self.episodes.setdefault(number, LoggedEpisode(number, info))
         elif number in self.episodes:
             self.episodes[number].end = info
@@ -172,27 +172,27 @@ class Scan:
             notes.append(f"{self.dropped} frames or images were dropped while recording, the disk was too slow")
         return tuple(notes)
 
-    # -- as plain data -------------------------------------------------------------------------------------
+    # ---- storing ----
 
     def to_dict(self) -> dict[str, Any]:
-        """All but the events, as plain data."""
+        """Return everything but the events, as plain data."""
         return {
             "files": {str(number): vars(state) for number, state in self.files.items()},
-            "episodes": [[each.number, each.begin, each.end] for each in self.episodes.values()],
+            "episodes": [[episode.number, episode.begin, episode.end] for episode in self.episodes.values()],
             "odd": self.odd,
             "dropped": self.dropped,
         }
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Scan:
-        """The inverse of `to_dict`.
+    def from_dict(data: Mapping[str, Any]) -> Scan:
+        """Make a scan from what `to_dict` returned.
 
         Raises:
-            KeyError, TypeError, ValueError: it is something else.
+            KeyError, TypeError, ValueError: the data are something else.
         """
         files = {}
-        for number, state in plain["files"].items():
+        for number, state in data["files"].items():
             topics = {int(channel): topic for channel, topic in state["topics"].items()}
             files[int(number)] = FileScan(**{**state, "topics": topics})
-        episodes = {number: LoggedEpisode(number, begin, end) for number, begin, end in plain["episodes"]}
-        return Scan(files, episodes, [], plain["odd"], plain["dropped"])
+        episodes = {number: LoggedEpisode(number, begin, end) for number, begin, end in data["episodes"]}
+        return Scan(files, episodes, [], data["odd"], data["dropped"])

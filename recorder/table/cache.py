@@ -1,7 +1,7 @@
-"""The table of a run on disk, beside its log: made from it, continued as it grows, thrown away and made again at will.
+"""Keep the table of a run on disk, beside its log, and continue it as the log grows. It may be deleted at any time.
 
-``table/rows.bin`` has the packed rows one after another, ``table/episodes.json`` the rest. Rows of finished episodes
-are final; those of the last episode are as recorded, and what it lacks so far is mended in memory.
+``table/rows.bin`` has the packed rows one after another, ``table/episodes.json`` everything else. Rows of finished
+episodes are final. Rows of the last episode are as recorded; they are corrected in memory only.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from hal import RobotError
 from hal.frame_layout import FrameLayout
 from recorder.names import TABLE_FOLDER, file_stamps
 from recorder.read.scan import Scan, edge
-from recorder.table.episodes import Found, Segments, find
+from recorder.table.episodes import Segments, Split, split_episodes
 
-__all__ = ["TableCache", "kept"]
+__all__ = ["TableCache", "load_or_build"]
 
 _FORMAT = 2
 _BLOCK = 64 << 20
-"""Bytes of rows that are held before they are written."""
+"""Bytes of rows that are collected before they are written."""
 
 
 @dataclass
@@ -35,11 +35,11 @@ class TableCache:
     """A table on disk.
 
     Attributes:
-        layout: of the rows.
-        path: of the rows' file.
-        rows: how many there are.
-        tail: the row where the last episode begins: all before it is final.
-        bounds, episodes, notes: of the final episodes, (start, stop) each.
+        layout: the layout of the rows.
+        path: the file of rows.
+        rows: the number of rows.
+        tail: the row where the last episode begins; all rows before it are final.
+        bounds, episodes, notes: (start, stop), infos and notes of the final episodes.
         scan: how far the log was read.
         last: the last episode, its indices counted from ``tail``.
     """
@@ -52,25 +52,25 @@ class TableCache:
     episodes: list[Mapping[str, Any]] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     scan: Scan = field(default_factory=Scan)
-    last: Found | None = None
+    last: Split | None = None
 
     @property
     def size(self) -> int:
-        """Bytes of one row."""
+        """The size of one row in bytes."""
         return self.layout.spec.row_dtype.itemsize
 
     def raw(self, start: int = 0, mode: Any = "r") -> np.ndarray:
-        """The rows from one on, mapped into memory."""
+        """Return the rows from ``start`` on, mapped into memory."""
         kind, count = self.layout.spec.row_dtype, self.rows - start
         return np.memmap(self.path, kind, mode, start * self.size, (count,)) if count else np.zeros(0, kind)
 
     @property
     def mends(self) -> dict[int, np.ndarray]:
-        """Rows of the last episode that are not as they stand in the file."""
+        """The rows of the last episode that differ from the file: index -> row."""
         return {self.tail + index: row for index, row in (self.last.mends if self.last else {}).items()}
 
     def segments(self) -> Segments:
-        """All of it, the rows mapped into memory: private, so that what is mended stays in memory."""
+        """Return the table's content; rows are mapped privately, so that corrections stay in memory."""
         rows = self.raw(mode="c")
         for index, row in self.mends.items():
             rows[index] = row
@@ -78,7 +78,7 @@ class TableCache:
         return self.described(rows)
 
     def described(self, rows: np.ndarray) -> Segments:
-        """Episodes and notes, for these rows."""
+        """Return these rows with the episodes and notes."""
         bounds, episodes, notes = list(self.bounds), list(self.episodes), [*self.scan.notes(), *self.notes]
         if self.last is not None:
             pairs = zip(self.last.starts.tolist(), self.last.stops.tolist(), strict=True)
@@ -88,10 +88,10 @@ class TableCache:
         starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
         return Segments(rows, starts.copy(), stops.copy(), tuple(episodes), tuple(notes))
 
-    # -- growing -------------------------------------------------------------------------------------------
+    # ---- growing ----
 
     def grow(self, files: Mapping[int, Path]) -> None:
-        """Read what is new in the log. The file must be this process's alone while it does."""
+        """Read what is new in the log. No other process may write the file meanwhile."""
         with self.path.open("r+b") as file:
             held: list[np.ndarray] = []
             waiting = 0
@@ -102,7 +102,7 @@ class TableCache:
                     self._take(file, held)
                     held, waiting = [], 0
             self._take(file, held)
-        self.last = find(self.layout, self.raw(self.tail), self.scan.episodes)
+        self.last = split_episodes(self.layout, self.raw(self.tail), self.scan.episodes)
 
     def _take(self, file: BinaryIO, held: list[np.ndarray]) -> None:
         file.seek(self.rows * self.size)
@@ -112,9 +112,9 @@ class TableCache:
         file.flush()
         numbers = self.raw(self.tail)["episode"]
         if not len(numbers) or numbers[0] == numbers[-1]:
-            return  # numbers never fall: it is all one episode
+            return  # numbers never fall: all rows are of one episode
         final = int(np.flatnonzero(np.diff(numbers))[-1]) + 1
-        found = find(self.layout, self.raw(self.tail)[:final], self.scan.episodes)
+        found = split_episodes(self.layout, self.raw(self.tail)[:final], self.scan.episodes)
         for index, row in found.mends.items():
             file.seek((self.tail + index) * self.size)
             file.write(row.tobytes())
@@ -125,10 +125,10 @@ class TableCache:
         self.notes += found.notes
         self.tail += final
 
-    # -- as a file -----------------------------------------------------------------------------------------
+    # ---- storing ----
 
     def save(self, folder: Path, files: Mapping[str, Any]) -> None:
-        """Write down what is beside the rows; it appears whole or not at all."""
+        """Write everything but the rows; the file appears complete or not at all."""
         index = {
             "format": _FORMAT, "files": files, "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail,
             "bounds": self.bounds, "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
@@ -139,7 +139,7 @@ class TableCache:
 
     @staticmethod
     def load(folder: Path) -> tuple[TableCache, Mapping[str, Any]] | None:
-        """What was saved, and what it says of the log's files; None if it is not there or makes no sense."""
+        """Return a saved table and the stamps of the log's files; None if there is none, or it can't be used."""
         try:
             index = json.loads((folder / "episodes.json").read_text())
             if index["format"] != _FORMAT:
@@ -152,18 +152,18 @@ class TableCache:
             )
             if path.stat().st_size < kept.rows * kept.size:
                 return None
-            kept.last = find(layout, kept.raw(kept.tail), scan.episodes)
+            kept.last = split_episodes(layout, kept.raw(kept.tail), scan.episodes)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RobotError):
-            return None  # whatever is wrong with it, it can be made again
+            return None  # whatever is wrong, the table can be made again
         return kept, index["files"]
 
 
-def kept(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
-    """The table beside a log, made or continued if need be; None if nothing can be written there.
+def load_or_build(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
+    """Return the table beside a log, made or continued if necessary; None if nothing can be written there.
 
     Args:
-        files: of the log, by number.
-        layout: of its rows.
+        files: the log's files, by number.
+        layout: the layout of the rows.
 
     Raises:
         LogError: the log can't be read.
@@ -189,7 +189,7 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ta
         (folder / "episodes.json").unlink(missing_ok=True)
         fresh = folder / f".rows-{os.getpid()}.bin"
         fresh.touch()
-        os.replace(fresh, folder / "rows.bin")  # whoever has the old one mapped keeps it
+        os.replace(fresh, folder / "rows.bin")  # a process that has the old file mapped keeps it
         table = TableCache(layout, folder / "rows.bin")
         table.grow(files)
     table.save(folder, now)
@@ -198,7 +198,7 @@ def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> Ta
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[None]:
-    """One process at a time; the lock goes with the process."""
+    """Let one process in at a time; the lock ends with the process."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
@@ -208,7 +208,7 @@ def _locked(folder: Path) -> Iterator[None]:
 
 
 def _continues(table: TableCache, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
-    """Whether the log is the one that was read, with more at its end."""
+    """Return whether the log is the one that was read, perhaps with more at its end."""
     now = file_stamps(files)
     numbers = sorted(int(number) for number in before)
     if not numbers or [int(number) for number in now][: len(numbers)] != numbers:

@@ -1,4 +1,4 @@
-"""Cuts the rows of a log into episodes in which every two neighbours really followed one another."""
+"""Split the rows of a log into episodes without gaps."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ import numpy as np
 from hal.frame_layout import PREFIXES, FrameLayout, reward_field
 from recorder.read.scan import LoggedEpisode
 
-__all__ = ["Found", "Segments", "cut", "find"]
+__all__ = ["Segments", "Split", "split_copy", "split_episodes"]
 
 
 class Segments(NamedTuple):
-    """What a `Table` has beside its layout and origin."""
+    """The content of a `Table` without its layout and origin."""
 
     rows: np.ndarray
     starts: np.ndarray
@@ -27,16 +27,16 @@ class Segments(NamedTuple):
 class _Piece(NamedTuple):
     start: int
     stop: int
-    part: int  # 0 for the first piece of its episode
+    part: int  # the piece's number in its episode, from 0
     last: bool
 
 
-class Found(NamedTuple):
-    """Episodes in rows that were left as they are.
+class Split(NamedTuple):
+    """The episodes in rows, which were left unchanged.
 
     Attributes:
         starts, stops, episodes, notes: as in `Segments`.
-        mends: index -> the row that belongs there instead.
+        mends: index -> the row that belongs there in place of the recorded one.
     """
 
     starts: np.ndarray
@@ -46,49 +46,49 @@ class Found(NamedTuple):
     mends: dict[int, np.ndarray]
 
 
-def cut(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]) -> Segments:
-    """Episodes from a copy of the rows; see `find`."""
-    found = find(layout, rows, {episode.number: episode for episode in episodes})
+def split_copy(layout: FrameLayout, rows: np.ndarray, episodes: Sequence[LoggedEpisode]) -> Segments:
+    """Split a copy of the rows into episodes; see `split_episodes`."""
+    split = split_episodes(layout, rows, {episode.number: episode for episode in episodes})
     fresh = np.array(rows)
-    for index, row in found.mends.items():
+    for index, row in split.mends.items():
         fresh[index] = row
-    return Segments(fresh, *found[:4])
+    return Segments(fresh, *split[:4])
 
 
-def find(layout: FrameLayout, rows: np.ndarray, known: Mapping[int, LoggedEpisode]) -> Found:
-    """Episodes from rows in the order of recording.
+def split_episodes(layout: FrameLayout, rows: np.ndarray, recorded: Mapping[int, LoggedEpisode]) -> Split:
+    """Find the episodes in rows, which are in the order of recording.
 
-    Rows of an episode whose begin is not in the log are left out. Where frames are missing inside an episode,
-    it is cut in two: the first part is truncated, the second begins like an episode, with no action and no
-    reward in its first row, and says ``part`` in its info. An episode that did not end by a flag (interrupted,
-    torn) is truncated at its last row. All this is noted.
+    Rows of an episode whose begin is not in the log are left out. If frames are missing inside an episode, it is split
+    there: the first part is truncated; the second part begins like an episode, without action and reward in its first
+    row, and has ``part`` in its info. An episode without a flag at its end (interrupted, torn) is truncated at its last
+    row. All this is noted.
 
     Args:
-        layout: of the rows.
+        layout: the layout of the rows.
         rows: shape (R,), structured.
-        known: the ends that the log has, by the episodes' numbers.
+        recorded: number -> begin and end of the episodes in the log.
     """
     notes: list[str] = []
     bounds: list[tuple[int, int]] = []
     infos: list[Mapping[str, Any]] = []
     mends: dict[int, np.ndarray] = {}
     for number, pieces in _by_episode(rows):
-        if number not in known:
+        if number not in recorded:
             count = sum(piece.stop - piece.start for piece in pieces)
             notes.append(f"{count} frames of episode {number} are left out, its begin is not in the log")
             continue
-        episode = known[number]
+        episode = recorded[number]
         notes += _missing(episode, rows, pieces)
         for piece in pieces:
             mends |= _mended(layout, rows, piece)
             bounds.append((piece.start, piece.stop))
             infos.append(_info(episode, piece))
     starts, stops = np.array(bounds, np.int64).reshape(-1, 2).T
-    return Found(starts.copy(), stops.copy(), tuple(infos), tuple(notes), mends)
+    return Split(starts.copy(), stops.copy(), tuple(infos), tuple(notes), mends)
 
 
 def _by_episode(rows: np.ndarray) -> Iterator[tuple[int, list[_Piece]]]:
-    """Each episode's number and its pieces without a gap. A frame that is not executed repeats its number."""
+    """Yield each episode's number and its pieces without a gap. A frame whose action was refused repeats its number."""
     if not len(rows):
         return
     numbers, frames = rows["episode"], rows["frame_no"].astype(np.int64)
@@ -117,7 +117,7 @@ def _missing(episode: LoggedEpisode, rows: np.ndarray, pieces: list[_Piece]) -> 
 
 
 def _mended(layout: FrameLayout, rows: np.ndarray, piece: _Piece) -> dict[int, np.ndarray]:
-    """The first and the last row that every episode has, where a piece has others: index -> row."""
+    """Return the first and the last row as an episode must have them, if a piece has others: index -> row."""
     mends: dict[int, np.ndarray] = {}
     if rows["frame_no"][piece.start]:
         first = mends[piece.start] = rows[piece.start : piece.start + 1].copy().reshape(())

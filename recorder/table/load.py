@@ -12,24 +12,24 @@ from hal.frame_layout import FrameLayout
 from recorder.log.labels import labelled
 from recorder.names import LOG_NAME
 from recorder.read.reader import LogReader
-from recorder.table.cache import TableCache, kept
-from recorder.table.episodes import Segments, cut
+from recorder.table.cache import TableCache, load_or_build
+from recorder.table.episodes import Segments, split_copy
 from recorder.table.memory import concatenated
 from recorder.table.table import Table
 
 __all__ = ["build", "load_runs"]
 
 _COPY_BYTES = 256 << 20
-"""Up to so many bytes, the rows of several runs are copied together, which is faster than the gaps of a chain."""
+"""Size up to which the rows of several runs are copied together; larger rows are mapped one behind the other."""
 
 
 def build(run_folder: Path | str) -> Table:
-    """The table of one run, from its cache beside the log if that is of this very log.
+    """Return the table of one run, from the cache beside its log if that is up to date.
 
-    A log that has grown is read from where it was read to; any other is read anew.
+    If the log has grown, only its new part is read.
 
     Args:
-        run_folder: with the ``log.mcap``, or that file.
+        run_folder: the folder with the ``log.mcap``, or that file.
 
     Raises:
         LogError: there is no log, or it can't be read at all.
@@ -40,33 +40,33 @@ def build(run_folder: Path | str) -> Table:
 
 def _built(run_folder: Path | str) -> tuple[FrameLayout, Path, TableCache | Segments]:
     reader = LogReader(run_folder)
-    cached = kept(reader.files, reader.layout)
+    cached = load_or_build(reader.files, reader.layout)
     if cached is not None:
         return reader.layout, reader.path.parent, cached
-    segments = cut(reader.layout, reader.frames(), reader.episodes())
+    segments = split_copy(reader.layout, reader.frames(), reader.episodes())
     return reader.layout, reader.path.parent, segments._replace(notes=reader.notes + segments.notes)
 
 
 def _table(layout: FrameLayout, run: Path, segments: Segments) -> Table:
-    infos = labelled(run, segments.episodes)  # on top of the cache: what people say changes while the log stays
+    infos = labelled(run, segments.episodes)  # on top of the cache: labels change while the log stays
     return Table(layout, *segments[:3], infos, origin=str(run), notes=segments.notes)
 
 
 def load_runs(path: Path | str) -> Table:
-    """One table of all runs in a folder, at any depth, mapped into memory where it is large.
+    """Return one table of all runs in a folder, at any depth; a large table is mapped into memory.
 
-    Between the runs of a large table there may be rows of zeros that belong to no episode. Each episode's info
-    says its ``run``, the run's folder. Runs that can't be read at all are noted.
+    Between the runs of a large table there may be rows of zeros that belong to no episode. ``run`` in each episode's
+    info is the run's folder. Runs that can't be read at all are noted.
 
     Raises:
         SourceError: there is no run, or none that can be read.
-        SpecMismatch: two runs have different layouts; lists what differs.
+        SpecMismatch: two runs have different layouts; the error lists the differences.
     """
     root = Path(path)
     logs = [root] if root.is_file() else sorted(root.rglob(LOG_NAME))
     if not logs:
         what = "holds no runs" if root.exists() else "does not exist"
-        raise SourceError(f"{root} {what}; wanted a folder with a {LOG_NAME} in it, or with such folders")
+        raise SourceError(f"{root} {what}; name a folder with a {LOG_NAME} in it, or a folder of such folders")
     runs, notes = [], []
     for log in logs:
         try:
@@ -87,7 +87,7 @@ def _check_layouts(runs: Sequence[_Run]) -> None:
     for layout, run, _ in runs[1:]:
         difference = first.spec.difference(layout.spec)
         if difference:
-            raise SpecMismatch(f"{origin} and {run} hold different rows; load them one by one", difference)
+            raise SpecMismatch(f"{origin} and {run} hold different rows; load them separately", difference)
 
 
 def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:

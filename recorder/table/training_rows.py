@@ -1,4 +1,4 @@
-"""Rows that hold just what a training batch needs, so that a batch is one gather of neighbouring rows."""
+"""Pack rows with only what a training batch needs, so that a batch is one gather of neighbouring rows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from recorder.table.transitions import Transitions
 __all__ = ["Pairs", "TrainingRows"]
 
 _LARGEST = 1 << 30
-"""Bytes up to which the training rows are a copy in memory; above, frame rows are gathered from where they lie."""
+"""Bytes up to which the training rows are a copy in memory; above, frame rows are gathered from the table."""
 
 _CHUNK = 1 << 18
 _WORD = 8
@@ -39,15 +39,15 @@ class Pairs(NamedTuple):
 
 
 class TrainingRows:
-    """Gathers pairs of rows.
+    """Gathers the pairs of rows of transitions.
 
     Up to a gigabyte, the rows are packed into a contiguous copy: observation, action, rewards and flags, each at
     a multiple of its element size, the whole at a multiple of 8 bytes, so that views of fields can be shared with
-    any tensor library. Beyond that the frame rows are read from where they lie, mapped from disk or not, and
-    nothing is held in memory that grows with them.
+    any tensor library. Beyond a gigabyte the rows are read from the table, which may be mapped from disk, and nothing
+    is held in memory that grows with them.
 
     Args:
-        transitions: all of them.
+        transitions: all transitions of a table.
         largest: bytes up to which a copy is made.
     """
 
@@ -60,7 +60,12 @@ class TrainingRows:
         self._blocks = rows.view(f"V{rows.dtype.itemsize}")
 
     def pairs(self, index: np.ndarray, numbers: np.ndarray | None = None) -> Pairs:
-        """The transitions at positions, (B,); ``numbers`` are their `numbers`, if at hand."""
+        """Return the transitions at positions, (B,).
+
+        Args:
+            index: the positions.
+            numbers: the result of `numbers` for these positions, if the caller has it.
+        """
         if numbers is None:
             numbers = self.numbers(index)
         taken = self._blocks.take(numbers, mode="clip").view(self._dtype).reshape(-1, 2)
@@ -72,17 +77,17 @@ class TrainingRows:
         return Pairs(here, there, episode, done, terminated, truncated, there["intervention"].astype(np.int32))
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
-        """Numbers of the rows of the transitions at positions: here and there in turns, (2 B,)."""
+        """Return the numbers of the rows of the transitions at positions, begin and end alternating: (2 B,)."""
         both: np.ndarray = np.add(self._transitions.row(index)[:, None], _PAIR)
         return both.reshape(-1)
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
-        """Structured rows of the given numbers, of any shape."""
+        """Return the structured rows with the given numbers, of any shape."""
         return self._blocks.take(numbers, mode="clip").view(self._dtype)
 
 
 def _training_dtype(transitions: Transitions) -> np.dtype[Any]:
-    """Fields by falling element size, as in a frame row, and filled up to whole words."""
+    """Sort the fields by falling element size, as in a frame row, and pad the row to whole words."""
     layout = transitions.table.layout
     groups = (("observation", layout.observation), ("action", layout.action))
     fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]

@@ -1,4 +1,4 @@
-"""The transitions of a table: pairs of neighbouring frame rows, found once."""
+"""Find the transitions of a table: the pairs of neighbouring frame rows that a learner may use."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _FACTS = np.dtype([
     ("episode", "<i4"), ("frame_no", "<i4"), ("done", "<i4"), ("terminated", "<i4"),
     ("truncated", "<i4"), ("intervention", "<i4"),
 ])  # fmt: skip
-"""All that is said of a transition, side by side; 56 bytes each, so made only for whoever asks for it."""
+"""Everything known of a transition, in 56 bytes; made only on request."""
 
 
 def columns(rows: np.ndarray, spec: Spec, prefix: str) -> dict[str, np.ndarray]:
-    """The fields of one group (``observation``, ``action``, ...) of frame rows, as contiguous arrays.
+    """Return the fields of one group (``observation``, ``action``, ...) of frame rows, as contiguous arrays.
 
-    Contiguous, because a row's length need not be a multiple of an element's, and tensor libraries refuse
-    to share such memory.
+    A row's length need not be a multiple of an element's, and tensor libraries refuse to share such memory; so the
+    arrays are contiguous.
 
     Args:
         rows: frame rows of any leading shape.
@@ -44,14 +44,14 @@ def columns(rows: np.ndarray, spec: Spec, prefix: str) -> dict[str, np.ndarray]:
 class Transitions:
     """All transitions of a table, episode after episode; position p is a number from 0 to N - 1.
 
-    A transition is two neighbouring rows of one episode where the second was acted into and its frame number
-    is the first one's plus 1. So no transition crosses the border of an episode, a refused action makes none,
-    and none pretends that frames lost from a log were one step. Where the data break off without a flag, the
-    last transition is done and truncated: what came next is unknown, so a value must be bootstrapped.
+    A transition is a pair of neighbouring rows of one episode: an action led to the second row, and its frame number is
+    that of the first row plus 1. So no transition crosses the border of an episode, a refused action makes none, and
+    frames lost from a log are not taken for one step. Where the data break off without a flag, the last transition is
+    done and truncated: what came next is unknown, so a value must be bootstrapped.
 
     Attributes:
-        table: what they were found in.
-        stretches: where they lie.
+        table: the table.
+        stretches: the unbroken runs of transitions in the table.
         first, last: (E,), int64: episode e has the positions ``first[e]`` up to, not including, ``last[e]``.
     """
 
@@ -72,15 +72,15 @@ class Transitions:
         return self.stretches.transitions
 
     def places(self, positions: np.ndarray) -> Places:
-        """Rows, episodes and flags of the transitions at the positions, (B,) int64."""
+        """Return rows, episodes and flags of the transitions at the positions, (B,) int64."""
         return self._finder.places(positions)
 
     def row(self, positions: np.ndarray) -> np.ndarray:
-        """Numbers of the rows of the observations of the transitions at the positions, (B,) int64."""
+        """Return the numbers of the rows where the transitions at the positions begin, (B,) int64."""
         return self._finder.rows(positions)
 
     def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and stop position of the transitions that follow one another around each; (B,) int64 each."""
+        """Return first and stop position of the unbroken run of transitions around each position; (B,) int64 each."""
         return self._finder.spans(positions)
 
     @cached_property
@@ -89,7 +89,7 @@ class Transitions:
 
     @cached_property
     def facts(self) -> np.ndarray:
-        """(N,), structured, all that is said of each.
+        """(N,), structured: everything known of each transition.
 
         ``row`` of the observation (the next one is ``row + 1``); ``stop``, the position after the last
         transition that follows without a break; ``reward`` (several agents: their sum); ``log_probability``;
@@ -131,16 +131,16 @@ class Transitions:
 
     @cached_property
     def lost(self) -> np.ndarray:
-        """(E,): how many executed actions are in no transition, as the frame before them is missing."""
+        """(E,): the number of executed actions without a transition, because the frame before them is missing."""
         acted = np.concatenate([[0], np.cumsum(np.asarray(self.table.rows["acted"]) == 1)])
         return np.asarray(acted[self.table.stops] - acted[self.table.starts] - self.lengths)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
-        """The frame rows at which the transitions begin."""
+        """Return the frame rows at which the transitions begin."""
         return self._take(self.row(positions))
 
     def next_rows(self, positions: np.ndarray) -> np.ndarray:
-        """The frame rows at which the transitions end; they hold action, reward and flags."""
+        """Return the frame rows at which the transitions end; they hold action, reward and flags."""
         return self._take(self.row(positions) + 1)
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
@@ -149,21 +149,21 @@ class Transitions:
         return taken
 
 
-# -- Where the transitions of a table lie: unbroken runs of rows, a few numbers each, whatever the table's size --
+# ---- unbroken runs of transitions: a few numbers each, whatever the table's size ----
 
 
 _CHUNK = 1 << 20
 """Rows that are looked at in one go."""
 
 _LISTED = 1 << 22
-"""Transitions up to which the row of each is listed, which is faster than to search for it."""
+"""Number of transitions up to which the row of each is listed, which is faster than a search."""
 
 _GUIDE_BITS = 7
-"""The guide remembers the stretch of every 128th position, from where a search takes a step or two."""
+"""The guide holds the stretch of every 128th position, from which a search takes a step or two."""
 
 
 class Places(NamedTuple):
-    """What is known of transitions without reading their rows; each of shape (B,).
+    """Everything known of transitions without reading their rows; each of shape (B,).
 
     Attributes:
         row: int64, of the observation; the next one is ``row + 1``.
@@ -178,7 +178,7 @@ class Places(NamedTuple):
 
 
 class Stretches(NamedTuple):
-    """Runs of neighbouring transitions; only a stretch's last transition can be done. S of them.
+    """The S unbroken runs of transitions, called stretches; only the last transition of a stretch can be done.
 
     Attributes:
         first: (S + 1,) int64: stretch s has the positions ``first[s]`` up to, not including, ``first[s + 1]``.
@@ -195,19 +195,19 @@ class Stretches(NamedTuple):
 
     @staticmethod
     def of(table: Table) -> Stretches:
-        """Find them; which neighbours make a transition is said in `recorder.table.transitions.Transitions`."""
+        """Find the stretches of a table; `Transitions` defines a transition."""
         parts = [_of_episodes(table, begin, end) for begin, end in _groups(table)]
         lengths, *rest = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _NONE
         return Stretches(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), *rest)
 
     @property
     def transitions(self) -> int:
-        """Number of transitions."""
+        """The number of transitions."""
         return int(self.first[-1])
 
 
 class TransitionIndex:
-    """Finds positions in stretches, in the time of a few array look-ups.
+    """Finds rows and episodes of positions, with a few array look-ups each.
 
     Args:
         stretches: at least one.
@@ -225,14 +225,14 @@ class TransitionIndex:
         self._guide = (np.searchsorted(stretches.first, marks, side="right") - 1).astype(np.int32)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
-        """The rows of the observations of the transitions at the positions, (B,) int64."""
+        """Return the rows at which the transitions at the positions begin, (B,) int64."""
         if self._rows is not None:
             return np.asarray(self._rows.take(positions))
         number = self._numbers(positions)[0]
         return np.asarray(self._shift.take(number) + positions)
 
     def places(self, positions: np.ndarray) -> Places:
-        """What is known of the transitions at the positions, (B,) int64."""
+        """Return what is known of the transitions at the positions, (B,) int64."""
         found = self._stretches
         number, after = self._numbers(positions)
         last = after - 1 == positions
@@ -241,14 +241,14 @@ class TransitionIndex:
         return Places(row, found.episode.take(number), *flags)
 
     def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """First and stop position of the transitions that follow one another around each; (B,) int64 each."""
+        """Return first and stop position of the unbroken run of transitions around each position; (B,) int64 each."""
         number = self._numbers(positions)[0]
         group = np.searchsorted(self._ends, number)
         first = np.where(group > 0, self._ends[group - 1] + 1, 0)
         return self._stretches.first[first], self._stretches.first[self._ends[group] + 1]
 
     def _numbers(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The stretches that the positions are in, and the positions after these stretches."""
+        """Return the stretches that hold the positions, and the positions after these stretches."""
         number = self._guide.take(positions >> _GUIDE_BITS)
         after = self._stretches.first.take(number + 1)
         while (behind := after <= positions).any():
@@ -265,7 +265,7 @@ _NONE: tuple[np.ndarray, ...] = (
 
 
 def _groups(table: Table) -> Iterator[tuple[int, int]]:
-    """Episodes from, to, so that a group has about a chunk of rows."""
+    """Yield ranges of episodes (begin, end) with about `_CHUNK` rows each."""
     filled = np.cumsum(np.maximum(table.stops - table.starts, 0))
     begin = 0
     while begin < len(filled):
@@ -276,12 +276,12 @@ def _groups(table: Table) -> Iterator[tuple[int, int]]:
 
 
 def _of_episodes(table: Table, begin: int, end: int) -> tuple[np.ndarray, ...]:
-    """Lengths and the fields of the stretches of some episodes."""
+    """Return the lengths and the fields of the stretches of some episodes."""
     row, episode = _pairs(table, begin, end)
     if not len(row):
         return _NONE
     rows = table.rows
-    # Over a refused action the frame number stays, so the next transition still follows on.
+    # A refused action keeps the frame number, so the next transition follows without a break.
     follows = rows["frame_no"][row[1:]] == rows["frame_no"][row[:-1] + 1]
     terminated = rows["terminated"][row + 1] != 0
     done = np.ones(len(row), bool)
@@ -295,7 +295,7 @@ def _of_episodes(table: Table, begin: int, end: int) -> tuple[np.ndarray, ...]:
 
 
 def _pairs(table: Table, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """First rows of the transitions of some episodes, and their episodes."""
+    """Return the first rows of the transitions of some episodes, and their episodes."""
     starts, counts = table.starts[begin:end], np.maximum(table.stops[begin:end] - table.starts[begin:end] - 1, 0)
     before = np.cumsum(counts) - counts
     row = np.arange(counts.sum(), dtype=np.int64) + np.repeat(starts - before, counts)

@@ -19,7 +19,7 @@ from recorder.log.writer import LogWriter
 from recorder.read.mcap_reader import McapReader
 from recorder.read.reader import LoggedEpisode, LogReader
 from recorder.read.scan import Scan
-from recorder.table.episodes import cut
+from recorder.table.episodes import split_copy
 from recorder.table.load import build, load_runs
 
 
@@ -104,7 +104,7 @@ def test_only_what_is_new_is_read(
         assert getattr(table, part).tobytes() == getattr(anew, part).tobytes()
     assert (table.episodes, table.notes) == (anew.episodes, anew.notes)
     reader = LogReader(tmp_path)
-    by_hand = cut(layout, reader.frames(), reader.episodes())
+    by_hand = split_copy(layout, reader.frames(), reader.episodes())
     assert anew.rows.tobytes() == by_hand.rows.tobytes()
     assert anew.episodes == by_hand.episodes
     assert anew.notes == by_hand.notes
@@ -138,7 +138,7 @@ def _no_lock(folder: Path) -> Any:
 
 def test_missing_frames_cut_an_episode(layout: FrameLayout, make_row: Any) -> None:
     rows = np.stack([make_row(layout, 0, frame) for frame in (0, 1, 2, 5, 6)])
-    result = cut(layout, rows, [LoggedEpisode(0, {"seed": 1}, {"end": "time", "rows": 7})])
+    result = split_copy(layout, rows, [LoggedEpisode(0, {"seed": 1}, {"end": "time", "rows": 7})])
     assert result.starts.tolist() == [0, 3]
     assert result.stops.tolist() == [3, 5]
     assert result.episodes == (
@@ -158,14 +158,14 @@ def test_missing_frames_cut_an_episode(layout: FrameLayout, make_row: Any) -> No
 
 def test_an_illegal_action_repeats_its_frame_and_is_no_gap(layout: FrameLayout, make_row: Any) -> None:
     rows = np.stack([make_row(layout, 0, frame) for frame in (0, 1, 1, 2)])
-    result = cut(layout, rows, [LoggedEpisode(0, {}, {})])
+    result = split_copy(layout, rows, [LoggedEpisode(0, {}, {})])
     assert result.stops.tolist() == [4]
     assert result.notes == ()
 
 
 def test_frames_without_a_begin_are_left_out(layout: FrameLayout, make_row: Any) -> None:
     rows = np.stack([make_row(layout, episode, frame) for episode in (0, 1) for frame in (0, 1)])
-    result = cut(layout, rows, [LoggedEpisode(1, {}, {})])
+    result = split_copy(layout, rows, [LoggedEpisode(1, {}, {})])
     assert (result.starts.tolist(), result.stops.tolist()) == ([2], [4])
     assert result.notes == ("2 frames of episode 0 are left out, its begin is not in the log",)
 
@@ -178,7 +178,7 @@ def test_neighbours_always_followed_one_another(kept: list[list[bool]]) -> None:
     rows = layout.spec.rows(len(pairs))
     rows["episode"], rows["frame_no"] = np.array(pairs, int).reshape(-1, 2).T
     rows["action_x"] = 1
-    result = cut(layout, rows, [LoggedEpisode(e, {}, {"rows": len(flags)}) for e, flags in enumerate(kept)])
+    result = split_copy(layout, rows, [LoggedEpisode(e, {}, {"rows": len(flags)}) for e, flags in enumerate(kept)])
     assert sum(result.stops - result.starts) == len(pairs)
     for start, stop in zip(result.starts, result.stops, strict=True):
         piece = result.rows[start:stop]
@@ -242,7 +242,7 @@ def test_an_unreadable_run_is_noted(tmp_path: Path, make_log: Any) -> None:
 
 
 def test_nothing_there(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match=r"holds no runs; wanted a folder with a log\.mcap"):
+    with pytest.raises(SourceError, match=r"holds no runs; name a folder with a log\.mcap"):
         load_runs(tmp_path)
     with pytest.raises(SourceError, match="does not exist"):
         load_runs(tmp_path / "nowhere")
