@@ -1,6 +1,6 @@
-"""Tests of the contract, generated from the descriptions of whatever is tested (R4.3).
+"""Test an environment or a robot against its contract, with tests that its own description generates (R4.3).
 
-For an environment or a robot of one's own, the whole test is::
+The whole test of an environment of your own is::
 
     class TestMine(EnvironmentContract):
         def make(self):

@@ -1,4 +1,4 @@
-"""The contract as test classes, so that testing a new environment or robot takes three lines."""
+"""The contracts as test classes: testing a new environment or robot takes three lines."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["EnvironmentContract", "RobotContract"]
 
 
 class EnvironmentContract:
-    """Derive, give `make`, and pytest or unittest's loader finds the rest.
+    """Test an environment: derive a class with a `make`, and pytest or unittest finds the test.
 
     Attributes:
         repeatable: False for a real machine (see `check_environment`).
@@ -20,16 +20,16 @@ class EnvironmentContract:
     repeatable = True
 
     def make(self) -> StandardEnvironment:
-        """A new environment."""
-        raise NotImplementedError("give a make(self) that returns a new environment")
+        """Return a new environment."""
+        raise NotImplementedError("define make(self), which returns a new environment")
 
     def test_it_keeps_the_contract(self) -> None:
-        """Every check passes."""
+        """Assert that every check passes."""
         check_environment(self.make(), repeatable=self.repeatable).raise_if_failed()
 
 
 class RobotContract:
-    """Derive, give `make`, and pytest or unittest's loader finds the rest.
+    """Test a robot: derive a class with a `make`, and pytest or unittest finds the test.
 
     Attributes:
         repeatable: False for a real machine (see `check_robot`).
@@ -38,9 +38,9 @@ class RobotContract:
     repeatable = True
 
     def make(self) -> Robot:
-        """A new robot."""
-        raise NotImplementedError("give a make(self) that returns a new robot")
+        """Return a new robot."""
+        raise NotImplementedError("define make(self), which returns a new robot")
 
     def test_it_keeps_the_contract(self) -> None:
-        """Every check passes."""
+        """Assert that every check passes."""
         check_robot(self.make(), repeatable=self.repeatable).raise_if_failed()

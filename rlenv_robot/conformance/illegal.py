@@ -1,4 +1,4 @@
-"""Every way in which an action can break its description, made from the description (R4.3, R1.2)."""
+"""Make illegal actions of every kind from an action's spec, and check how they are refused (R4.3, R1.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_robot.conformance.probe import Frame, Table
 from rlenv_robot.conformance.report import Failed
-from rlenv_robot.conformance.tables import same_values
+from rlenv_robot.conformance.tables import difference
 
 __all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values"]
 
@@ -20,12 +20,12 @@ Values = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class IllegalCase:
-    """Something that must be refused, and how the refusal must name it.
+    """A value that must be refused, and what the refusal must name.
 
     Attributes:
-        name: for people.
-        value: what to send.
-        code, field, index: as in `hal.Violation`.
+        name: a few words for the report.
+        value: to send.
+        code, field, index: of the refusal, as in `hal.Violation`.
     """
 
     name: str
@@ -36,16 +36,16 @@ class IllegalCase:
 
 
 def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Iterator[IllegalCase]:
-    """Illegal forms of Table 2.
+    """Yield illegal forms of Table 2.
 
     Args:
         spec: of the action.
         legal: an action that would be legal now.
-        env_id, frame_no: what a legal table carries.
+        env_id, frame_no: of a legal table.
     """
     table = {"env_id": env_id, "frame_no": frame_no, "action": legal}
-    yield IllegalCase("no mapping but None", None, "dtype", "")
-    yield IllegalCase("no mapping but a list", [env_id, frame_no, legal], "dtype", "")
+    yield IllegalCase("None instead of a mapping", None, "dtype", "")
+    yield IllegalCase("a list instead of a mapping", [env_id, frame_no, legal], "dtype", "")
     for key in table:
         rest = {name: value for name, value in table.items() if name != key}
         yield IllegalCase(f"without {key}", rest, "missing", key)
@@ -60,12 +60,12 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
 
 
 def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCase]:
-    """Illegal forms of a structure that a spec describes.
+    """Yield illegal forms of a structure.
 
     Args:
         spec: of the structure.
-        legal: one that fits it.
-        where: what it is called in messages (``action``, ``command``).
+        legal: a legal structure.
+        where: the name of the structure in messages (``action``, ``command``).
     """
     yield IllegalCase(f"{where} None", None, "dtype", where)
     yield IllegalCase(f"{where} a list", list(legal.values()), "dtype", where)
@@ -74,8 +74,8 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
         rest = {name: value for name, value in legal.items() if name != field.name}
         dotted = f"{where}.{field.name}"
         yield IllegalCase(f"{field.name} missing", rest, "missing", dotted)
-        for what, value, code, index in _illegal_arrays(field, np.asarray(legal[field.name])):
-            yield IllegalCase(f"{field.name} {what}", {**legal, field.name: value}, code, dotted, index)
+        for problem, value, code, index in _illegal_arrays(field, np.asarray(legal[field.name])):
+            yield IllegalCase(f"{field.name} {problem}", {**legal, field.name: value}, code, dotted, index)
 
 
 def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
@@ -94,25 +94,25 @@ def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any,
 
 
 def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
-    for index in _ends(field):
-        for what, number, code in _numbers(field, index):
+    for index in _first_and_last(field):
+        for problem, number, code in _numbers_outside(field, index):
             value = np.array(legal, legal.dtype if field.numpy_dtype.kind == "f" else object)
             value[index] = number
             if field.numpy_dtype.kind != "f":
-                value = np.array(value.tolist())  # as Python's whole numbers would arrive: int64, or wider
-            yield f"{what} at {list(index)}" if index else what, value, code, index
+                value = np.array(value.tolist())  # as Python's integers arrive: int64, or wider
+            yield f"{problem} at {list(index)}" if index else problem, value, code, index
 
 
-def _ends(field: Field) -> list[tuple[int, ...]]:
-    """The first and the last element: a check that stops halfway finds one of them at most."""
+def _first_and_last(field: Field) -> list[tuple[int, ...]]:
+    """Return the indices of the first and the last element, so that a validation that stops halfway is noticed."""
     first, last = tuple(0 for _ in field.shape), tuple(size - 1 for size in field.shape)
     return [first] if first == last else [first, last]
 
 
-def _numbers(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, Any, str]]:
+def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, Any, str]]:
     low, high = (bound[index] for bound in field.bounds)
     if field.numpy_dtype.kind != "f":
-        # Beyond the type itself there is no number to send in 64 bits.
+        # At the limits of int64 there is no number beyond to send.
         if int(low) > np.iinfo(np.int64).min:
             yield "one below the range", int(low) - 1, "range"
         if int(high) < np.iinfo(np.int64).max:
@@ -128,30 +128,30 @@ def _numbers(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, Any, s
         yield "just above the range", np.nextafter(high, high.dtype.type(np.inf)), "range"
 
 
-# -- What the answer to an illegal action must be (R1.2) -----------------------------------------------------
-
+# -- The answer to an illegal action (R1.2) --------------------------------------------------------------------
 
 _ERROR_KEYS = {"code", "field", "index", "message"}
 
 
 def check_refusal(case: IllegalCase, answer: Any, before: Frame) -> None:
-    """The same frame again, reward 0, and an error that names code, field and index.
+    """Check that the answer is the same frame with reward 0 and an error that names code, field and index.
 
     Args:
-        case: what was sent.
-        answer: what `step` returned.
-        before: the frame that the case answered.
+        case: that was sent.
+        answer: Tables 1 and 3, as `step` returned them.
+        before: the frame before the case was sent.
 
     Raises:
-        Failed: saying what is wrong.
+        Failed: the answer is wrong.
     """
     table, reward = answer
     error = table.get("extra_info", {}).get("error")
     if not isinstance(error, Mapping) or error.keys() != _ERROR_KEYS:
-        raise Failed(f"extra_info['error'] is {error!r}, wanted a mapping with {', '.join(sorted(_ERROR_KEYS))}")
+        raise Failed(f"extra_info['error'] is {error!r}, it must be a mapping with {', '.join(sorted(_ERROR_KEYS))}")
     _check_same_frame(table, before)
-    if any(number != 0 for number in _numbers_refusal(reward["reward"])):
-        raise Failed(f"reward is {reward['reward']}, wanted 0")
+    rewards = reward["reward"].values() if isinstance(reward["reward"], Mapping) else [reward["reward"]]
+    if any(number != 0 for number in rewards):
+        raise Failed(f"reward is {reward['reward']}, it must be 0")
     _check_error(case, error)
 
 
@@ -159,18 +159,14 @@ def _check_same_frame(table: Table, before: Frame) -> None:
     for key in ("env_id", "frame_no", "terminated", "truncated"):
         if table[key] != before.table[key]:
             raise Failed(f"{key} is {table[key]!r}, it was {before.table[key]!r}: was the action executed?")
-    name = same_values(before.kept, table["observation"])
+    name = difference(before.observation, table["observation"])
     if name:
         raise Failed(f"observation {name} changed: was the action executed?")
 
 
 def _check_error(case: IllegalCase, error: Mapping[str, Any]) -> None:
-    for key, wanted in (("code", case.code), ("field", case.field), ("index", list(case.index))):
-        if error[key] != wanted:
-            raise Failed(f"error {key} is {error[key]!r}, wanted {wanted!r}")
+    for key, expected in (("code", case.code), ("field", case.field), ("index", list(case.index))):
+        if error[key] != expected:
+            raise Failed(f"the {key} of the error is {error[key]!r}, it must be {expected!r}")
     if not isinstance(error["message"], str) or not error["message"].strip():
         raise Failed("the error has no message")
-
-
-def _numbers_refusal(reward: Any) -> list[Any]:
-    return list(reward.values()) if isinstance(reward, Mapping) else [reward]

@@ -1,4 +1,4 @@
-"""Drives an environment for the checks: seeded walks of legal actions."""
+"""Drive an environment through seeded walks of legal actions, for the checks."""
 
 from __future__ import annotations
 
@@ -11,69 +11,75 @@ import numpy as np
 
 from hal import Spec
 from rlenv_robot.conformance.report import Failed, NotTried
-from rlenv_robot.conformance.tables import same_values
+from rlenv_robot.conformance.tables import difference
 
-__all__ = ["Frame", "Probe", "StandardEnvironment", "over"]
+__all__ = ["Frame", "Probe", "StandardEnvironment", "is_over"]
 
-_TRIES = 1000
-"""How many random actions may be against the rules of a game before the probe gives up."""
+_MAX_TRIES = 1000
+"""Random actions that a game may refuse, by its own rules, before the probe gives up."""
 
 Table = Mapping[str, Any]
 
 
 class StandardEnvironment(Protocol):
-    """What is checked: the standard's interfaces, and a description of what crosses them."""
+    """The interfaces of the standard, with the specs of the tables."""
 
     env_id: str
 
     @property
     def observation(self) -> Spec:
-        """Of Table 1."""
+        """The spec of ``observation`` in Table 1."""
         ...
 
     @property
     def action(self) -> Spec:
-        """Of Table 2."""
+        """The spec of ``action`` in Table 2."""
         ...
 
     def reset(self, options: Any = ...) -> Any:
-        """Clause 6.2.2.1."""
+        """Begin an episode (clause 6.2.2.1)."""
         ...
 
     def step(self, action: Any, extra_info: Any = ...) -> Any:
-        """Clause 6.2.2.2."""
+        """Carry out an action (clause 6.2.2.2)."""
         ...
 
     def close(self) -> None:
-        """Let go; twice is fine."""
+        """Close the environment. Calling it twice is allowed."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """An action and its answer. ``kept`` is a copy of the observation as it was when it came."""
+    """An action and its answer.
+
+    Attributes:
+        action: as it was sent.
+        table, reward: Tables 1 and 3.
+        observation: a copy of the observation, made when it was returned.
+    """
 
     action: Mapping[str, np.ndarray]
     table: Table
     reward: Table
-    kept: Mapping[str, np.ndarray]
+    observation: Mapping[str, np.ndarray]
 
 
 class Probe:
-    """An environment under test.
+    """Drive an environment under test.
 
     Args:
-        env: what is tested.
-        steps: how long a walk is at most.
-        seed: of resets and of the walk's actions.
-        repeatable: whether equal seeds must give equal episodes: not on a real machine.
+        env: under test.
+        steps: the largest length of a walk.
+        seed: of the resets and of the walks' actions.
+        repeatable: whether equal seeds must give equal episodes; False on a real machine.
     """
 
     def __init__(self, env: StandardEnvironment, steps: int, seed: int, repeatable: bool) -> None:
         self.env, self.steps, self.seed, self.repeatable = env, steps, seed, repeatable
 
     def reset(self) -> Table:
-        """A seeded reset."""
+        """Reset the environment with the seed."""
         table: Table = self.env.reset({"seed": self.seed})
         return table
 
@@ -83,55 +89,59 @@ class Probe:
         answer: tuple[Table, Table] = self.env.step(request)
         return answer
 
-    def legal(self, table: Table, rng: np.random.Generator) -> Frame:
-        """Carry out a random action that the environment accepts; a game may refuse many.
+    def legal_step(self, table: Table, rng: np.random.Generator) -> Frame:
+        """Carry out a random action that the environment accepts. A game may refuse many.
 
         Raises:
             Failed: none was accepted.
         """
-        for _ in range(_TRIES):
+        for _ in range(_MAX_TRIES):
             action = self.env.action.sample(rng)
             answer, reward = self.send(table, action)
             if "error" not in answer.get("extra_info", {}):
                 return Frame(action, answer, reward, deepcopy(dict(answer["observation"])))
             error = answer["extra_info"]["error"]
-        raise Failed(f"none of {_TRIES} random actions within the description was accepted; the last error: {error}")
+        raise Failed(
+            f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
+        )
 
     def walk(self, steps: int | None = None, between: Callable[[Table], None] = lambda table: None) -> list[Frame]:
-        """Legal actions from a seeded reset until the end, or so many steps.
+        """Reset, and carry out legal actions until the episode ends.
 
         Args:
-            steps: instead of the probe's own.
-            between: called with each table before it is answered, to disturb.
+            steps: the largest length; by default the probe's.
+            between: called with each table before the next action, to disturb the episode.
         """
         rng, table, frames = np.random.default_rng(self.seed), self.reset(), []
         for _ in range(self.steps if steps is None else steps):
             between(table)
-            frames.append(self.legal(table, rng))
+            frames.append(self.legal_step(table, rng))
             table = frames[-1].table
-            if over(table):
+            if is_over(table):
                 break
         return frames
 
     def compare(self, first: Sequence[Frame], second: Sequence[Frame]) -> None:
-        """Refuse two walks that should be one.
+        """Check that two walks are equal.
 
         Raises:
             NotTried: the environment isn't repeatable.
-            Failed: they differ.
+            Failed: the walks differ.
         """
         if not self.repeatable:
-            raise NotTried("not where equal seeds need not give equal episodes")
-        for number, (one, other) in enumerate(zip(first, second, strict=False), 1):
-            name = same_values(one.kept, other.kept)
+            raise NotTried("equal seeds need not give equal episodes here")
+        for number, (before, after) in enumerate(zip(first, second, strict=False), 1):
+            name = difference(before.observation, after.observation)
             if name:
-                raise Failed(f"frame {number}: {name} is {other.kept.get(name)}, before it was {one.kept.get(name)}")
-            if one.reward["reward"] != other.reward["reward"]:
-                raise Failed(f"frame {number}: reward {other.reward['reward']}, before it was {one.reward['reward']}")
+                raise Failed(
+                    f"frame {number}: {name} is {after.observation.get(name)}, it was {before.observation.get(name)}"
+                )
+            if before.reward["reward"] != after.reward["reward"]:
+                raise Failed(f"frame {number}: reward is {after.reward['reward']}, it was {before.reward['reward']}")
         if len(first) != len(second):
-            raise Failed(f"the episode took {len(second)} frames, before it took {len(first)}")
+            raise Failed(f"the episode has {len(second)} frames, it had {len(first)}")
 
 
-def over(table: Table) -> bool:
-    """Whether the episode ended with this frame."""
+def is_over(table: Table) -> bool:
+    """Return whether the episode ended with this frame."""
     return bool(table["terminated"] or table["truncated"])

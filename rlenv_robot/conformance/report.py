@@ -1,4 +1,4 @@
-"""What a conformance run found."""
+"""The report of a conformance run."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ __all__ = ["Check", "Failed", "NotTried", "Report", "run_check"]
 
 
 class Failed(Exception):
-    """A check's finding: what was wanted, what was got."""
+    """A check failed; the message says what was expected and what was found."""
 
 
 class NotTried(Exception):
-    """Why a check could not be made here. It counts as neither passed nor failed."""
+    """A check can't be made here, for the reason in the message. It counts as neither passed nor failed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing that was tried.
+    """The result of one check.
 
     Attributes:
         name: what must hold.
         requirement: the number of the requirement (docs/requirements.md), or ``robot`` for `hal.Robot`'s contract.
-        passed: True or False; None where it could not be tried.
-        message: what was found, if it did not pass.
+        passed: None if the check could not be made.
+        message: what was found, if the check did not pass.
     """
 
     name: str
@@ -39,11 +39,11 @@ class Check:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """All checks of one run.
+    """The results of all checks of one run.
 
     Attributes:
         subject: what was checked.
-        checks: in the order in which they were made.
+        checks: in the order of the run.
     """
 
     subject: str
@@ -51,16 +51,16 @@ class Report:
 
     @property
     def passed(self) -> bool:
-        """Whether nothing failed."""
+        """Whether no check failed."""
         return not self.failures
 
     @property
     def failures(self) -> tuple[Check, ...]:
-        """What failed."""
+        """The failed checks."""
         return tuple(check for check in self.checks if check.passed is False)
 
     def raise_if_failed(self) -> None:
-        """For tests.
+        """Raise if a check failed.
 
         Raises:
             AssertionError: with a line for each failure.
@@ -76,7 +76,7 @@ class Report:
 
 
 def run_check(name: str, requirement: str, check: Callable[[], None]) -> Check:
-    """Make one check. Whatever is raised but `NotTried` is a failure: the subject is a stranger's code."""
+    """Make one check. Any exception but `NotTried` is a failure, because the code under test may raise anything."""
     try:
         check()
     except NotTried as reason:

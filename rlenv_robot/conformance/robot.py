@@ -1,4 +1,4 @@
-"""Drives a robot for the checks: seeded walks by small commands."""
+"""Test the contract of a robot (`hal.Robot`) by seeded walks of small commands, in whatever world it is."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ import numpy as np
 from hal import EpisodeError, Fault, IllegalAction, Robot, RobotError, RobotSpec, RobotState, RobotStopped
 from rlenv_robot.conformance.illegal import illegal_values
 from rlenv_robot.conformance.report import Failed, NotTried, Report, run_check
-from rlenv_robot.conformance.tables import check_structure, same_values
+from rlenv_robot.conformance.tables import check_structure, difference
 
 __all__ = ["RobotProbe", "check_robot", "copied"]
 
-_SHARE = 0.02
-"""A step of a walk, as a share of the command's range: what is checked may be real."""
+_STEP_SHARE = 0.02
+"""A step of a walk as a share of the command's range; small, because the robot may be real."""
 
 
 class RobotProbe:
-    """A robot under test.
+    """Drive a robot under test.
 
     Args:
-        robot: what is tested.
-        steps: how long a walk is.
+        robot: under test.
+        steps: the length of a walk.
         seed: of resets and commands.
-        repeatable: whether equal seeds must give equal readings: not on a real machine.
+        repeatable: whether equal seeds must give equal states; False on a real machine.
     """
 
     def __init__(self, robot: Robot, steps: int, seed: int, repeatable: bool) -> None:
@@ -36,17 +36,17 @@ class RobotProbe:
         self.spec: RobotSpec | None = None
 
     def reset(self, options: Mapping[str, Any] | None = None) -> RobotState:
-        """A seeded reset."""
+        """Reset the robot with the seed."""
         return self.robot.reset({"seed": self.seed, **(options or {})})
 
-    def near(self, robot_state: RobotState, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """A legal command close to the one applied last."""
+    def nearby_command(self, robot_state: RobotState, rng: np.random.Generator) -> dict[str, np.ndarray]:
+        """Return a legal command close to the applied one."""
         command = {}
         for field in self.robot.spec.commands:
             low, high = (np.asarray(bound, float) for bound in field.bounds)
-            here = np.asarray(robot_state.applied[field.name], float)
-            change = rng.uniform(-_SHARE, _SHARE, field.shape) * np.minimum(high - low, 1e3)
-            command[field.name] = np.clip(here + change, low, high).astype(field.numpy_dtype).clip(*field.bounds)
+            applied = np.asarray(robot_state.applied[field.name], float)
+            change = rng.uniform(-_STEP_SHARE, _STEP_SHARE, field.shape) * np.minimum(high - low, 1e3)
+            command[field.name] = np.clip(applied + change, low, high).astype(field.numpy_dtype).clip(*field.bounds)
         return command
 
     def walk(
@@ -54,60 +54,57 @@ class RobotProbe:
         between: Callable[[RobotState], None] = lambda robot_state: None,
         step: Callable[[Any], RobotState] | None = None,
     ) -> list[RobotState]:
-        """The readings of a seeded reset and of steps near it.
+        """Reset, step, and return the states.
 
         Args:
-            between: called before each step, to disturb.
-            step: instead of the robot's own.
+            between: called with each state before the next step, to disturb the walk.
+            step: called instead of the robot's own.
         """
         step = step or self.robot.step
         rng, robot_states = np.random.default_rng(self.seed), [self.reset()]
         for _ in range(self.steps):
-            command = self.near(robot_states[-1], rng)
+            command = self.nearby_command(robot_states[-1], rng)
             between(robot_states[-1])
             robot_states.append(step(command))
         return robot_states
 
     def compare(self, first: Sequence[RobotState], second: Sequence[RobotState]) -> None:
-        """Refuse two walks that should be one.
+        """Check that two walks are equal.
 
         Raises:
             NotTried: the robot isn't repeatable.
-            Failed: they differ.
+            Failed: the walks differ.
         """
         if not self.repeatable:
-            raise NotTried("not where equal seeds need not give equal readings")
-        for number, (one, other) in enumerate(zip(first, second, strict=True)):
-            name = same_values(one.sensors, other.sensors) or same_values(one.applied, other.applied)
+            raise NotTried("equal seeds need not give equal states here")
+        for number, (before, after) in enumerate(zip(first, second, strict=True)):
+            name = difference(before.sensors, after.sensors) or difference(before.applied, after.applied)
             if name:
-                raise Failed(f"reading {number} differs in {name}")
+                raise Failed(f"state {number} differs in {name}")
 
 
 def copied(robot_state: RobotState) -> RobotState:
-    """With arrays of its own."""
+    """Return a copy of a state with its own arrays."""
     return robot_state._replace(
         sensors={name: np.array(value) for name, value in robot_state.sensors.items()},
         applied={name: np.array(value) for name, value in robot_state.applied.items()},
     )
 
 
-# -- The contract of a robot (`hal.Robot`), whatever world it is in ------------------------------------------
-
-
 _CLEAR = {"clear_stop": "the conformance check stopped it"}
 
 
 def check_robot(robot: Robot, *, steps: int = 10, seed: int = 0, repeatable: bool = True) -> Report:
-    """Test a robot against its contract. It moves, by small steps around its start.
+    """Test a robot against its contract. The robot moves by small steps around its start.
 
     Args:
-        robot: new, not yet reset; it is closed in the end.
-        steps: how long the walks are.
+        robot: new and not yet reset; it is closed at the end.
+        steps: the length of the walks.
         seed: of everything random.
-        repeatable: False for a real machine, where equal seeds need not give equal readings.
+        repeatable: False for a real machine, where equal seeds need not give equal states.
 
     Returns:
-        Every check, passed or not. Nothing is raised for a broken robot.
+        The report of all checks. A broken robot raises nothing.
     """
     probe = RobotProbe(robot, steps, seed, repeatable)
     return Report(
@@ -122,7 +119,7 @@ def check_robot(robot: Robot, *, steps: int = 10, seed: int = 0, repeatable: boo
 def _spec_before_opening(probe: RobotProbe) -> None:
     probe.spec = spec = probe.robot.spec
     if not isinstance(spec, RobotSpec):
-        raise Failed(f"spec is a {type(spec).__name__}, wanted a RobotSpec")
+        raise Failed(f"spec is a {type(spec).__name__}, it must be a RobotSpec")
     for part in (spec.sensors, spec.commands):
         for field in part:
             if not field.meaning.strip() or not field.unit.strip():
@@ -132,15 +129,15 @@ def _spec_before_opening(probe: RobotProbe) -> None:
 def _spec_travels(probe: RobotProbe) -> None:
     again = RobotSpec.from_dict(probe.robot.spec.to_dict())
     if again != probe.robot.spec or again.digest != probe.robot.spec.digest:
-        raise Failed(f"to_plain and from_plain change it: {probe.robot.spec.difference(again)}")
+        raise Failed(f"to_dict and from_dict change it: {probe.robot.spec.difference(again)}")
 
 
 def _spec_stays(probe: RobotProbe) -> None:
     if probe.robot.spec != probe.spec:
-        raise Failed("spec is another after the reset than before")
+        raise Failed("spec changed with the reset")
 
 
-# -- readings --------------------------------------------------------------------------------------------------
+# -- states --------------------------------------------------------------------------------------------------
 
 
 def _step_before_reset(probe: RobotProbe) -> None:
@@ -152,21 +149,21 @@ def _robot_states(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     for number, robot_state in enumerate(probe.walk()):
         if not isinstance(robot_state, RobotState):
-            raise Failed(f"reading {number} is a {type(robot_state).__name__}, wanted a RobotState")
+            raise Failed(f"state {number} is a {type(robot_state).__name__}, it must be a RobotState")
         check_structure(robot_state.sensors, spec.sensors, "sensors")
         check_structure(robot_state.applied, spec.commands, "applied")
-        _check_rest(robot_state, spec)
+        _check_optional_parts(robot_state, spec)
 
 
-def _check_rest(robot_state: RobotState, spec: RobotSpec) -> None:
+def _check_optional_parts(robot_state: RobotState, spec: RobotSpec) -> None:
     unknown = robot_state.age_ns.keys() - set(spec.sensors.names)
     if unknown:
-        raise Failed(f"age_ns names {sorted(unknown)}, which are no sensors")
+        raise Failed(f"age_ns names {sorted(unknown)}, which are not sensors")
     if any(age < 0 for age in robot_state.age_ns.values()):
-        raise Failed(f"age_ns is {dict(robot_state.age_ns)}: no sample comes from the future")
+        raise Failed(f"age_ns is {dict(robot_state.age_ns)}, an age can't be negative")
     unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
     if unknown:
-        raise Failed(f"images are of {sorted(unknown)}, which are no cameras of the spec")
+        raise Failed(f"images are of {sorted(unknown)}, which are not cameras of the spec")
     if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
         raise Failed(f"faults are {robot_state.faults!r}, they must be a tuple of hal.Fault(code, subject, message)")
 
@@ -174,15 +171,15 @@ def _check_rest(robot_state: RobotState, spec: RobotSpec) -> None:
 def _stamps(probe: RobotProbe) -> None:
     stamps = [robot_state.stamp_ns for robot_state in probe.walk()]
     if not all(isinstance(stamp, int | np.integer) for stamp in stamps):
-        raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}, wanted whole nanoseconds")
+        raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}, it must be whole nanoseconds")
     if any(later <= earlier for earlier, later in itertools.pairwise(stamps)):
         raise Failed(f"stamp_ns does not rise from step to step: {stamps}")
 
 
 def _own_arrays(probe: RobotProbe) -> None:
-    kept: list[RobotState] = []
-    robot_states = probe.walk(lambda robot_state: kept.append(copied(robot_state)))
-    for robot_state, copy in zip(robot_states, kept, strict=False):  # the last is nowhere disturbed
+    copies: list[RobotState] = []
+    robot_states = probe.walk(lambda robot_state: copies.append(copied(robot_state)))
+    for robot_state, copy in zip(robot_states, copies, strict=False):  # no step follows the last state
         _same(robot_state, copy, "changed after it was returned")
 
 
@@ -205,18 +202,18 @@ def _overwritten(probe: RobotProbe) -> None:
 def _command_is_the_callers(probe: RobotProbe) -> None:
     rng = np.random.default_rng(probe.seed)
     robot_state = probe.reset()
-    command = probe.near(robot_state, rng)
+    command = probe.nearby_command(robot_state, rng)
     robot_state = probe.robot.step(command)
-    kept = copied(robot_state)
+    copy = copied(robot_state)
     for value in command.values():
         value[...] = 0
-    _same(robot_state, kept, "is the caller's own command array")
+    _same(robot_state, copy, "is the caller's own command array")
 
 
-def _same(robot_state: RobotState, kept: RobotState, problem: str) -> None:
-    name = same_values(kept.sensors, robot_state.sensors) or same_values(kept.applied, robot_state.applied)
+def _same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
+    name = difference(copy.sensors, robot_state.sensors) or difference(copy.applied, robot_state.applied)
     if name:
-        raise Failed(f"{name} of a reading {problem}")
+        raise Failed(f"{name} of a state {problem}")
 
 
 def _equal_seeds(probe: RobotProbe) -> None:
@@ -228,19 +225,23 @@ def _equal_seeds(probe: RobotProbe) -> None:
 
 def _illegal_commands(probe: RobotProbe) -> None:
     robot_state = probe.reset()
-    legal = probe.near(robot_state, np.random.default_rng(probe.seed))
+    legal = probe.nearby_command(robot_state, np.random.default_rng(probe.seed))
     for case in illegal_values(probe.robot.spec.commands, legal, "command"):
         try:
             probe.robot.step(case.value)
-        except IllegalAction as refused:
-            violation = refused.violation
+        except IllegalAction as refusal:
+            violation = refusal.violation
             if (violation.code, violation.index) != (case.code, case.index):
-                got = f"code {violation.code!r} and index {violation.index}"
-                raise Failed(f"{case.name}: {got}, wanted {case.code!r} and {case.index}") from refused
+                named = f"code {violation.code!r} and index {violation.index}"
+                raise Failed(
+                    f"{case.name}: the refusal names {named}, it must name {case.code!r} and {case.index}"
+                ) from refusal
         except Exception as error:
-            raise Failed(f"{case.name}: {type(error).__name__} ({error}), wanted IllegalAction") from error
+            raise Failed(
+                f"{case.name}: raised {type(error).__name__} ({error}), it must raise IllegalAction"
+            ) from error
         else:
-            raise Failed(f"{case.name}: was carried out, wanted IllegalAction")
+            raise Failed(f"{case.name}: was carried out, it must raise IllegalAction")
     probe.robot.step(legal)
 
 
@@ -260,47 +261,47 @@ def _stop_latches(probe: RobotProbe) -> None:
     stopper.start()
     stopper.join()
     probe.robot.stop("once more")
-    command = probe.near(robot_state, np.random.default_rng(probe.seed))
+    command = probe.nearby_command(robot_state, np.random.default_rng(probe.seed))
     try:
-        for what in ("the first step", "the second step"):
-            _refused(lambda: probe.robot.step(command), RobotStopped, f"{what} after a stop")
+        for event in ("the first step", "the second step"):
+            _refused(lambda: probe.robot.step(command), RobotStopped, f"{event} after a stop")
         _refused(probe.reset, RobotStopped, "a reset after a stop that does not clear it")
-        _refused(lambda: probe.reset({"clear_stop": " "}), RobotStopped, "a reset that clears a stop for no reason")
+        _refused(lambda: probe.reset({"clear_stop": " "}), RobotStopped, "a reset that clears a stop without a reason")
     finally:
         robot_state = probe.reset(_CLEAR)
-    probe.robot.step(probe.near(robot_state, np.random.default_rng(probe.seed)))
+    probe.robot.step(probe.nearby_command(robot_state, np.random.default_rng(probe.seed)))
 
 
 def _closed(probe: RobotProbe) -> None:
-    command = probe.near(probe.reset(), np.random.default_rng(probe.seed))
+    command = probe.nearby_command(probe.reset(), np.random.default_rng(probe.seed))
     probe.robot.close()
     probe.robot.close()
     _refused(lambda: probe.robot.step(command), RobotError, "a step after close")
 
 
-def _refused(call: Callable[[], object], wanted: type[RobotError], what: str) -> None:
+def _refused(call: Callable[[], object], expected: type[RobotError], event: str) -> None:
     try:
         call()
-    except wanted:
+    except expected:
         return
     except Exception as error:
-        raise Failed(f"{what} raised {type(error).__name__} ({error}), wanted {wanted.__name__}") from error
-    raise Failed(f"{what} was accepted, wanted {wanted.__name__}")
+        raise Failed(f"{event} raised {type(error).__name__} ({error}), it must raise {expected.__name__}") from error
+    raise Failed(f"{event} was accepted, it must raise {expected.__name__}")
 
 
 _CHECKS: tuple[tuple[str, Callable[[RobotProbe], None]], ...] = (
-    ("its spec is readable and complete before anything is opened", _spec_before_opening),
-    ("its spec travels as plain data", _spec_travels),
+    ("the spec is complete before the robot is opened", _spec_before_opening),
+    ("the spec survives a conversion to plain data", _spec_travels),
     ("a step before the first reset is refused", _step_before_reset),
-    ("readings are as the spec says", _robot_states),
-    ("its spec stays what it was", _spec_stays),
-    ("stamps rise", _stamps),
-    ("a reading never changes once it is returned", _own_arrays),
-    ("writing into a reading changes nothing", _overwritten),
-    ("a command stays the caller's", _command_is_the_callers),
-    ("equal seeds and commands, equal readings", _equal_seeds),
-    ("illegal commands are refused and named", _illegal_commands),
+    ("states match the spec", _robot_states),
+    ("the spec does not change", _spec_stays),
+    ("time stamps rise", _stamps),
+    ("a returned state never changes", _own_arrays),
+    ("writing into a state changes nothing", _overwritten),
+    ("the robot keeps no reference to a command", _command_is_the_callers),
+    ("equal seeds and commands give equal states", _equal_seeds),
+    ("illegal commands are refused, and the refusal names what is wrong", _illegal_commands),
     ("illegal commands move nothing", _illegal_moves_nothing),
     ("a stop from any thread latches until it is cleared with a reason", _stop_latches),
-    ("close twice; then no step", _closed),
+    ("close may be called twice, and no step follows it", _closed),
 )

@@ -1,4 +1,4 @@
-"""Whether tables are what the standard says: keys, types, ranges (R2)."""
+"""Check tables against the standard: keys, types, ranges (R2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from hal import IllegalAction, Spec
 from rlenv_robot.conformance.report import Failed
 
-__all__ = ["check_observation", "check_reward", "check_structure", "same_values"]
+__all__ = ["check_observation", "check_reward", "check_structure", "difference"]
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
 _TABLE_3 = frozenset({"env_id", "frame_no", "reward"})
@@ -19,26 +19,26 @@ _LARGEST = 2**31 - 1
 
 
 def check_observation(table: Any, spec: Spec) -> None:
-    """Table 1, strictly.
+    """Check Table 1.
 
     Raises:
-        Failed: saying what is wrong.
+        Failed: the table is wrong.
     """
     _check_keys(table, _TABLE_1, {"extra_info"}, "Table 1")
     _check_head(table, "Table 1")
     for flag in ("terminated", "truncated"):
-        if not _whole(table[flag]) or table[flag] not in (0, 1):
-            raise Failed(f"{flag} is {table[flag]!r}, Table 1 wants the int32 0 or 1")
+        if not _is_whole(table[flag]) or table[flag] not in (0, 1):
+            raise Failed(f"{flag} is {table[flag]!r}, Table 1 requires the int32 0 or 1")
     if not isinstance(table.get("extra_info", {}), Mapping):
-        raise Failed(f"extra_info is a {type(table['extra_info']).__name__}, Table 1 wants a structure")
+        raise Failed(f"extra_info is a {type(table['extra_info']).__name__}, Table 1 requires a structure")
     check_structure(table["observation"], spec, "observation")
 
 
 def check_reward(table: Any) -> None:
-    """Table 3: a finite number, or one for each agent.
+    """Check Table 3: its reward is a finite number, or one for each agent.
 
     Raises:
-        Failed: saying what is wrong.
+        Failed: the table is wrong.
     """
     _check_keys(table, _TABLE_3, set(), "Table 3")
     _check_head(table, "Table 3")
@@ -48,14 +48,14 @@ def check_reward(table: Any) -> None:
     for number in reward.values() if isinstance(reward, Mapping) else (reward,):
         real = isinstance(number, int | float | np.integer | np.floating) and not isinstance(number, bool)
         if not real or not math.isfinite(number):
-            raise Failed(f"reward is {number!r}, wanted a finite number")
+            raise Failed(f"reward is {number!r}, it must be a finite number")
 
 
 def check_structure(values: Any, spec: Spec, where: str) -> None:
-    """Arrays of exactly the described names, shapes, dtypes and ranges.
+    """Check that a structure has exactly the names, shapes, dtypes and ranges of its spec.
 
     Raises:
-        Failed: saying what is wrong.
+        Failed: the structure is wrong.
     """
     try:
         converted = spec.validate(values, where)
@@ -64,11 +64,11 @@ def check_structure(values: Any, spec: Spec, where: str) -> None:
     for name, array in converted.items():
         if array is not values[name]:
             got = getattr(values[name], "dtype", type(values[name]).__name__)
-            raise Failed(f"{where}.{name} is of {got}, wanted an array of {spec[name].dtype}")
+            raise Failed(f"{where}.{name} is of {got}, it must be an array of {spec[name].dtype}")
 
 
-def same_values(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
-    """The name of the first field in which two structures differ, bit for bit; empty if none does."""
+def difference(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """Return the name of the first field in which two structures differ, bit for bit; empty if they are equal."""
     if one.keys() != other.keys():
         return ", ".join(sorted(map(str, one.keys() ^ other.keys())))
     for name, value in one.items():
@@ -77,21 +77,21 @@ def same_values(one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
     return ""
 
 
-def _check_keys(table: Any, wanted: frozenset[str], optional: set[str], what: str) -> None:
+def _check_keys(table: Any, required: frozenset[str], optional: set[str], what: str) -> None:
     if not isinstance(table, Mapping):
-        raise Failed(f"{what} is a {type(table).__name__}, wanted a mapping")
-    missing, unknown = wanted - table.keys(), table.keys() - wanted - optional
+        raise Failed(f"{what} is a {type(table).__name__}, it must be a mapping")
+    missing, unknown = required - table.keys(), table.keys() - required - optional
     if missing or unknown:
-        raise Failed(f"{what} lacks {sorted(missing)} and has {sorted(map(str, unknown))} beyond it")
+        raise Failed(f"{what} lacks {sorted(missing)} and has the unknown keys {sorted(map(str, unknown))}")
 
 
 def _check_head(table: Mapping[str, Any], what: str) -> None:
     env_id, frame_no = table["env_id"], table["frame_no"]
     if not isinstance(env_id, str) or not 1 <= len(env_id) <= 36:
-        raise Failed(f"env_id is {env_id!r}, {what} wants a string of 1 to 36 characters")
-    if not _whole(frame_no) or not -_LARGEST - 1 <= frame_no <= _LARGEST:
-        raise Failed(f"frame_no is {frame_no!r}, {what} wants an int32")
+        raise Failed(f"env_id is {env_id!r}, {what} requires a string of 1 to 36 characters")
+    if not _is_whole(frame_no) or not -_LARGEST - 1 <= frame_no <= _LARGEST:
+        raise Failed(f"frame_no is {frame_no!r}, {what} requires an int32")
 
 
-def _whole(value: Any) -> bool:
+def _is_whole(value: Any) -> bool:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)

@@ -95,8 +95,8 @@ def test_a_robot_that_goes_home_by_itself_keeps_the_contract(remote: bool) -> No
         report = check_robot(subject, steps=3, repeatable=False)
     report.raise_if_failed()
     assert {check.name for check in report.checks if check.passed is None} == {
-        "writing into a reading changes nothing",
-        "equal seeds and commands, equal readings",
+        "writing into a state changes nothing",
+        "equal seeds and commands give equal states",
         "illegal commands move nothing",
     }
 

@@ -194,7 +194,7 @@ def test_check_is_1_where_something_fails(
     monkeypatch.setattr(check, "make", lambda name, robot: rlenv_robot.Environment(Silent()))
     assert _run("check", "slider") == 1
     told = capsys.readouterr().out
-    assert "FAILED    R1.3  equal seeds, equal first observation" in told
+    assert "FAILED    R1.3  equal seeds give equal first observations" in told
     assert "\nok " not in told
 
 

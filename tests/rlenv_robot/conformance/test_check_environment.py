@@ -302,10 +302,10 @@ class Unexplained(Environment):
 
 
 MUTANTS: dict[type[Environment], str] = {
-    CountsByTwo: "step returns Tables 1 and 3, frames count up by one",
+    CountsByTwo: "step returns Tables 1 and 3, and frame_no rises by one",
     FrameAsFloat: "reset returns Table 1 with frame 0",
     FlagAsBool: "reset returns Table 1 with frame 0",
-    FlagIsTwo: "step returns Tables 1 and 3, frames count up by one",
+    FlagIsTwo: "step returns Tables 1 and 3, and frame_no rises by one",
     NoTruncated: "reset returns Table 1 with frame 0",
     OneKeyMore: "reset returns Table 1 with frame 0",
     ExtraIsAList: "reset returns Table 1 with frame 0",
@@ -314,9 +314,9 @@ MUTANTS: dict[type[Environment], str] = {
     NarrowObservation: "reset returns Table 1 with frame 0",
     FarObservation: "reset returns Table 1 with frame 0",
     MissingObservation: "reset returns Table 1 with frame 0",
-    RewardNaN: "step returns Tables 1 and 3, frames count up by one",
-    RewardArray: "step returns Tables 1 and 3, frames count up by one",
-    RewardOfAnotherFrame: "step returns Tables 1 and 3, frames count up by one",
+    RewardNaN: "step returns Tables 1 and 3, and frame_no rises by one",
+    RewardArray: "step returns Tables 1 and 3, and frame_no rises by one",
+    RewardOfAnotherFrame: "step returns Tables 1 and 3, and frame_no rises by one",
     RewardForNothing: "refused: push not a number at [0]",
     ErrorWithoutIndex: "refused: push not a number at [0]",
     ErrorNamesNoElement: "refused: push not a number at [1]",
@@ -331,17 +331,17 @@ MUTANTS: dict[type[Environment], str] = {
     TakesMore: "refused: an unknown field",
     Rounds: "refused: gear with a fraction",
     RaisesOnIllegal: "refused: without action",
-    IllegalMovesSomethingHidden: "an episode with illegal actions in it is the same episode",
-    IgnoresSeeds: "equal seeds, equal first observation",
-    RandomSteps: "equal seeds and actions, equal episode",
+    IllegalMovesSomethingHidden: "illegal actions do not change an episode",
+    IgnoresSeeds: "equal seeds give equal first observations",
+    RandomSteps: "equal seeds and actions give equal episodes",
     TakesAnyOption: "an unknown reset option is refused",
-    NeedsOptions: "reset needs no options",
+    NeedsOptions: "reset works without options",
     ReusesItsBuffer: "a returned observation never changes",
     HandsOutItsState: "writing into an observation changes nothing",
-    ResetsBySurprise: "a step after the end is refused, a reset goes on",
-    NeverCloses: "close twice; then nothing goes on",
-    ClosesOnce: "close twice; then nothing goes on",
-    Unexplained: "every field has type, range, unit and meaning",
+    ResetsBySurprise: "a step after the end is refused, and a reset begins anew",
+    NeverCloses: "close may be called twice, and no step or reset follows it",
+    ClosesOnce: "close may be called twice, and no step or reset follows it",
+    Unexplained: "every field has a type, a range, a unit and a meaning",
 }
 
 
@@ -370,8 +370,8 @@ def test_what_can_not_be_tried_says_so(slider_class: type) -> None:
 
     report = check_environment(Environment(Endless()), repeatable=False)
     untried = {check.name for check in report.checks if check.passed is None}
-    assert "a step after the end is refused, a reset goes on" in untried
-    assert "equal seeds and actions, equal episode" in untried
+    assert "a step after the end is refused, and a reset begins anew" in untried
+    assert "equal seeds and actions give equal episodes" in untried
     assert report.passed, report
 
 

@@ -237,13 +237,13 @@ class NeverCloses(Cart):
         """Forgets to."""
 
 
-_READINGS = "readings are as the spec says"
+_READINGS = "states match the spec"
 _STOP = "a stop from any thread latches until it is cleared with a reason"
-_CLOSE = "close twice; then no step"
+_CLOSE = "close may be called twice, and no step follows it"
 MUTANTS: dict[type[Cart], str] = {
-    NoSpecBeforeReset: "its spec is readable and complete before anything is opened",
-    NoMeaning: "its spec is readable and complete before anything is opened",
-    OtherSpecLater: "its spec stays what it was",
+    NoSpecBeforeReset: "the spec is complete before the robot is opened",
+    NoMeaning: "the spec is complete before the robot is opened",
+    OtherSpecLater: "the spec does not change",
     StepsBeforeReset: "a step before the first reset is refused",
     DoublePrecision: _READINGS,
     MissingSensor: _READINGS,
@@ -253,14 +253,14 @@ MUTANTS: dict[type[Cart], str] = {
     AgeOfNothing: _READINGS,
     ImageOfNothing: _READINGS,
     FaultIsText: _READINGS,
-    TimeStandsStill: "stamps rise",
-    TimeInSeconds: "stamps rise",
-    OneBuffer: "a reading never changes once it is returned",
-    HandsOutItsPlace: "writing into a reading changes nothing",
-    KeepsTheCommand: "a command stays the caller's",
-    Drifts: "equal seeds and commands, equal readings",
-    ClipsCommands: "illegal commands are refused and named",
-    ValueErrors: "illegal commands are refused and named",
+    TimeStandsStill: "time stamps rise",
+    TimeInSeconds: "time stamps rise",
+    OneBuffer: "a returned state never changes",
+    HandsOutItsPlace: "writing into a state changes nothing",
+    KeepsTheCommand: "the robot keeps no reference to a command",
+    Drifts: "equal seeds and commands give equal states",
+    ClipsCommands: "illegal commands are refused, and the refusal names what is wrong",
+    ValueErrors: "illegal commands are refused, and the refusal names what is wrong",
     IllegalShakesIt: "illegal commands move nothing",
     StopIsMomentary: _STOP,
     StopIsIgnored: _STOP,
