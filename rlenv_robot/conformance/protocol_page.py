@@ -1,4 +1,4 @@
-"""The protocol of an environment as a page, made from its description (clause 6.4 a and b; R4.1, R4.2)."""
+"""Write the protocol of an environment as a page, from its description (clause 6.4 a and b; R4.1, R4.2)."""
 
 from __future__ import annotations
 
@@ -17,64 +17,64 @@ _TABLES = """\
 |---|---|
 | 1, observation | `env_id` string of 1 to 36 characters · `frame_no` int32 · `observation` · `extra_info` · \
 `terminated` int32, 0 or 1 · `truncated` int32, 0 or 1 |
-| 2, action | `env_id` · `frame_no` (of the observation that is answered) · `action` |
-| 3, reward | `env_id` · `frame_no` (of the frame that the action led to) · `reward` |"""
+| 2, action | `env_id` · `frame_no` of the newest observation · `action` |
+| 3, reward | `env_id` · `frame_no` of the frame that the action led to · `reward` |"""
 
 _INTERFACES = (
-    ("reset(options={})", "begins an episode; returns Table 1 with `frame_no` 0"),
-    ("step(action, extra_info={})", "carries out Table 2; returns Table 1 and Table 3"),
-    ("render(options={})", "shows the state; takes no part in it; returns nothing"),
-    ("close()", "ends the episode and lets go; twice is fine"),
+    ("reset(options={})", "Begin an episode. Returns Table 1 with `frame_no` 0."),
+    ("step(action, extra_info={})", "Carry out the action of Table 2. Returns Tables 1 and 3."),
+    ("render(options={})", "Show the state without changing it. Returns nothing."),
+    ("close()", "End the episode and release the robot. Calling it twice is allowed."),
 )
 _STEP_EXTRA = {
-    "log_probability": "number: of the action under the policy that chose it; for the record (NaN: unknown)",
-    "intervention": "True where a person chose the action; for the record",
+    "log_probability": "number, for the record: of the action under the policy that chose it; NaN if unknown",
+    "intervention": "for the record: True if a person chose the action",
 }
 _ERRORS = {
-    "missing": "a field or key is not there",
-    "unknown": "a field or key that nobody knows",
-    "dtype": "another type of element, or no structure where one is wanted",
-    "shape": "another shape",
-    "not_finite": "NaN or infinite",
-    "range": "below the lowest or above the highest allowed value",
-    "env_id": "another environment's",
-    "frame_no": "not that of the newest observation",
+    "missing": "a field or key is missing",
+    "unknown": "a field or key is unknown",
+    "dtype": "the type of the elements is wrong, or a structure is expected",
+    "shape": "the shape is wrong",
+    "not_finite": "a value is NaN or infinite",
+    "range": "a value is below or above the allowed range",
+    "env_id": "the table is of another environment",
+    "frame_no": "it is not that of the newest observation",
 }
-_BY_ELEMENT = "by element, below"
-_EXTRA_INFO = {"error": "why the action was not carried out: {code, field, index, message}; absent if it was"}
+_BY_ELEMENT = "by element, see below"
+_EXTRA_INFO = {"error": "{code, field, index, message}: why the action was not carried out; absent if it was"}
 
 
 def protocol_document(env: Environment, name: str = "") -> str:
-    """Everything that a user of an environment must know, as Markdown.
+    """Return everything that a user of an environment must know, as Markdown.
 
     Args:
-        env: not touched: only its description is read.
-        name: what `rlenv_robot.make` calls it; by default the world's own name.
+        env: only its description is read.
+        name: of the environment for `rlenv_robot.make`; by default the name of its world.
     """
     name = name or env.world.name
     description = env.description
-    drawn = (f"## Drawn for each episode\n\n{_conditions(description.conditions)}",) if description.conditions else ()
+    draws = (f"## Drawn for each episode\n\n{_conditions(description.conditions)}",) if description.conditions else ()
     return "\n\n".join(
         (
-            f"# {name}\n\nMade from the environment's own description by `rlenv-robot protocol {name}`; "
-            "change the description, not this page.",
+            f"# {name}\n\nThis page is generated from the environment's description by `rlenv-robot protocol {name}`. "
+            "To change the page, change the description.",
             "\n".join(description.about.replace("``", "`").splitlines()),
-            f"## How it is called\n\n{_calls(env, name)}",
-            f"## Tables\n\nPlain dictionaries (T/CCF 0002-2025, 6.2.3).\n\n{_TABLES}",
+            f"## Calls\n\n{_calls(env, name)}",
+            f"## Tables\n\nThe tables are dictionaries (T/CCF 0002-2025, 6.2.3).\n\n{_TABLES}",
             f"## Observation\n\n{_fields(env.observation)}",
             f"## Action\n\n{_fields(env.action)}",
             f"## Reward\n\n{_field_table([description.reward])}",
-            *drawn,
-            f"## Options of reset\n\n{_named('option', description.reset_options)}",
-            f"## What `step` takes in `extra_info`\n\n{_named('key', {**_STEP_EXTRA, **description.step_extra})}",
-            f"## What Table 1 holds in `extra_info`\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
+            *draws,
+            f"## Options of `reset`\n\n{_named('option', description.reset_options)}",
+            f"## Keys of `extra_info` for `step`\n\n{_named('key', {**_STEP_EXTRA, **description.step_extra})}",
+            f"## Keys of `extra_info` in Table 1\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
             f"## Errors\n\n{_errors(description.error_codes)}",
         )
     ) + "\n"  # fmt: skip
 
 
 def _calls(env: Environment, name: str) -> str:
-    interfaces = _table(("interface", ""), ((f"`{call}`", text) for call, text in _INTERFACES))
+    interfaces = _table(("call", "effect"), ((f"`{call}`", text) for call, text in _INTERFACES))
     action = ", ".join(f'"{field.name}": {_literal(field)}' for field in env.action)
     return f"""{interfaces}
 
@@ -92,7 +92,7 @@ env.close()
 
 
 def _literal(field: Field) -> str:
-    """A legal value as source text: zero where that is allowed, else the lowest."""
+    """Return a legal value as source text: the one closest to zero."""
     low, high = field.bounds
     value = np.clip(np.zeros(field.shape, field.numpy_dtype), low, high)
     if not value.any():
@@ -100,16 +100,16 @@ def _literal(field: Field) -> str:
     return f"np.array({value.tolist()}, np.{field.dtype})"
 
 
-def _errors(own: Mapping[str, str]) -> str:
+def _errors(codes_of_world: Mapping[str, str]) -> str:
     text = (
-        'An illegal action is not carried out. The answer is the same frame with reward 0, and `extra_info["error"]` '
-        "says what was wrong: `code`, the dotted name of the `field`, the `index` of the element as a list (empty for "
-        "the whole field), and a `message` for people.\n\n"
+        'An illegal action is not carried out. `step` returns the same frame with reward 0, and `extra_info["error"]` '
+        "holds a `code`, the dotted name of the `field`, the `index` of the element as a list (empty for the whole "
+        "field), and a `message`.\n\n"
     )
-    text += _named("code", {**_ERRORS, **own})
+    text += _named("code", {**_ERRORS, **codes_of_world})
     return text + (
-        "\n\nA call out of turn (a step before a reset, after the end of an episode or after `close`) raises "
-        "`EpisodeError`; a wrong option of `reset` raises `ValueError`. Neither moves anything."
+        "\n\nA call in the wrong state (a step before a reset, after the end of an episode, or after `close`) raises "
+        "`EpisodeError`. A wrong option of `reset` raises `ValueError`. Neither moves the robot."
     )
 
 
@@ -129,7 +129,7 @@ def _field_table(fields: Sequence[Field]) -> str:
 
 
 def _elements(field: Field) -> str:
-    """The elements of a field that have names; with their ranges, where these differ."""
+    """Return the named elements of a field, with their ranges if these differ."""
     if not field.elements:
         return ""
     low, high = field.bounds
@@ -163,16 +163,16 @@ def _interval(field: Field, low: Any, high: Any) -> str:
 
 def _conditions(kinds: Mapping[str, Sequence[tuple[str, str, str]]]) -> str:
     text = (
-        "From the seed, the number of the environment and the number of the episode. What was drawn is in "
-        '`extra_info["randomisation"]` of the episode\'s first table in training, and in its record. Fixed numbers are '
-        "listed too.\n\n"
+        "The draws depend on the seed, the number of the environment and the number of the episode. In training, the "
+        'drawn values are in `extra_info["randomisation"]` of the episode\'s first table; a record always holds them. '
+        "Fixed values are listed, too.\n\n"
     )
     rows = ((f"`{kind}.{path}`", drawn, unit) for kind, lines in kinds.items() for path, drawn, unit in lines)
-    return text + _table(("what", "drawn from", "unit"), rows)
+    return text + _table(("value", "drawn from", "unit"), rows)
 
 
-def _named(what: str, entries: Mapping[str, str]) -> str:
-    return _table((what, "meaning"), ((f"`{name}`", text) for name, text in entries.items())) if entries else "None."
+def _named(kind: str, entries: Mapping[str, str]) -> str:
+    return _table((kind, "meaning"), ((f"`{name}`", text) for name, text in entries.items())) if entries else "None."
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
