@@ -256,12 +256,14 @@ class SimBatch(Simulations):
         return self._period_over()
 
     def _physics(self, ids: np.ndarray | None, steps: int, each: Callable[[], None] | None) -> None:
+        batch = self._batch
+        assert batch is not None  # `step` and `SimRobot` refuse after `close`
         # Stage VEL makes the batch persistent: its next step begins there, so that but for RK4 it costs nothing.
         if each is None:
-            self._batch.step(ids, steps, self._stage)  # type: ignore[union-attr]
+            batch.step(ids, steps, self._stage)
             return
         for _ in range(steps):
-            self._batch.step(ids, 1, self._stage)  # type: ignore[union-attr]
+            batch.step(ids, 1, self._stage)
             each()
 
     def _period_over(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hal.field import Field
+from hal.field import Bound, Field
 from hal.limits import Limits
 from hal.robot import RobotSpec
 from hal.spec import Spec
@@ -34,8 +34,8 @@ STANCE = (0.0, 0.9, -1.8) * 4
 """Standing with the feet under the hips, rad."""
 
 
-def _joints(name: str, unit: str, meaning: str, low: object, high: object) -> Field:
-    return Field(name, (12,), "float32", low, high, unit, meaning, JOINTS)  # type: ignore[arg-type]
+def _joints(name: str, unit: str, meaning: str, low: Bound, high: Bound) -> Field:
+    return Field(name, (12,), "float32", low, high, unit, meaning, JOINTS)
 
 
 def _axes(name: str, unit: str, meaning: str, bound: float) -> Field:

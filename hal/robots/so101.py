@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hal.field import Field
+from hal.field import Bound, Field
 from hal.limits import Limits
 from hal.robot import CameraSpec, RobotSpec
 from hal.spec import Spec
@@ -110,8 +110,8 @@ def _calibration(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray, n
     return low, high, start, end
 
 
-def _joints(name: str, unit: str, meaning: str, low: object, high: object) -> Field:
-    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS)  # type: ignore[arg-type]
+def _joints(name: str, unit: str, meaning: str, low: Bound, high: Bound) -> Field:
+    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS)
 
 
 _TURN = 2 * np.pi  # servos report a little outside their range when pushed

@@ -159,7 +159,7 @@ def _home(
     home = {}
     for field in commands:
         low, high = field.bounds
-        wanted = np.asarray(ctrl[list(columns[field.name])], field.numpy_dtype)  # type: ignore[arg-type]
+        wanted = ctrl[np.asarray(columns[field.name])].astype(field.numpy_dtype)
         home[field.name] = tuple(np.clip(wanted, low, high).tolist())
     return home
 

@@ -14,7 +14,7 @@ from mujoco.batch import Batch
 from hal.errors import SpecError
 from sim.randomize.distribution import Distribution, distribution
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
-from sim.randomize.targets import Target, targets
+from sim.randomize.targets import Target, changes_constants, targets
 
 __all__ = ["Draw", "Randomise", "Randomised"]
 
@@ -183,8 +183,7 @@ class Randomised:
         live = self._batch.expand(field)
         self.fields[field] = live.reshape(len(live), -1)
         assert np.shares_memory(self.fields[field], live)
-        inputs = getattr(mujoco.MjModel, "_setconst_inputs", None)
-        self._constants |= inputs is None or field in inputs or field.startswith("opt.")
+        self._constants |= changes_constants(field)
 
     def begin(self, rows: np.ndarray, draws: SeedStreams) -> None:
         """Draw the models of these simulations' next episode; before they are reset.

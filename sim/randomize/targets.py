@@ -13,7 +13,7 @@ from mujoco.batch import MODEL_FIELDS
 
 from hal.errors import SpecError
 
-__all__ = ["Target", "targets"]
+__all__ = ["Target", "changes_constants", "targets"]
 
 _KINDS = {
     "body": ("body_",), "joint": ("jnt_", "dof_"), "geom": ("geom_",), "site": ("site_",), "camera": ("cam_",),
@@ -30,6 +30,15 @@ _REFUSED = {
     "geom_rbound": "it is computed from the shape",
     "opt.timestep": "a control period would no longer be a whole number of steps",
 }
+_COMPUTED = frozenset({
+    "actuator_acc0", "actuator_length0", "body_invweight0", "body_margin", "body_subtreemass", "bvh_aabb", "cam_mat0",
+    "cam_pos0", "cam_poscom0", "dof_M0", "dof_invweight0", "dof_length", "efm0_L", "eq_data", "flexedge_invweight0",
+    "flexedge_length0", "geom_fluid", "light_dir0", "light_pos0", "light_poscom0", "tendon_invweight0",
+    "tendon_length0",
+})  # fmt: skip
+"""Quantities that ``mj_setConst`` computes from other fields. MuJoCo has no public list; a test compares this one with
+the private list of the installed release."""
+
 _BELOW_ZERO = re.compile(
     r"mass|inertia|armature|damping|frictionloss|stiffness|friction|delay|density|viscosity|gear|kp|kv|margin|rgba"
 )
@@ -56,6 +65,16 @@ class Target:
     followers: tuple[tuple[str, np.ndarray], ...] = ()
     lowest: float = -np.inf
     highest: float = np.inf
+
+
+def changes_constants(field: str) -> bool:
+    """Return whether ``mj_setConst`` must run after this field was changed; True where that is not known.
+
+    MuJoCo's own list of the fields that the constants depend on is private. Without it every change recomputes them,
+    which takes longer and gives the same numbers.
+    """
+    inputs = getattr(mujoco.MjModel, "_setconst_inputs", None)
+    return inputs is None or field in inputs or field.startswith("opt.")
 
 
 def targets(model: mujoco.MjModel, path: str) -> list[Target]:
@@ -169,7 +188,7 @@ def _check(path: str, field: str, dtype: np.dtype) -> None:
         raise _wrong(path, "all simulations of a batch share it, MuJoCo can't make it differ")
     if dtype.kind != "f":
         raise _wrong(path, "it is a whole number that says how the model is built, no quantity")
-    if field in getattr(mujoco.MjModel, "_setconst_outputs", ()):
+    if field in _COMPUTED:
         raise _wrong(path, "MuJoCo computes it from other fields, which would overwrite it; draw those")
 
 

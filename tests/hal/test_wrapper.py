@@ -189,6 +189,6 @@ def _classes(package: str) -> Iterator[type]:
             module = importlib.import_module(name)
         except ImportError:
             continue
-        for _, each in inspect.getmembers(module, inspect.isclass):
-            if each.__module__ == name:
+        for each in vars(module).values():
+            if inspect.isclass(each) and each.__module__ == name:
                 yield each
