@@ -20,10 +20,10 @@ from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
-from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, read, whole
+from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, check_size, read
 from rlenv_robot.data.pairs import PreferencePair, draw_pairs
 from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
-from rlenv_robot.data.sampling import Draws
+from rlenv_robot.data.sampling import RequestSampler
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.tables import ActionTable, StepTable, TrajectoryTable
@@ -104,7 +104,7 @@ class SourceData:
         if frame >= length:
             raise SourceError(f"init: episode {episode} has no frame {frame}, it has 0 to {length - 1}")
         self._episode, self._row = int(episode), int(self.table.starts[episode]) + int(frame)
-        self._draws = Draws(self.transitions, self.discount, given.get("seed"), self._batches.numbers)
+        self._sampler = RequestSampler(self.transitions, self.discount, given.get("seed"), self._batches.numbers)
 
     def sample_steps(self, batch_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> StepTable:
         """Draw transitions (R3.3), with replacement unless told otherwise.
@@ -141,10 +141,9 @@ class SourceData:
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
         """
-        if batch_size.__class__ is not int or batch_size < 1:
-            read({"batch_size": batch_size}, {"batch_size": whole(1)}, "sample_steps")
-        picked, options = self._draws.steps(batch_size, extra_info)
-        table = self._batches.steps(picked, options.get("n_step", 1), self._may_see_hidden(options))
+        check_size(batch_size, "batch_size", "sample_steps")
+        sample, options = self._sampler.steps(batch_size, extra_info)
+        table = self._batches.steps(sample, options.get("n_step", 1), self._may_see_hidden(options))
         if not options.keys().isdisjoint(_WIDER):
             self._widen(table, options)
         return table
@@ -172,8 +171,8 @@ class SourceData:
         Raises:
             SourceError: as for `sample_steps`.
         """
-        read({"trajectory_size": trajectory_size}, {"trajectory_size": whole(1)}, "sample_trajectories")
-        (numbers, weights, _), options = self._draws.episodes(trajectory_size, extra_info)
+        check_size(trajectory_size, "trajectory_size", "sample_trajectories")
+        (numbers, weights, _), options = self._sampler.episodes(trajectory_size, extra_info)
         hidden, length = self._may_see_hidden(options), options.get("length")
         drawn = zip(numbers.tolist(), weights.tolist(), strict=True)
         if length is not None:
@@ -199,9 +198,9 @@ class SourceData:
         Raises:
             SourceError: as for `sample_steps`, or no two episodes differ.
         """
-        read({"pair_size": pair_size}, {"pair_size": whole(1)}, "sample_pairs")
+        check_size(pair_size, "pair_size", "sample_pairs")
         return draw_pairs(
-            self.transitions, pair_size, extra_info, self._draws.rng, lambda e: self._batches.trajectory(e, 1.0)
+            self.transitions, pair_size, extra_info, self._sampler.rng, lambda e: self._batches.trajectory(e, 1.0)
         )
 
     def get_all_actions(self, extra_info: Mapping[str, Any] = _NOTHING) -> ActionTable:
@@ -269,7 +268,7 @@ class SourceData:
         Raises:
             SourceError: the shapes differ, an index is out of range, or an error is not finite.
         """
-        self._draws.update(index, td_error)
+        self._sampler.update(index, td_error)
 
     def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
         """Episodes to train on and episodes to test on, for the option ``episodes``.
@@ -308,7 +307,7 @@ class SourceData:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
                 raise SourceError(f"goals: another goal is computed for single steps; leave out {', '.join(others)}")
-            relabel_goals(table, self.transitions, self._task, options, self._draws.rng, self.discount)
+            relabel_goals(table, self.transitions, self._task, options, self._sampler.rng, self.discount)
         self._windows.add(table, options)
         if "images" in options:
             self._images.add(table, options)

@@ -30,8 +30,8 @@ import numpy as np
 from recorder.table.transitions import Transitions
 
 __all__ = [
-    "WIDTH", "Draw", "NStep", "PrioritizedSampler", "SumTree", "advantages", "n_step", "priorities", "returns_to_go",
-    "td_priorities",
+    "WIDTH", "Distribution", "NStep", "PrioritizedSampler", "SumTree", "advantages", "n_step", "priorities",
+    "returns_to_go", "td_priorities",
 ]  # fmt: skip
 
 _FLOOR = 0.01
@@ -125,7 +125,7 @@ def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
 
 
 @dataclass(frozen=True)
-class Draw:
+class Distribution:
     """A set of positions, and how likely each is drawn.
 
     Attributes:
@@ -143,7 +143,7 @@ class Draw:
             return values
         return PrioritizedSampler(len(values), lambda begin, end: values[begin:end])
 
-    def take(
+    def sample(
         self, rng: np.random.Generator, size: int, beta: float = 0.0, replace: bool = True
     ) -> tuple[np.ndarray, np.ndarray]:
         """Draw positions.

@@ -14,13 +14,17 @@ from recorder.table.sampler import n_step
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_expert
-from rlenv_robot.data.sampling import Picked
+from rlenv_robot.data.sampling import Sample
 from rlenv_robot.tables import StepTable, TrajectoryTable
 
 __all__ = ["Batches", "Privileged"]
 
 Privileged = Callable[[np.ndarray, np.ndarray], dict[str, np.ndarray]]
 """The hidden state from frame rows (B,) and their episodes (B,); fields with a leading axis (B,)."""
+
+
+_SIZES = 8
+"""Batch sizes for which shared arrays are kept."""
 
 
 class Batches:
@@ -44,8 +48,8 @@ class Batches:
         records = transitions.table.episodes
         self._env_ids = np.array([_env_id(record, e) for e, record in enumerate(records)], object)
         self._alike = len(set(self._env_ids)) == 1
-        # Batches of one size share what is alike in all of them, read-only.
-        self._one_id = lru_cache(8)(lambda size: _frozen(np.full(size, self._env_ids[0], object)))
+        # Batches of one size share their names, read-only: size -> (size,).
+        self._shared_ids: dict[int, np.ndarray] = {}
 
     @cached_property
     def rows(self) -> TrainingRows:
@@ -56,13 +60,13 @@ class Batches:
         """See `recorder.table.training_rows.TrainingRows.numbers`; (B, 2)."""
         return self.rows.numbers(index).reshape(-1, 2)
 
-    def steps(self, picked: Picked, n: int = 1, privileged: bool = False) -> StepTable:
+    def steps(self, sample: Sample, n: int = 1, privileged: bool = False) -> StepTable:
         """Table 5 with a leading axis; see `rlenv_robot.source.SourceData.sample_steps`."""
-        index, weights, numbers = picked
+        index, weights, numbers = sample
         pairs = self.rows.pairs(index, None if numbers is None else numbers.reshape(-1))
         here, there = pairs.here, pairs.there
         table: StepTable = {
-            "env_id": self._one_id(len(index)) if self._alike else self._env_ids.take(pairs.episode),
+            "env_id": self._ids(index, pairs.episode),
             "frame_no": here["frame_no"],
             "observation": {name: here[field] for name, field in self._observation},
             "action": {name: there[field] for name, field in self._action},
@@ -88,6 +92,17 @@ class Batches:
         if privileged:
             self._add_hidden(table, index)
         return table
+
+    def _ids(self, index: np.ndarray, episode: np.ndarray) -> np.ndarray:
+        """Return the names of the environments, (B,) of str."""
+        if not self._alike:
+            return np.asarray(self._env_ids.take(episode))
+        size = len(index)
+        if size not in self._shared_ids:
+            if len(self._shared_ids) >= _SIZES:
+                self._shared_ids.clear()
+            self._shared_ids[size] = _read_only(np.full(size, self._env_ids[0], object))
+        return self._shared_ids[size]
 
     def _look_further(self, table: StepTable, index: np.ndarray, n: int) -> None:
         """Make an n-step batch of a one-step one."""
@@ -119,7 +134,7 @@ class Batches:
 
     def _between(self, first: int, last: int, episode: int, weight: float, privileged: bool) -> TrajectoryTable:
         transitions, index = self._transitions, np.arange(first, last)
-        steps = self.steps(Picked(index, np.ones(len(index)), None), 1, privileged)
+        steps = self.steps(Sample(index, np.ones(len(index)), None), 1, privileged)
         return {
             "env_id": str(self._env_ids[episode]),
             "trajectory_id": episode,
@@ -146,12 +161,12 @@ class Batches:
         return str(self._env_ids[episode])
 
 
-@lru_cache(8)
+@lru_cache(_SIZES)
 def _ones(size: int) -> np.ndarray:
-    return _frozen(np.ones(size, np.int64))
+    return _read_only(np.ones(size, np.int64))
 
 
-def _frozen(values: np.ndarray) -> np.ndarray:
+def _read_only(values: np.ndarray) -> np.ndarray:
     values.setflags(write=False)
     return values
 

@@ -20,6 +20,7 @@ __all__ = [
     "TRAJECTORIES",
     "Check",
     "call",
+    "check_size",
     "choice",
     "number",
     "read",
@@ -37,7 +38,10 @@ def read(options: Mapping[str, Any], allowed: Mapping[str, Check], function: str
         SourceError: an option is unknown, or its value is not allowed.
     """
     if not isinstance(options, Mapping):
-        raise SourceError(f"{function}: options are a {type(options).__name__}, wanted a mapping")
+        raise SourceError(
+            f"{function}: options are {_short(options)} ({type(options).__name__}), allowed is a mapping from option "
+            f"to value with {', '.join(allowed)}"
+        )
     given = {name: value for name, value in options.items() if value is not None}
     for name, value in given.items():
         if name not in allowed:
@@ -46,6 +50,18 @@ def read(options: Mapping[str, Any], allowed: Mapping[str, Check], function: str
         if wanted:
             raise SourceError(f"{function}: option {name!r} is {_short(value)}, allowed is {wanted}")
     return given
+
+
+def check_size(size: Any, name: str, function: str) -> None:
+    """Refuse anything but a whole number from 1.
+
+    Raises:
+        SourceError: the size is something else.
+    """
+    if size.__class__ is not int or size < 1:
+        problem = whole(1)(size)
+        if problem:
+            raise SourceError(f"{function}: {name} is {_short(size)}, allowed is {problem}")
 
 
 def _short(value: Any) -> str:

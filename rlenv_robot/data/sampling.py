@@ -1,170 +1,127 @@
-"""The TD errors that a training has told, and the chances that follow from them."""
+"""Draw transitions and episodes for `rlenv_robot.source.SourceData`: filters, priorities, importance weights.
+
+The algorithm, for M transitions that pass the filters and batches of B:
+
+1. **Request.** The options of a request are checked, its filters select M of the N positions, and its priority turns
+   into unnormalised probabilities. The result is a `SampleRequest`. The last four are remembered by their options,
+   since training asks the same thing over and over, so this O(N) step happens once.
+2. **Draw.** Without priorities, positions are uniform integers. With priorities, `PrioritizedSampler`
+   (`recorder.table.sampler`) draws in proportion: by rejection in O(1) a draw (von Neumann 1951), or by a tree of sums
+   in O(log M) where few priorities outweigh all others (Schaul et al. 2016, "Prioritized Experience Replay",
+   arXiv:1511.05952). Without replacement: exponential keys (Efraimidis and Spirakis 2006), O(M log M).
+3. **Prefetch.** A draw's fixed cost is most of its cost, so `Prefetch` draws blocks ahead, each twice as large as the
+   one before up to 16,384, and hands out slices. Whatever can be computed from positions alone (the rows to gather) is
+   computed for the block.
+4. **Weights.** ``(M * P(i)) ** -beta`` over the largest such weight (Schaul et al. 2016, section 3.4).
+5. **Feedback.** `RequestSampler.update` stores absolute TD errors and their probabilities, O(B), and discards what was
+   drawn ahead with the old ones. A transition without an error counts as the largest one so far (algorithm 1 there);
+   when that grows, the requests that draw by TD errors are made anew.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hal import SourceError
-from recorder.table.sampler import Draw, PrioritizedSampler, advantages, priorities, returns_to_go, td_priorities
+from recorder.table.sampler import (
+    Distribution,
+    PrioritizedSampler,
+    advantages,
+    priorities,
+    returns_to_go,
+    td_priorities,
+)
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import has_discarded, need_rewards, select
 from rlenv_robot.data.options import FILTERS, STEPS, TRAJECTORIES, read
 
-__all__ = ["Ahead", "Draws", "Picked", "TdErrors"]
+__all__ = ["Prefetch", "RequestSampler", "Sample", "SampleRequest", "TdErrors"]
+
+_REMEMBERED = 4
+"""Requests that are remembered."""
+
+_LARGEST_BLOCK = 1 << 14
+
+_maximum = np.maximum.reduce  # what the method `max` calls, at two thirds of its time
 
 
-class TdErrors:
-    """One error a transition, in single precision.
-
-    A transition without one counts as the largest error that was told since the start, or 1 before any: so
-    each is seen soon (Schaul et al. 2016, algorithm 1).
-
-    Args:
-        count: number of transitions, N.
-    """
-
-    def __init__(self, count: int) -> None:
-        # Made when it is needed: 4 bytes a transition, NaN where none was told.
-        self._count = count
-        self._error: np.ndarray | None = None
-        self._largest = 1.0
-        self._unseen = count
-
-    def update(self, where: np.ndarray, errors: np.ndarray) -> bool:
-        """Remember errors from 0 at positions, (B,) each; of a position that comes twice, the last counts.
-
-        Returns:
-            Whether the chances of transitions without an error changed by that.
-        """
-        known = self._known()
-        if not self._unseen:
-            known[where] = errors
-            return False
-        first = self._unseen == self._count
-        self._unseen -= len(np.unique(where[np.isnan(known[where])]))
-        known[where] = errors
-        before, highest = self._largest, float(errors.max())
-        self._largest = highest if first else max(before, highest)
-        return self._unseen > 0 and self._largest != before
-
-    def chances(self, part: np.ndarray | range, alpha: float) -> PrioritizedSampler:
-        """The chances of positions, in order, or of all."""
-
-        def some(begin: int, end: int) -> np.ndarray:
-            if self._error is None:
-                return self.priorities(np.full(end - begin, np.nan), alpha)
-            known = self._error[begin:end] if isinstance(part, range) else self._error[part[begin:end]]
-            return self.priorities(known, alpha)
-
-        return PrioritizedSampler(len(part), some)
-
-    def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
-        """Chances of errors from 0, (B,); NaN where there is none yet."""
-        if not self._unseen:
-            return td_priorities(np.asarray(errors, float), alpha)
-        known = errors.astype(float)
-        known[np.isnan(known)] = self._largest
-        return td_priorities(known, alpha)
-
-    def _known(self) -> np.ndarray:
-        if self._error is None:
-            self._error = np.full(self._count, np.nan, np.float32)
-        return self._error
-
-
-# -- Draws made many at a time and handed out batch by batch, since a draw's fixed cost is most of its cost --
-
-
-_LARGEST = 1 << 14
-
-
-class Picked(NamedTuple):
-    """What was drawn; each with a leading axis (B,).
+class Sample(NamedTuple):
+    """A drawn batch; each field has a leading axis (B,).
 
     Attributes:
-        positions: of transitions, or numbers of episodes.
-        weights: importance weights.
-        extra: what the function given to `Ahead` made of the positions, or None.
+        positions: of transitions, or numbers of episodes; int64.
+        weights: importance weights, float64.
+        rows: what the function given to `Prefetch` made of the positions, or None.
     """
 
     positions: np.ndarray
     weights: np.ndarray
-    extra: np.ndarray | None
+    rows: np.ndarray | None
 
 
-class Ahead:
-    """Hands out draws with replacement.
-
-    A block of draws is made at a time, twice as large each time, so that a request that comes once costs no more
-    than it must.
+class Prefetch:
+    """Draws with replacement, blocks at a time, and hands out slices of a block.
 
     Args:
-        draw: what is drawn from.
+        distribution: what is drawn from.
         rng: where chance comes from.
-        beta: see `recorder.table.sampler.Draw.take`.
-        prepare: made of the positions of a block at once, (B,) to (B, ...); None for nothing.
+        beta: see `recorder.table.sampler.Distribution.sample`.
+        prepare: computes something of a block's positions at once, (B,) to (B, ...); None for nothing.
     """
 
     def __init__(
         self,
-        draw: Draw,
+        distribution: Distribution,
         rng: np.random.Generator,
         beta: float,
         prepare: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> None:
-        self._draw, self._rng, self._beta, self._prepare = draw, rng, beta, prepare
-        self._at, self._block = 0, 0
-        self._made = Picked(np.empty(0, np.int64), np.empty(0), None)
+        self._distribution, self._rng, self._beta, self._prepare = distribution, rng, beta, prepare
+        self._next, self._size = 0, 0
+        self._block = Sample(np.empty(0, np.int64), np.empty(0), None)
 
-    def take(self, size: int) -> Picked:
-        """The next ``size`` draws."""
-        begin = self._at
-        end = self._at = begin + size
-        if end > self._block:
+    def take(self, size: int) -> Sample:
+        """Return the next ``size`` draws."""
+        begin = self._next
+        end = self._next = begin + size
+        if end > self._size:
             self._refill(size)
             begin, end = 0, size
-        index, weights, extra = self._made
-        return Picked(index[begin:end], weights[begin:end], None if extra is None else extra[begin:end])
+        positions, weights, rows = self._block
+        return Sample(positions[begin:end], weights[begin:end], None if rows is None else rows[begin:end])
 
-    def forget(self) -> None:
-        """Hand out nothing more of what was drawn before the chances changed."""
-        self._at = self._block = 0
+    def discard(self) -> None:
+        """Discard what was drawn before the probabilities changed."""
+        self._next = self._size = 0
 
     def _refill(self, size: int) -> None:
-        block = max(size, min(2 * self._block, _LARGEST))
-        index, weights = self._draw.take(self._rng, block, self._beta)
-        extra = None if self._prepare is None else self._prepare(index)
-        self._made, self._block, self._at = Picked(index, weights, extra), block, size
+        """Draw a block, twice as large as the last one: a request that comes once costs no more than it must."""
+        count = max(size, min(2 * self._size, _LARGEST_BLOCK))
+        positions, weights = self._distribution.sample(self._rng, count, self._beta)
+        rows = None if self._prepare is None else self._prepare(positions)
+        self._block, self._size, self._next = Sample(positions, weights, rows), count, size
 
 
-# -- What a request for samples draws from: filters and priorities made into chances, and remembered ---------
-
-
-_highest = np.maximum.reduce  # what the method of that name calls, at two thirds of its time
-
-_REMEMBERED = 4
-"""Requests whose selection is kept, since training asks the same thing over and over."""
-
-
-class _Kept(NamedTuple):
-    """A request that was understood: its options, what it draws from, and draws made ahead."""
+class SampleRequest(NamedTuple):
+    """A request whose options were checked, what it draws from, and draws made ahead."""
 
     options: dict[str, Any]
-    draw: Draw
-    ahead: Ahead
+    distribution: Distribution
+    prefetch: Prefetch
 
 
-class Draws:
-    """Draws positions and episodes.
+class RequestSampler:
+    """Draws positions of transitions, and episodes, as requests ask for them.
 
     Args:
         transitions: all of them.
         discount: of one step.
-        seed: of all drawing; None for another chance each time.
-        prepare: made of the positions of steps, see `rlenv_robot.data.sampling.Ahead`.
+        seed: of all draws; None for an unpredictable one.
+        prepare: what `Prefetch` computes of the positions of steps.
     """
 
     def __init__(
@@ -177,70 +134,79 @@ class Draws:
         self._transitions, self._discount, self._prepare = transitions, discount, prepare
         self._rng = np.random.default_rng(seed)
         self._errors = TdErrors(len(transitions))
-        self._kept: dict[Any, _Kept] = {}
+        self._requests: dict[Any, SampleRequest] = {}
 
-    def steps(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Picked, dict[str, Any]]:
-        """What was drawn, and the checked options.
+    @property
+    def rng(self) -> np.random.Generator:
+        """Where all chance comes from."""
+        return self._rng
+
+    def steps(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Sample, dict[str, Any]]:
+        """Return drawn transitions, and the checked options.
 
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.
         """
-        return self._take("sample_steps", size, extra_info, self._make_steps)
+        return self._sample("sample_steps", size, extra_info, self._step_distribution)
 
-    def episodes(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Picked, dict[str, Any]]:
-        """Episodes' numbers and weights, and the checked options.
+    def episodes(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Sample, dict[str, Any]]:
+        """Return drawn episodes (with ``length``, the positions at which pieces begin), and the checked options.
 
         Raises:
             SourceError: as `steps`.
         """
-        return self._take("sample_trajectories", size, extra_info, self._make_episodes)
+        return self._sample("sample_trajectories", size, extra_info, self._episode_distribution)
 
-    def _take(
+    def _sample(
         self,
         function: str,
         size: int,
         extra_info: Mapping[str, Any],
-        make: Callable[[Mapping[str, Any]], tuple[dict[str, Any], Draw]],
-    ) -> tuple[Picked, dict[str, Any]]:
-        key = (function, _key(extra_info) if extra_info else ())
-        kept = self._kept.get(key)
-        if kept is None:
-            kept = self._keep(key, *make(extra_info))
-        if kept.options.get("replace", True):
-            return kept.ahead.take(size), kept.options
-        if size > len(kept.draw.positions):
-            raise SourceError(
-                f"{function}: replace is False, {size} were asked for and there are {len(kept.draw.positions)}"
-            )
-        index, weights = kept.draw.take(self._rng, size, kept.options.get("beta", 0.0), replace=False)
-        return Picked(index, weights, None), kept.options
+        make: Callable[[Mapping[str, Any]], tuple[dict[str, Any], Distribution]],
+    ) -> tuple[Sample, dict[str, Any]]:
+        key = (function, _request_key(extra_info))
+        request = self._requests.get(key)
+        if request is None:
+            request = self._remember(key, *make(extra_info))
+        if request.options.get("replace", True):
+            return request.prefetch.take(size), request.options
+        count = len(request.distribution.positions)
+        if size > count:
+            raise SourceError(f"{function}: replace is False, {size} were asked for and there are {count}")
+        beta = request.options.get("beta", 0.0)
+        positions, weights = request.distribution.sample(self._rng, size, beta, replace=False)
+        return Sample(positions, weights, None), request.options
 
-    def _keep(self, key: Any, options: dict[str, Any], draw: Draw) -> _Kept:
-        while len(self._kept) >= _REMEMBERED:
-            self._kept.pop(next(iter(self._kept)))
+    def _remember(self, key: Any, options: dict[str, Any], distribution: Distribution) -> SampleRequest:
+        while len(self._requests) >= _REMEMBERED:
+            self._requests.pop(next(iter(self._requests)))
         prepare = self._prepare if key[0] == "sample_steps" else None
-        kept = self._kept[key] = _Kept(options, draw, Ahead(draw, self._rng, options.get("beta", 0.0), prepare))
-        return kept
+        prefetch = Prefetch(distribution, self._rng, options.get("beta", 0.0), prepare)
+        request = self._requests[key] = SampleRequest(options, distribution, prefetch)
+        return request
 
-    def _make_steps(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Draw]:
+    # -- what a request draws from ---------------------------------------------------------------------------
+
+    def _step_distribution(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Distribution]:
         options = read(extra_info, STEPS, "sample_steps")
-        part = self._part(options)
+        positions = self._selected(options)
         priority, alpha = options.get("priority"), options.get("alpha", 1.0)
         if priority is None:
-            return options, Draw(part)
+            return options, Distribution(positions)
         if priority == "td_error":
-            return options, Draw(part, self._errors.chances(part, alpha))
+            return options, Distribution(positions, self._errors.sampler(positions, alpha))
         score = self._score(priority)
-        return options, Draw(part, priorities(score if isinstance(part, range) else score[part], alpha))
+        selected = score if isinstance(positions, range) else score[positions]
+        return options, Distribution(positions, priorities(selected, alpha))
 
-    def _part(self, options: Mapping[str, Any]) -> np.ndarray | range:
-        """What passes the filters; without one, all transitions, whose list need not be written down."""
+    def _selected(self, options: Mapping[str, Any]) -> np.ndarray | range:
+        """Return the positions that pass the filters; a range where all do, whose list need not be written down."""
         if any(name in options for name in FILTERS) or has_discarded(self._transitions):
             return select(self._transitions, options)
         return range(len(self._transitions))
 
     def _score(self, priority: str) -> np.ndarray:
-        """What the chances of all transitions follow, (N,)."""
+        """Return the score of every transition from which its priority follows, (N,)."""
         need_rewards(self._transitions, f"priority={priority!r}")
         if priority == "reward":
             return np.asarray(self._transitions.facts["reward"])
@@ -248,91 +214,153 @@ class Draws:
             return returns_to_go(self._transitions, self._discount)
         return np.asarray(np.maximum(advantages(self._transitions, self._discount), 0.0))
 
-    def _make_episodes(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Draw]:
+    def _episode_distribution(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Distribution]:
         options = read(extra_info, TRAJECTORIES, "sample_trajectories")
         if "length" in options:
-            return options, self._pieces(options)
+            return options, self._piece_distribution(options)
         numbers = np.unique(self._transitions.facts["episode"][select(self._transitions, options)])
-        if options.get("priority") is None:
-            return options, Draw(numbers)
-        need_rewards(self._transitions, "priority='return'")
-        return options, Draw(numbers, priorities(self._transitions.returns[numbers], options.get("alpha", 1.0)))
+        return options, self._by_return(numbers, numbers, options)
 
-    def _pieces(self, options: Mapping[str, Any]) -> Draw:
-        """Positions at which a piece may begin: as many transitions follow one another from there on."""
-        part = np.asarray(self._part(options))
-        starts = part[part + options["length"] <= self._transitions.spans(part)[1]]
+    def _piece_distribution(self, options: Mapping[str, Any]) -> Distribution:
+        """Return where pieces may begin: positions that at least ``length`` transitions follow without a break."""
+        positions = np.asarray(self._selected(options))
+        starts = positions[positions + options["length"] <= self._transitions.spans(positions)[1]]
         if not len(starts):
             raise SourceError(
                 f"sample_trajectories: no {options['length']} steps follow one another in "
                 f"{self._transitions.table.origin}, as length asks; the longest episode among them has "
                 f"{self._transitions.lengths.max()}"
             )
-        if options.get("priority") is None:
-            return Draw(starts)
-        need_rewards(self._transitions, "priority='return'")
-        returns = self._transitions.returns[self._transitions.places(starts).episode]
-        return Draw(starts, priorities(returns, options.get("alpha", 1.0)))
+        return self._by_return(starts, self._transitions.places(starts).episode, options)
 
-    @property
-    def rng(self) -> np.random.Generator:
-        """Where all chance comes from."""
-        return self._rng
+    def _by_return(self, values: np.ndarray, episodes: np.ndarray, options: Mapping[str, Any]) -> Distribution:
+        """Return a distribution over values, by the returns of their episodes if the priority asks for it."""
+        if options.get("priority") is None:
+            return Distribution(values)
+        need_rewards(self._transitions, "priority='return'")
+        return Distribution(values, priorities(self._transitions.returns[episodes], options.get("alpha", 1.0)))
+
+    # -- feedback --------------------------------------------------------------------------------------------
 
     def update(self, index: Any, td_error: Any) -> None:
-        """See `rlenv_robot.source.SourceData.update_priorities`."""
-        where, errors = np.asarray(index), np.asarray(td_error, float)
-        if where.ndim != 1 or where.shape != errors.shape or where.dtype.kind not in "iu":
+        """Store TD errors; see `rlenv_robot.source.SourceData.update_priorities`."""
+        positions, errors = np.asarray(index), np.asarray(td_error, float)
+        if positions.ndim != 1 or positions.shape != errors.shape or positions.dtype.kind not in "iu":
             raise SourceError(
-                f"update_priorities: index is {where.dtype} of shape {where.shape}, td_error has shape "
+                f"update_priorities: index is {positions.dtype} of shape {positions.shape}, td_error has shape "
                 f"{errors.shape}; wanted are whole numbers and numbers of one shape (B,)"
             )
         # A sum of squares is finite only if all are, at a quarter of the cost; a finite one may still overflow.
         if not errors.dot(errors) < np.inf and not np.isfinite(errors).all():
             raise SourceError(f"update_priorities: {np.sum(~np.isfinite(errors))} TD errors are NaN or infinite")
-        if not len(where):
+        if not len(positions):
             return
-        size, where = len(self._transitions), where.astype(np.int64, copy=False)
-        if _highest(where.view(np.uint64)) >= size:  # a negative one is larger than any size
-            wrong = where[(where < 0) | (where >= size)]
-            raise SourceError(f"update_priorities: index {wrong[0]}, allowed are 0 to {size - 1}")
-        self._tell(where, np.abs(errors))
+        count, positions = len(self._transitions), positions.astype(np.int64, copy=False)
+        if _maximum(positions.view(np.uint64)) >= count:  # a negative one is larger than any count
+            wrong = positions[(positions < 0) | (positions >= count)]
+            raise SourceError(f"update_priorities: index {wrong[0]}, allowed are 0 to {count - 1}")
+        self._store(positions, np.abs(errors))
 
-    def _tell(self, where: np.ndarray, errors: np.ndarray) -> None:
-        """Remember errors, and change the chances of all that draws by them."""
-        grown = self._errors.update(where, errors)
-        for key, kept in list(self._kept.items()):
-            if kept.options.get("priority") != "td_error":
+    def _store(self, positions: np.ndarray, errors: np.ndarray) -> None:
+        largest_grew = self._errors.update(positions, errors)
+        for key, request in list(self._requests.items()):
+            if request.options.get("priority") != "td_error":
                 continue
-            if grown:  # what has no error yet counts as the largest one: all of that changes
-                del self._kept[key]
+            if largest_grew:  # the probabilities of all transitions without an error change
+                del self._requests[key]
             else:
-                kept.draw.update(where, self._errors.priorities(errors, kept.options.get("alpha", 1.0)))
-                kept.ahead.forget()
+                values = self._errors.priorities(errors, request.options.get("alpha", 1.0))
+                request.distribution.update(positions, values)
+                request.prefetch.discard()
 
 
-def _key(extra_info: Mapping[str, Any]) -> Any:
-    """What a request is remembered by; mostly a few words and numbers."""
+class TdErrors:
+    """One absolute TD error a transition, in single precision.
+
+    A transition without one counts as the largest error since the start, or 1 before any, so that each is drawn soon
+    (Schaul et al. 2016, algorithm 1).
+
+    Args:
+        count: number of transitions, N.
+    """
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._errors: np.ndarray | None = None  # made when it is needed: 4 bytes a transition, NaN where unknown
+        self._largest = 1.0
+        self._unknown = count
+
+    def update(self, positions: np.ndarray, errors: np.ndarray) -> bool:
+        """Store errors from 0 at positions, (B,) each; of a position that comes twice, the last counts.
+
+        Returns:
+            Whether the priorities of transitions without an error changed by that.
+        """
+        stored = self._stored()
+        if not self._unknown:
+            stored[positions] = errors
+            return False
+        first = self._unknown == self._count
+        self._unknown -= len(np.unique(positions[np.isnan(stored[positions])]))
+        stored[positions] = errors
+        before, largest = self._largest, float(errors.max())
+        self._largest = largest if first else max(before, largest)
+        return self._unknown > 0 and self._largest != before
+
+    def sampler(self, positions: np.ndarray | range, alpha: float) -> PrioritizedSampler:
+        """Return a sampler of these positions, in order."""
+
+        def block(begin: int, end: int) -> np.ndarray:
+            if self._errors is None:
+                return self.priorities(np.full(end - begin, np.nan), alpha)
+            errors = self._errors
+            part = errors[begin:end] if isinstance(positions, range) else errors[positions[begin:end]]
+            return self.priorities(part, alpha)
+
+        return PrioritizedSampler(len(positions), block)
+
+    def priorities(self, errors: np.ndarray, alpha: float) -> np.ndarray:
+        """Return the priorities of errors from 0, (B,); NaN where an error is unknown."""
+        if not self._unknown:
+            return td_priorities(np.asarray(errors, float), alpha)
+        filled = errors.astype(float)
+        filled[np.isnan(filled)] = self._largest
+        return td_priorities(filled, alpha)
+
+    def _stored(self) -> np.ndarray:
+        if self._errors is None:
+            self._errors = np.full(self._count, np.nan, np.float32)
+        return self._errors
+
+
+# -- The key by which a request is remembered ----------------------------------------------------------------
+
+
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+_EMPTY = (dict, MappingProxyType)
+
+
+def _request_key(extra_info: Mapping[str, Any]) -> Any:
+    """Return what a request is remembered by; its options are mostly a few words and numbers."""
+    if not extra_info and isinstance(extra_info, _EMPTY):
+        return ()
     try:
         values = tuple(extra_info.values())
         if all(value.__class__ in _PLAIN for value in values):
             return (tuple(extra_info), values, tuple(map(type, values)))  # since 1 == 1.0 == True
-    except AttributeError:  # no mapping: whoever reads the options says so
+    except AttributeError:  # no mapping, which `read` refuses
         pass
-    return _frozen(extra_info)
+    return _hashable(extra_info)
 
 
-_PLAIN = frozenset({str, int, float, bool, type(None)})
-
-
-def _frozen(value: Any) -> Any:
-    """Something hashable that is equal where the options are equal."""
+def _hashable(value: Any) -> Any:
+    """Return something hashable that is equal where the options are equal."""
     if isinstance(value, Mapping):
-        return tuple((name, _frozen(one)) for name, one in value.items())
+        return tuple((name, _hashable(part)) for name, part in value.items())
     if isinstance(value, np.ndarray):
         return (value.dtype.str, value.shape, value.tobytes())
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return tuple(_frozen(one) for one in value)
+        return ("sequence", *(_hashable(part) for part in value))
     if value is None or isinstance(value, str | int | float | np.number):
         return (type(value), value)
     return repr(value)

@@ -362,7 +362,7 @@ def test_update_priorities_refuses(index: list[Any], error: list[float], message
         ({"near": {"tolerance": 1}}, "a mapping with"),
         ({"near": {"action": {"push": [0, 0]}, "tolerance": {"place": 1}}}, "tolerance names place; the fields"),
         ({"privileged": True}, "give one: open_source"),
-        ([("priority", "return")], "wanted a mapping"),
+        ([("priority", "return")], "allowed is a mapping"),
     ],
 )
 def test_a_request_that_cannot_be_met_says_why(extra_info: Any, message: str) -> None:

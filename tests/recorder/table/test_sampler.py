@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
-from recorder.table.sampler import Draw, advantages, n_step, priorities, returns_to_go, td_priorities
+from recorder.table.sampler import Distribution, advantages, n_step, priorities, returns_to_go, td_priorities
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 
@@ -163,7 +163,7 @@ def test_columns_are_contiguous_whatever_the_row_is() -> None:
 @pytest.mark.parametrize("alpha", [0.0, 0.5, 1.0])
 def test_a_draw_follows_its_chances(alpha: float) -> None:
     chances = np.array([1.0, 2.0, 5.0, 12.0]) ** alpha
-    index, _ = Draw(np.array([3, 5, 7, 9]), chances).take(np.random.default_rng(1), 100_000)
+    index, _ = Distribution(np.array([3, 5, 7, 9]), chances).sample(np.random.default_rng(1), 100_000)
     share = np.array([np.mean(index == p) for p in (3, 5, 7, 9)])
     np.testing.assert_allclose(share, chances / chances.sum(), atol=0.006)  # 4 standard errors of the largest
 
@@ -171,26 +171,26 @@ def test_a_draw_follows_its_chances(alpha: float) -> None:
 @pytest.mark.requirement("R6.2")
 def test_importance_weights_undo_the_chances() -> None:
     chances = np.array([1.0, 2.0, 5.0])
-    draw = Draw(np.arange(3), chances)
-    index, weights = draw.take(np.random.default_rng(0), 200_000, beta=1.0)
+    draw = Distribution(np.arange(3), chances)
+    index, weights = draw.sample(np.random.default_rng(0), 200_000, beta=1.0)
     np.testing.assert_allclose(weights, (1.0 / chances)[index])
     mean = np.average(np.array([10.0, -4.0, 3.0])[index], weights=weights)
     assert mean == pytest.approx(3.0, abs=0.1)
-    _, half = draw.take(np.random.default_rng(0), 1000, beta=0.5)
+    _, half = draw.sample(np.random.default_rng(0), 1000, beta=0.5)
     np.testing.assert_allclose(half, np.sqrt(weights[:1000]))
 
 
 @given(st.lists(st.floats(0.001, 1e6), min_size=1, max_size=30), st.integers(0, 1000))
 def test_without_replacement_nothing_comes_twice(chances: list[float], seed: int) -> None:
     for given_chances in (None, np.array(chances)):
-        draw = Draw(np.arange(len(chances)) * 2, given_chances)
-        index, _ = draw.take(np.random.default_rng(seed), len(chances), replace=False)
+        draw = Distribution(np.arange(len(chances)) * 2, given_chances)
+        index, _ = draw.sample(np.random.default_rng(seed), len(chances), replace=False)
         assert sorted(index.tolist()) == (np.arange(len(chances)) * 2).tolist()
 
 
 def test_without_replacement_the_first_one_follows_the_chances() -> None:
-    draw, rng = Draw(np.arange(2), np.array([1.0, 4.0])), np.random.default_rng(0)
-    first = [draw.take(rng, 1, replace=False)[0][0] for _ in range(4000)]
+    draw, rng = Distribution(np.arange(2), np.array([1.0, 4.0])), np.random.default_rng(0)
+    first = [draw.sample(rng, 1, replace=False)[0][0] for _ in range(4000)]
     assert np.mean(first) == pytest.approx(0.8, abs=0.03)
 
 

@@ -1,0 +1,48 @@
+"""Sizes and options of another kind are refused with what was got and what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Field, SourceError, Spec
+from hal.frame_layout import FrameLayout
+from recorder.table.table import Table
+from rlenv_robot.source import SourceData
+
+
+@pytest.fixture
+def data() -> SourceData:
+    """Return one episode of four steps."""
+    layout = FrameLayout(Spec("o", (Field("x", ()),)), Spec("a", (Field("u", ()),)))
+    rows = layout.spec.rows(5)
+    rows["frame_no"], rows["acted"], rows["truncated"][-1] = np.arange(5), 1, 1
+    return SourceData(Table(layout, rows, np.array([0]), np.array([5]), ({},), "the test"))
+
+
+def functions(data: SourceData) -> dict[str, Callable[..., Any]]:
+    return {"sample_steps": data.sample_steps, "sample_trajectories": data.sample_trajectories,
+            "sample_pairs": data.sample_pairs}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["sample_steps", "sample_trajectories", "sample_pairs"])
+@pytest.mark.parametrize("size", [None, 0, True, 2.5, "2", [2]])
+def test_a_size_that_is_no_whole_number_is_refused(name: str, size: Any, data: SourceData) -> None:
+    with pytest.raises(ValueError, match=f"{name}: .*_size is .*whole number from 1"):
+        functions(data)[name](size)
+
+
+@pytest.mark.parametrize("name", ["sample_steps", "sample_trajectories", "sample_pairs"])
+@pytest.mark.parametrize("options", [None, [], "seed", 3, [("seed", 1)]])
+def test_options_that_are_no_mapping_are_refused(name: str, options: Any, data: SourceData) -> None:
+    if name != "sample_pairs":  # all rewards are alike
+        functions(data)[name](2)  # a request that is remembered must not hide the mistake
+    with pytest.raises(SourceError, match=f"{name}: options are .*allowed is a mapping"):
+        functions(data)[name](2, options)
+
+
+def test_numpys_whole_numbers_are_sizes_too(data: SourceData) -> None:
+    assert len(data.sample_steps(np.int64(3))["frame_no"]) == 3  # type: ignore[arg-type]
