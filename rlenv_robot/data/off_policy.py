@@ -1,198 +1,18 @@
-"""Fitted-Q evaluation with linear features: what a policy is worth, from recorded transitions alone."""
+"""Evaluate another policy from recorded episodes by importance sampling (off-policy evaluation)."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from hal import SourceError, Spec
+from hal import SourceError
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.filters import need_rewards
+from rlenv_robot.data.fitted_q import LinearQ
 
-__all__ = ["Agent", "Features", "LinearQ", "LogProbability", "fit_q", "fitted_q", "off_policy"]
-
-Named = Mapping[str, np.ndarray]
-Agent = Callable[[Named], Mapping[str, Any]]
-"""The policy to be judged: actions (B, ...) from observations (B, ...), drawn if it is a random one."""
-
-Features = Callable[[Named, Named], Any]
-"""(B, D) numbers that describe observation and action."""
-
-_RIDGE = 1e-6
-_CONVERGED = 1e-6
-
-
-@dataclass(frozen=True)
-class LinearQ:
-    """``Q(s, a) = features(s, a) @ weights``.
-
-    Attributes:
-        features: see `Features`.
-        weights: (D,).
-        agent: whose value it is.
-        action: what its actions are made of.
-        residual: largest change of a value in the last iteration, over the largest value.
-        iterations: how many there were.
-    """
-
-    features: Features
-    weights: np.ndarray
-    agent: Agent
-    action: Spec
-    residual: float
-    iterations: int
-
-    def value(self, observation: Named, action: Named) -> np.ndarray:
-        """Of actions, (B,)."""
-        return np.asarray(_features(self.features, observation, action) @ self.weights)
-
-    def value_of_policy(self, observation: Named) -> np.ndarray:
-        """Of the action that the policy takes, (B,)."""
-        return self.value(observation, _asked(self.agent, observation, self.action))
-
-
-def fitted_q(
-    transitions: Transitions,
-    part: np.ndarray,
-    agent: Agent,
-    discount: float,
-    features: Features | None,
-    iterations: int,
-) -> dict[str, Any]:
-    """The policy's mean value at the first observations of the episodes, by `fit_q`.
-
-    Returns:
-        ``value``; ``standard_error`` over the starts (not of the fit); ``residual``, ``iterations``;
-        ``bellman_rms``, the root mean square of the Bellman error on the data: a large one says that the
-        features can't hold this value function.
-
-    Raises:
-        SourceError: as `fit_q`.
-    """
-    fit = fit_q(transitions, part, agent, discount, features, iterations)
-    layout = transitions.table.layout
-    starts = transitions.first[np.unique(transitions.facts["episode"][part])]
-    values = fit.value_of_policy(columns(transitions.rows(starts), layout.observation, "observation"))
-    error = values.std(ddof=1) / np.sqrt(len(values)) if len(values) > 1 else None
-    here, there, reward, goes_on = _batch(transitions, part)
-    following = columns(there, layout.observation, "observation")
-    target = reward + discount * goes_on * fit.value_of_policy(following)
-    seen = fit.value(columns(here, layout.observation, "observation"), columns(there, layout.action, "action"))
-    return {
-        "kind": "fitted_q",
-        "model": "linear",
-        "value": float(values.mean()),
-        "standard_error": None if error is None else float(error),
-        "episodes": len(values),
-        "discount": discount,
-        "residual": fit.residual,
-        "iterations": fit.iterations,
-        "bellman_rms": float(np.sqrt(np.mean(np.square(seen - target)))),
-    }
-
-
-def fit_q(
-    transitions: Transitions,
-    part: np.ndarray,
-    agent: Agent,
-    discount: float,
-    features: Features | None = None,
-    iterations: int = 1000,
-) -> LinearQ:
-    """Fitted-Q evaluation (Le, Voloshin and Yue 2019, algorithm 3) by ridge regression.
-
-    Args:
-        transitions: all of them.
-        part: (M,) positions to learn from.
-        agent: see `Agent`; asked once about all next observations.
-        discount: of one step.
-        features: see `Features`; by default 1, every standardised element of observation and action, and all
-            products of two.
-        iterations: at most; fewer once values change by less than a millionth.
-
-    Raises:
-        SourceError: rewards are unknown, a function answers in a wrong shape, or the iteration diverges, which
-            it may where the policy goes where the data did not.
-    """
-    need_rewards(transitions, "fitted-Q evaluation")
-    layout = transitions.table.layout
-    here, there, reward, goes_on = _batch(transitions, part)
-    observation, action = columns(here, layout.observation, "observation"), columns(there, layout.action, "action")
-    following = columns(there, layout.observation, "observation")
-    features = features or _quadratic(observation, action)
-    now, later = (
-        _features(features, observation, action),
-        _features(features, following, _asked(agent, following, layout.action)),
-    )
-    gram = now.T @ now
-    solve = np.linalg.solve(gram + _RIDGE * max(np.trace(gram), 1.0) / len(gram) * np.eye(len(gram)), now.T)
-    fixed, step = solve @ reward, solve @ (discount * goes_on[:, None] * later)
-    weights, residual = np.zeros(len(gram)), math.inf
-    changes: list[float] = []
-    with np.errstate(over="ignore", invalid="ignore"):
-        while len(changes) < iterations and residual > _CONVERGED and math.isfinite(sum(changes)):
-            fresh = fixed + step @ weights
-            changes.append(float(np.abs(now @ (fresh - weights)).max()))
-            residual = changes[-1] / max(float(np.abs(now @ fresh).max()), 1e-12)
-            weights = fresh
-    # What converges changes less and less; without, the values grow as long as one goes on.
-    if not math.isfinite(sum(changes)) or (residual > _CONVERGED and changes[-1] > changes[len(changes) // 2]):
-        raise SourceError(
-            f"fitted-Q evaluation diverged: after {len(changes)} iterations values still change more and more; take "
-            "fewer features, a smaller discount, or a policy that is nearer to the recorded one"
-        )
-    return LinearQ(features, weights, agent, layout.action, residual, len(changes))
-
-
-def _batch(transitions: Transitions, part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    facts = transitions.facts[part]
-    return transitions.rows(part), transitions.next_rows(part), facts["reward"], 1.0 - facts["terminated"]
-
-
-def _flat(values: Named) -> np.ndarray:
-    parts = [np.asarray(value, float).reshape(len(value), -1) for value in values.values()]
-    return np.concatenate(parts, axis=1)
-
-
-def _quadratic(observation: Named, action: Named) -> Features:
-    both = np.concatenate([_flat(observation), _flat(action)], axis=1)
-    mean, spread = both.mean(axis=0), both.std(axis=0)
-    spread[spread < 1e-9] = np.inf  # what never changes says nothing
-    first, second = np.triu_indices(both.shape[1])
-
-    def features(observation: Named, action: Named) -> np.ndarray:
-        x = (np.concatenate([_flat(observation), _flat(action)], axis=1) - mean) / spread
-        return np.concatenate([np.ones((len(x), 1)), x, x[:, first] * x[:, second]], axis=1)
-
-    return features
-
-
-def _features(features: Features, observation: Named, action: Named) -> np.ndarray:
-    count = len(next(iter(observation.values())))
-    answer = np.asarray(features(observation, action), float)
-    if answer.ndim != 2 or len(answer) != count or not np.isfinite(answer).all():
-        raise SourceError(f"features returned shape {answer.shape}, wanted ({count}, D) finite numbers")
-    return answer
-
-
-def _asked(agent: Agent, observation: Named, spec: Spec) -> dict[str, np.ndarray]:
-    """The policy's actions, in the order of the data's fields."""
-    count, answer = len(next(iter(observation.values()))), agent(observation)
-    if not isinstance(answer, Mapping):
-        raise SourceError(f"agent returned a {type(answer).__name__}, wanted a mapping from field to actions")
-    for field in spec:
-        got = np.shape(answer[field.name]) if field.name in answer else None
-        if got != (count, *field.shape):
-            raise SourceError(f"agent returned {got} for {field.name!r}, wanted shape {(count, *field.shape)}")
-    return {name: np.asarray(answer[name]) for name in spec.names}
-
-
-# -- Off-policy evaluation: what another policy would have earned, from the recorded episodes alone ----------
-
+__all__ = ["LogProbability", "off_policy"]
 
 LogProbability = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Any]
 """Log probability (density) of actions in observations, both with a leading axis (B,); returns (B,)."""
@@ -201,7 +21,7 @@ LogProbability = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], 
 def off_policy(
     transitions: Transitions, part: np.ndarray, policy: LogProbability, discount: float, model: LinearQ | None = None
 ) -> dict[str, Any]:
-    """Per-decision and self-normalised importance sampling (Precup, Sutton and Singh 2000).
+    """Estimate a policy's return by importance sampling, per decision and self-normalised (Precup et al. 2000).
 
     With ``rho[e, t]`` the product of the probability ratios up to step t of episode e of E:
 
@@ -215,9 +35,9 @@ def off_policy(
     Args:
         transitions: all of them.
         part: (M,) positions; their episodes are used, whole.
-        policy: of the policy to be judged.
+        policy: log probabilities under the policy to be judged.
         discount: of one step.
-        model: of the policy's values; None leaves ``doubly_robust`` out.
+        model: the policy's values; None leaves ``doubly_robust`` out.
 
     Returns:
         ``per_decision`` with ``standard_error``, ``doubly_robust`` with ``doubly_robust_error``,
@@ -232,32 +52,32 @@ def off_policy(
     need_rewards(transitions, "off-policy evaluation")
     numbers = np.unique(transitions.facts["episode"][part])
     positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in numbers])
-    _check_recorded(transitions, positions, numbers)
-    log_ratio = _asked_off_policy(transitions, positions, policy) - transitions.facts["log_probability"][positions]
-    inside = _inside(transitions, numbers)
-    summed = np.cumsum(_by_time(inside, log_ratio), axis=1)
-    reward = _by_time(inside, transitions.facts["reward"][positions])
+    _need_whole_episodes(transitions, positions, numbers)
+    log_ratio = _log_probabilities(transitions, positions, policy) - transitions.facts["log_probability"][positions]
+    mask = _step_mask(transitions, numbers)
+    summed = np.cumsum(_by_time(mask, log_ratio), axis=1)
+    reward = _by_time(mask, transitions.facts["reward"][positions])
     factor = discount ** np.arange(reward.shape[1])
     with np.errstate(over="ignore", invalid="ignore"):
-        each = (factor * np.where(reward == 0, 0.0, np.exp(summed) * reward)).sum(axis=1)
-    robust = {} if model is None else _robust(transitions, positions, inside, summed, factor, model)
+        estimates = (factor * np.where(reward == 0, 0.0, np.exp(summed) * reward)).sum(axis=1)
+    robust = {} if model is None else _doubly_robust(transitions, positions, mask, summed, factor, model)
     return {
         "kind": "off_policy",
         "episodes": len(numbers),
         "discount": discount,
-        "per_decision": float(each.mean()),
-        "standard_error": _error(each),
-        "self_normalised": float((factor * _normalised(summed, reward)).sum()),
+        "per_decision": float(estimates.mean()),
+        "standard_error": _standard_error(estimates),
+        "self_normalised": float((factor * _self_normalised_rewards(summed, reward)).sum()),
         "behaviour": float((factor * reward).sum(axis=1).mean()),
-        "effective_sample_size": _effective(summed[:, -1]),
+        "effective_sample_size": _effective_sample_size(summed[:, -1]),
         **robust,
     }
 
 
-def _robust(
+def _doubly_robust(
     transitions: Transitions,
     positions: np.ndarray,
-    inside: np.ndarray,
+    mask: np.ndarray,
     summed: np.ndarray,
     factor: np.ndarray,
     model: LinearQ,
@@ -265,25 +85,25 @@ def _robust(
     layout = transitions.table.layout
     observation = columns(transitions.rows(positions), layout.observation, "observation")
     action = columns(transitions.next_rows(positions), layout.action, "action")
-    surprise = transitions.facts["reward"][positions] - model.value(observation, action)
+    residual = transitions.facts["reward"][positions] - model.value(observation, action)
     value = model.value_of_policy(observation)
     with np.errstate(over="ignore", invalid="ignore"):
         ratio = np.exp(summed)
         before = np.concatenate([np.ones((len(ratio), 1)), ratio[:, :-1]], axis=1)
-        each = (factor * (ratio * _by_time(inside, surprise) + before * _by_time(inside, value))).sum(axis=1)
-    return {"doubly_robust": float(each.mean()), "doubly_robust_error": _error(each)}
+        estimates = (factor * (ratio * _by_time(mask, residual) + before * _by_time(mask, value))).sum(axis=1)
+    return {"doubly_robust": float(estimates.mean()), "doubly_robust_error": _standard_error(estimates)}
 
 
-def _error(each: np.ndarray) -> float | None:
-    """Standard error of the mean; None of a single one, and where ratios are too large for a number."""
-    if len(each) < 2:
+def _standard_error(estimates: np.ndarray) -> float | None:
+    """Return the standard error of the mean; None for one episode, and where ratios overflow."""
+    if len(estimates) < 2:
         return None
     with np.errstate(over="ignore", invalid="ignore"):
-        error = float(each.std(ddof=1) / np.sqrt(len(each)))
+        error = float(estimates.std(ddof=1) / np.sqrt(len(estimates)))
     return error if np.isfinite(error) else None
 
 
-def _check_recorded(transitions: Transitions, positions: np.ndarray, numbers: np.ndarray) -> None:
+def _need_whole_episodes(transitions: Transitions, positions: np.ndarray, numbers: np.ndarray) -> None:
     unknown = int(np.isnan(transitions.facts["log_probability"][positions]).sum())
     if unknown:
         raise SourceError(
@@ -298,7 +118,7 @@ def _check_recorded(transitions: Transitions, positions: np.ndarray, numbers: np
         )
 
 
-def _asked_off_policy(transitions: Transitions, positions: np.ndarray, policy: LogProbability) -> np.ndarray:
+def _log_probabilities(transitions: Transitions, positions: np.ndarray, policy: LogProbability) -> np.ndarray:
     layout = transitions.table.layout
     observation = columns(transitions.rows(positions), layout.observation, "observation")
     action = columns(transitions.next_rows(positions), layout.action, "action")
@@ -311,32 +131,32 @@ def _asked_off_policy(transitions: Transitions, positions: np.ndarray, policy: L
     return answer
 
 
-def _inside(transitions: Transitions, numbers: np.ndarray) -> np.ndarray:
-    """Whether an episode has a step at a time, (E, T)."""
+def _step_mask(transitions: Transitions, numbers: np.ndarray) -> np.ndarray:
+    """Return whether each episode has a step at each time, (E, T)."""
     lengths = transitions.lengths[numbers]
     return np.asarray(np.arange(lengths.max()) < lengths[:, None])
 
 
-def _by_time(inside: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Values of all steps, episode after episode, as (E, T); 0 after the end."""
-    laid = np.zeros(inside.shape)
-    laid[inside] = values
-    return laid
+def _by_time(mask: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Lay the values of all steps, episode after episode, out as (E, T); 0 after an end."""
+    by_time = np.zeros(mask.shape)
+    by_time[mask] = values
+    return by_time
 
 
-def _normalised(summed: np.ndarray, reward: np.ndarray) -> np.ndarray:
-    """Reward at each time under normalised weights, (T,); 0 where every ratio is 0."""
-    weight = _scaled(summed)
+def _self_normalised_rewards(summed: np.ndarray, reward: np.ndarray) -> np.ndarray:
+    """Return the reward at each time under normalised weights, (T,); 0 where every ratio is 0."""
+    weight = _stable_exp(summed)
     total = weight.sum(axis=0)
     return np.asarray((weight * reward).sum(axis=0) / np.where(total > 0, total, 1.0))
 
 
-def _scaled(logarithm: np.ndarray) -> np.ndarray:
-    """Exponentials over the largest of each column, which can't overflow; all 0 where all are."""
+def _stable_exp(logarithm: np.ndarray) -> np.ndarray:
+    """Return exponentials over the largest of each column, which can't overflow; all 0 where all are."""
     largest = logarithm.max(axis=0)
     return np.asarray(np.exp(logarithm - np.where(np.isfinite(largest), largest, 0.0)))
 
 
-def _effective(logarithm: np.ndarray) -> float:
-    weight = _scaled(logarithm)
+def _effective_sample_size(logarithm: np.ndarray) -> float:
+    weight = _stable_exp(logarithm)
     return float(weight.sum() ** 2 / np.square(weight).sum()) if weight.any() else 0.0

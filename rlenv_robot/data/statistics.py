@@ -1,4 +1,4 @@
-"""How much of what could be asked for was tried: the coverage of the actions (R3.6)."""
+"""Describe recorded data by figures that JSON can hold: what `SourceData.statistics` returns (R3.6)."""
 
 from __future__ import annotations
 
@@ -14,17 +14,21 @@ from recorder.table.sampler import advantages
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.dynamics import model_error, model_return
 from rlenv_robot.data.filters import is_expert, need_rewards, select
-from rlenv_robot.data.off_policy import fit_q, fitted_q, off_policy
+from rlenv_robot.data.fitted_q import fit_q, fitted_q
+from rlenv_robot.data.off_policy import off_policy
 from rlenv_robot.data.options import FILTERS, Check, call, choice, read, whole
 
 __all__ = ["KINDS", "advantage", "coverage", "episodes", "histogram", "returns", "statistics", "summary", "timing"]
+
+# -- coverage of the actions ---------------------------------------------------------------------------------
+
 
 _AT_LIMIT = 1e-3
 """An action this near to a limit, in parts of the range, is at it."""
 
 
 def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> dict[str, Any]:
-    """Where the actions lie within what may be asked, element by element.
+    """Describe which part of the legal range the actions cover, element by element.
 
     Args:
         transitions: all of them.
@@ -40,7 +44,7 @@ def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> dict[str,
     rows, spec = transitions.next_rows(part), transitions.table.layout.action
     packed = spec.rows(len(rows))
     spec.pack_into(packed, {name: rows[f"action_{name}"] for name in spec.names})
-    fields = {field.name: _field(field, packed[field.name].reshape(len(rows), -1), bins) for field in spec}
+    fields = {field.name: _field_coverage(field, packed[field.name].reshape(len(rows), -1), bins) for field in spec}
     return {
         "kind": "coverage",
         "steps": len(rows),
@@ -50,10 +54,10 @@ def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> dict[str,
     }
 
 
-def _field(field: Field, values: np.ndarray, bins: int) -> dict[str, Any]:
+def _field_coverage(field: Field, values: np.ndarray, bins: int) -> dict[str, Any]:
     lows, highs = (np.broadcast_to(np.ravel(side), values.shape[1]) for side in (field.low, field.high))
     three = zip(values.astype(float).T, lows, highs, strict=True)
-    columns = [_element(column, low, high, bins) for column, low, high in three]
+    columns = [_element_coverage(column, low, high, bins) for column, low, high in three]
     return {
         "unit": field.unit,
         "elements": list(field.elements),
@@ -61,7 +65,7 @@ def _field(field: Field, values: np.ndarray, bins: int) -> dict[str, Any]:
     }
 
 
-def _element(values: np.ndarray, low: float, high: float, bins: int) -> dict[str, float]:
+def _element_coverage(values: np.ndarray, low: float, high: float, bins: int) -> dict[str, float]:
     closed = bool(np.isfinite(low) and np.isfinite(high))
     begin, end = (float(low), float(high)) if closed else (float(values.min()), float(values.max()))
     counts = np.histogram(values, bins, (begin, end))[0]
@@ -76,7 +80,7 @@ def _element(values: np.ndarray, low: float, high: float, bins: int) -> dict[str
     }
 
 
-# -- What `SourceData.statistics` says of recorded data (R3.6), each kind as plain data that JSON can hold ---
+# -- distributions: returns, fields, timing ------------------------------------------------------------------
 
 
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
@@ -264,7 +268,7 @@ def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> di
     }
 
 
-# -- Which statistics there are, and what each of them takes -------------------------------------------------
+# -- the kinds, and the options that each of them takes ------------------------------------------------------
 
 
 class _Request(NamedTuple):
@@ -291,9 +295,9 @@ def statistics(
     """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
     name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
     choices = choice(*KINDS)
-    wanted = choices(name)
-    if wanted:
-        raise SourceError(f"statistics: kind is {name!r}, allowed is {wanted}")
+    problem = choices(name)
+    if problem:
+        raise SourceError(f"statistics: kind is {name!r}, allowed is {problem}")
     kind = KINDS[name]
     allowed = {"kind": choices, **kind.options, **FILTERS}
     options = read(extra_info, allowed, f"statistics of kind {name}")
@@ -306,32 +310,33 @@ def statistics(
     return kind.compute(_Request(transitions, part, options, discount, privileged))
 
 
-def _word(value: Any) -> str | None:
+def _is_word(value: Any) -> str | None:
     return None if isinstance(value, str) else "a word"
 
 
-def _error(request: _Request) -> dict[str, Any]:
-    return model_error(request.transitions, request.part, request.options["model"], request.options.get("horizon", 1))
+def _model_error(request: _Request) -> dict[str, Any]:
+    options = request.options
+    return model_error(request.transitions, request.part, options["model"], options.get("horizon", 1))
 
 
-def _inside(request: _Request) -> dict[str, Any]:
-    given = request.options
-    functions = (given["model"], given["agent"], given["reward"])
-    return model_return(request.transitions, request.part, *functions, given["horizon"], request.discount)
+def _model_return(request: _Request) -> dict[str, Any]:
+    options = request.options
+    functions = (options["model"], options["agent"], options["reward"])
+    return model_return(request.transitions, request.part, *functions, options["horizon"], request.discount)
 
 
-def _fit(request: _Request) -> tuple[Any, ...]:
-    given = request.options
-    fit = (given["agent"], request.discount, given.get("features"), given.get("iterations", 1000))
+def _fit_arguments(request: _Request) -> tuple[Any, ...]:
+    options = request.options
+    fit = (options["agent"], request.discount, options.get("features"), options.get("iterations", 1000))
     return (request.transitions, request.part, *fit)
 
 
 def _fitted_q(request: _Request) -> dict[str, Any]:
-    return fitted_q(*_fit(request))
+    return fitted_q(*_fit_arguments(request))
 
 
 def _off_policy(request: _Request) -> dict[str, Any]:
-    model = fit_q(*_fit(request)) if "agent" in request.options else None
+    model = fit_q(*_fit_arguments(request)) if "agent" in request.options else None
     return off_policy(request.transitions, request.part, request.options["log_probability"], request.discount, model)
 
 
@@ -346,7 +351,7 @@ KINDS: Mapping[str, _Kind] = {
     "advantage": _Kind(lambda r: advantage(r.transitions, r.part, r.discount), {}),
     "histogram": _Kind(
         lambda r: histogram(r.transitions, r.part, r.options["field"], r.options.get("bins", 20)),
-        {"field": _word, "bins": whole(1)},
+        {"field": _is_word, "bins": whole(1)},
         ("field",),
     ),
     "coverage": _Kind(lambda r: coverage(r.transitions, r.part, r.options.get("bins", 20)), {"bins": whole(1)}),
@@ -356,9 +361,9 @@ KINDS: Mapping[str, _Kind] = {
         ("log_probability",),
     ),
     "fitted_q": _Kind(_fitted_q, _FIT, ("agent",)),
-    "model_error": _Kind(_error, _MODEL, ("model",)),
+    "model_error": _Kind(_model_error, _MODEL, ("model",)),
     "model_return": _Kind(
-        _inside,
+        _model_return,
         {**_MODEL, "agent": call("observation"), "reward": call("observation, action and next observation")},
         ("model", "agent", "reward", "horizon"),
     ),
