@@ -1,0 +1,93 @@
+"""The verbs `train` and `retrain`: for a task of any origin, with a profile, and refused with the reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rlenv_robot.cli.main import main
+from rlenv_robot.policies.feedback import FeedbackPolicy, save_arrays
+from rlenv_robot.policies.reach import ReachVectors
+
+pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
+
+USERS_TASK = '''
+from dataclasses import dataclass
+from rlenv_robot.tasks.flat_hints import FlatHints
+from rlenv_robot.tasks.reach import Reach
+
+
+@dataclass(frozen=True)
+class NearReach(Reach):
+    """A shorter reach, with scales of its own."""
+
+    steps: int = 15
+    name = "near-reach"
+
+    def flat_hints(self):
+        return FlatHints({"joint_position": 0.5}, around="joint_goal", stride=0.1)
+'''
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return a working folder with a user's task in it."""
+    (tmp_path / "my_reach.py").write_text(USERS_TASK)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.slow
+def test_a_users_task_is_trained_run_and_retrained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    task = "my_reach:NearReach"
+    assert main(["train", task, "--out", "p.npz", "--seconds", "1"]) == 0
+    assert "p.npz: " in capsys.readouterr().out
+    assert FeedbackPolicy.load("p.npz").task == "near-reach"
+    assert main(["run", task, "--policy", "p.npz", "--episodes", "5", "--record", "runs"]) == 0
+    assert main(["retrain", "runs", "--policy", "p.npz", "--task", task, "--out", "p2.npz", "--seconds", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert "model fitted to 4 episodes" in printed
+    assert main(["run", task, "--policy", "p2.npz", "--episodes", "1"]) == 0
+
+
+@pytest.mark.slow
+def test_a_profile_gives_the_tasks_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (folder / "lab.toml").write_text('[task]\nname = "so101-reach"\noptions = { steps = 3 }\n')
+    arguments = ["train", "so101-reach", "--out", "p.npz", "--seconds", "0.001", "--profile", "lab.toml"]
+    assert main(arguments) == 0
+    assert "576 steps" in capsys.readouterr().out  # 48 candidates, 4 episodes, 3 steps
+    assert main([*arguments[:1], "so101-push", *arguments[2:]]) == 2
+    assert "so101-reach" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["go", "--out", "p.npz"], "no simulated robot"),
+        (["so101-reahc", "--out", "p.npz"], "did you mean 'so101-reach'"),
+        (["so101-reach", "--out", "p.onnx"], "ends in .npz"),
+        (["so101-reach", "--out", "no/p.npz"], "no folder"),
+        (["so101-reach", "--out", "p.npz", "--seconds", "0"], "above 0"),
+    ],
+)
+def test_what_cannot_be_trained_is_refused_in_a_line(
+    arguments: list[str], reason: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["train", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert reason in error
+    assert error.count("\n") == 1
+    assert not list(folder.glob("*.npz"))
+
+
+def test_what_cannot_be_retrained_is_refused_in_a_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    FeedbackPolicy.zeros(ReachVectors(), "so101-reach").save("p.npz", {})
+    save_arrays("walker.npz", {"kind": "walker"}, {"parameters": np.zeros(3)})
+    for policy, reason in (("p.onnx", "ONNX"), ("none.npz", "no such policy"), ("walker.npz", "'walker'")):
+        assert main(["retrain", "runs", "--policy", policy, "--out", "p2.npz"]) == 2
+        assert reason in capsys.readouterr().err
+    assert main(["retrain", "runs", "--policy", "p.npz", "--out", "p2.npz"]) == 2
+    assert "does not exist" in capsys.readouterr().err
