@@ -1,4 +1,4 @@
-"""Recorded data as the standard's source-data environment (T/CCF 0002-2025, 6.3; R3, R6.2)."""
+"""Serve recorded data through the standard's source-data environment (T/CCF 0002-2025, 6.3; R3, R6.2)."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class SourceData:
         self.init()
 
     def __len__(self) -> int:
-        """Number of transitions."""
+        """Return the number of transitions."""
         return len(self.transitions)
 
     def init(self, options: Mapping[str, Any] = _NOTHING) -> None:
@@ -108,7 +108,7 @@ class SourceData:
         self._sampler = RequestSampler(self.transitions, self.discount, given.get("seed"), self._batches.numbers)
 
     def sample_steps(self, batch_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> StepTable:
-        """Draw transitions (R3.3), with replacement unless told otherwise.
+        """Draw transitions (R3.3), by default with replacement.
 
         Args:
             batch_size: how many, B, from 1.
@@ -152,7 +152,7 @@ class SourceData:
     def sample_trajectories(
         self, trajectory_size: int, extra_info: Mapping[str, Any] = _NOTHING
     ) -> list[TrajectoryTable]:
-        """Draw whole episodes (R3.4), with replacement unless told otherwise.
+        """Draw whole episodes (R3.4), by default with replacement.
 
         Args:
             trajectory_size: how many, from 1.
@@ -205,7 +205,7 @@ class SourceData:
         )
 
     def get_all_actions(self, extra_info: Mapping[str, Any] = _NOTHING) -> ActionTable:
-        """All distinct actions that were taken in the current state (R3.5).
+        """Return all distinct actions that were taken in the current state (R3.5).
 
         Args:
             extra_info: ``tolerance`` (a number, or one a field; 0 by default: equal states only): how far an
@@ -237,7 +237,7 @@ class SourceData:
         }
 
     def statistics(self, extra_info: Mapping[str, Any] = _NOTHING) -> dict[str, Any] | None:
-        """Figures about the data as plain data (R3.6); the filters choose which.
+        """Describe the data that pass the filters by figures, as plain data (R3.6).
 
         Args:
             extra_info: the filters, and ``kind``:
@@ -272,7 +272,7 @@ class SourceData:
         self._sampler.update(index, td_error)
 
     def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
-        """Episodes to train on and episodes to test on, for the option ``episodes``.
+        """Split the episodes into those to train on and those to test on, for the option ``episodes``.
 
         Args:
             held_out: the share to test on, between 0 and 1; at least one episode stays on either side.
@@ -303,7 +303,7 @@ class SourceData:
         return ImageLoader(self.transitions, self._windows)
 
     def _widen(self, table: StepTable, options: Mapping[str, Any]) -> None:
-        """Other goals, windows and pictures."""
+        """Add other goals, windows and images to a batch."""
         if "goals" in options:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
             if others:
@@ -314,7 +314,7 @@ class SourceData:
             self._images.add(table, options)
 
     def _may_see_hidden(self, options: Mapping[str, Any]) -> bool:
-        """Whether the hidden state is asked for; refuses where it may not or can't be had."""
+        """Return whether privileged state is requested, and refuse where it is forbidden or unavailable."""
         if not options.get("privileged"):
             return False
         if self.mode == "inference":
@@ -343,7 +343,7 @@ class SourceData:
 
 
 def _public(table: Table) -> Table:
-    """A copy that holds what an agent may see, and nothing that a view of it could lead back to."""
+    """Return a copy with what an agent may see alone; no view of it leads back to anything else."""
     layout = FrameLayout(table.layout.observation, table.layout.action, table.layout.agents)
     rows = layout.spec.rows(len(table.rows))
     for name in layout.spec.names:

@@ -1,1 +1,1 @@
-"""Other projects' interfaces over ours; the other project is imported where it is used."""
+"""Adapt environments and recorded data to other projects' interfaces; each project is imported where it is used."""

@@ -1,4 +1,4 @@
-"""What recorded data hand over to other libraries: one array for the observation, one for the action."""
+"""Join recorded fields for other libraries: one array for the observation, one for the action."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["joined", "runs_for", "table_in"]
 
 
 def table_in(source: SourceData | Table) -> Table:
-    """The table itself."""
+    """Return the table of recorded data, or the table itself."""
     return source.table if isinstance(source, SourceData) else source
 
 
 def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
-    """The table and its unbroken runs.
+    """Return the table and its unbroken runs.
 
     Raises:
         SourceError: there is no step, or several agents are rewarded one by one.
@@ -35,7 +35,7 @@ def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
 
 
 def joined(values: Mapping[str, np.ndarray], count: int, dtype: Any = np.float32) -> np.ndarray:
-    """The only field as it is, or several side by side: (count, sum of their sizes)."""
+    """Return a single field as it is, or several fields side by side: (count, sum of their sizes)."""
     if len(values) == 1:
         return next(iter(values.values()))
     return flat(values, count, dtype)

@@ -1,4 +1,4 @@
-"""Recorded data as a d3rlpy `MDPDataset`, in memory."""
+"""Convert recorded data to a d3rlpy `MDPDataset` in memory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["to_mdp_dataset"]
 
 
 def to_mdp_dataset(source: SourceData | Table, *, truncated: str = "append", **options: Any) -> MDPDataset:
-    """All episodes. Several fields become one float32 vector.
+    """Convert all episodes; several fields become one float32 vector.
 
     d3rlpy has T observations for T actions. Of a truncated episode it so never uses the last transition: where it led
     to is not there.
@@ -46,7 +46,7 @@ def to_mdp_dataset(source: SourceData | Table, *, truncated: str = "append", **o
 
 
 def _frames(run: Run, layout: FrameLayout, append: bool) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Observations, actions and rewards: T of each, or T + 1."""
+    """Return observations, actions and rewards: T of each, or T + 1."""
     count = len(run)
     observations = joined(run.group("observation", layout.observation), count + 1)
     actions = joined(run.group("action", layout.action), count)

@@ -1,4 +1,4 @@
-"""Named fields as the one vector that learners want, and their vector as a named action again."""
+"""Convert named fields to the one vector that learners want, and a learner's vector to a named action."""
 
 from __future__ import annotations
 
@@ -72,26 +72,26 @@ class FlattenObservation:
 
     @property
     def held(self) -> Mapping[str, str]:
-        """Action field -> what it moves around."""
+        """Return action field -> the observation field around which it moves."""
         if isinstance(self.around, str):
             return dict.fromkeys(self.action.names[:1], self.around) if self.around else {}
         return self.around
 
     @property
     def size(self) -> int:
-        """Length D of the observation vector."""
+        """Return the length D of the observation vector."""
         return sum(part.size for part in self.observation) + sum(
             self.observation[gap.minuend].size for gap in self.differences
         )
 
     @property
     def action_size(self) -> int:
-        """Length A of the action vector."""
+        """Return the length A of the action vector."""
         return sum(part.size for part in self.action)
 
     @cached_property
     def scale(self) -> np.ndarray:
-        """By what each element of the vector is divided, float32 of shape (D,)."""
+        """Return the divisor of each element of the vector, float32 of shape (D,)."""
         parts = [np.full(part.size, self._scale_of(part)) for part in self.observation]
         parts += [np.full(self.observation[gap.minuend].size, gap.scale) for gap in self.differences]
         return np.concatenate(parts).astype(np.float32)
@@ -105,7 +105,7 @@ class FlattenObservation:
 
     @cached_property
     def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest action, float32 of shape (A,)."""
+        """Return the lowest and the highest action, float32 of shape (A,)."""
         low, high = (
             np.concatenate([np.ravel(wanted.bounds[side]) for wanted in self.action]).astype(np.float32)
             for side in (0, 1)
@@ -113,7 +113,7 @@ class FlattenObservation:
         return low, high
 
     def observe(self, observation: Arrays) -> np.ndarray:
-        """The vector, float32 of shape (..., D)."""
+        """Return the observation vector, float32 of shape (..., D)."""
         parts = [self._flattened(observation[part.name], part) for part in self.observation]
         for gap in self.differences:
             part = self.observation[gap.minuend]
@@ -130,7 +130,7 @@ class FlattenObservation:
         return array.reshape((*leading, part.size))
 
     def act(self, vector: np.ndarray, observation: Arrays) -> dict[str, np.ndarray]:
-        """The action that a vector stands for; what is beyond -1 and 1 is cut off there.
+        """Return the action for a vector; elements beyond -1 and 1 are cut off there.
 
         Args:
             vector: shape (..., A).
@@ -146,12 +146,12 @@ class FlattenObservation:
 
     @cached_property
     def strides(self) -> np.ndarray:
-        """How far each element of an action vector moves from what it is around; 0 where it spans its range."""
+        """Return how far each element of an action vector moves from its centre; 0 where it spans its range."""
         parts = [np.full(wanted.size, self.stride if wanted.name in self.held else 0.0) for wanted in self.action]
         return np.concatenate(parts)
 
     def _centre(self, observation: Arrays) -> np.ndarray:
-        """Where an action vector of zeros leads, shape (..., A); 0 for what spans its range."""
+        """Return the centre around which each element moves, shape (..., A); 0 for one that spans its range."""
         middles = {
             name: self._flattened(observation[middle], self.observation[middle]) for name, middle in self.held.items()
         }
@@ -171,7 +171,7 @@ class FlattenObservation:
         return named
 
     def vector_of(self, action: Arrays, observation: Arrays) -> np.ndarray:
-        """The vector of a recorded action, float32 of shape (..., A), cut off at -1 and 1."""
+        """Return the vector of a recorded action, float32 of shape (..., A), cut off at -1 and 1."""
         parts = [self._flattened(action[wanted.name], wanted) for wanted in self.action]
         values = np.concatenate(parts, axis=-1, dtype=np.float64)
         low, high = (bound.astype(np.float64) for bound in self.action_bounds)

@@ -1,4 +1,4 @@
-"""An `Environment` as a `gymnasium.Env`."""
+"""Adapt an `Environment` to `gymnasium.Env`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["GymnasiumEnv", "action_space_of", "check_flat", "flat_spaces", "scal
 
 
 def space_of(spec: Spec) -> spaces.Dict:
-    """A `Dict` space with a `Box` for every field, in the field's own range and dtype."""
+    """Return a `Dict` space with a `Box` for every field, in the field's own range and dtype."""
     return spaces.Dict({field.name: _box(field) for field in spec})
 
 
@@ -35,7 +35,7 @@ def _spread(field: Field, bound: Any) -> np.ndarray:
 
 
 def action_space_of(spec: Spec, normalise: bool = True) -> tuple[spaces.Space[Any], Field | None]:
-    """The space of an action, and its only field in [-1, 1] if it is scaled.
+    """Return the space of an action; if it is scaled, its only field is in [-1, 1].
 
     Raises:
         ValueError: it is to be scaled and its range has an open side.
@@ -63,7 +63,7 @@ def scaled_action(field: Field, action: np.ndarray) -> np.ndarray:
 
 
 def flat_spaces(flat: FlattenObservation) -> tuple[spaces.Box, spaces.Box]:
-    """The spaces of a `FlattenObservation`'s vectors: observation and action."""
+    """Return the spaces of a `FlattenObservation`'s vectors: observation and action."""
     observed = spaces.Box(-flat.LIMIT, flat.LIMIT, (flat.size,), np.float32)
     return observed, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
 
@@ -124,7 +124,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self._frame_no = 0
 
     def _action(self, action: Any) -> Any:
-        """Table 2's action.
+        """Return the action of Table 2.
 
         Raises:
             IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
@@ -140,7 +140,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return {field.name: scaled_action(field, self._scaled.validate(action, "action"))}
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
-        """Gymnasium's reset; ``options`` are the environment's own."""
+        """Reset by Gymnasium's interface; ``options`` are the environment's own."""
         super().reset(seed=seed)
         wanted = dict(options or {})
         if seed is not None:
@@ -154,7 +154,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return dict(self._seen) if self.flat is None else self.flat.observe(self._seen)
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Gymnasium's step."""
+        """Step by Gymnasium's interface."""
         try:
             values = self._action(action)
         except IllegalAction as refused:  # in the scaled units that the caller knows
@@ -174,7 +174,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return info
 
     def render(self) -> Any:
-        """The picture of the present state, if made with ``render_mode="rgb_array"``."""
+        """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 def to_gymnasium(
     env: Environment, *, normalise: bool = True, render_mode: str | None = None, flat: FlattenObservation | None = None
 ) -> GymnasiumEnv:
-    """See `GymnasiumEnv`.
+    """Adapt an environment; the arguments are those of `GymnasiumEnv`.
 
     Raises:
         TypeError: it is something else, such as a batch.

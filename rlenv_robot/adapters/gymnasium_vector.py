@@ -1,4 +1,4 @@
-"""A `VectorEnvironment` as a `gymnasium.vector.VectorEnv`: one call steps the whole batch."""
+"""Adapt a `VectorEnvironment` to `gymnasium.vector.VectorEnv`: one call steps the whole batch."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """Begin anew, all of them or those in ``options["reset_mask"]`` (bool, shape (N,)).
+        """Begin an episode in all environments, or in those of ``options["reset_mask"]`` (bool, shape (N,)).
 
         Args:
             seed: one number: environment i draws from (seed, i, episode). A list is refused.
@@ -79,7 +79,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self._observation(self._table["observation"]), self._info(self._table["extra_info"])
 
     def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """One control period of all: observations, rewards (float64), terminated, truncated (bool), info.
+        """Step all environments; return observations, rewards (float64), terminated, truncated (bool) and info.
 
         Raises:
             IllegalAction: the batch as a whole is malformed. A single illegal action is told in ``info["error"]``.
@@ -89,7 +89,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     def step_some(
         self, ids: np.ndarray | None, actions: Any
     ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
-        """`step` of some: the others do not move. Actions and all that comes back are of all N.
+        """Step some environments while the others stay. Actions and everything returned have all N rows.
 
         Args:
             ids: which, whole numbers; None is all.
@@ -120,7 +120,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return {fields[0].name: scaled_action(fields[0], np.asarray(actions))}
 
     def _info(self, extra: dict[str, Any]) -> dict[str, Any]:
-        """Gymnasium's form: what is not there for every environment has a mask beside it."""
+        """Return ``info`` in Gymnasium's form: a value that not every environment has comes with a mask."""
         info = dict(extra)
         final = info.pop("final", None)
         if final is None:
@@ -142,7 +142,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return info
 
     def _spread(self, index: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """Values of some as an array of all, zero elsewhere."""
+        """Spread the values of some environments over an array of all; zero elsewhere."""
         everyone = np.zeros((self.num_envs, *values.shape[1:]), values.dtype)
         everyone[index] = values
         return everyone
@@ -155,7 +155,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
 def to_gymnasium_vector(
     envs: VectorEnvironment, *, flat: FlattenObservation | None = None, normalise: bool = True
 ) -> GymnasiumVectorEnv:
-    """See `GymnasiumVectorEnv`.
+    """Adapt a batch; the arguments are those of `GymnasiumVectorEnv`.
 
     Raises:
         TypeError: it is something else, such as a single environment.

@@ -1,4 +1,4 @@
-"""An `Environment` of several agents as PettingZoo's parallel or turn-based (AEC) environment."""
+"""Adapt an `Environment` of several agents to PettingZoo's parallel or turn-based (AEC) interface."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _NOT_FOR_ALL = frozenset({"agents", "agent", "messages", "state"})
 
 
 class _Acting:
-    """One agent's action: PettingZoo's space, and the way back to the environment's own values."""
+    """Convert one agent's action between PettingZoo's space and the environment's own values."""
 
     def __init__(self, spec: Spec, normalise: bool) -> None:
         self._spec = spec
         self.space, self._scaled = action_space_of(spec, normalise)
 
     def values(self, action: Any) -> Mapping[str, Any]:
-        """By the names of the spec.
+        """Return the action by the names of the spec.
 
         Raises:
             IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
@@ -46,7 +46,7 @@ def _metadata(env: Environment) -> dict[str, Any]:
 
 
 def _begin(env: Environment, seed: int | None, options: Mapping[str, Any] | None) -> Any:
-    """Table 1 of a reset. PettingZoo sends any options; those that nobody knows are named, and left out."""
+    """Reset and return Table 1. PettingZoo sends any options: unknown ones are named, and left out."""
     known, asked = env.description.reset_options, dict(options or {})
     ignored = sorted(str(name) for name in asked if name not in known)
     wanted = {name: value for name, value in asked.items() if name in known}
@@ -88,23 +88,23 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
         self._table: Any = None
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Of one agent."""
+        """Return the space of one agent."""
         return self._seen[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Of one agent."""
+        """Return the space of one agent."""
         return self._acting[agent].space
 
     def reset(
         self, seed: int | None = None, options: Mapping[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """PettingZoo's reset; ``options`` are the environment's own, others are named in ``ignored_options``."""
+        """Reset by PettingZoo's interface; options that the environment lacks are named in ``ignored_options``."""
         self._table = _begin(self.env, seed, options)
         self.agents = list(self.possible_agents)
         return self._observations(), self._infos()
 
     def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-        """PettingZoo's step."""
+        """Step by PettingZoo's interface."""
         try:
             chosen = {agent: self._acting[agent].values(action) for agent, action in actions.items()}
         except IllegalAction as refused:  # in the scaled units that the caller knows
@@ -130,7 +130,7 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
         return {name: {**common, **({"messages": told[name]} if name in told else {})} for name in self.possible_agents}
 
     def state(self) -> np.ndarray:
-        """The task's privileged state, its fields one after the other; float32, shape (n,).
+        """Return the task's privileged state, its fields joined; float32, shape (n,).
 
         Raises:
             ValueError: there is none, as in inference.
@@ -141,7 +141,7 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
         return np.concatenate([np.ravel(value) for value in state.values()]).astype(np.float32)
 
     def render(self) -> Any:
-        """The picture of the present state, if made with ``render_mode="rgb_array"``."""
+        """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
@@ -182,15 +182,15 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         self._table: Any = None
 
     def observation_space(self, agent: str) -> spaces.Space[Any]:
-        """Of one agent."""
+        """Return the space of one agent."""
         return self._space[agent]
 
     def action_space(self, agent: str) -> spaces.Space[Any]:
-        """Of one agent."""
+        """Return the space of one agent."""
         return self._acting[agent].space
 
     def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
-        """PettingZoo's reset; ``options`` are the environment's own, others are named in ``ignored_options``."""
+        """Reset by PettingZoo's interface; options that the environment lacks are named in ``ignored_options``."""
         self._table = _begin(self.env, seed, options)
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0)
@@ -200,7 +200,7 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         self._tell()
 
     def step(self, action: Any) -> None:
-        """PettingZoo's step, of the agent whose turn it is."""
+        """Step the agent whose turn it is, by PettingZoo's interface."""
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             self._was_dead_step(action)
@@ -220,7 +220,7 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         self._accumulate_rewards()
 
     def _rewards(self, mover: str, reward: Any) -> dict[str, Any]:
-        """By agent; a single number is the mover's, and in a zero-sum game the others' loss."""
+        """Return the reward by agent; a single number is the mover's, and in a zero-sum game the others' loss."""
         if isinstance(reward, Mapping):
             return dict(reward)
         others = -reward if getattr(self.env.world, "zero_sum", False) else 0
@@ -241,12 +241,12 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
             mine["action_mask"] = next(iter(masks.values())) if discrete else masks
 
     def observe(self, agent: str) -> Any:
-        """What an agent sees now."""
+        """Return an agent's present observation."""
         seen_by = getattr(self.env.world, "seen_by", None)
         return dict(self._table["observation"]) if seen_by is None else seen_by(agent)
 
     def render(self) -> Any:
-        """The picture of the present state, if made with ``render_mode="rgb_array"``."""
+        """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.image({}) if self.render_mode else None
 
     def close(self) -> None:
@@ -255,7 +255,7 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
 
 
 def to_pettingzoo(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> JointEnv:
-    """PettingZoo's parallel interface: see `JointEnv`."""
+    """Adapt an environment to PettingZoo's parallel interface; see `JointEnv`."""
     return JointEnv(env, normalise, render_mode)
 
 

@@ -1,4 +1,4 @@
-"""A native batch as Stable-Baselines3's `VecEnv`: one call steps all of it."""
+"""Adapt a native batch to Stable-Baselines3's `VecEnv`: one call steps all of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
 
     def reset(self) -> np.ndarray:
-        """Begin anew in all, with the seed given to ``seed`` before, if any."""
+        """Begin an episode in all environments, with the seed given to ``seed`` before, if any."""
         observation, _ = self.envs.reset(seed=self._seeds[0])
         self._reset_seeds()
         self._reset_options()
@@ -52,7 +52,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         self._actions = actions
 
     def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
-        """One control period of all: (N, D), rewards float32, ends bool, infos."""
+        """Step all environments; return observations (N, D), rewards (float32), ends (bool) and infos."""
         observation, rewards, terminated, truncated, info = self.envs.step(self._actions)
         done = terminated | truncated
         self._returns += rewards
@@ -73,11 +73,11 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         self.envs.close()
 
     def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
-        """An attribute of the whole, once for each that is asked for."""
+        """Return an attribute of the whole batch, once for each requested environment."""
         return [getattr(self.envs, attr_name)] * self._count(indices)
 
     def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
-        """Refused: there is no environment of its own behind a row of a batch.
+        """Refuse: a row of a batch is no environment of its own.
 
         Raises:
             AttributeError: always.
@@ -85,7 +85,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         raise AttributeError(f"{attr_name!r} can't be set: the batch has no single environments")
 
     def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
-        """Refused, as `set_attr`.
+        """Refuse, as `set_attr` does.
 
         Raises:
             AttributeError: always.
@@ -93,11 +93,11 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         raise AttributeError(f"{method_name!r} can't be called: the batch has no single environments")
 
     def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
-        """It keeps the books that `Monitor` keeps, and says so."""
+        """Return whether the batch does the work of a wrapper: it keeps the records of `Monitor`."""
         return [wrapper_class.__name__ == "Monitor"] * self._count(indices)
 
     def get_images(self) -> Sequence[np.ndarray | None]:
-        """No pictures: render one `Environment`, or replay a log."""
+        """Return no images: render one `Environment`, or replay a log."""
         return [None] * self.num_envs
 
     def _count(self, indices: int | Iterable[int] | None) -> int:
@@ -105,5 +105,5 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
 
 
 def to_stable_baselines3(envs: VectorEnvironment, flat: FlattenObservation) -> StableBaselinesVecEnv:
-    """See `StableBaselinesVecEnv`."""
+    """Adapt a batch; the arguments are those of `StableBaselinesVecEnv`."""
     return StableBaselinesVecEnv(envs, flat)

@@ -1,4 +1,4 @@
-"""Recorded data as a Tianshou `ReplayBuffer`, in memory."""
+"""Convert recorded data to a Tianshou `ReplayBuffer` in memory."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def to_replay_buffer(
     beta: float = 0.4,
     seed: int = 42,
 ) -> ReplayBuffer:
-    """All transitions, episode after episode, with their true next observations.
+    """Convert all transitions, episode after episode, with their true next observations.
 
     Args:
         source: recorded data.

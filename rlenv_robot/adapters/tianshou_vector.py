@@ -1,4 +1,4 @@
-"""A native batch as Tianshou's vector environment: its collectors step all of it with one call."""
+"""Adapt a native batch to Tianshou's vector environment: its collectors step all of it with one call."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         self._seed: int | None = None
 
     def get_env_attr(self, key: str, id: Any = None) -> list[Any]:
-        """The spaces, one for each that is asked for.
+        """Return the spaces, one for each requested environment.
 
         Raises:
             AttributeError: anything else.
@@ -57,7 +57,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         return [known[key]] * len(self._wrap_id(id))
 
     def set_env_attr(self, key: str, value: Any, id: Any = None) -> None:
-        """Refused: there is no environment of its own behind a row of a batch.
+        """Refuse: a row of a batch is no environment of its own.
 
         Raises:
             AttributeError: always.
@@ -65,7 +65,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         raise AttributeError(f"{key!r} can't be set: the batch has no single environments")
 
     def reset(self, env_id: Any = None, **kwargs: Any) -> tuple[np.ndarray, np.ndarray]:
-        """Begin an episode in all or some; first observations (K, D) and infos (K,)."""
+        """Begin an episode in all or some environments; return first observations (K, D) and infos (K,)."""
         self._assert_is_not_closed()
         seed, self._seed = kwargs.pop("seed", self._seed), None
         if kwargs:
@@ -79,7 +79,7 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         return observation[ids], np.array([{} for _ in ids])
 
     def step(self, action: Any, id: Any = None) -> tuple[np.ndarray, ...]:
-        """One control period of all or some: (K, D), rewards, terminated, truncated and infos (K,)."""
+        """Step all or some environments; return (K, D), rewards, terminated, truncated and infos (K,)."""
         self._assert_is_not_closed()
         ids = np.asarray(self._wrap_id(id))
         everyone = len(ids) == self.env_num
@@ -99,14 +99,14 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
             infos[place] |= {name: float(values[env]) for name, values in facts["metrics"].items()}
 
     def seed(self, seed: int | list[int] | None = None) -> list[list[int] | None]:
-        """The seed of the next reset of all; one number."""
+        """Set the seed of the next reset of all environments; one number."""
         if isinstance(seed, list):
             raise ValueError("give one number: environment i draws from (seed, i, episode)")
         self._seed = seed
         return [None if seed is None else [seed]] * self.env_num
 
     def render(self, **kwargs: Any) -> list[Any]:
-        """Refused: render one `Environment`, or replay what was recorded.
+        """Refuse: render one `Environment`, or replay a recorded run.
 
         Raises:
             NotImplementedError: always.
@@ -114,12 +114,12 @@ class TianshouVectorEnv(BaseVectorEnv):  # type: ignore[misc]  # Tianshou is not
         raise NotImplementedError("a batch draws no pictures; render one environment, or replay its log")
 
     def close(self) -> None:
-        """Close the batch. Twice is fine."""
+        """Close the batch. Calling it twice is allowed."""
         if not self.is_closed:
             self.envs.close()
         self.is_closed = True
 
 
 def to_tianshou(envs: VectorEnvironment, flat: FlattenObservation) -> TianshouVectorEnv:
-    """See `TianshouVectorEnv`."""
+    """Adapt a batch; the arguments are those of `TianshouVectorEnv`."""
     return TianshouVectorEnv(envs, flat)

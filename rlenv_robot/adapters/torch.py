@@ -1,4 +1,4 @@
-"""Recorded data as a PyTorch `Dataset` of transitions."""
+"""Adapt recorded data to a PyTorch `Dataset` of transitions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["TransitionDataset"]
 
 
 class TransitionDataset(Dataset[dict[str, Any]]):  # type: ignore[misc]  # torch is not there for everyone
-    """Transitions by position, gathered from the table when they are asked for.
+    """Transitions by position, gathered from the table on access.
 
     An item is a dictionary of tensors: ``observation``, ``next_observation`` and ``action`` (name -> tensor),
     ``reward`` (several agents: agent -> tensor), ``terminated`` and ``truncated`` (bool). A list of positions gives
@@ -46,7 +46,7 @@ class TransitionDataset(Dataset[dict[str, Any]]):  # type: ignore[misc]  # torch
         return len(self._transitions)
 
     def __getitem__(self, index: int | Sequence[int]) -> dict[str, Any]:
-        """One transition, or a batch of them.
+        """Return one transition, or a batch of them.
 
         Raises:
             IndexError: there is no such position.

@@ -1,1 +1,1 @@
-"""What is behind `rlenv_robot.source.SourceData`: options, filters, draws, batches, relabelling, figures."""
+"""Parts of `rlenv_robot.source.SourceData`: options, filters, sampling, batches, relabelling, statistics."""

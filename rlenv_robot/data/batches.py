@@ -1,4 +1,4 @@
-"""Tables 5 and 6 made from positions of transitions."""
+"""Make Tables 5 and 6 from positions of transitions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SIZES = 8
 
 
 class Batches:
-    """Makes the standard's tables; a batch costs one gather of neighbouring rows, its fields are views of that.
+    """Make the standard's tables. A batch costs one gather of neighbouring rows, and its fields are views of them.
 
     Args:
         transitions: all of them.
@@ -53,15 +53,15 @@ class Batches:
 
     @cached_property
     def rows(self) -> TrainingRows:
-        """Where batches are gathered from; made for the first one."""
+        """The rows from which batches are gathered; made for the first batch."""
         return TrainingRows(self._transitions)
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
-        """See `recorder.table.training_rows.TrainingRows.numbers`; (B, 2)."""
+        """Return the numbers of the rows of transitions, (B, 2): `recorder.table.training_rows.TrainingRows.numbers`."""
         return self.rows.numbers(index).reshape(-1, 2)
 
     def steps(self, sample: Sample, n: int = 1, privileged: bool = False) -> StepTable:
-        """Table 5 with a leading axis; see `rlenv_robot.source.SourceData.sample_steps`."""
+        """Return Table 5 with a leading axis; see `rlenv_robot.source.SourceData.sample_steps`."""
         index, weights, numbers = sample
         pairs = self.rows.pairs(index, None if numbers is None else numbers.reshape(-1))
         here, there = pairs.here, pairs.there
@@ -105,7 +105,7 @@ class Batches:
         return self._shared_ids[size]
 
     def _look_further(self, table: StepTable, index: np.ndarray, n: int) -> None:
-        """Make an n-step batch of a one-step one."""
+        """Turn a one-step batch into an n-step batch."""
         sums = n_step(self._transitions, index, n, self._discount)
         ending = self._transitions.places(sums.last)
         following = self.rows.rows(ending.row + 1)
@@ -123,12 +123,12 @@ class Batches:
         extra["next_state"] = self._privileged(transitions.next_rows(last), extra["episode"])
 
     def trajectory(self, episode: int, weight: float, privileged: bool = False) -> TrajectoryTable:
-        """A whole episode as Table 6; see `rlenv_robot.source.SourceData.sample_trajectories`."""
+        """Return a whole episode as Table 6; see `rlenv_robot.source.SourceData.sample_trajectories`."""
         first, last = int(self._transitions.first[episode]), int(self._transitions.last[episode])
         return self._between(first, last, episode, weight, privileged)
 
     def piece(self, start: int, length: int, weight: float, privileged: bool = False) -> TrajectoryTable:
-        """Some neighbouring transitions of an episode as Table 6."""
+        """Return neighbouring transitions of an episode as Table 6."""
         episode = int(self._transitions.places(np.array([start])).episode[0])
         return self._between(start, start + length, episode, weight, privileged)
 
@@ -157,7 +157,7 @@ class Batches:
         return sums if self._agents else sums[""]
 
     def env_id(self, episode: int) -> str:
-        """The recorded name of an episode's environment, or one made of its number."""
+        """Return the recorded name of an episode's environment, or one made of its number."""
         return str(self._env_ids[episode])
 
 
@@ -176,6 +176,6 @@ def _env_id(record: Mapping[str, Any], episode: int) -> str:
 
 
 def _said(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What the record says of its episode; None where it does not."""
+    """Return what a record says of its episode, None where it says nothing."""
     plain = {key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")}
     return {**plain, "end_reason": record.get("end"), "expert": is_expert(record), "success": is_success(record)}

@@ -1,4 +1,4 @@
-"""How well a model of the dynamics predicts recorded episodes, and what a policy earns inside it (R6.2)."""
+"""Measure how well a model of the dynamics predicts recorded episodes, and what a policy earns in it (R6.2)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Model = Callable[[Named, Named], Mapping[str, Any]]
 
 
 def model_error(transitions: Transitions, part: np.ndarray, model: Model, horizon: int) -> dict[str, Any]:
-    """Root mean square of the prediction error of each field, open loop over ``horizon`` steps.
+    """Return the root mean square prediction error of each field, open loop over ``horizon`` steps.
 
     The model starts at a recorded observation and is given the recorded actions; after the first step it
     works on its own predictions. Give it held-out episodes (``episodes``), or the figure says only how well it
@@ -67,7 +67,7 @@ def model_return(
     horizon: int,
     discount: float,
 ) -> dict[str, Any]:
-    """What a policy earns in the world that the model believes in, from the first observations of the episodes.
+    """Return what a policy earns inside the model, starting from the first observations of the episodes.
 
     Args:
         transitions, part: the episodes of these positions are the starts.

@@ -1,4 +1,4 @@
-"""Which transitions a request may use (R6.2): each filter says why it left nothing or can't be applied."""
+"""Filter transitions (R6.2); a filter that can't be applied, or leaves nothing, says why."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
 
 
 def has_discarded(transitions: Transitions) -> bool:
-    """Whether a person said of some episode that it is no data."""
+    """Return whether a person discarded some episode."""
     return any(record.get("verdict") == "discard" for record in transitions.table.episodes)
 
 
@@ -96,14 +96,14 @@ def need_rewards(transitions: Transitions, what: str) -> None:
 
 
 def is_expert(record: Mapping[str, Any]) -> bool | None:
-    """Whether an episode was shown by an expert; None if its record doesn't say."""
+    """Return whether an expert demonstrated an episode; None if its record doesn't say."""
     if record.get("expert") is not None:
         return bool(record["expert"])
     return None if record.get("source") is None else record["source"] == "expert"
 
 
 def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], tolerance: Any) -> np.ndarray:
-    """Which rows' fields lie within the tolerance of the wanted values, in every element.
+    """Return which rows' fields lie within the tolerance of the given values, in every element.
 
     Args:
         rows: frame rows, (B,).
@@ -129,7 +129,7 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], t
 
 
 def shaped(spec: Spec, prefix: str, name: str, value: Any) -> np.ndarray:
-    """A value as the named field's array.
+    """Return a value as an array of the named field's shape and dtype.
 
     Raises:
         SourceError: the field is unknown, or the value does not have its shape.
@@ -166,7 +166,7 @@ def _episodes(transitions: Transitions, value: Any, before: np.ndarray, name: st
 
 
 def _recorded(transitions: Transitions, values: list[Any], name: str) -> list[Any]:
-    """Refuse where no episode says it."""
+    """Return the values, or refuse if no episode records one."""
     if all(value is None for value in values):
         raise SourceError(f"{name}: not one of the {len(values)} episodes of {transitions.table.origin} records it")
     return values
@@ -203,7 +203,7 @@ def _top_fraction(transitions: Transitions, value: Any, before: np.ndarray, name
 
 
 def _of_group(tolerance: Any, wanted: Mapping[str, Any], groups: Mapping[str, Any]) -> Any:
-    """The tolerances of one group's fields, out of one mapping for both groups."""
+    """Return the tolerances of one group's fields from a mapping for both groups."""
     if not isinstance(tolerance, Mapping):
         return tolerance
     asked = {name for prefix in ("observation", "action") for name in groups.get(prefix, {})}

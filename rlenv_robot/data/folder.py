@@ -1,4 +1,4 @@
-"""Which layout recorded data have, and the table in them."""
+"""Recognise the layout of recorded data, and read its table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What lies around a transition: frames before it, frames and actions after it, with masks at an episode's ends."""
+"""Add neighbouring frames and actions to transitions, with masks at an episode's ends."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WINDOWS = ("stack", "chunk", "future")
 
 
 class Windows:
-    """Adds windows to a batch; none crosses an end or a lost frame.
+    """Windows around transitions; none crosses an end or a lost frame.
 
     Args:
         transitions: all of them.
@@ -55,7 +55,7 @@ class Windows:
             extra["future_observation"], extra["future_mask"] = self._frames(ahead, begin, stop)
 
     def before(self, index: np.ndarray, count: int, ahead: Any = 0) -> np.ndarray:
-        """Numbers of the table's rows of stacks, (B, count): frames up to one, oldest first.
+        """Return the row numbers of stacks, (B, count): frames up to a transition's own, oldest first.
 
         Args:
             index: positions of transitions, (B,).
@@ -66,11 +66,11 @@ class Windows:
         return self._numbers(own + np.arange(1 - count, 1), *self._transitions.spans(index))[0]
 
     def after(self, index: np.ndarray, count: int) -> np.ndarray:
-        """Numbers of the table's rows of the frames after the transitions' first ones, (B, count)."""
+        """Return the row numbers of the frames after the transitions' first ones, (B, count)."""
         return self._numbers(index[:, None] + np.arange(1, count + 1), *self._transitions.spans(index))[0]
 
     def _frames(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
-        """Observations of frames (B, W), and which of them there are.
+        """Return the observations of frames (B, W), and which of the frames exist.
 
         The frame of a number is where the transition at that position begins; the last one, ``stop``, is where
         the transition before it ends.
@@ -81,7 +81,7 @@ class Windows:
         return fields, there
 
     def _numbers(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Numbers of the frames' rows, (B, W), the nearest one where there is none; and which of them there are."""
+        """Return the frames' row numbers, (B, W), of the nearest frame where one is missing; and which exist."""
         low, high = begin[:, None], stop[:, None]
         inside = np.clip(frame, low, high)
         at = np.minimum(inside, high - 1)

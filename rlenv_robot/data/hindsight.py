@@ -82,12 +82,12 @@ def _hindsight_of(transitions: Transitions, task: Task | None) -> Any:
 
 
 def _rewards(reward: Any) -> list[Any]:
-    """The rewards of several agents in the order of their names, or the single one."""
+    """Return the rewards of several agents in the order of their names, or the single reward."""
     return [reward[agent] for agent in sorted(reward)] if isinstance(reward, Mapping) else [reward]
 
 
 def _set_flags(table: StepTable, chosen: np.ndarray, terminated: np.ndarray) -> None:
-    """Flags under the new goal. An end of the data is no end of the task, and stays a truncation."""
+    """Set the flags for the new goal. An end of the data is no end of the task, and stays a truncation."""
     extra = table["extra_info"]
     was_done = table["done"][chosen] != 0
     extra["terminated"][chosen] = terminated

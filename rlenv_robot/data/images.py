@@ -1,4 +1,4 @@
-"""Pictures of the cameras beside a batch's numbers, where a live step has them too: in ``extra_info``."""
+"""Add the cameras' images to a batch's ``extra_info``, where a live step has them too."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _OPENED = 4
 
 @dataclass(frozen=True)
 class ImageChoice:
-    """What the option ``images`` asks for.
+    """A checked value of the option ``images``.
 
     Attributes:
         cameras: their names; empty for all.
@@ -49,7 +49,7 @@ class ImageChoice:
 
     @staticmethod
     def of(value: Any) -> ImageChoice:
-        """The choice that a checked value of the option makes: True, names of cameras, or a mapping."""
+        """Return the choice for a checked value: True, names of cameras, or a mapping."""
         if value is True:
             return ImageChoice()
         given = dict(value) if isinstance(value, Mapping) else {"cameras": value}
@@ -62,13 +62,13 @@ class ImageChoice:
 
     @property
     def decoding(self) -> dict[str, Any]:
-        """What `recorder.images.images.Images` needs to know."""
+        """Return the settings of `recorder.images.images.Images`."""
         names = ("crop", "size", "order", "layout", "cache_bytes")
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
 
 
 class ImageLoader:
-    """Adds pictures to batches.
+    """Load the images of batches.
 
     Args:
         transitions: all of them.
@@ -84,7 +84,7 @@ class ImageLoader:
         return ImageSources(self._transitions.table)
 
     def add(self, table: StepTable, options: Mapping[str, Any]) -> None:
-        """Put the pictures that ``options["images"]`` asks for into a batch's ``extra_info``.
+        """Add the images of ``options["images"]`` to a batch's ``extra_info``.
 
         ``images`` and ``next_images``, and with the option ``future`` also ``future_images``: camera -> uint8 of shape
         (B, H, W, 3), or (B, k, H, W, 3) for a stack, oldest first, in which before an episode's first frame that one
@@ -114,7 +114,7 @@ class ImageLoader:
     def _decoded(
         self, choice: ImageChoice, camera: str, parts: Mapping[str, np.ndarray]
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-        """Name -> pictures and mask, for each of the parts' row numbers; decoded all at once."""
+        """Return name -> images and mask for each part's row numbers, decoded all at once."""
         rows, places = _laid_out(parts)
         images, mask = self._images(choice).at(rows, camera, choice.how, choice.max_age_s)
         if choice.missing == "error" and not mask.all():
@@ -144,7 +144,7 @@ class ImageLoader:
 
 
 def _laid_out(parts: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, slice]]:
-    """All row numbers behind one another, and where each part is. Of neighbouring frames each is there but once."""
+    """Return all row numbers joined, and the slice of each part. A frame that two parts share comes once."""
     flat = {name: numbers.reshape(-1) for name, numbers in parts.items()}
     here, there = flat["images"], flat.get("next_images")
     if len(parts) == 2 and there is not None and (here[1:] == there[:-1]).all():

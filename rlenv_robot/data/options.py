@@ -1,4 +1,4 @@
-"""The options of the source-data functions, checked: a typing mistake must not quietly sample something else."""
+"""Check the options of the source-data functions, so that a typing mistake can't quietly sample something else."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Check = Callable[[Any], str | None]
 
 
 def read(options: Mapping[str, Any], allowed: Mapping[str, Check], function: str) -> dict[str, Any]:
-    """The options that are not None, checked.
+    """Return the options that are not None, checked.
 
     Raises:
         SourceError: an option is unknown, or its value is not allowed.
@@ -70,7 +70,7 @@ def _short(value: Any) -> str:
 
 
 def whole(low: int) -> Check:
-    """A whole number from ``low``."""
+    """Return a check for a whole number from ``low``."""
 
     def check(value: Any) -> str | None:
         fits = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= low
@@ -80,7 +80,7 @@ def whole(low: int) -> Check:
 
 
 def number(low: float, high: float = math.inf) -> Check:
-    """A finite number in the closed range."""
+    """Return a check for a finite number in the closed range."""
 
     def check(value: Any) -> str | None:
         real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
@@ -96,12 +96,12 @@ def _range(low: float, high: float) -> str:
 
 
 def choice(*words: str) -> Check:
-    """One of some words."""
+    """Return a check for one of some words."""
     return lambda value: None if isinstance(value, str) and value in words else "one of " + ", ".join(words)
 
 
 def call(arguments: str) -> Check:
-    """A function."""
+    """Return a check for a function."""
     return lambda value: None if callable(value) else f"a function of {arguments}"
 
 

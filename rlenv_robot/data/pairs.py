@@ -1,4 +1,4 @@
-"""Pairs of trajectories with a label that says which is preferred, as reward models are trained on (R6.4)."""
+"""Draw pairs of trajectories of which one is preferred, on which reward models are trained (R6.4)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["PreferencePair", "draw_pairs"]
 
 
 class PreferencePair(TypedDict):
-    """Two trajectories, Table 6 each, and what is said of them.
+    """Two trajectories, Table 6 each, of which the first is preferred.
 
     Attributes:
         chosen, rejected: the one that is preferred, and the other.
@@ -37,7 +37,7 @@ def draw_pairs(
     rng: np.random.Generator,
     make: Callable[[int], TrajectoryTable],
 ) -> list[PreferencePair]:
-    """Draw pairs of different episodes, all pairs that have a preference alike, with replacement.
+    """Draw pairs of different episodes with replacement, uniformly among the pairs with a preference.
 
     Args:
         transitions: all of them.

@@ -1,4 +1,4 @@
-"""A task's observation and reward, computed anew from recorded sensors (R3.1)."""
+"""Compute a task's observation and reward anew from recorded sensors (R3.1)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Sensors = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, 
 def relabelled(
     table: Table, task: Task, goal: Goal = "recorded", sensors: Sensors | None = None, ends: str = "recorded"
 ) -> Table:
-    """The same episodes as the task would have seen and rewarded them.
+    """Return the same episodes with the task's observations and rewards.
 
     The task's pure functions run over each episode's time axis: the very code that rewards a live step. A
     refused action's reward stays 0. What the task gives for a person's verdict goes to the last step.
@@ -80,7 +80,7 @@ def relabelled(
 
 
 def _kept(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:
-    """Rows in the task's observation and action, with all that stays as it was recorded."""
+    """Return rows in the task's observation and action, and their layout; the rest stays as recorded."""
     group = _action_group(table, task)
     agents = tuple(agent.name for agent in agents_of(task))
     layout = FrameLayout(task.observation, task.action, agents, table.layout.applied, table.layout.sensors)
@@ -101,7 +101,7 @@ class _Measured(dict[str, np.ndarray]):
         self._task, self._origin = task, origin
 
     def cut(self, part: slice | int) -> _Measured:
-        """A part of the time axis."""
+        """Return a part of the time axis."""
         return _Measured({name: value[part] for name, value in self.items()}, self._task, self._origin)
 
     def __missing__(self, name: str) -> np.ndarray:
@@ -114,7 +114,7 @@ class _Measured(dict[str, np.ndarray]):
 
 
 def _action_group(table: Table, task: Task) -> str:
-    """Where the task's action is in the rows: ``action``, or ``applied`` where it is a robot's own command.
+    """Return the rows' group with the task's action: ``action``, or ``applied`` for a robot's own command.
 
     Raises:
         SourceError: neither.
@@ -198,7 +198,7 @@ def _fill(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> No
 
 
 def _by_field(reward: Any) -> dict[str, Any]:
-    """Rewards by the names of their fields in a row: one, or with several agents one of each."""
+    """Return the reward by the name of its field in a row; with several agents, one field for each."""
     by_agent = reward if isinstance(reward, Mapping) else {"": reward}
     return {reward_field(agent): value for agent, value in by_agent.items()}
 
@@ -212,7 +212,7 @@ def _judge(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: Any) -> N
 
 
 def _end(rows: np.ndarray, over: np.ndarray) -> int:
-    """Write the flags by the task's word; returns how many rows there are up to its end.
+    """Write the task's own flags, and return the number of rows up to its end.
 
     Row 0 is a reset, which ends nothing.
     """
@@ -224,7 +224,7 @@ def _end(rows: np.ndarray, over: np.ndarray) -> int:
 
 
 def _said(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
-    """What the task says of an episode of these rows."""
+    """Return the record that the task makes of an episode of these rows."""
     last = measured.cut(len(rows) - 1)
     agents = [agent.name for agent in agents_of(task)]
     total = {name: float(rows[name].sum()) for name in map(reward_field, agents or ("",))}

@@ -138,7 +138,7 @@ class RequestSampler:
 
     @property
     def rng(self) -> np.random.Generator:
-        """Where all chance comes from."""
+        """The generator of all draws."""
         return self._rng
 
     def steps(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Sample, dict[str, Any]]:

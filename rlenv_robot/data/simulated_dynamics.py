@@ -40,7 +40,7 @@ class SimulatedDynamics:
         self._batch: SimBatch | None = None
 
     def __call__(self, observation: Mapping[str, np.ndarray], action: Mapping[str, np.ndarray]) -> dict[str, Any]:
-        """The next observation, with the leading axis (B,) of observation and action."""
+        """Return the next observation, with the leading axis (B,) of observation and action."""
         count = len(next(iter(observation.values())))
         if self._batch is None or self._batch.num != count:
             self._batch = SimBatch(self._sim_model, count, self._threads)
@@ -54,7 +54,7 @@ class SimulatedDynamics:
         return {**observation, **{name: sensors[name] for name in observation if name in sensors}}
 
     def _place(self, batch: SimBatch, observation: Mapping[str, np.ndarray]) -> None:
-        """Write what is observed of the state back to where sensors read it from."""
+        """Write the observed part of the state to where the sensors read it from."""
         live = {name: batch.open_batch.bind(name) for name in _STATE}
         told = {name: np.zeros(array.shape[1], bool) for name, array in live.items()}
         for name, values in observation.items():

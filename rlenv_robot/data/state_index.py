@@ -1,4 +1,4 @@
-"""Which recorded steps began in a given state, found through an index that is made once."""
+"""Find the recorded steps that began in a given state, through an index that is made once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SAMPLE = 4096
 
 
 class StateIndex:
-    """Finds states by value: equal ones through a hash, near ones through the best of a few sorted elements.
+    """Find states by value: equal ones by a hash, near ones by the best of a few sorted elements.
 
     16 bytes a transition for equal states, 12 more for each sorted element; each part is made when it is first
     needed, in about a second a million. What it proposes is compared in full, so it never errs.
@@ -37,7 +37,7 @@ class StateIndex:
         self._sorted: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] | None = None
 
     def positions(self, state: Mapping[str, Any], tolerance: Any) -> np.ndarray:
-        """Positions of the transitions whose observation lies within the tolerance of the state, ascending.
+        """Return the positions of the transitions whose observation is within the tolerance, ascending.
 
         Args:
             state: field -> value; fields that are left out don't count.
@@ -76,7 +76,7 @@ class StateIndex:
     # -- near states -----------------------------------------------------------------------------------------
 
     def _boxed(self, state: Mapping[str, Any], tolerance: Any) -> np.ndarray:
-        """Candidates: those within the tolerance in the sorted elements of the fields that count."""
+        """Return candidates: positions within the tolerance in the best of the sorted elements."""
         ranges = []
         for (name, element), (values, order) in self._columns().items():
             if name not in state:
@@ -93,7 +93,7 @@ class StateIndex:
         return np.asarray(order[low:high])
 
     def _columns(self) -> dict[tuple[str, int], tuple[np.ndarray, np.ndarray]]:
-        """The elements of which a sample has the most different values, each sorted."""
+        """Return the elements with the most different values in a sample, each sorted."""
         if self._sorted is None:
             count = len(self._transitions)
             some = self._transitions.rows(np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64))
@@ -113,7 +113,7 @@ class StateIndex:
 
 
 def _hash(spec: Spec, rows: np.ndarray) -> np.ndarray:
-    """Equal where the observations are; (B,) uint64. A multilinear hash over the values' bytes."""
+    """Return a multilinear hash over the values' bytes, (B,) uint64; equal where the observations are."""
     total = np.zeros(len(rows), np.uint64)
     rng = np.random.default_rng(0)
     for field in spec:

@@ -90,7 +90,7 @@ _LATE = 1.5
 
 
 def _moments(values: np.ndarray) -> dict[str, Any]:
-    """Mean, deviation, range and quantiles along the first axis, as numbers or lists of the other axes' shape."""
+    """Return mean, deviation, range and quantiles along the first axis, as lists of the other axes' shape."""
     values = np.asarray(values)
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
     # Element by element in its own type: several times as fast as one pass over all in double precision.
@@ -101,7 +101,7 @@ def _moments(values: np.ndarray) -> dict[str, Any]:
 
 
 def _column_moments(ordered: np.ndarray) -> list[float]:
-    """Of one element, sorted, so that a NaN lies last."""
+    """Return the moments of one element's sorted values, where a NaN lies last."""
     if ordered.dtype.kind == "f" and np.isnan(ordered[-1]):
         return [math.nan] * (4 + len(_QUANTILES))
     place = np.array(list(_QUANTILES.values())) * (len(ordered) - 1)
@@ -113,7 +113,7 @@ def _column_moments(ordered: np.ndarray) -> list[float]:
 
 
 def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
-    """Episodes, steps, returns, lengths, timing, and the distribution of every field.
+    """Summarise episodes, steps, returns, lengths, timing, and the distribution of every field.
 
     Args:
         transitions: all of them.
@@ -156,7 +156,7 @@ def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> dic
 
 
 def returns(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
-    """The undiscounted return of each episode.
+    """Return the undiscounted return of each episode, and their distribution.
 
     Raises:
         SourceError: a reward is unknown.
@@ -168,7 +168,7 @@ def returns(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
 
 
 def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> dict[str, Any]:
-    """How often the values of a field (``observation.state``, ``action.joint_target``, ``reward``) lie where.
+    """Count the values of a field (``observation.state``, ``action.joint_target``, ``reward``) in bins.
 
     Returns:
         ``edges`` (elements, bins + 1) and ``counts`` (elements, bins), one row an element in C order.
@@ -208,7 +208,7 @@ def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.
 
 
 def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
-    """One line of plain data an episode: where it lies, how long it is, how it ended, what is said of it."""
+    """Return a line of plain data for each episode: its length, return and end, and what its record says."""
     lines = []
     for number in np.unique(transitions.facts["episode"][part]).tolist():
         record: Mapping[str, Any] = transitions.table.episodes[number]
@@ -227,7 +227,7 @@ def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
 
 
 def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
-    """The periods between the stamps of neighbouring frames; of agents by turns, between their joint actions.
+    """Describe the periods between neighbouring frames' stamps; with agents in turn, between joint actions.
 
     Returns:
         ``nominal_s``, their median; ``largest_s``; ``share_late``, of those above 1.5 nominal periods;
@@ -254,7 +254,7 @@ def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
 
 
 def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> dict[str, Any]:
-    """The distribution of the Monte-Carlo advantage (see `recorder.table.sampler.advantages`).
+    """Describe the distribution of the Monte-Carlo advantage (`recorder.table.sampler.advantages`).
 
     Raises:
         SourceError: a reward is unknown.
@@ -272,7 +272,7 @@ def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> di
 
 
 class _Request(NamedTuple):
-    """What a kind works on."""
+    """The transitions and checked options of one call."""
 
     transitions: Transitions
     part: np.ndarray
@@ -282,7 +282,7 @@ class _Request(NamedTuple):
 
 
 class _Kind(NamedTuple):
-    """One kind: what it computes, its own options, and those of them that must be there."""
+    """One kind: its function, its own options, and the required ones."""
 
     compute: Callable[[_Request], dict[str, Any] | None]
     options: Mapping[str, Check]

@@ -1,4 +1,4 @@
-"""A PyTorch network over vectors as a policy over named fields, to be tried and to be saved."""
+"""Turn a PyTorch network over vectors into a policy over named fields, and save it as ONNX."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class FlatPolicy:
         self.actor, self.flat = actor, flat
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """By the names of the action spec, with the leading axes of the observation."""
+        """Return an action by the names of the action spec, with the leading axes of the observation."""
         vector = self.flat.observe(observation)
         with torch.no_grad():
             chosen = self.actor(torch.from_numpy(vector.reshape(-1, self.flat.size))).numpy()
@@ -75,7 +75,7 @@ class FlatPolicy:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what PyTorch's exporter says of packages and deprecations of its own."""
+    """Suppress what PyTorch's exporter says of its own packages and deprecations."""
     log = logging.getLogger("torch.onnx")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -88,7 +88,7 @@ def _quietly() -> Iterator[None]:
 
 
 class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
-    """`FlattenObservation` in PyTorch's words, with the network in between; a test holds the two to each other."""
+    """`FlattenObservation` written in PyTorch around the network; a test compares the two."""
 
     def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
         super().__init__()
@@ -152,6 +152,6 @@ class ScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there 
         self.size = flat.size + self._gaps
 
     def forward(self, vector: Any) -> Any:
-        """From shape (..., D) to (..., ``size``)."""
+        """Return the vector with its magnified differences: shape (..., D) to (..., ``size``)."""
         gaps = vector[..., vector.shape[-1] - self._gaps :]
         return torch.cat([vector, torch.tanh(self.MAGNIFIED * gaps)], dim=-1)

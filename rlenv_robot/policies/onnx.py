@@ -1,4 +1,4 @@
-"""A trained policy in an ONNX file: named observations in, named actions out, and for which specs."""
+"""Run a trained policy from an ONNX file that names its observations, its actions and their specs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {"float32": "float", "float64": "double"}
 
 
 def metadata(task: str, observation: Spec, action: Spec, about: Mapping[str, Any]) -> str:
-    """What a file says of itself: the task, both specs with their digests, our version, and ``about`` for people."""
+    """Return a file's metadata: the task, both specs with their digests, our version, and ``about`` for people."""
     digests = {"observation": observation.digest, "action": action.digest}
     specs = {"observation": observation.to_dict(), "action": action.to_dict()}
     return json.dumps(
@@ -31,7 +31,7 @@ def metadata(task: str, observation: Spec, action: Spec, about: Mapping[str, Any
 
 
 class OnnxPolicy:
-    """Runs in onnxruntime on one thread of the CPU; deterministic. No code comes from a file, only a graph of numbers.
+    """A deterministic policy in onnxruntime on one thread of the CPU. A file holds a graph of numbers, and no code.
 
     The graph takes every observation field by its name, (batch, ...) in the field's dtype, and gives every action
     field likewise: scaling in and out is part of it, so nothing has to be known beside the file.
@@ -87,7 +87,7 @@ class OnnxPolicy:
             raise SpecMismatch(f"{self.path} was trained for another {self.task}", problems)
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """By the names of the action spec, with the leading axes of the observation."""
+        """Return an action by the names of the action spec, with the leading axes of the observation."""
         first = self._inputs[0]
         leading = np.shape(observation[first.name])[: np.ndim(observation[first.name]) - len(first.shape)]
         feed = {
@@ -102,7 +102,7 @@ class OnnxPolicy:
 
 
 def _session(path: Path) -> Any:
-    """The graph, ready to run; a missing file is said before a missing package."""
+    """Return the graph, ready to run; a missing file is reported before a missing package."""
     try:
         content = path.read_bytes()  # from memory, so that a file can't name others to be read
     except FileNotFoundError:
@@ -122,7 +122,7 @@ def _session(path: Path) -> Any:
 
 
 def _check_part(path: str, part: Any, field: Field) -> None:
-    """An input or output of the graph is (batch, ...) of the field; sizes without a number are whatever comes."""
+    """Refuse an input or output that is not (batch, ...) of the field; sizes without a number may be anything."""
     shape, wanted = list(part.shape or ()), ("batch", *field.shape)
     sizes = zip(shape[1:], field.shape, strict=False)
     fits = len(shape) == len(wanted) and not (isinstance(shape[0], int) and shape[0] != 1)

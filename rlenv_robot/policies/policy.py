@@ -1,4 +1,4 @@
-"""What chooses actions, and how one comes from its file."""
+"""Choose actions, and load policies from files."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ __all__ = ["PLAIN", "Policy", "RandomPolicy", "SavedPolicy", "ZeroPolicy", "load
 
 
 class Policy(Protocol):
-    """Chooses actions."""
+    """Anything that chooses actions."""
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """An action for observations with any leading axes; by the names of the action spec."""
+        """Return an action, by the names of the action spec, for observations with any leading axes."""
         ...
 
 
 class SavedPolicy(Policy, Protocol):
-    """A policy from a file, which knows for what it was trained."""
+    """A policy from a file, with the specs that it was trained for."""
 
     def check(self, observation: Spec, action: Spec) -> None:
         """Refuse to run where an observation or an action means something else.
@@ -34,7 +34,7 @@ class SavedPolicy(Policy, Protocol):
 
 
 def load_policy(path: str | Path) -> SavedPolicy:
-    """A policy from its file: ``.onnx`` from any trainer, or ``.npz`` from `rlenv-robot train`.
+    """Load a policy from a file: ``.onnx`` from any trainer, or ``.npz`` from `rlenv-robot train`.
 
     Raises:
         RobotError: the file is missing or no policy, or its suffix is another.
@@ -55,7 +55,7 @@ def load_policy(path: str | Path) -> SavedPolicy:
 
 
 class ZeroPolicy:
-    """Zero, or the legal action that is nearest to it.
+    """A policy that chooses zero, or the legal action nearest to it.
 
     Args:
         seed: of nothing.
@@ -65,16 +65,16 @@ class ZeroPolicy:
         self._action = Spec("unknown")
 
     def check(self, observation: Spec, action: Spec) -> None:
-        """It fits any."""
+        """Accept any specs."""
         self._action = action
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """By the names of the action spec; for one observation."""
+        """Return an action by the names of the action spec, for one observation."""
         return {field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in self._action}
 
 
 class RandomPolicy:
-    """Anywhere in the range of each action, uniformly and anew in every step.
+    """A policy that draws uniformly from the range of each action, anew in every step.
 
     Args:
         seed: of the draws.
@@ -100,7 +100,7 @@ class RandomPolicy:
         self._action = action
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """By the names of the action spec; for one observation."""
+        """Return an action by the names of the action spec, for one observation."""
         return self._action.sample(self._rng)
 
 

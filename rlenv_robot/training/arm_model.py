@@ -1,4 +1,4 @@
-"""A model of the arm's joints, fitted to recorded trajectories, that stands in for the robot."""
+"""Model the SO-101's joints from recorded trajectories, and let the model stand in for the robot."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _SETTLE = 45
 
 
 def _inputs(position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray]) -> np.ndarray:
-    """Regressors, shape (..., joints, k): how far each goal and the last position are, and the weight's levers.
+    """Return regressors, shape (..., joints, k): gaps to the goals and the last position, and levers of gravity.
 
     Args:
         position, before: joint angles now and a period ago, rad, shape (..., 6).
@@ -40,7 +40,7 @@ def _inputs(position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray
 
 @dataclass(frozen=True)
 class ArmModel:
-    """Linear in goals and weight, one regression a joint.
+    """An ensemble of linear models of the goals' pull and of gravity, one regression a joint.
 
     Attributes:
         weights: shape (members, 6, k): an ensemble, each fitted to its own draw of the trajectories, so that
@@ -52,12 +52,12 @@ class ArmModel:
     def next_position(
         self, position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray], member: np.ndarray
     ) -> np.ndarray:
-        """Joint angles one period later, rad, shape (n, 6); row i by ensemble member ``member[i]``."""
+        """Return joint angles one period later, rad, shape (n, 6); row i by ensemble member ``member[i]``."""
         return np.asarray(position + np.einsum("njk,njk->nj", _inputs(position, before, goals), self.weights[member]))
 
 
 def _regression(trajectory: TrajectoryTable) -> tuple[np.ndarray, np.ndarray]:
-    """Regressors and changes of position of one trajectory, shapes (T - 1, 6, k) and (T - 1, 6)."""
+    """Return regressors and changes of position of a trajectory, shapes (T - 1, 6, k) and (T - 1, 6)."""
     steps = trajectory["steps_set"]
     now, after = steps["observation"], steps["next_observation"]
     position = np.asarray(now["joint_position"], float)
@@ -70,7 +70,7 @@ def _regression(trajectory: TrajectoryTable) -> tuple[np.ndarray, np.ndarray]:
 
 
 def fit(trajectories: Sequence[TrajectoryTable], members: int = 4, seed: int = 0) -> ArmModel:
-    """Ridge regression on trajectories with observations ``joint_position`` and ``joint_goal``.
+    """Fit by ridge regression to trajectories with observations ``joint_position`` and ``joint_goal``.
 
     Args:
         trajectories: Table 6, as `SourceData.sample_trajectories` gives them.
@@ -99,7 +99,7 @@ def _ridge(inputs: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 class LearnedBatch:
-    """N arms that move as the model says; stands where `sim.batch.SimBatch` stands.
+    """N arms that move as the model says, in place of `sim.batch.SimBatch`.
 
     Args:
         model: how they move.
@@ -117,7 +117,7 @@ class LearnedBatch:
 
     @property
     def spec(self) -> RobotSpec:
-        """The arm's."""
+        """The SO-101's spec."""
         return SO101
 
     def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
@@ -138,7 +138,7 @@ class LearnedBatch:
         return self._batch_state()
 
     def step(self, commands: Arrays, ids: np.ndarray | None = None) -> BatchState:
-        """One control period; arms that are not in ``ids`` keep their goal."""
+        """Advance all arms by one control period."""
         self._advance(np.asarray(commands["joint_target"], float))
         return self._batch_state()
 
@@ -167,7 +167,7 @@ class LearnedBatch:
 
 
 def open_loop_error(model: ArmModel, trajectories: Sequence[TrajectoryTable]) -> tuple[np.ndarray, np.ndarray]:
-    """How far the model strays from trajectories when it is given their goals alone.
+    """Measure how far the model strays from trajectories when it is given their goals alone.
 
     Returns:
         Root mean square over all joints but the gripper, in degrees, after 1, 2, ... T - 1 steps: of the model
@@ -196,5 +196,5 @@ def open_loop_error(model: ArmModel, trajectories: Sequence[TrajectoryTable]) ->
 
 
 def _rms_degrees(gaps: np.ndarray) -> np.ndarray:
-    """Over episodes and joints; gaps of shape (episodes, steps, joints), rad."""
+    """Return the root mean square in degrees over episodes and joints of gaps (episodes, steps, joints), rad."""
     return np.asarray(np.degrees(np.sqrt(np.square(gaps).mean(axis=(0, 2)))))

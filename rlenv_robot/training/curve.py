@@ -1,4 +1,4 @@
-"""How good a policy is while it learns: a line for people, a row for plots."""
+"""Measure how good a policy is while it learns: a line for people, a row for plots."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["LearningCurve", "Point"]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """After so many steps and seconds of learning: success from 0 to 1 and mean return over the test episodes."""
+    """A trial after some steps and seconds of learning: success from 0 to 1, and mean return."""
 
     steps: int
     seconds: float
@@ -29,7 +29,7 @@ class Point:
 
 
 class LearningCurve:
-    """Tries a policy on the same fresh episodes again and again. The time that this takes is not counted.
+    """Try a policy on the same test episodes again and again. The time of trials is not counted.
 
     Args:
         name: the task.
@@ -45,7 +45,7 @@ class LearningCurve:
         self._begun = time.perf_counter()
 
     def add(self, steps: int, policy: Policy) -> Point:
-        """Try the policy that so many steps of learning have made."""
+        """Try the policy after so many steps of learning."""
         now = time.perf_counter()
         outcomes = evaluate(self._envs, policy, self._seed)
         success = float(np.mean([outcome.success for outcome in outcomes]))
@@ -61,7 +61,7 @@ class LearningCurve:
         return point
 
     def first(self, success: float) -> Point | None:
-        """The first point that reached a rate of success, if any did."""
+        """Return the first point that reached a rate of success, or None."""
         return next((point for point in self.points if point.success >= success), None)
 
     def save(self, path: str | Path, about: Mapping[str, Any]) -> None:

@@ -1,4 +1,4 @@
-"""Policy search by evolution (separable CMA-ES): needs no gradients, so it trains on whatever can be rolled out."""
+"""Search for parameters by evolution (separable CMA-ES), which needs scores and no gradients."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _FLAT = 5
 
 @dataclass(frozen=True, slots=True)
 class SearchSettings:
-    """How long and how wide to search.
+    """Length and width of a search.
 
     Attributes:
         population: candidates a generation.

@@ -1,4 +1,4 @@
-"""Trains a feedback policy for any task: in simulation, or inside a model learned from recorded episodes.
+"""Train a feedback policy for any task: in simulation, or inside a model learned from recorded episodes.
 
 One learner suits all tasks: a separable CMA-ES (`rlenv_robot.training.evolution`) over the parameters of a small
 `FeedbackPolicy`, whose vectors follow from the task's specs and hints. It needs no gradient and no extra package but

@@ -1,4 +1,4 @@
-"""Tianshou's algorithms for recorded data, each with the network that is deployed of it."""
+"""Make Tianshou's algorithms for recorded data, each with the network that is deployed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _NARROW = (64, 64)
 def offline_agent(
     method: str, flat: FlattenObservation, gamma: float = 0.95, lr: float | None = None
 ) -> tuple[Any, nn.Module]:
-    """An algorithm with an ``update(buffer, sample_size)``, and a network from observation to action vectors.
+    """Return an algorithm with ``update(buffer, sample_size)``, and its network from observation to action vectors.
 
     Args:
         method: ``bc`` (behaviour cloning), ``td3bc`` (Fujimoto and Gu 2021, arXiv:2106.06860), ``bcq`` (Fujimoto et
@@ -95,19 +95,19 @@ def _bcq(flat: FlattenObservation, values: dict[str, Any], optim: Any, space: di
 
 
 class MLPWithState(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
-    """Gives a state beside the result, as `Perturbation` wants of its network."""
+    """A network that also returns a state, as `Perturbation` requires."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
     def forward(self, inputs: Any) -> tuple[Any, None]:
-        """The result, and no state."""
+        """Return the result, and no state."""
         return self.inner(inputs), None
 
 
 class LikeliestBest(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
-    """What BCQ deploys: of ten actions that the log makes likely the one that its critic likes best.
+    """The policy that BCQ deploys: of ten actions likely under the log, the one with the highest value.
 
     Always the same ten latents, so that it is deterministic.
     """
@@ -118,7 +118,7 @@ class LikeliestBest(nn.Module):  # type: ignore[misc]  # torch is not there for 
         self.register_buffer("latents", torch.randn(10, latents).clamp(-0.5, 0.5))
 
     def forward(self, seen: Any) -> Any:
-        """Action vectors (batch, A) for observation vectors (batch, D)."""
+        """Return action vectors (batch, A) for observation vectors (batch, D)."""
         count = self.latents.shape[0]
         many = seen.repeat_interleave(count, dim=0)  # Tianshou's networks want one leading axis
         actions = self.change(many, self.vae.decode(many, self.latents.repeat(seen.shape[0], 1)))

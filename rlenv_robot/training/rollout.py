@@ -1,4 +1,4 @@
-"""Episodes of whole populations in simulation, and of one policy anywhere."""
+"""Run episodes of whole populations in simulation, and of one policy anywhere."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Outcome:
 
     @property
     def distance_mm(self) -> float:
-        """The distance at the end, millimetres; NaN for a task without one."""
+        """Return the distance at the end, millimetres; NaN for a task without one."""
         return self.metrics.get("distance_mm", math.nan)
 
 
@@ -71,7 +71,7 @@ def population_returns(envs: VectorEnvironment, population: FeedbackPolicy, seed
 
 
 def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome]:
-    """One episode of a policy in each environment (without automatic resets)."""
+    """Run one episode of a policy in each environment (without automatic resets)."""
     table = envs.reset({"seed": seed})
     total, outcomes = np.zeros(envs.num_envs), {}
     for _ in range(envs.task.steps):
@@ -93,7 +93,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
 
 
 def run_episode(env: Environment, policy: Policy, options: Mapping[str, Any]) -> Iterator[Outcome | None]:
-    """One episode through the standard's interface; yields None after every step and at last the outcome.
+    """Run one episode through the standard's interface; yield None after every step, and at last the outcome.
 
     Raises:
         IllegalAction: the policy chose one. It was not executed, and asked again the policy would choose the same.
@@ -119,5 +119,5 @@ def _refused(error: Mapping[str, Any], frame_no: int) -> IllegalAction:
 
 
 def _shared(reward: Any) -> Any:
-    """The reward, or the mean over agents."""
+    """Return the reward, or the mean over agents."""
     return sum(reward.values()) / len(reward) if isinstance(reward, Mapping) else reward
