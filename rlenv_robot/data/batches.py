@@ -57,7 +57,7 @@ class Batches:
         return TrainingRows(self._transitions)
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows of transitions, (B, 2): `recorder.table.training_rows.TrainingRows.numbers`."""
+        """Return the row numbers of transitions, (B, 2); see `recorder.table.training_rows.TrainingRows.numbers`."""
         return self.rows.numbers(index).reshape(-1, 2)
 
     def steps(self, sample: Sample, n: int = 1, privileged: bool = False) -> StepTable:
