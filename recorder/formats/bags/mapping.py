@@ -14,13 +14,13 @@ __all__ = ["EXAMPLE", "BagMapping", "Source", "read_mapping"]
 
 EXAMPLE = """\
 rate_hz = 20            # rows a second
-max_age_s = 0.1         # of a value, when a row is made; a field may have its own
-clock = "log"           # when a message was recorded; "header": the stamp in it
+max_age_s = 0.1         # largest age of a value in a row; a field may have its own
+clock = "log"           # the time of recording; "header": the stamp in the message
 
 [observation.joint_position]
 topic = "/joint_states"
-path = "position"       # where the numbers are in a message; several are put side by side
-names = "name"          # where their names are, for select
+path = "position"       # the place of the numbers in a message; several are concatenated
+names = "name"          # the place of their names, for select
 select = ["pan", "lift"]
 unit = "rad"
 
@@ -29,7 +29,7 @@ topic = "/command"
 path = ["pose.position.x", "pose.position.y"]
 shape = [2]
 
-[reward]                # may be left out
+[reward]                # optional
 topic = "/score"
 path = "data"
 """
