@@ -1,1 +1,1 @@
-"""Show states live and recorded episodes again."""
+"""Show the state of a world, or a recorded episode, as images."""

@@ -1,4 +1,4 @@
-"""Pictures of a robot in measured poses, and where a picture goes: a file, a window."""
+"""Render a robot in measured poses, and show an image in a window or write it to a file."""
 
 from __future__ import annotations
 
@@ -11,24 +11,30 @@ import numpy as np
 from hal import RobotError
 from rlenv_robot.robot_models import RobotModel
 
-__all__ = ["draw", "window", "write_image"]
+__all__ = ["draw", "show_window", "write_image"]
 
 
 def write_image(path: Path, image: np.ndarray) -> None:
-    """Write a picture, uint8 of shape (height, width, 3), RGB.
+    """Write an image to a file.
+
+    Args:
+        path: ending in ``.png`` or ``.jpg``.
+        image: uint8 of shape (height, width, 3), RGB.
 
     Raises:
-        RobotError: it can't be written.
+        RobotError: the file can't be written.
     """
     from recorder.log.image_codec import opencv
 
-    cv2 = opencv("writing a picture")
+    cv2 = opencv("writing an image")
     if not cv2.imwrite(str(path), np.ascontiguousarray(image[..., ::-1])):
-        raise RobotError(f"no picture could be written to {path}; its ending must be .png or .jpg, its folder exist")
+        raise RobotError(
+            f"the image can't be written to {path}; the name must end in .png or .jpg, and the folder must exist"
+        )
 
 
-def window(title: str, image: np.ndarray) -> None:
-    """Show a picture in the window of that title, which is opened the first time.
+def show_window(title: str, image: np.ndarray) -> None:
+    """Show an image in the window of a title, which the first call opens.
 
     Raises:
         RobotError: there is no screen.
@@ -49,20 +55,20 @@ def window(title: str, image: np.ndarray) -> None:
 def draw(
     robot_model: RobotModel, sensors: Mapping[str, Any], goal: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Iterator[Any]:
-    """Pictures of a robot's model in measured poses, the goal's position marked by a ball.
+    """Render a robot's model in measured poses, with a ball at the goal's position.
 
     Args:
         robot_model: of the robot.
-        sensors: name -> values, shape (...) for one picture or (T, ...) for T.
-        goal: of the episode; ``target_position`` is drawn.
-        options: ``camera`` (default ``view``), ``width``, ``height`` (pixels), ``fine``: shadows and smooth edges
-            (default), for which drawing in software takes several times as long.
+        sensors: name -> values, shape (...) for one image or (T, ...) for T images.
+        goal: of the episode; ``target_position`` is marked.
+        options: ``camera`` (default ``view``), ``width``, ``height`` (pixels), and ``fine``: shadows and smooth edges
+            (default True), which take several times as long in software.
 
     Yields:
-        uint8 pictures of shape (height, width, 3), RGB.
+        Images, uint8 of shape (height, width, 3), RGB.
 
     Raises:
-        RobotError: the sensors tell no pose of this kind of robot, or nothing here can draw.
+        RobotError: the sensors don't determine a pose of this robot, or this machine can't render.
     """
     from sim.rendering.camera import Marker, film
 

@@ -1,4 +1,4 @@
-"""Showing a state, live or from history (R1.5). Nothing here takes part in a simulation."""
+"""Show the state of a world, or a recorded episode (R1.5), without touching the simulation."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from rlenv_robot.rendering.drawing import window, write_image
+from rlenv_robot.rendering.drawing import show_window, write_image
 from rlenv_robot.rendering.history import render_history
 from rlenv_robot.tables import VisualisationTable
 from rlenv_robot.world import World
@@ -19,19 +19,19 @@ _OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", "fine",
 
 
 def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -> None:
-    """Show the present state of a world, or history.
+    """Show the state of a world, or a recorded episode.
 
     Args:
-        env_id, frame_no: of the environment whose world it is.
-        world: what is shown.
-        options: ``mode``: ``window`` (default) on this machine's screen; ``file`` writes a picture to ``path``;
-            ``call`` hands Table 4 to the function ``to``, for a monitor of one's own; ``history`` shows a recorded
-            ``run``, with the options of `rlenv_robot.rendering.history.render_history`. For the first three also
-            ``camera``, ``width``, ``height``, ``fine``.
+        env_id, frame_no: of the environment.
+        world: to show.
+        options: ``mode`` is ``window`` (default), which shows the state on this machine's screen; ``file``, which
+            writes an image to ``path``; ``call``, which calls the function ``to`` with Table 4; or ``history``, which
+            shows a recorded ``run``, with the options of `rlenv_robot.rendering.history.render_history`. The first
+            three also take ``camera``, ``width``, ``height`` and ``fine``.
 
     Raises:
-        ValueError: an unknown option or mode, or one that is missing.
-        RobotError: there is no screen or no way to draw, with what to do.
+        ValueError: an option or the mode is unknown, or an option is missing.
+        RobotError: there is no screen, or this machine can't render; the message says what to do.
     """
     unknown = options.keys() - _OPTIONS
     if unknown:
@@ -41,7 +41,7 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
         raise ValueError(f"render mode is {mode!r}, allowed are {', '.join(_MODES)}")
     if mode == "history":
         render_history(
-            _wanted(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"),
+            _required(options, "run"), options.get("episode", -1), options.get("video"), options.get("plot"),
             montage=bool(options.get("montage")), step=options.get("step"), frames=options.get("frames"),
             fine=options.get("fine"),
         )  # fmt: skip
@@ -49,14 +49,14 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
     image = world.image(options)
     if mode == "call":
         table: VisualisationTable = {"env_id": env_id, "frame_no": frame_no, "frame_data": {"image": image}}
-        _wanted(options, "to")(table)
+        _required(options, "to")(table)
     elif mode == "file":
-        write_image(Path(_wanted(options, "path")), image)
+        write_image(Path(_required(options, "path")), image)
     else:
-        window(env_id, image)
+        show_window(env_id, image)
 
 
-def _wanted(options: Mapping[str, Any], name: str) -> Any:
+def _required(options: Mapping[str, Any], name: str) -> Any:
     if options.get(name) is None:
         raise ValueError(f"render mode {options.get('mode')!r} needs the option {name!r}")
     return options[name]

@@ -1,4 +1,4 @@
-"""A camera that is not there: it looks at a simulated scene, and its robot moves as a served one does."""
+"""A simulated camera, whose robot may follow the motion of a served one."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from sim.model import SimModel
 from sim.rendering.camera import Eye, open_camera
 from sim.state import posed, resting
 
-__all__ = ["Follower", "Told", "VirtualCamera", "Watched"]
+__all__ = ["Follower", "Telemetry", "TelemetrySource", "VirtualCamera"]
 
 _log = logging.getLogger(__name__)
 
 _NOISES = 8
 
 
-class Told(Protocol):
-    """What telemetry tells; `real.Snapshot` is it."""
+class Telemetry(Protocol):
+    """One message of telemetry; `real.Snapshot` is one."""
 
     @property
     def sensors(self) -> Mapping[str, np.ndarray]:
-        """What was measured; empty before the first reading."""
+        """The newest sensor values; empty before the first."""
         ...
 
 
-class Watched(Protocol):
-    """Where telemetry comes from; `real.Watcher` is it."""
+class TelemetrySource(Protocol):
+    """A source of telemetry; `real.Watcher` is one."""
 
-    def next(self, timeout_s: float) -> Told:
-        """The newest message."""
+    def next(self, timeout_s: float) -> Telemetry:
+        """Wait for the next message."""
         ...
 
     def close(self) -> None:
@@ -47,24 +47,27 @@ class Watched(Protocol):
 
 
 class Follower:
-    """Knows a served robot's newest reading, from its telemetry; on a thread of its own.
+    """Follow a served robot by its telemetry, on a thread of its own.
 
     Args:
-        watched: closed with this.
+        source: of the telemetry; it is closed with the follower.
+
+    Attributes:
+        sensors: the newest values; empty before the first message.
     """
 
-    def __init__(self, watched: Watched) -> None:
-        self._watched = watched
+    def __init__(self, source: TelemetrySource) -> None:
+        self._source = source
         self.sensors: Mapping[str, np.ndarray] = {}
-        self._over = threading.Event()
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rlenv-robot follows telemetry", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
-        while not self._over.is_set():
+        while not self._closing.is_set():
             with contextlib.suppress(DeadlineExceeded):
                 try:
-                    self.sensors = self._watched.next(0.5).sensors
+                    self.sensors = self._source.next(0.5).sensors
                 except DeadlineExceeded:
                     raise
                 except RobotError as error:
@@ -72,21 +75,21 @@ class Follower:
                     return
 
     def close(self) -> None:
-        """End the thread. Twice is fine."""
-        self._over.set()
+        """End the thread. Calling it twice is allowed."""
+        self._closing.set()
         self._thread.join()
-        self._watched.close()
+        self._source.close()
 
 
 class VirtualCamera:
-    """Draws a scene, with a little noise as a sensor has it; `shoot` is for one thread.
+    """Render a scene with the noise of a sensor. One thread may call `shoot`.
 
     Args:
         sim_model: the scene and its robot.
-        view: name of a camera in it.
-        settings: size and quality of the pictures.
-        follow: whose robot's pose is drawn; None leaves it as the model's keyframe has it.
-        noise: at most so many grey levels are added to each value; 0 for none.
+        view: the name of a camera in the scene.
+        settings: size and quality of the images.
+        follow: the robot whose pose is rendered; None renders the model's keyframe.
+        noise: the most grey levels that are added to a value; 0 for none.
 
     Raises:
         ValueError: noise is not 0 to 64.
@@ -109,10 +112,10 @@ class VirtualCamera:
         self._camera: Eye | None = None
 
     def shoot(self) -> bytes:
-        """One JPEG.
+        """Render one image, and return it as JPEG.
 
         Raises:
-            RobotError: there is no such camera.
+            RobotError: the scene has no such camera, or this machine can't render.
         """
         settings = self._settings
         if self._camera is None:
@@ -126,7 +129,7 @@ class VirtualCamera:
         return bytes(data)
 
     def close(self) -> None:
-        """Free the graphics memory. Twice is fine."""
+        """Free the graphics memory. Calling it twice is allowed."""
         if self._camera is not None:
             self._camera.close()
             self._camera = None

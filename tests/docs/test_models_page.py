@@ -87,7 +87,7 @@ def test_a_run_whose_model_is_gone_says_where_to_look(folder: Path) -> None:
         obs = env.reset()
         env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": {"torque": [0.5]}})
     (folder / "pendulum.xml").rename("elsewhere.xml")
-    with pytest.raises(SourceError, match=r"recorded with the model pendulum\.xml, without which .* can't be drawn"):
+    with pytest.raises(SourceError, match=r"recorded with the model pendulum\.xml"):
         next(iter(episode_frames("runs", 0)[0]))
     assert rr.open_source("runs").statistics()["episodes"] == 1, "everything else is in the log"
 

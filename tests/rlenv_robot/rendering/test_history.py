@@ -143,8 +143,8 @@ def test_lerobots_episodes_are_shown_too(shared_data: Path, drawn: list[str], tm
 
 
 def test_episodes_count_from_both_ends(run: Path) -> None:
-    table, number = history.chosen(run, -1)
+    table, number = history.find_episode(run, -1)
     assert isinstance(table, Table)
     assert number == 1
     with pytest.raises(SourceError, match="has no episode 2, it has 2: 0 to 1, or -1 for the last"):
-        history.chosen(run, 2)
+        history.find_episode(run, 2)
