@@ -1,4 +1,4 @@
-"""What a robot is: descriptions, the robot interface, the guard, reset signals, clocks, robots and drivers."""
+"""Robots without any world: their descriptions, their interface, the guard, resets, cameras, clocks and errors."""
 
 from __future__ import annotations
 

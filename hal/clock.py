@@ -1,4 +1,4 @@
-"""Keeping a rate without drift."""
+"""Clocks of a control loop: a rate without drift, a histogram of the periods, and a watchdog."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ __all__ = ["EDGES_MS", "LoopTiming", "Rate", "Watchdog"]
 
 
 class Rate:
-    """Wakes at ``start + k * period``: one late period does not make all later ones late.
+    """Wake at ``start + k * period``, so that one late period does not delay all later ones.
 
-    After more than one whole period of delay the schedule starts anew, so that a robot never races
-    through the periods it missed.
+    After a delay of more than one period the schedule starts anew, so that a robot never races through the periods
+    that it missed.
 
     Args:
         hz: periods a second, above 0.
-        now, sleep: the clock, replaceable in tests; seconds.
+        now, sleep: the clock, seconds; tests hand in their own.
 
     Raises:
         ValueError: hz is not above 0.
@@ -35,14 +35,14 @@ class Rate:
         self._next: float | None = None
 
     def restart(self) -> None:
-        """Begin a new schedule at the next `wait`."""
+        """Start a new schedule at the next `wait`."""
         self._next = None
 
     def wait(self) -> float:
         """Sleep until the next period begins.
 
         Returns:
-            How late this call came, in seconds; 0 if it was in time.
+            How late the call was, seconds; 0 if it was in time.
         """
         now = self._now()
         if self._next is None:
@@ -58,7 +58,7 @@ class Rate:
         return late
 
 
-# -- How regular a loop really was: a histogram of its periods, which costs a loop a microsecond -------------
+# -- A histogram of a loop's periods, which costs the loop a microsecond per period ---------------------------
 
 
 EDGES_MS = (0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0)
@@ -68,7 +68,7 @@ _EDGES_S = tuple(edge / 1e3 for edge in EDGES_MS)
 
 
 class LoopTiming:
-    """Counts how far the time between two ticks was from the nominal period. For one thread; any may read.
+    """Count how far each period of a loop was from the nominal one. One thread ticks; any thread may read.
 
     Args:
         period_s: nominal, seconds.
@@ -76,9 +76,9 @@ class LoopTiming:
 
     Attributes:
         counts: periods by deviation, early or late; the last bin is open.
-        periods: how many there were.
-        overruns: how many were longer than one and a half nominal ones: a loop that has missed its time.
-        longest_s: the longest, seconds.
+        periods: number of periods.
+        overruns: periods longer than one and a half nominal ones.
+        longest_s: the longest period, seconds.
     """
 
     def __init__(self, period_s: float, now: Callable[[], float] = time.monotonic) -> None:
@@ -90,7 +90,7 @@ class LoopTiming:
         self.longest_s = 0.0
 
     def tick(self) -> None:
-        """A period begins."""
+        """Record the beginning of a period."""
         now, before = self._now(), self._before
         self._before = now
         if before is None:
@@ -102,11 +102,11 @@ class LoopTiming:
         self.longest_s = max(self.longest_s, took)
 
     def pause(self) -> None:
-        """What lies between here and the next tick is no period."""
+        """Leave the time until the next tick out of the statistics."""
         self._before = None
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for telemetry and the log; times in milliseconds."""
+        """Return plain data, for telemetry and the log; times in milliseconds."""
         return {
             "period_ms": self.period_s * 1e3,
             "periods": self.periods,
@@ -117,13 +117,13 @@ class LoopTiming:
         }
 
 
-# -- Notices that valid commands stopped coming --------------------------------------------------------------
+# -- A watchdog over incoming commands -------------------------------------------------------------------------
 
 
 class Watchdog:
-    """Expired when it was armed and not fed for longer than its timeout.
+    """Expire when no valid command has come for longer than the timeout.
 
-    It has no thread: the loop that moves the robot asks it once a period, so that it depends on nothing else.
+    The watchdog has no thread: the loop that moves the robot asks it once a period, so it depends on nothing else.
 
     Args:
         timeout_s: longest silence, seconds, above 0.
@@ -141,16 +141,16 @@ class Watchdog:
         self._fed: float | None = None
 
     def feed(self) -> None:
-        """A valid command came: arm, and start the time anew."""
+        """Arm the watchdog and restart its time, because a valid command came."""
         self._fed = self._now()
 
     def disarm(self) -> None:
-        """Nobody is expected to command (before the first step, after an episode)."""
+        """Stop the watchdog while no commands are expected: before the first step, after an episode."""
         self._fed = None
 
     @property
     def silence_s(self) -> float:
-        """Seconds since it was fed; 0 while disarmed."""
+        """Seconds since the last valid command; 0 while disarmed."""
         return 0.0 if self._fed is None else self._now() - self._fed
 
     @property

@@ -1,4 +1,4 @@
-"""How far two machines' monotonic clocks are apart, with a bound on the error of saying so."""
+"""The offset between the monotonic clocks of two machines, with a bound on its error."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import NamedTuple
 __all__ = ["MOST_PPM", "ClockOffset", "OffsetEstimator"]
 
 MOST_PPM = 200.0
-"""Fastest that two clocks are taken to part, parts in a million: a crystal is good to 100, and there are two. Linux's
-own correction of a monotonic clock can add up to 500 for as long as it slews; empty bounds tell."""
+"""Largest assumed drift between two clocks, parts in a million: a crystal is good to 100, and there are two. While
+Linux slews a monotonic clock, that can add up to 500; the bounds then contradict each other and start anew."""
 
 _BUCKET_NS = 1_000_000_000
 _BUCKETS = 60
@@ -17,14 +17,14 @@ _LONGEST_NS = 1_000_000_000
 
 
 class ClockOffset(NamedTuple):
-    """What is known now.
+    """The offset between two clocks at one moment.
 
     Attributes:
         offset_ns: their clock minus ours, nanoseconds. ``theirs - offset_ns`` is on our timeline.
-        error_ns: the true offset lies at most so far from it, if the clocks part by no more than `MOST_PPM`.
-        drift_ppm: how fast their clock gains on ours, parts in a million; 0 until two seconds are known.
-        drift_error_ppm: the true drift lies at most so far from it; `MOST_PPM` until then.
-        restarts: how often the bounds contradicted each other, since a clock had jumped, and all began anew.
+        error_ns: largest error of the offset, if the clocks drift by no more than `MOST_PPM`.
+        drift_ppm: how fast their clock gains on ours, parts in a million; 0 during the first two seconds.
+        drift_error_ppm: largest error of the drift; `MOST_PPM` during the first two seconds.
+        restarts: how often the estimate started anew because a clock had jumped.
     """
 
     offset_ns: int
@@ -35,7 +35,7 @@ class ClockOffset(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """One exchange: when (our clock), and between what the offset was then."""
+    """The bounds of the offset from one exchange, at a time of our clock."""
 
     at_ns: int
     low_ns: int
@@ -43,11 +43,11 @@ class _Bounds(NamedTuple):
 
 
 class OffsetEstimator:
-    """Takes exchanges of messages with four time stamps, as NTP does (RFC 5905, section 8).
+    """Estimate the offset from exchanges of messages with four time stamps, as NTP does (RFC 5905, section 8).
 
-    No way takes less than no time, so the offset lies between ``t2 - t3`` and ``t1 - t0``: that holds however unequal
-    the two ways are. The narrowest such bounds of every second are kept for a minute; each widens with its age by
-    `MOST_PPM`, and the offset lies in all of them.
+    A message takes no negative time, so the offset lies between ``t2 - t3`` and ``t1 - t0``, however unequal the two
+    directions are. The narrowest bounds of each second are kept for a minute. They widen with their age by `MOST_PPM`,
+    and the offset lies in all of them.
     """
 
     def __init__(self) -> None:
@@ -56,13 +56,13 @@ class OffsetEstimator:
         self._restarts = 0
 
     def add(self, t0: int, t1: int, t2: int, t3: int) -> None:
-        """One exchange, nanoseconds.
+        """Add one exchange; times in nanoseconds.
 
         Args:
-            t0, t3: our clock, when the request left and the answer came.
-            t1, t2: their clock, when the request came and the answer left.
+            t0, t3: our clock when the request left and when the answer arrived.
+            t1, t2: their clock when the request arrived and when the answer left.
 
-        An exchange of more than a second, or one whose times run backwards, says nothing and is left out.
+        An exchange that took more than a second, or whose times run backwards, is ignored.
         """
         if not (0 <= t3 - t0 <= _LONGEST_NS and t2 >= t1):
             return
@@ -85,7 +85,7 @@ class OffsetEstimator:
         return bounds.low_ns > best.high_ns + slack or bounds.high_ns < best.low_ns - slack
 
     def at(self, now_ns: int) -> ClockOffset | None:
-        """The offset at a time of our clock, or None before the first exchange."""
+        """Return the offset at a time of our clock, or None before the first exchange."""
         if not self._best:
             return None
         low, high = self._limits(now_ns)
@@ -113,5 +113,5 @@ class OffsetEstimator:
 
 
 def _slack_ns(age_ns: int) -> int:
-    """How far the clocks may have parted in a time, rounded up."""
+    """Return the largest drift within a time, rounded up."""
     return int(abs(age_ns) * MOST_PPM / 1e6) + 1

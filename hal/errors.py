@@ -1,4 +1,7 @@
-"""The exception tree. Every message says what was wrong, what was got, what is allowed, and what to do next."""
+"""The exceptions and the values that describe failures.
+
+Every message says what was wrong, what was got, what is allowed, and what to do next.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ class Violation:
     message: str
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for ``extra_info["error"]``: keys code, field, index (list), message."""
+        """Return plain data for ``extra_info["error"]``: keys code, field, index (list), message."""
         return {"code": self.code, "field": self.field, "index": list(self.index), "message": self.message}
 
 
@@ -77,7 +80,7 @@ class StopReason:
 
 
 class RobotError(Exception):
-    """Base of everything this software raises on purpose."""
+    """Base of every exception that this software raises on purpose."""
 
 
 class SpecError(RobotError, ValueError):
@@ -93,11 +96,11 @@ class IllegalAction(RobotError, ValueError):
 
 
 class EpisodeError(RobotError):
-    """A call out of turn: a step before a reset or after the end, a call after close."""
+    """A call in the wrong order: a step before a reset or after the end, a call after `close`."""
 
 
 class RobotStopped(RobotError):
-    """The robot is stopped and latched; only ``reset({"clear_stop": "<why>"})`` goes on."""
+    """The robot is stopped, and stays so until ``reset({"clear_stop": "<reason>"})`` clears the stop."""
 
     def __init__(self, reason: str | StopReason, message: str = "") -> None:
         super().__init__(
@@ -110,7 +113,7 @@ class RobotStopped(RobotError):
 
 
 class DeadlineExceeded(RobotError, TimeoutError):
-    """A wait ended without what it waited for."""
+    """A wait passed its deadline."""
 
     def __init__(self, what: str, seconds: float, hint: str = "", *, message: str = "") -> None:
         super().__init__(message or f"{what} within {seconds:g} s" + (f"; {hint}" if hint else ""))
@@ -138,7 +141,7 @@ class StaleReading(RobotError):
 
 
 class CommandTooOld(RobotError):
-    """A command that came later than it may, or by its stamp before it was sent. Nothing moved."""
+    """A command was older than allowed, or its stamp lies in the future. Nothing moved."""
 
     def __init__(self, age_s: float, max_age_s: float, message: str = "") -> None:
         super().__init__(
@@ -151,7 +154,7 @@ class CommandTooOld(RobotError):
 
 
 class ConnectionLost(RobotError, ConnectionError):
-    """The other side of the wire is gone, refused, or was never there."""
+    """The other side of the connection is gone, refused it, or was never there."""
 
 
 class WireError(RobotError, ValueError):
@@ -159,7 +162,7 @@ class WireError(RobotError, ValueError):
 
 
 class SpecMismatch(RobotError):
-    """Client and server, or log and task, describe the robot differently. ``difference`` has a line each."""
+    """Client and server, or log and task, describe the robot differently; ``difference`` has a line for each point."""
 
     def __init__(self, what: str, difference: Iterable[str]) -> None:
         self.difference = tuple(difference)
@@ -167,7 +170,7 @@ class SpecMismatch(RobotError):
 
 
 class ResetFailed(RobotError):
-    """A reset that did not reach its end: no signal in time, refused, or the pose was not reached."""
+    """A reset failed: nobody confirmed the scene in time, somebody refused, or the start was not reached."""
 
 
 class ProfileError(RobotError, ValueError):
@@ -180,8 +183,8 @@ class ProfileError(RobotError, ValueError):
 
 
 class LogError(RobotError):
-    """A log that can't be written, or read as what it claims to be."""
+    """A log can't be written, or its content is not what it claims to be."""
 
 
 class SourceError(RobotError, ValueError):
-    """A data set that is missing, empty or incomplete, or a request that it can't answer."""
+    """A data set is missing, empty or incomplete, or can't answer a request."""

@@ -1,4 +1,4 @@
-"""How fast and how far ahead of the arm a command may go: pure arithmetic over any leading axes."""
+"""Limits on the speed of a command and on its lead over the measurement: pure arithmetic over any leading axes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ __all__ = ["Limits"]
 
 @dataclass(frozen=True)
 class Limits:
-    """What a guard holds a robot to, besides the range of each command's field.
+    """The limits that a guard applies, besides the range of each command's field.
 
     Attributes:
-        max_velocity: command name -> fastest change, units a second (one number, or one an element).
-        max_lead: command name -> farthest that a command may lie from the measured value, units. LeRobot's
-            users know it as ``max_relative_target``. It bounds the force of a position servo.
+        max_velocity: command name -> fastest change, units a second (one number, or one for each element).
+        max_lead: command name -> largest distance between command and measured value, in the command's unit. LeRobot
+            calls it ``max_relative_target``. It bounds the force of a position servo.
 
     Raises:
         SpecError: a limit is not a positive number.
@@ -40,7 +40,7 @@ class Limits:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The commands that have a limit."""
+        """Names of the commands that have a limit."""
         return tuple(dict.fromkeys((*self.max_velocity, *self.max_lead)))
 
     def apply(
@@ -51,14 +51,14 @@ class Limits:
         measured: np.ndarray | None,
         period_s: float,
     ) -> np.ndarray:
-        """The nearest command to ``target`` that keeps the limits.
+        """Return the command nearest to ``target`` that keeps the limits.
 
         The speed is applied last, so it wins where both can't hold: a command follows an arm that was pushed away
-        no faster than its speed, and one wrong measurement moves it by no more than one period's worth.
+        no faster than its speed, and one wrong measurement moves a command by at most one period's step.
 
         Args:
-            name: which command.
-            target, previous, measured: wanted now, applied last, and read last; shape (..., n).
+            name: of the command.
+            target, previous, measured: the new command, the one applied last, and the last measurement, (..., n).
             period_s: time between ``previous`` and now, seconds.
 
         Returns:
@@ -76,7 +76,7 @@ class Limits:
     def _as_arrays(
         self, name: str, dtype: np.dtype[Any], period_s: float
     ) -> tuple[np.ndarray | None, np.ndarray | None]:
-        """The farthest step and the lead in a type; made once, since making them costs as much as applying them."""
+        """Return the largest step and lead as arrays; cached, since making them costs as much as applying them."""
         made: dict[Any, tuple[np.ndarray | None, np.ndarray | None]] = self._arrays
         key = (name, dtype, period_s)
         if key not in made:
@@ -86,7 +86,7 @@ class Limits:
         return made[key]
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data."""
         return {
             key: {name: list(value) if isinstance(value, tuple) else value for name, value in limits.items()}
             for key, limits in (("max_velocity", self.max_velocity), ("max_lead", self.max_lead))
@@ -94,7 +94,7 @@ class Limits:
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Limits:
-        """The inverse of `to_dict`.
+        """Make limits from the plain data of `to_dict`.
 
         Raises:
             SpecError: a limit is not a positive number.
@@ -104,12 +104,12 @@ class Limits:
 
 
 def _between(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:
-    """What `np.clip` gives, NaN for NaN too, in a third of its time."""
+    """Clip as `np.clip` does, NaN included, in a third of its time."""
     bounded: np.ndarray = np.minimum(np.maximum(value, low), high)
     return bounded
 
 
 def _plain(value: Any) -> float | tuple[float, ...]:
-    """One number, or one an element, as Python's own."""
+    """Return one Python float, or a tuple with one for each element."""
     array = np.asarray(value, float)
     return float(array) if array.ndim == 0 else tuple(array.ravel().tolist())

@@ -1,4 +1,4 @@
-"""A thread that the system wakes in time: real-time scheduling where it is allowed, and why not where it isn't."""
+"""Real-time scheduling of the control loop's thread, and the reason where the system refuses it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from dataclasses import dataclass
 __all__ = ["SWITCH_INTERVAL_S", "RealTime", "ask_real_time", "settle_process"]
 
 SWITCH_INTERVAL_S = 0.00003
-"""How long another thread may keep Python's lock while the loop waits for it; Python's own 5 ms is two periods of a
-fast loop."""
+"""How long another thread may hold Python's lock while the loop waits for it, seconds. Python's default of 5 ms is two
+periods of a fast loop."""
 
 _PR_SET_TIMERSLACK = 29  # prctl(2); an ordinary thread's sleeps end up to 50 microseconds late without
 _LOCK_ALL_ON_FAULT = 1 | 2 | 4  # mlockall(2): MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT
@@ -21,11 +21,11 @@ _LOCK_ALL_ON_FAULT = 1 | 2 | 4  # mlockall(2): MCL_CURRENT | MCL_FUTURE | MCL_ON
 
 @dataclass(frozen=True, slots=True)
 class RealTime:
-    """What a thread was given.
+    """The answer of the system to a request for real-time scheduling.
 
     Attributes:
-        granted: whether it runs before all ordinary threads of the machine.
-        told: the same as a sentence; where it was refused, why, and what allows it.
+        granted: whether the thread runs before all ordinary threads of the machine.
+        told: the answer as a sentence; after a refusal, with the reason and the setting that allows it.
     """
 
     granted: bool
@@ -39,7 +39,7 @@ def ask_real_time(priority: int) -> RealTime:
         priority: 1 to 99; interrupt threads of a real-time kernel have 50.
 
     Raises:
-        ValueError: the priority is another.
+        ValueError: the priority is outside that range.
     """
     if not 1 <= priority <= 99:
         raise ValueError(f"a real-time priority of {priority}, allowed are 1 to 99")
@@ -65,13 +65,13 @@ def _end_sleeps_on_time() -> None:
 
 
 def settle_process() -> str:
-    """Make a process that was just set up fit for a loop: call it once everything is imported and made.
+    """Prepare a process for a control loop. Call it once everything is imported and constructed.
 
-    What is in memory is kept out of the garbage collector's later rounds, threads hand Python's lock over after
-    `SWITCH_INTERVAL_S`, and memory is locked where the system sets no limit to that.
+    The garbage collector ignores the objects that exist now, threads hand Python's lock over after
+    `SWITCH_INTERVAL_S`, and memory is locked where the system sets no limit.
 
     Returns:
-        What became of the memory, as a sentence for the log.
+        Whether memory is locked, as a sentence for the log.
     """
     gc.collect()
     gc.freeze()

@@ -1,4 +1,4 @@
-"""The one noun: a robot. Simulated, wired, remote, guarded or replayed, it is this interface."""
+"""The interface of every robot, whether simulated, wired, remote, wrapped or replayed, and its descriptions."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 class Image(NamedTuple):
-    """One picture.
+    """One image of a camera.
 
     Attributes:
         data: encoded bytes, or pixels as uint8 of shape (height, width, 3) in RGB order.
@@ -39,12 +39,12 @@ class Image(NamedTuple):
 class RobotState(NamedTuple):
     """What a robot measured at the end of one control period.
 
-    A named tuple rather than a frozen dataclass: as immutable, and a third of the cost to make, which
-    counts where a whole simulated step takes 25 microseconds.
+    A named tuple costs a third of a frozen dataclass to make, which counts where a whole simulated step takes 25
+    microseconds.
 
     Attributes:
         sensors: measured values, by the names in ``spec.sensors``; arrays the caller may keep.
-        applied: what the actuators were really told after all limits, by the names in ``spec.commands``.
+        applied: values that the actuators received after all limits, by the names in ``spec.commands``.
         stamp_ns: robot's monotonic clock at capture, nanoseconds.
         age_ns: per sensor, how old its sample was at ``stamp_ns``; a sensor that isn't listed is fresh.
         images: by camera name.
@@ -81,7 +81,7 @@ class BatchState(NamedTuple):
 
 @dataclass(frozen=True)
 class CameraSpec:
-    """A camera: its name and the size of its pictures in pixels."""
+    """A camera: its name and the size of its images in pixels."""
 
     name: str
     width: int
@@ -135,16 +135,16 @@ class SampleSink(Protocol):
 
 @dataclass(frozen=True)
 class RobotSpec:
-    """What a robot is, readable before anything is opened.
+    """The description of a kind of robot, readable before anything is opened.
 
     Attributes:
         name: the kind of robot (``so101``).
-        sensors: what it measures.
-        commands: what it can be told.
+        sensors: fields that it measures.
+        commands: fields that it can be commanded.
         rate_hz: control periods a second.
-        limits: what the guard holds it to.
-        cameras: the pictures it takes.
-        home: a command at which it may rest; where a reset brings it unless told otherwise.
+        limits: speed and lead limits that the guard applies.
+        cameras: its cameras.
+        home: a command at which it may rest, and the default start of a reset.
         measured_by: command name -> name of the sensor that measures the same quantity, for hold and limits.
         max_age_s: sensor name -> oldest sample that counts as measured, seconds.
 
@@ -188,7 +188,7 @@ class RobotSpec:
             raise self._wrong(str(illegal)) from illegal
 
     def _check_limits(self, command: str) -> None:
-        """A limit that could not hold is refused here rather than left out in silence later."""
+        """Refuse a limit that could not be applied, rather than ignore it later."""
         field = self.commands[command]
         if field.numpy_dtype.kind != "f":
             raise self._wrong(f"limits are for commands of a float type, {command!r} is {field.dtype}")
@@ -205,7 +205,7 @@ class RobotSpec:
         return 1.0 / self.rate_hz
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data, for the wire and the log."""
+        """Return plain data, for the wire and the log."""
         return {
             "name": self.name,
             "sensors": self.sensors.to_dict(),
@@ -220,10 +220,10 @@ class RobotSpec:
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> RobotSpec:
-        """The inverse of `to_dict`.
+        """Make a description from the plain data of `to_dict`.
 
         Raises:
-            SpecError: it is no robot description.
+            SpecError: the data is no robot description.
         """
         try:
             return RobotSpec(
@@ -252,7 +252,7 @@ class RobotSpec:
         return hashlib.sha256(json.dumps(plain).encode()).hexdigest()
 
     def difference(self, other: RobotSpec) -> list[str]:
-        """What differs in what the digest covers, a line each."""
+        """Return a line for each difference in what the digest covers."""
         lines = [f"sensors.{line}" for line in self.sensors.difference(other.sensors)]
         lines += [f"commands.{line}" for line in self.commands.difference(other.commands)]
         for key in ("name", "rate_hz"):
@@ -264,18 +264,18 @@ class RobotSpec:
 
 @runtime_checkable
 class Robot(Protocol):
-    """One robot. SI units inside; ticks and degrees live only in drivers.
+    """One robot, in SI units; ticks and degrees exist only inside drivers.
 
-    Making one stores its settings; `reset` is the first call that may touch the world.
+    The constructor stores settings only; `reset` is the first call that may touch the world.
     """
 
     @property
     def spec(self) -> RobotSpec:
-        """What it is; readable before anything is opened."""
+        """The robot's description, readable before anything is opened."""
         ...
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """Bring it to the start of an episode and read it. May wait for a person or a fixture.
+        """Bring the robot to the start of an episode and read it. May wait for a person or a fixture.
 
         Args:
             options: ``seed``; ``start``, a command to start from instead of ``spec.home``; and
@@ -283,8 +283,8 @@ class Robot(Protocol):
 
         Raises:
             RobotStopped: a stop is latched and the options don't clear it.
-            ResetFailed: the start was not reached, or nobody said that the scene is ready.
-            ConnectionLost, DeadlineExceeded: the robot can't be reached.
+            ResetFailed: the start was not reached, or nobody confirmed that the scene is ready.
+            ConnectionLost, DeadlineExceeded: the robot does not answer.
         """
         ...
 
@@ -299,9 +299,9 @@ class Robot(Protocol):
         ...
 
     def stop(self, reason: str) -> None:
-        """Hold now and refuse every further command until a reset clears it. From any thread; idempotent."""
+        """Hold at once and refuse every command until a reset clears the stop. From any thread; idempotent."""
         ...
 
     def close(self) -> None:
-        """Let go of the world. Twice is fine."""
+        """Release the robot. Calling it twice is allowed."""
         ...

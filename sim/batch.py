@@ -378,7 +378,7 @@ class SimBatch(Simulations):
     # -- ends --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of memory and threads. Twice is fine."""
+        """Let go of memory and threads. Calling it twice is allowed."""
         self._batch = None
         self._ready = False
 

@@ -33,7 +33,7 @@ class SimRobot:
         sim_model: what to simulate.
         real_time: take the control period's time for every step, and stamp with this machine's monotonic clock;
             otherwise steps are as fast as they can be, and stamps are simulated time since the first reset.
-        cameras: names of cameras of the spec whose pictures every reading carries; none by default, as a picture
+        cameras: names of cameras of the spec whose images every reading carries; none by default, as an image
             costs a thousand times what a step does.
         teleport: whether a reset puts it at its start. Without, as with a real arm, the first reset finds it in the
             pose of the model's keyframe, later ones where it is, and `hal.Homing` brings it to the start.
@@ -274,7 +274,7 @@ class SimRobot:
         self._blocked = True
 
     def close(self) -> None:
-        """Free the simulation and the cameras. Twice is fine."""
+        """Free the simulation and the cameras. Calling it twice is allowed."""
         self._closed = self._blocked = True
         for camera in self._cameras.values():
             camera.close()

@@ -1,4 +1,4 @@
-"""One camera: a thread that keeps its newest picture, and knows when that one no longer counts."""
+"""One camera: a thread that keeps its newest image, and knows when that one no longer counts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Look(NamedTuple):
     """What a camera shows at one moment.
 
     Attributes:
-        image: the newest picture (JPEG), or None if there is none that counts.
+        image: the newest image (JPEG), or None if there is none that counts.
         age_s: how old the newest is, seconds; inf if there never was one.
         fault: why there is none that counts, a sentence; None if all is well.
     """
@@ -45,11 +45,11 @@ class Look(NamedTuple):
 class _Newest(NamedTuple):
     image: Image
     checksum: int
-    since_ns: int  # when this very picture was first seen
+    since_ns: int  # when this very image was first seen
 
 
 class Camera:
-    """Takes pictures on a thread of its own, as fast as they come; the newest wins, and nothing is queued.
+    """Takes images on a thread of its own, as fast as they come; the newest wins, and nothing is queued.
 
     A source that is lost is opened again and again, with pauses that double up to 5 s, until `close`.
 
@@ -79,17 +79,17 @@ class Camera:
         return self.settings.spec
 
     def open(self) -> None:
-        """Start the thread. Twice is fine; after `close` it does nothing."""
+        """Start the thread. Calling it twice is allowed; after `close` it does nothing."""
         if not self._thread.is_alive() and not self._over.is_set():
             self._trouble = "it is being opened"
             self._thread.start()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this after every new picture, on the camera's thread; it must return at once."""
+        """Call this after every new image, on the camera's thread; it must return at once."""
         self._listeners.append(listener)
 
     def look(self, at_ns: int | None = None) -> Look:
-        """The newest picture, if it counts. Never waits; from any thread.
+        """The newest image, if it counts. Never waits; from any thread.
 
         Args:
             at_ns: of two newest ones, the one that is not later than this; monotonic clock, nanoseconds.
@@ -98,14 +98,14 @@ class Camera:
         if at_ns is not None and newest is not None and before is not None and newest.image.stamp_ns > at_ns:
             newest = before
         if newest is None:
-            return Look(None, float("inf"), f"camera {settings.name!r} has given no picture yet: {self._trouble}")
+            return Look(None, float("inf"), f"camera {settings.name!r} has given no image yet: {self._trouble}")
         age_s = (now_ns - newest.image.stamp_ns) / 1e9
         if age_s > settings.max_age_s:
             why = self._trouble or f"nothing came from {settings.shown}"
             return Look(
                 None,
                 age_s,
-                f"camera {settings.name!r}: its newest picture is {age_s:.2f} s old, "
+                f"camera {settings.name!r}: its newest image is {age_s:.2f} s old, "
                 f"allowed are {settings.max_age_s:g}: {why}",
             )
         same_s = (now_ns - newest.since_ns) / 1e9
@@ -113,13 +113,13 @@ class Camera:
             return Look(
                 None,
                 age_s,
-                f"camera {settings.name!r} is frozen: it has sent the same picture for {same_s:.2f} s, allowed "
+                f"camera {settings.name!r} is frozen: it has sent the same image for {same_s:.2f} s, allowed "
                 f"are {settings.frozen_s:g}; look at it, or set frozen_s = inf where a codec repeats still scenes",
             )
         return Look(newest.image, age_s, None)
 
     def wait(self, timeout_s: float) -> Look:
-        """A look as soon as there is a picture that counts, or at the timeout."""
+        """A look as soon as there is an image that counts, or at the timeout."""
         end = time.monotonic() + timeout_s
         while True:
             self._came.clear()
@@ -129,7 +129,7 @@ class Camera:
             self._came.wait(left_s)
 
     def to_dict(self) -> dict[str, Any]:
-        """How it does, for telemetry: pictures taken, damaged ones, attempts to open it, age (or None), fault."""
+        """How it does, for telemetry: images taken, damaged ones, attempts to open it, age (or None), fault."""
         seen = self.look()
         return {
             "pictures": self._images,
@@ -140,7 +140,7 @@ class Camera:
         }
 
     def close(self) -> None:
-        """End the thread. Twice is fine."""
+        """End the thread. Calling it twice is allowed."""
         self._over.set()
         self._came.set()
         source = self._source
@@ -189,7 +189,7 @@ class Camera:
     def _take(self, frame: Frame) -> None:
         try:
             data = self._jpeg(frame.data)
-        except RobotError as error:  # one damaged picture: the next may be whole
+        except RobotError as error:  # one damaged image: the next may be whole
             self._damaged += 1
             self._say(str(error))
             return
@@ -200,7 +200,7 @@ class Camera:
         self._last = (_Newest(Image(data, "jpeg", stamp_ns), checksum, since_ns), last)
         self._images += 1
         if self._told or self._images == 1:
-            _log.info("camera %s: pictures come from %s", self.settings.name, self.settings.shown)
+            _log.info("camera %s: images come from %s", self.settings.name, self.settings.shown)
         self._trouble = self._told = ""
         self._came.set()
         for listener in self._listeners:
@@ -211,13 +211,13 @@ class Camera:
         size = jpeg_size(data) if isinstance(data, bytes) else (data.shape[1], data.shape[0])
         if size != (settings.width, settings.height):
             raise RobotError(
-                f"{settings.shown} gives pictures of {size[0]} x {size[1]} pixels, the settings say "
+                f"{settings.shown} gives images of {size[0]} x {size[1]} pixels, the settings say "
                 f"{settings.width} x {settings.height}; change width and height, or the camera"
             )
         if not isinstance(data, bytes):
             data = _encoded(data, settings.quality)
         if len(data) > MAX_IMAGE_BYTES:
-            raise RobotError(f"a picture has {len(data)} bytes, allowed are {MAX_IMAGE_BYTES}; lower the quality")
+            raise RobotError(f"an image has {len(data)} bytes, allowed are {MAX_IMAGE_BYTES}; lower the quality")
         return data
 
 

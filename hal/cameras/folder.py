@@ -1,4 +1,4 @@
-"""A folder of pictures, played as if a camera took them."""
+"""A folder of images, played as if a camera took them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
 
 
 class Folder:
-    """The pictures of a folder by the order of their names, ``fps`` a second.
+    """The images of a folder by the order of their names, ``fps`` a second.
 
     Args:
         settings: of the camera.
-        wait: how to wait for the next picture's time.
+        wait: how to wait for the next image's time.
     """
 
     def __init__(self, settings: CameraSettings, wait: Wait) -> None:
@@ -34,7 +34,7 @@ class Folder:
         folder = Path(self._settings.source)
         self._files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
         if not self._files:
-            raise RobotError(f"folder {folder} holds no picture; wanted are files ending in {', '.join(_ENDINGS)}")
+            raise RobotError(f"folder {folder} holds no image; wanted are files ending in {', '.join(_ENDINGS)}")
         self._next, self._due = 0, time.monotonic()
 
     def read(self) -> Frame:
@@ -66,5 +66,5 @@ def _image(path: Path) -> bytes | np.ndarray:
     cv2 = opencv()
     pixels = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
     if pixels is None:
-        raise RobotError(f"{path} is no picture that OpenCV can read")
+        raise RobotError(f"{path} is no image that OpenCV can read")
     return np.asarray(pixels)

@@ -1,4 +1,4 @@
-"""Motion JPEG over HTTP: each part of the answer is one picture, which is kept as it came."""
+"""Motion JPEG over HTTP: each part of the answer is one image, which is kept as it came."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SILENCE_S = 2.0
 """Longest wait for the next bytes."""
 
 _IMAGE_S = 5.0
-"""Longest wait for a whole picture; ends a sender that drips."""
+"""Longest wait for a whole image; ends a sender that drips."""
 
 _MAX_HEAD = 16 * 1024
 _PIECE = 64 * 1024
@@ -29,7 +29,7 @@ _BLANK = b"\r\n\r\n"
 class MjpegStream:
     """A stream of type ``multipart/x-mixed-replace``, as network cameras and mjpg-streamer send it.
 
-    A user and password in the URL are sent as HTTP's basic authentication. A picture's stamp is when its first bytes
+    A user and password in the URL are sent as HTTP's basic authentication. An image's stamp is when its first bytes
     were read here.
 
     Args:
@@ -86,7 +86,7 @@ class MjpegStream:
         """
         self._deadline = time.monotonic() + _IMAGE_S
         while not (head := self._until(_BLANK, _MAX_HEAD)).strip():
-            pass  # some cameras send empty lines between their pictures
+            pass  # some cameras send empty lines between their images
         stamp_ns = time.monotonic_ns()
         size = _content_length(head)
         if size is not None:
@@ -127,7 +127,7 @@ class MjpegStream:
             raise ConnectionLost(f"{self._settings.shown} ended the stream")
         self._buffer += piece
         if time.monotonic() > self._deadline:
-            raise DeadlineExceeded(f"{self._settings.shown} sent no whole picture", _IMAGE_S)
+            raise DeadlineExceeded(f"{self._settings.shown} sent no whole image", _IMAGE_S)
 
     def cancel(self) -> None:
         """As `Source.cancel`."""
@@ -157,15 +157,13 @@ def _content_length(head: bytes) -> int | None:
         if name.strip().lower() == b"content-length":
             text = value.strip()
             if not (text.isdigit() and len(text) < 12 and 0 < int(text) <= MAX_IMAGE_BYTES):
-                raise RobotError(
-                    f"a picture of {text[:20].decode('latin-1')} bytes, allowed are 1 to {MAX_IMAGE_BYTES}"
-                )
+                raise RobotError(f"an image of {text[:20].decode('latin-1')} bytes, allowed are 1 to {MAX_IMAGE_BYTES}")
             return int(text)
     return None
 
 
 def _delimiter(head: bytes) -> bytes:
-    """The line that parts the pictures, as it is really sent: some cameras announce another in their answer."""
+    """The line that parts the images, as it is really sent: some cameras announce another in their answer."""
     for line in head.split(b"\r\n"):
         if line.startswith(b"--") and len(line) > 2:
             return line

@@ -14,7 +14,7 @@ from hal.errors import ConnectionLost, RobotError
 __all__ = ["Device", "Stream", "VideoFile"]
 
 _TIMEOUT_MS = 5000
-"""Longest wait of OpenCV for a stream to open, and for its next picture."""
+"""Longest wait of OpenCV for a stream to open, and for its next image."""
 
 _RECENT_NS = 1_000_000_000
 
@@ -50,14 +50,14 @@ class _Capture:
         """OpenCV's waits can't be ended from outside; they have deadlines of their own."""
 
     def close(self) -> None:
-        """Release the capture. Twice is fine."""
+        """Release the capture. Calling it twice is allowed."""
         if self._capture is not None:
             self._capture.release()
             self._capture = None
 
 
 class Device(_Capture):
-    """A USB camera (UVC). It is asked for motion JPEG, since 30 raw pictures a second fill a USB 2 bus."""
+    """A USB camera (UVC). It is asked for motion JPEG, since 30 raw images a second fill a USB 2 bus."""
 
     _hint = "does another program use it?"
 
@@ -76,7 +76,7 @@ class Device(_Capture):
         """As `Source.read`. The stamp is the kernel's, where the driver tells it on the monotonic clock."""
         frame = self._grabbed()
         if frame is None:
-            raise ConnectionLost(f"{self._settings.shown} gives no pictures any more; look at its plug")
+            raise ConnectionLost(f"{self._settings.shown} gives no images any more; look at its plug")
         kernel_ns = int(self._capture.get(self._cv2.CAP_PROP_POS_MSEC) * 1e6)
         recent = 0 <= frame.stamp_ns - kernel_ns < _RECENT_NS
         return frame._replace(stamp_ns=kernel_ns) if recent else frame
@@ -97,7 +97,7 @@ class Stream(_Capture):
         """As `Source.read`."""
         frame = self._grabbed()
         if frame is None:
-            raise ConnectionLost(f"{self._settings.shown} gave no picture for {_TIMEOUT_MS / 1e3:g} s, or ended")
+            raise ConnectionLost(f"{self._settings.shown} gave no image for {_TIMEOUT_MS / 1e3:g} s, or ended")
         return frame
 
 
@@ -106,7 +106,7 @@ class VideoFile(_Capture):
 
     Args:
         settings: of the camera.
-        wait: how to wait for the next picture's time.
+        wait: how to wait for the next image's time.
     """
 
     def __init__(self, settings: CameraSettings, wait: Wait) -> None:
@@ -131,7 +131,7 @@ class VideoFile(_Capture):
             self.open()
             frame = self._grabbed()
             if frame is None:
-                raise RobotError(f"{self._settings.shown} holds no picture that OpenCV can read")
+                raise RobotError(f"{self._settings.shown} holds no image that OpenCV can read")
         if frame is None:
             raise EndOfStream(f"{self._settings.shown} is at its end; loop = true plays it again")
         return frame

@@ -46,7 +46,7 @@ def jpeg_size(data: bytes) -> tuple[int, int]:
     raise RobotError(f"a JPEG of {len(data)} bytes is damaged: it has no frame header")
 
 
-# -- What a source of pictures is, and what all of them need -------------------------------------------------
+# -- What a source of images is, and what all of them need -------------------------------------------------
 
 
 Wait = Callable[[float], bool]
@@ -54,7 +54,7 @@ Wait = Callable[[float], bool]
 
 
 class Frame(NamedTuple):
-    """One picture as its source gives it.
+    """One image as its source gives it.
 
     Attributes:
         data: a JPEG, or pixels as uint8 of shape (height, width, 3) in OpenCV's BGR order.
@@ -70,7 +70,7 @@ class EndOfStream(RobotError):
 
 
 class Source(Protocol):
-    """Gives one picture after the other, to one thread. Every wait in it has a deadline."""
+    """Gives one image after the other, to one thread. Every wait in it has a deadline."""
 
     def open(self) -> None:
         """Connect.
@@ -81,10 +81,10 @@ class Source(Protocol):
         ...
 
     def read(self) -> Frame:
-        """Wait for the next picture.
+        """Wait for the next image.
 
         Raises:
-            EndOfPictures: there are no more.
+            EndOfStream: there are no more.
             RobotError, OSError: it is lost; `close`, then `open`, may bring it back.
         """
         ...
@@ -94,7 +94,7 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go. Twice is fine."""
+        """Let go. Calling it twice is allowed."""
         ...
 
 
@@ -108,6 +108,6 @@ def opencv() -> Any:
         import cv2
     except ImportError as error:
         raise RobotError(
-            f"pictures need OpenCV ({error}): pip install 'rlenv-robot[headless]', or [vision] with windows"
+            f"images need OpenCV ({error}): pip install 'rlenv-robot[headless]', or [vision] with windows"
         ) from None
     return cv2

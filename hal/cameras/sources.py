@@ -1,4 +1,4 @@
-"""Which source of pictures a camera's settings mean, and which cameras are here."""
+"""Which source of images a camera's settings mean, and which cameras are here."""
 
 from __future__ import annotations
 

@@ -21,13 +21,13 @@ __all__ = ["WithCameras"]
 _log = logging.getLogger(__name__)
 
 FIRST_IMAGE_S = 5.0
-"""Longest wait of a reset for the first picture of the cameras, seconds."""
+"""Longest wait of a reset for the first image of the cameras, seconds."""
 
 
 class WithCameras(RobotWrapper):
-    """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest picture.
+    """Takes a robot that runs in real time, and is one: each reading also carries every camera's newest image.
 
-    A step never waits for a picture: the same one comes again until there is a newer, and its age is
+    A step never waits for an image: the same one comes again until there is a newer, and its age is
     ``robot_state.stamp_ns - image.stamp_ns``. None is from after its reading, but the very first may be. One that is
     too
     old does not come at all; what follows is the camera's ``loss`` (`hal.CameraSettings`). It belongs inside of the
@@ -67,7 +67,7 @@ class WithCameras(RobotWrapper):
         return {**super().about(), "cameras": {c.settings.name: c.to_dict() for c in self._cameras}}
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """As `Robot.reset`; opens the cameras first, and waits for each one's first picture, at most 5 s for all.
+        """As `Robot.reset`; opens the cameras first, and waits for each one's first image, at most 5 s for all.
 
         Raises:
             ResetFailed: a camera whose loss is more than a note gives none; nothing was asked of the robot.
@@ -86,7 +86,7 @@ class WithCameras(RobotWrapper):
         """The inner robot's step, and a look at each camera.
 
         Raises:
-            StaleReading: a camera whose loss is ``stop`` has no picture that counts.
+            StaleReading: a camera whose loss is ``stop`` has no image that counts.
         """
         return self._seen(self._robot.step(command))
 
@@ -112,7 +112,7 @@ class WithCameras(RobotWrapper):
         return robot_state._replace(images=images, faults=faults)
 
     def close(self) -> None:
-        """Close the robot, then the cameras. Twice is fine."""
+        """Close the robot, then the cameras. Calling it twice is allowed."""
         with contextlib.ExitStack() as stack:
             for camera in self._cameras:
                 stack.callback(camera.close)

@@ -99,7 +99,7 @@ class ResetConfirmation(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of sockets and the like. Twice is fine."""
+        """Let go of sockets and the like. Calling it twice is allowed."""
         ...
 
 

@@ -168,5 +168,5 @@ class WarpBatch(Simulations):
         return BatchState(self._read(rows), self._starts.commands(rows), stamps)
 
     def close(self) -> None:
-        """Let go of the device's memory. Twice is fine."""
+        """Let go of the device's memory. Calling it twice is allowed."""
         self._device = None

@@ -1,4 +1,4 @@
-"""The robot in a file of MJCF: what `from_mjcf` makes of it, with a name, views for pictures, a start for each seed."""
+"""The robot in a file of MJCF: what `from_mjcf` makes of it, with a name, views for images, a start for each seed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _UNNAMED = ("", "MuJoCo Model")
 """What MuJoCo calls a model whose file gives it no name."""
 
 _VIEWS = {"view": ((0.45, -0.8, 0.35), (0.0, 0.0, 1.0)), "overhead": ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))}
-"""Name -> from where it looks at the middle of what moves, and what is up in the picture."""
+"""Name -> from where it looks at the middle of what moves, and what is up in the image."""
 
 _AWAY = 3.2
-"""How far, in the size of what moves: so that at 45 degrees a pendulum's whole circle is in the picture."""
+"""How far, in the size of what moves: so that at 45 degrees a pendulum's whole circle is in the image."""
 
 _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
 """From which colour to which, red, green and blue; as in our own models."""
@@ -29,7 +29,7 @@ _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
 def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
     """The robot of a file; see `sim.mjcf.robot.from_mjcf`.
 
-    It is called as its model is, or else as the file. For pictures it gets what it lacks: cameras ``view`` and
+    It is called as its model is, or else as the file. For images it gets what it lacks: cameras ``view`` and
     ``overhead``, which look at all that moves, a light at the camera, a sky.
 
     Args:

@@ -1,4 +1,4 @@
-"""Pictures of a batch: each simulation as its cameras see it, drawn by several contexts at once."""
+"""Images of a batch: each simulation as its cameras see it, drawn by several contexts at once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from sim.snapshot import BatchSnapshot
 __all__ = ["SIZE", "BatchRenderer", "ImageBatch"]
 
 SIZE = 320, 240
-"""Width and height of pictures where nobody says otherwise, pixels."""
+"""Width and height of images where nobody says otherwise, pixels."""
 
 _MAX_DRAWERS = 8
 
@@ -27,13 +27,13 @@ _MAX_DRAWERS = 8
 class BatchRenderer:
     """Draws many states of one model.
 
-    Each thread has OpenGL contexts of its own, which draw while Python goes on elsewhere. A picture does not depend on
+    Each thread has OpenGL contexts of its own, which draw while Python goes on elsewhere. An image does not depend on
     their number: it is the one that `sim.rendering.camera.Camera` draws, bit for bit.
 
     Args:
         sim_model: what to draw.
         cameras: which of its cameras.
-        width, height: of the pictures, pixels.
+        width, height: of the images, pixels.
         threads: how many draw at once, at most 8; 0 is one a logical CPU. Without OpenGL it is one, as rays are
             already shared between all CPUs.
 
@@ -43,10 +43,10 @@ class BatchRenderer:
 
     def __init__(self, sim_model: SimModel, cameras: Sequence[str], width: int, height: int, threads: int = 0) -> None:
         if not cameras:
-            raise RobotError("pictures of no camera: name one or more of the model's")
+            raise RobotError("images of no camera: name one or more of the model's")
         count = _as_many(threads) if available() is None else 1
         self.cameras, self.width, self.height = tuple(cameras), width, height
-        self._sim_model, self._pool = sim_model, ThreadPoolExecutor(count, "pictures")
+        self._sim_model, self._pool = sim_model, ThreadPoolExecutor(count, "images")
         self._drawers: list[list[Eye]] = []
         try:
             for _ in range(count):
@@ -90,7 +90,7 @@ class BatchRenderer:
         return images
 
     def close(self) -> None:
-        """Free the graphics memory. Twice is fine."""
+        """Free the graphics memory. Calling it twice is allowed."""
         self._pool.shutdown()
         for eye in (eye for eyes in self._drawers for eye in eyes):
             eye.close()
@@ -98,7 +98,7 @@ class BatchRenderer:
 
 
 class ImageBatch:
-    """A `SimBatch` whose readings carry pictures: ``images`` is camera name -> RGB, uint8, (n, height, width, 3).
+    """A `SimBatch` whose readings carry images: ``images`` is camera name -> RGB, uint8, (n, height, width, 3).
 
     They show what is, without the delays of a `DelayModel`. All are drawn anew in every step, which in software takes a
     hundred times as long as the step itself.
@@ -106,7 +106,7 @@ class ImageBatch:
     Args:
         batch: what is drawn, owned from now on. Its model should have its looks (``so101(looks=True)``).
         cameras: names of cameras of the model.
-        size: width and height of the pictures, pixels.
+        size: width and height of the images, pixels.
         threads: as for `Images`.
 
     Raises:
@@ -144,19 +144,19 @@ class ImageBatch:
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
     ) -> BatchState:
-        """As `SimBatch.reset`; pictures of the same rows."""
+        """As `SimBatch.reset`; images of the same rows."""
         return self._seen(self.batch.reset(ids, seeds, starts), ids)
 
     def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> BatchState:
-        """As `SimBatch.step`; pictures of all."""
+        """As `SimBatch.step`; images of all."""
         return self._seen(self.batch.step(commands, ids), None)
 
     def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
-        """As `SimBatch.snapshot`: pictures are not kept, but drawn from it."""
+        """As `SimBatch.snapshot`: images are not kept, but drawn from it."""
         return self.batch.snapshot(ids)
 
     def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> BatchState:
-        """As `SimBatch.restore`; pictures of the same rows."""
+        """As `SimBatch.restore`; images of the same rows."""
         return self._seen(self.batch.restore(snapshot, ids), ids)
 
     def _seen(self, batch_state: BatchState, ids: Any) -> BatchState:
@@ -165,7 +165,7 @@ class ImageBatch:
         return batch_state._replace(images=self._images.draw(self._qpos[rows], models))
 
     def close(self) -> None:
-        """Close the batch and its cameras. Twice is fine."""
+        """Close the batch and its cameras. Calling it twice is allowed."""
         self._images.close()
         self.batch.close()
 

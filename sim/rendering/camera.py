@@ -1,4 +1,4 @@
-"""Pictures of a simulated robot, drawn without a screen, with OpenGL where there is one."""
+"""Images of a simulated robot, drawn without a screen, with OpenGL where there is one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera", "seen"
 _MAX_GEOMS = 2000
 
 _SIDES, _RINGS = 16, 8
-"""Round parts are drawn with so many corners; MuJoCo's 28 and 16 cost a third of the time of a picture in software.
+"""Round parts are drawn with so many corners; MuJoCo's 28 and 16 cost a third of the time of an image in software.
 A part of 20 pixels radius is at most 20 (1 - cos(pi / 16)) = 0.4 pixels narrower for it."""
 
 _SEEN = frozenset({"body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0", "geom_pos", "geom_quat", "geom_rgba"})
@@ -40,7 +40,7 @@ class Camera:
     Args:
         sim_model: what to draw.
         name: a camera of the MJCF.
-        width, height: of the pictures, pixels.
+        width, height: of the images, pixels.
         fine: shadows, reflections, smooth edges and rounder parts; in software they take many times as long.
 
     Raises:
@@ -69,7 +69,7 @@ class Camera:
             self._context = mujoco.MjrContext(self._model, mujoco.mjtFontScale.mjFONTSCALE_100.value)
         except mujoco.FatalError as error:
             self._gl.free()
-            raise RobotError(f"pictures of {width} x {height} pixels can't be drawn here: {error}") from error
+            raise RobotError(f"images of {width} x {height} pixels can't be drawn here: {error}") from error
         mujoco.mjr_setBuffer(mujoco.mjtFramebuffer.mjFB_OFFSCREEN.value, self._context)
         _release(self._gl)
         self._pixels = np.empty((height, width, 3), np.uint8)
@@ -101,7 +101,7 @@ class Camera:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_comPos(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
-        # The headlight shines from the scene's last camera: without this a picture would depend on the one before.
+        # The headlight shines from the scene's last camera: without this an image would depend on the one before.
         mujoco.mjv_updateCamera(self._model, self._data, self._view, self._scene)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(self._model, self._data, self._option, None, self._view, everything, self._scene)
@@ -114,7 +114,7 @@ class Camera:
     def _add(self, marker: Marker) -> None:
         scene = self._scene
         if scene.ngeom == scene.maxgeom:
-            raise RobotError(f"a picture holds {scene.maxgeom} bodies and markers, draw fewer")
+            raise RobotError(f"an image holds {scene.maxgeom} bodies and markers, draw fewer")
         size, rgba = np.full(3, float(marker.radius)), np.asarray(marker.rgba, np.float32)
         sphere = mujoco.mjtGeom.mjGEOM_SPHERE.value
         position, turn = np.asarray(marker.position, float), np.eye(3).ravel()
@@ -132,7 +132,7 @@ class Camera:
         return image
 
     def close(self) -> None:
-        """Free the graphics memory. Twice is fine."""
+        """Free the graphics memory. Calling it twice is allowed."""
         if self._gl is not None:
             self._gl.make_current()
             self._context.free()
@@ -169,11 +169,11 @@ def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine
 
 @functools.cache
 def _say_once(why: str) -> None:
-    _log.warning("pictures are cast ray by ray, without shadows and more slowly: %s", why)
+    _log.warning("images are cast ray by ray, without shadows and more slowly: %s", why)
 
 
 def seen(models: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of fields in which randomised models differ (`SimBatch.models`), those that pictures show."""
+    """Of fields in which randomised models differ (`SimBatch.models`), those that images show."""
     return {name: values for name, values in models.items() if name in _SEEN or name.startswith(_SEEN_KINDS)}
 
 
@@ -187,17 +187,17 @@ def film(
     *,
     fine: bool = True,
 ) -> Iterator[np.ndarray]:
-    """Pictures of what sensors measured, live or in an old log.
+    """Images of what sensors measured, live or in an old log.
 
     Args:
         sim_model: the robot to draw.
         sensors: name -> values, shape (T, ...). Those that the model reads straight from ``qpos`` are drawn, the
             rest is not needed; what none of them tells is as in the model's keyframe.
         camera, width, height, fine: as for `Camera`.
-        markers: balls to draw in every picture.
+        markers: balls to draw in every image.
 
     Returns:
-        T pictures, one after the other, each uint8 of shape (height, width, 3).
+        T images, one after the other, each uint8 of shape (height, width, 3).
 
     Raises:
         RobotError: none of the sensors tells a pose, or there is no such camera.
@@ -215,7 +215,7 @@ def _open_gl(width: int, height: int) -> Any:
     """
     chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
     if chosen in ("disable", "disabled", "off", "false", "0"):
-        raise RobotError(f"pictures can't be drawn: MUJOCO_GL is {chosen!r}; unset it")
+        raise RobotError(f"images can't be drawn: MUJOCO_GL is {chosen!r}; unset it")
     if sys.platform == "linux" and not chosen:
         return EglContext()
     load_triton_first()
@@ -224,7 +224,7 @@ def _open_gl(width: int, height: int) -> Any:
     except Exception as error:  # each of its back ends raises its own
         if chosen == "egl" and isinstance(error, ImportError):
             return EglContext()
-        raise RobotError(f"pictures can't be drawn with MUJOCO_GL={chosen or 'unset'}: {error}") from error
+        raise RobotError(f"images can't be drawn with MUJOCO_GL={chosen or 'unset'}: {error}") from error
     context.make_current()
     return context
 

@@ -90,7 +90,7 @@ class EglContext:
         self._egl.eglMakeCurrent(self._display, None, None, None)
 
     def free(self) -> None:
-        """Destroy it. Twice is fine."""
+        """Destroy it. Calling it twice is allowed."""
         if self._context:
             self.release()
             self._egl.eglDestroyContext(self._display, self._context)
@@ -99,7 +99,7 @@ class EglContext:
 
 def _missing(problem: str) -> RobotError:
     return RobotError(
-        f"pictures can't be drawn: {problem}. On Debian or Ubuntu: apt-get install {PACKAGES}. "
+        f"images can't be drawn: {problem}. On Debian or Ubuntu: apt-get install {PACKAGES}. "
         "Everything but cameras and videos works without."
     )
 

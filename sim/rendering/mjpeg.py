@@ -1,4 +1,4 @@
-"""Pictures as a network camera sends them: motion JPEG over HTTP, for any browser, OpenCV, or a driver under test."""
+"""Images as a network camera sends them: motion JPEG over HTTP, for any browser, OpenCV, or a driver under test."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _BOUNDARY = "picture"
 
 
 class MjpegServer:
-    """Takes pictures at a rate on one thread, and sends everybody the newest; who is slow misses some.
+    """Takes images at a rate on one thread, and sends everybody the newest; who is slow misses some.
 
-    ``/snapshot.jpg`` is one picture, every other path is the stream. There is no password: bind it beyond loopback
+    ``/snapshot.jpg`` is one image, every other path is the stream. There is no password: bind it beyond loopback
     only where everybody may look.
 
     Args:
         shoot: makes one JPEG; always called on the same thread.
-        fps: pictures a second.
+        fps: images a second.
         host: interface to bind.
         port: 0 for any free one.
 
@@ -68,7 +68,7 @@ class MjpegServer:
         return f"http://{host!s}:{port}/stream.mjpg"
 
     def start(self) -> MjpegServer:
-        """Bind, and take pictures.
+        """Bind, and take images.
 
         Raises:
             RobotError: the address is taken, or this was started before.
@@ -94,7 +94,7 @@ class MjpegServer:
             try:
                 image = self._shoot()
             except RobotError as error:
-                _log.error("no picture: %s", error)
+                _log.error("no image: %s", error)
                 self._over.wait(1.0)
                 continue
             with self._news:
@@ -103,7 +103,7 @@ class MjpegServer:
             self._rate.wait()
 
     def next(self, after: int, timeout_s: float = _SLICE_S) -> tuple[int, bytes] | None:
-        """The newest picture and its number, as soon as that is above ``after``; None at the timeout."""
+        """The newest image and its number, as soon as that is above ``after``; None at the timeout."""
         end = time.monotonic() + timeout_s
         with self._news:
             while self._number <= after:
@@ -130,7 +130,7 @@ class MjpegServer:
     def _send_one(self, handler: BaseHTTPRequestHandler) -> None:
         got = self.next(0, _SLOW_S)
         if got is None:
-            handler.send_error(503, "no picture yet")
+            handler.send_error(503, "no image yet")
             return
         handler.send_response(200)
         handler.send_header("Content-Type", "image/jpeg")
@@ -152,7 +152,7 @@ class MjpegServer:
                 handler.wfile.write(head.encode() + image + b"\r\n")
 
     def close(self) -> None:
-        """End all threads; viewers see the stream end. Twice is fine."""
+        """End all threads; viewers see the stream end. Calling it twice is allowed."""
         self._over.set()
         with self._news:
             self._news.notify_all()

@@ -35,7 +35,7 @@ class RayCamera:
     Args:
         sim_model: what to draw.
         name: a camera of the MJCF.
-        width, height: of the pictures, pixels.
+        width, height: of the images, pixels.
 
     Raises:
         RobotError: no such camera.
@@ -47,7 +47,7 @@ class RayCamera:
         self._model = copy.copy(sim_model.model)
         self._data: mujoco.MjData | None = mujoco.MjData(self._model)
         # mj_multiRay overlooks geoms that collide with nothing on bodies that have others. A batch casts as mj_ray
-        # does, and its simulations, all in one state, share the rows of the picture between threads.
+        # does, and its simulations, all in one state, share the rows of the image between threads.
         self._parts = _divisor(height, os.cpu_count() or 1)
         self._batch = Batch(self._model, self._parts, self._parts)
         self._camera = camera
@@ -135,7 +135,7 @@ class RayCamera:
         colours[hit] = (1 - opaque) * colours[hit] + opaque * np.asarray(marker.rgba[:3]) * light[:, None]
 
     def close(self) -> None:
-        """Let go of memory and threads. Twice is fine."""
+        """Let go of memory and threads. Calling it twice is allowed."""
         self._data = None
         vars(self).pop("_batch", None)
 

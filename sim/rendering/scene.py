@@ -26,7 +26,7 @@ class Marker:
     rgba: tuple[float, float, float, float] = (0.10, 0.65, 0.35, 0.75)
 
 
-# -- Where a picture shows nothing of the sky, which then need not be drawn ----------------------------------
+# -- Where an image shows nothing of the sky, which then need not be drawn ----------------------------------
 
 
 _PLANE = mujoco.mjtGeom.mjGEOM_PLANE.value
@@ -53,15 +53,15 @@ def _dense(model: mujoco.MjModel, material: int) -> bool:
 def sky_is_hidden(
     model: mujoco.MjModel, data: mujoco.MjData, scene: mujoco.MjvScene, aspect: float, geoms: tuple[int, ...]
 ) -> bool:
-    """Whether one of these planes fills the whole picture of a camera, from edge to edge.
+    """Whether one of these planes fills the whole image of a camera, from edge to edge.
 
     A plane with edges is convex, and so is what a camera sees of it: where the rays through the four corners of a
-    picture meet it, all others do. Their depth has its extremes in corners, too.
+    image meet it, all others do. Their depth has its extremes in corners, too.
 
     Args:
         model, data: what is drawn; positions are up to date.
-        scene: as `mujoco.mjv_updateScene` left it. It has two eyes; a picture is what is seen from between them.
-        aspect: width of the picture by its height.
+        scene: as `mujoco.mjv_updateScene` left it. It has two eyes; an image is what is seen from between them.
+        aspect: width of the image by its height.
         geoms: of `grounds`.
     """
     camera, other = scene.camera

@@ -26,7 +26,7 @@ def pixels(shade: int = 0, size: tuple[int, int] = SIZE) -> np.ndarray:
 
 
 class Script:
-    """A source that does what the test puts into its queue: a picture, or an exception."""
+    """A source that does what the test puts into its queue: an image, or an exception."""
 
     def __init__(self) -> None:
         self.acts: Queue[object] = Queue()
@@ -191,7 +191,7 @@ def test_any_bug_of_a_driver_is_survived(script, camera):
 @pytest.mark.parametrize(
     ("bad", "words"),
     [
-        (b"no picture at all", "no JPEG"),
+        (b"no image at all", "no JPEG"),
         (cv2.imencode(".jpg", pixels())[1].tobytes()[:-9], "cut off"),
         (cv2.imencode(".jpg", pixels(0, (64, 48)))[1].tobytes(), "64 x 48 pixels, the settings say 32 x 24"),
         (pixels(0, (64, 48)), "64 x 48 pixels, the settings say 32 x 24"),
@@ -205,7 +205,7 @@ def test_a_bad_image_is_counted_and_never_shown(script, camera, bad, words):
     assert words in eye.look().fault
     script.acts.put(pixels())
     assert eye.wait(LONG_S).fault is None
-    assert script.opened == 1, "one bad picture is no reason to connect again"
+    assert script.opened == 1, "one bad image is no reason to connect again"
 
 
 def test_the_end_of_a_file_is_the_end(script, camera):

@@ -208,7 +208,7 @@ def test_silence_and_dripping_have_a_deadline(strange, stream, monkeypatch, drip
 
     strange.answers = [answer]
     stream.open()
-    with pytest.raises(TimeoutError, match="no whole picture" if drip else "sent nothing"):
+    with pytest.raises(TimeoutError, match="no whole image" if drip else "sent nothing"):
         stream.read()
 
 

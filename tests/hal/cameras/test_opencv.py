@@ -68,7 +68,7 @@ def test_rtsp_is_read_and_a_server_that_dies_is_noticed(start):
     first = camera.to_dict()["pictures"]
     end = time.monotonic() + 10.0
     while camera.to_dict()["pictures"] < first + 10:
-        assert time.monotonic() < end, "no more than one picture came"
+        assert time.monotonic() < end, "no more than one image came"
         time.sleep(0.02)
     process.kill()
     process.wait()

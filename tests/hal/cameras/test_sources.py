@@ -1,4 +1,4 @@
-"""Pictures from video files and folders, USB cameras as far as that goes without one, and what is no source at all."""
+"""Images from video files and folders, USB cameras as far as that goes without one, and what is no source at all."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def film(tmp_path: Path) -> Path:
 def folder(tmp_path: Path) -> Path:
     made = tmp_path / "pictures"
     made.mkdir()
-    (made / "notes.txt").write_text("no picture")
+    (made / "notes.txt").write_text("no image")
     for number, shade in enumerate(SHADES):
         cv2.imwrite(str(made / f"{number:03d}.{'jpg' if number % 2 else 'png'}"), frame(shade))
     return made
@@ -102,7 +102,7 @@ def test_a_folder_of_one_image_is_a_frozen_camera(folder):
 def test_a_folder_without_images_and_a_file_that_is_none(tmp_path):
     (tmp_path / "film.mp4").write_bytes(b"no film")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RobotError, match=r"holds no picture; wanted are files ending in \.jpg"):
+    with pytest.raises(RobotError, match=r"holds no image; wanted are files ending in \.jpg"):
         opened(tmp_path / "empty")
     with pytest.raises(RobotError, match=r"film\.mp4 can't be opened by OpenCV"):
         opened(tmp_path / "film.mp4")

@@ -1,4 +1,4 @@
-"""A robot with cameras: the newest pictures ride with its readings, and a lost camera is what its settings say."""
+"""A robot with cameras: the newest images ride with its readings, and a lost camera is what its settings say."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Eye:
         self.see(1)
 
     def see(self, number: int) -> None:
-        self.now = Look(Image(b"picture %d" % number, "jpeg", number), 0.01, None)
+        self.now = Look(Image(b"image %d" % number, "jpeg", number), 0.01, None)
 
     def lose(self) -> None:
         self.now = Look(None, 1.5, f"camera {self.settings.name!r} is gone")

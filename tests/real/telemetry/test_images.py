@@ -136,7 +136,7 @@ def test_a_camera_that_stops_is_said_by_its_server_and_its_old_image_is_gone(ser
     robot_state = robot.step(target(0, 0))
     assert robot_state.images == {}
     assert len(robot_state.faults) == 1
-    assert str(robot_state.faults[0]).startswith("camera 'left': its newest picture is")
+    assert str(robot_state.faults[0]).startswith("camera 'left': its newest image is")
     studio.on.set()
     until(lambda: not robot.step(target(0, 0)).faults)
     assert robot.step(target(0, 0)).images.keys() == {"left"}
@@ -148,7 +148,7 @@ def test_a_stop_of_a_camera_that_motion_needs_stops_the_robot(served, client, ta
     robot.reset({})
     studio.on.clear()
     until(lambda: server.stopped is not None)
-    assert "camera 'left': its newest picture is" in server.stopped
+    assert "camera 'left': its newest image is" in server.stopped
 
 
 def test_where_the_network_loses_images_the_client_says_so(served, client, target, until):
@@ -174,7 +174,7 @@ def test_images_that_never_come_fail_the_reset(served, client, monkeypatch):
 def test_a_camera_that_is_not_there_fails_the_reset_with_its_words(served, client, studio, monkeypatch):
     monkeypatch.setattr("hal.cameras.wrapper.FIRST_IMAGE_S", 0.1)
     studio.on.clear()
-    with pytest.raises(ResetFailed, match="camera 'left' has given no picture yet"):
+    with pytest.raises(ResetFailed, match="camera 'left' has given no image yet"):
         client(served("left")).reset({})
 
 

@@ -1,4 +1,4 @@
-"""Pictures of a batch are those of its single robots, whatever the threads, the rows and the models drawn."""
+"""Images of a batch are those of its single robots, whatever the threads, the rows and the models drawn."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_what_was_drawn_of_a_model_is_seen() -> None:
 @drawing
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
 def test_the_last_image_of_an_episode_is_the_true_one(autoreset: str) -> None:
-    """Without resets in between, the pictures of one long episode; the end lies where `steps` says."""
+    """Without resets in between, the images of one long episode; the end lies where `steps` says."""
     made = [
         rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48), **options)
         for options in ({"steps": 3, "autoreset": autoreset}, {"steps": 100})
@@ -148,7 +148,7 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_camera_and_unknown_cameras_are_refused() -> None:
-    with pytest.raises(RobotError, match="pictures of no camera"):
+    with pytest.raises(RobotError, match="images of no camera"):
         BatchRenderer(so101(), [], 32, 24)
     with pytest.raises(RobotError, match="no camera 'front', it has view, overhead, wrist"):
         rr.make_vector("so101-reach", 2, cameras=["front"])

@@ -41,7 +41,7 @@ def test_images_show_the_pose(name: str) -> None:
 
 @drawing
 def test_rows_count_from_above() -> None:
-    """Overhead, the base of the arm is at the lower edge of the picture, and what is ahead is above."""
+    """Overhead, the base of the arm is at the lower edge of the image, and what is ahead is above."""
     with Camera(so101(), "overhead", 160, 120) as camera:
         bare = camera.render(np.array(HOME))
         ahead = camera.render(np.array(HOME), [Marker((0.42, 0.0, 0.0), 0.02, (1, 0, 0, 1))])
@@ -81,7 +81,7 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
 
 @drawing
 def test_a_image_too_large_for_the_driver_is_refused() -> None:
-    with pytest.raises(RobotError, match="pictures of 100000 x 100000 pixels can't be drawn here"):
+    with pytest.raises(RobotError, match="images of 100000 x 100000 pixels can't be drawn here"):
         Camera(so101(), "view", 100_000, 100_000)
 
 

@@ -23,7 +23,7 @@ cv2 = pytest.importorskip("cv2", reason="needs OpenCV: the extra headless or vis
 
 
 class Film:
-    """Encodes the number of each picture as its shade."""
+    """Encodes the number of each image as its shade."""
 
     def __init__(self) -> None:
         self.images: list[bytes] = []

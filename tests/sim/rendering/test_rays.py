@@ -68,7 +68,7 @@ def test_a_marker_behind_something_is_hidden(scene):
 @pytest.mark.skipif(available() is not None, reason=f"{available()}")
 @pytest.mark.parametrize("model", [so101, go2])
 def test_it_sees_what_opengl_sees(model):
-    """Edges agree to a pixel or so: the two pictures differ clearly at few of them."""
+    """Edges agree to a pixel or so: the two images differ clearly at few of them."""
     model = model()
     pose = model.model.key_qpos[0]
     with Camera(model, "view", 160, 120) as drawn, RayCamera(model, "view", 160, 120) as cast:
@@ -93,7 +93,7 @@ def test_without_opengl_cameras_cast_rays_and_say_so(monkeypatch, caplog):
         assert isinstance(camera, RayCamera)
         assert np.array_equal(camera.render(np.array(HOME)), image)
     assert [record.message for record in caplog.records] == [
-        "pictures are cast ray by ray, without shadows and more slowly: there is no EGL; install libegl1"
+        "images are cast ray by ray, without shadows and more slowly: there is no EGL; install libegl1"
     ]
 
 
