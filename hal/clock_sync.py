@@ -66,7 +66,7 @@ class OffsetEstimator:
         """
         if not (0 <= t3 - t0 <= _LONGEST_NS and t2 >= t1):
             return
-        parted = _slack_ns(t3 - t0)  # the two clocks, during the exchange
+        parted = int((t3 - t0) * MOST_PPM / 1e6) + 1  # the two clocks, during the exchange; as `_slack_ns`
         bounds = _Bounds(t3, t2 - t3 - parted, t1 - t0 + parted)
         if bounds.low_ns > bounds.high_ns:  # they took longer than all of it
             return
@@ -76,13 +76,15 @@ class OffsetEstimator:
             self._best.append(bounds)
         elif bounds.high_ns - bounds.low_ns < self._best[-1].high_ns - self._best[-1].low_ns:
             self._best[-1] = bounds
-        elif self._contradicts(bounds):
-            self._best.append(bounds)
+        elif bounds.low_ns > self._best[-1].high_ns or bounds.high_ns < self._best[-1].low_ns:
+            self._append_unless_drifted(bounds)
 
-    def _contradicts(self, bounds: _Bounds) -> bool:
+    def _append_unless_drifted(self, bounds: _Bounds) -> None:
+        """Add bounds that contradict the best ones by more than the clocks may have drifted since."""
         best = self._best[-1]
         slack = _slack_ns(bounds.at_ns - best.at_ns)
-        return bounds.low_ns > best.high_ns + slack or bounds.high_ns < best.low_ns - slack
+        if bounds.low_ns > best.high_ns + slack or bounds.high_ns < best.low_ns - slack:
+            self._best.append(bounds)
 
     def at(self, now_ns: int) -> ClockOffset | None:
         """Return the offset at a time of our clock, or None before the first exchange."""

@@ -170,10 +170,12 @@ class Guard(RobotWrapper):
 
     def _copied(self, robot_state: RobotState) -> RobotState:
         """Copy what the limits go by: a caller that writes into its reading must not move the limits."""
-        sensors = {name: robot_state.sensors[name].copy() for name in self._measured}
-        return RobotState(
-            sensors, {name: robot_state.applied[name].copy() for name in self._limits}, robot_state.stamp_ns
-        )
+        sensors, applied = {}, {}
+        for name in self._measured:
+            sensors[name] = robot_state.sensors[name].copy()
+        for name in self._limits:
+            applied[name] = robot_state.applied[name].copy()
+        return RobotState(sensors, applied, robot_state.stamp_ns)
 
     def _clear(self, reason: object) -> None:
         with self._lock:
@@ -201,7 +203,11 @@ class Guard(RobotWrapper):
         if last is None:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         if self._limits:
-            values = self._within_limits(values, last)
+            # In a new dictionary: the caller's own is what was asked for, and is recorded as such.
+            asked, values = values, self._limiter.apply(values, last)
+            for name in self._limits:
+                if values[name] is not asked[name]:
+                    self._check_limited(name, values[name], last)
         robot_state = self._robot.step(values)
         if robot_state.age_ns:
             check_fresh(self._spec, robot_state)
@@ -210,14 +216,6 @@ class Guard(RobotWrapper):
         if self._limits:
             self._last = self._copied(robot_state)
         return robot_state
-
-    def _within_limits(self, command: dict[str, np.ndarray], last: RobotState) -> dict[str, np.ndarray]:
-        """Limit the command in a new dictionary: the caller's own is what was asked for, and is recorded as such."""
-        limited = self._limiter.apply(command, last)
-        for name in self._limits:
-            if limited[name] is not command[name]:
-                self._check_limited(name, limited[name], last)
-        return limited
 
     def _check_limited(self, name: str, values: np.ndarray, last: RobotState) -> None:
         sensor = self._spec.measured_by.get(name)

@@ -82,7 +82,7 @@ class RemoteRobot:
         settings: timeouts, keys, and what happens where another client holds the robot.
         on_event: called with the progress of a reset as (state, detail).
         on_wanted: called in the thread that steps with the name of another client that asks for the robot; True hands
-            the robot over, which holds in between. By default the answer is no.
+            the robot over, which holds in between. None: the answer is no.
         options: fields of `ClientSettings`, in place of ``settings``.
 
     Attributes:
@@ -100,7 +100,7 @@ class RemoteRobot:
         settings: ClientSettings | None = None,
         *,
         on_event: Callable[[str, str], None] | None = None,
-        on_wanted: Callable[[str], bool] = lambda name: False,
+        on_wanted: Callable[[str], bool] | None = None,
         **options: Any,
     ) -> None:
         self.settings = settings = settings or ClientSettings(**options)
@@ -206,7 +206,11 @@ class RemoteRobot:
                 raise RobotStopped(self._stopped)
             row = self._commands.pack_command(command)
             try:
-                message = self._ask(connection, MessageKind.STEP, None, (row,), self.settings.step_timeout_s)
+                try:
+                    message = connection.ask(MessageKind.STEP, None, (row,), self.settings.step_timeout_s)
+                except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
+                    self._drop(str(error))
+                    raise
                 robot_state = self._robot_state(message)
                 if connection.exchange is not None:
                     self._delays.add(*connection.exchange, robot_state.stamp_ns)
@@ -353,7 +357,7 @@ class RemoteRobot:
     def _consent(self, connection: Connection) -> None:
         """Answer another client that asks for the robot."""
         name, connection.wanted_by = str(connection.wanted_by), None
-        yes = bool(self._on_wanted(name))
+        yes = self._on_wanted is not None and bool(self._on_wanted(name))
         if self._connection is not connection:  # lost meanwhile
             return
         self._ask(connection, MessageKind.CONSENT, {"yes": yes}, (), self.settings.connect_timeout_s)

@@ -79,12 +79,13 @@ class CommandQueue(Generic[T]):
         """Add an item, and wake the reader. From any thread."""
         self._items.put(item)
         if self._waker is not None:
-            self.wake()
+            with contextlib.suppress(OSError):  # full: the reader was woken often enough; closed: nobody reads
+                self._waker.send(b"!")
 
     def wake(self) -> None:
-        """Wake a reader that polls. From any thread."""
+        """Wake a reader that polls, without an item. From any thread."""
         if self._waker is not None:
-            with contextlib.suppress(OSError):  # full: the reader was woken often enough; closed: nobody reads
+            with contextlib.suppress(OSError):
                 self._waker.send(b"!")
 
     def get(self, wait_s: float | None = None) -> T:

@@ -32,23 +32,19 @@ class DriverWatch:
         now: monotonic clock, seconds.
 
     Attributes:
-        called_s: when the driver was called, seconds of the clock; the control thread sets it to None when the driver
-            returns.
+        now: the clock.
+        called_s: set to ``now()`` by the control thread when it calls the driver, and to None when the driver returns.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self._now = now
+        self.now = now
         self.called_s: float | None = None
-
-    def enter(self) -> None:
-        """Write down that the driver is called now."""
-        self.called_s = self._now()
 
     @property
     def hangs(self) -> str | None:
         """Why the driver is taken to hang, and what to do; None where it does not."""
         called_s = self.called_s
-        if called_s is None or self._now() - called_s < HANGS_S:
+        if called_s is None or self.now() - called_s < HANGS_S:
             return None
         return f"the robot's driver has not returned from a step for {HANGS_S:g} s; check its cable, power and log"
 

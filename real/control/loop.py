@@ -83,7 +83,7 @@ class ControlLoop:
         ticks = ticks_of(spec, settings.control_hz)
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
         check_watched(self._robot, self.spec, None if settings.lockstep else settings.watchdog_s)
-        self._answer, self._observer = answer, observer or ServerObserver()
+        self._answer, self._observer = answer, observer
         self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
         self._watchdog = Watchdog(settings.watchdog_s, now)
         self._slow_s = 2 * self.spec.period_s
@@ -131,7 +131,8 @@ class ControlLoop:
 
     def reset(self, request_id: Any, options: Mapping[str, Any]) -> None:
         """Ask for a reset. It does not clear a stop that comes after this call."""
-        self._observer.ordered(request_id, None, None)
+        if self._observer is not None:
+            self._observer.ordered(request_id, None, None)
         self._commands.put(Reset(request_id, options, self._stops))
 
     def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
@@ -142,7 +143,8 @@ class ControlLoop:
             command: one array a field, of the shape and type that the spec gives.
             sent_ns: when it was sent, nanoseconds of this machine's monotonic clock; None: not known.
         """
-        self._observer.ordered(request_id, command, sent_ns)
+        if self._observer is not None:
+            self._observer.ordered(request_id, command, sent_ns)
         self._commands.put(Step(request_id, command, sent_ns))
 
     def finish(self) -> None:
@@ -216,7 +218,8 @@ class ControlLoop:
     def _tell(self, request_id: Any, outcome: RobotState | Exception) -> None:
         """Answer a command; its client first, since somebody waits there."""
         self._answer(request_id, outcome)
-        self._observer.answered(request_id, outcome)
+        if self._observer is not None:
+            self._observer.answered(request_id, outcome)
 
     def _let_device_rest(self) -> None:
         if self._device_armed:
@@ -227,10 +230,15 @@ class ControlLoop:
         self._tell(step.request_id, EpisodeError("not executed: a newer order came for the same period"))
 
     def _step(self, step: Step) -> None:
-        refusal = self._refusal(step)
+        interpolator = self._interpolator
+        refusal: RobotError | None
+        if interpolator.applied is None or self.lifecycle.state is State.HOLDING:
+            refusal = self._out_of_episode()
+        else:
+            refusal = self.ages.refusal(step.sent_ns)
         if refusal is None:
             try:
-                replaced = self._interpolator.follow(step)
+                replaced = interpolator.follow(step)
             except IllegalAction as illegal:
                 refusal = illegal
         if refusal is not None:  # nothing moved, so the tick is still to be filled
@@ -239,18 +247,17 @@ class ControlLoop:
             return
         if replaced is not None:
             self._tell(replaced.request_id, EpisodeError("given up half way: a newer command came within its period"))
-        self._tick(fresh=True)
+        self.loop_timing.tick()
+        self._move(fresh=True)
 
-    def _refusal(self, step: Step) -> RobotError | None:
-        """Return why a command is not to be followed, or None."""
-        if self._interpolator.applied is None:
-            stopped = self._guard.stopped
-            if stopped is not None:
-                return RobotStopped(stopped)
-            return EpisodeError("step before reset: call reset first, it reads where the robot is")
-        if self.lifecycle.state is State.HOLDING:
+    def _out_of_episode(self) -> RobotError:
+        """Return why a command is not followed where there is no episode, or a broken one."""
+        if self._interpolator.applied is not None:
             return EpisodeError(f"{self.lifecycle.why}; this episode is broken, call reset")
-        return self.ages.refusal(step.sent_ns)
+        stopped = self._guard.stopped
+        if stopped is not None:
+            return RobotStopped(stopped)
+        return EpisodeError("step before reset: call reset first, it reads where the robot is")
 
     def _hold(self, _: None = None) -> None:
         """Fill one tick without a new command."""
@@ -259,7 +266,8 @@ class ControlLoop:
             if not self._pacing.real_time or interpolator.applied is None or self._guard.stopped is not None:
                 return
             self._check_silence()  # only here: where a command was waiting, the robot was slow and not its client
-        self._tick()
+        self.loop_timing.tick()
+        self._move()
 
     def _check_silence(self) -> None:
         if self.lifecycle.state is State.RUNNING and self._watchdog.expired:
@@ -267,15 +275,11 @@ class ControlLoop:
             self.lifecycle.go_unless_stopped(State.HOLDING, why)
             _log.warning("%s %s", self.spec.name, why)
 
-    def _tick(self, fresh: bool = False) -> None:
-        """Carry out one period of the robot's own; ``fresh``: the first of a command."""
-        self.loop_timing.tick()
-        self._move(fresh)
-
     def _move(self, fresh: bool = False) -> None:
+        """Carry out one period of the robot's own; ``fresh``: the first of a command."""
         interpolator, driver = self._interpolator, self._driver
         step = interpolator.step
-        driver.enter()
+        driver.called_s = driver.now()
         try:
             robot_state = self._robot.step(interpolator.next())
         except Exception as error:
@@ -290,7 +294,7 @@ class ControlLoop:
             self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
         done = interpolator.went(robot_state)
         if done is not None:
-            if self._watchdog.silence_s > self._slow_s:  # the robot was slow: the client's turn begins now
+            if not fresh and self._watchdog.silence_s > self._slow_s:  # a slow robot: the client's turn begins now
                 self._watchdog.feed()
             self._tell(done.request_id, robot_state)
 

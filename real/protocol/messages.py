@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from collections.abc import Sequence
@@ -56,6 +57,16 @@ class MessageKind(IntEnum):
 
 
 _KINDS = {int(kind): kind for kind in MessageKind}
+
+_unpack = functools.partial(
+    msgpack.unpackb,
+    max_str_len=_MAX_TEXT,
+    max_bin_len=_MAX_TEXT,
+    max_array_len=_MAX_ITEMS,
+    max_map_len=_MAX_ITEMS,
+    max_ext_len=0,
+)
+_UNREADABLE = (ValueError, TypeError, RecursionError, msgpack.UnpackException)
 
 
 class Message(NamedTuple):
@@ -115,7 +126,10 @@ def decode(parts: Sequence[Any]) -> Message:
     """
     if len(parts) != 1 or len(parts[0]) > MAX_HEADER_BYTES:
         _check_sizes(parts)
-    header = unpack_data(parts[0], "header")
+    try:
+        header = _unpack(parts[0])
+    except _UNREADABLE as error:
+        raise WireError(f"the header is not readable msgpack: {error or type(error).__name__}") from None
     if type(header) is not list or not header:
         raise WireError("the header is not a list; is the other side an rlenv-robot of another kind?")
     if header[0] != VERSION:
@@ -149,15 +163,8 @@ def unpack_data(frame: Any, what: str) -> Any:
         WireError: the frame is something else.
     """
     try:
-        return msgpack.unpackb(
-            frame,
-            max_str_len=_MAX_TEXT,
-            max_bin_len=_MAX_TEXT,
-            max_array_len=_MAX_ITEMS,
-            max_map_len=_MAX_ITEMS,
-            max_ext_len=0,
-        )
-    except (ValueError, TypeError, RecursionError, msgpack.UnpackException) as error:
+        return _unpack(frame)
+    except _UNREADABLE as error:
         raise WireError(f"the {what} is not readable msgpack: {error or type(error).__name__}") from None
 
 

@@ -23,6 +23,10 @@ class RowCodec:
 
     Args:
         spec: lays out the row (`Spec.row_dtype`).
+
+    Attributes:
+        fields: name, shape, type and offset in bytes of each field.
+        size: of a row, bytes.
     """
 
     def __init__(self, spec: Spec) -> None:
@@ -30,7 +34,7 @@ class RowCodec:
         self._row = spec.rows()
         self._places = [(name, self._row[name]) for name in spec.names]
         fields: Mapping[str, Any] = spec.row_dtype.fields or {}
-        self._fields = [(field.name, field.shape, field.numpy_dtype, fields[field.name][1]) for field in spec]
+        self.fields = [(field.name, field.shape, field.numpy_dtype, fields[field.name][1]) for field in spec]
         self.size = spec.row_dtype.itemsize
 
     def pack(self, values: Mapping[str, np.ndarray]) -> bytes:
@@ -66,13 +70,6 @@ class RowCodec:
             pass
         return self.pack(self._spec.validate(values, "command"))  # converts what the spec lets through, or raises
 
-    def unpack(self, buffer: bytearray, offset: int = 0) -> dict[str, np.ndarray]:
-        """Return the values of the row at ``offset``, as writable views of the buffer. The caller checks the length."""
-        values: dict[str, np.ndarray] = {}
-        for name, shape, dtype, at in self._fields:
-            values[name] = np.ndarray(shape, dtype, buffer, offset + at)
-        return values
-
     def read(self, frame: Any) -> dict[str, np.ndarray]:
         """Return the values of a frame that must be exactly one row.
 
@@ -81,7 +78,10 @@ class RowCodec:
         """
         if len(frame) != self.size:
             raise WireError(f"a row of {self._spec.name!r} has {len(frame)} bytes, it must have {self.size}")
-        return self.unpack(bytearray(frame))
+        row, values = bytearray(frame), {}
+        for name, shape, dtype, at in self.fields:
+            values[name] = np.ndarray(shape, dtype, row, at)
+        return values
 
 
 class RobotStateCodec:
@@ -121,8 +121,11 @@ class RobotStateCodec:
         stamp_ns, ages, faults, lines = detail
         if len(frames[0]) != self._size:
             raise WireError(f"a reading's row has {len(frames[0])} bytes, it must have {self._size}")
-        row = bytearray(frames[0])
-        sensors, applied = self._sensors.unpack(row), self._applied.unpack(row, self._sensors.size)
+        row, sensors, applied = bytearray(frames[0]), {}, {}
+        for name, shape, dtype, at in self._sensors.fields:
+            sensors[name] = np.ndarray(shape, dtype, row, at)
+        for name, shape, dtype, at in self._applied.fields:
+            applied[name] = np.ndarray(shape, dtype, row, self._sensors.size + at)
         if len(frames) == 1 and ages is None and faults is None and lines is None and type(stamp_ns) is int:
             return RobotState(sensors, applied, stamp_ns)
         images = _images(lines or [], frames[1:])

@@ -116,7 +116,8 @@ class Lease:
             ConnectionLost: the session does not hold the robot.
             WireError: the sequence is not above all before.
         """
-        self.check(session)
+        if not session or session != self._session:
+            self.check(session)
         if sequence <= self._sequence:
             raise WireError(f"order {sequence} came after order {self._sequence}; it is not executed (again)")
         self._sequence = sequence

@@ -120,7 +120,7 @@ class Server:
         self._judging = Judging(robot, self._transport.answer)
         self._observer = observer or ServerObserver()
         answer = _without_images(self._transport.answer) if cameras else self._transport.answer
-        self._loop = ControlLoop(robot, answer, settings, observer=self._observer, fetch=self._transport.fetch)
+        self._loop = ControlLoop(robot, answer, settings, observer=observer, fetch=self._transport.fetch)
         self._spec = self._loop.spec
         self._authenticator = None if settings.keys is None else _authenticator(settings.keys)
         self._address: str | None = None

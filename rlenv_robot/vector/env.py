@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Any, Literal, Protocol, get_args
 
 import numpy as np
 
 from hal import BatchState, EpisodeError, RobotSpec, Spec
 from hal.guard import CommandLimiter
-from rlenv_robot.tables import check_options
 from rlenv_robot.tasks.agents import each
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Task
-from rlenv_robot.vector.snapshot import VectorSnapshot, snapshot_batch
+from rlenv_robot.vector.snapshot import VectorSnapshot, kept
 from rlenv_robot.vector.validate import check_batch, check_ids
 from rlenv_robot.world import NOTHING
 
@@ -79,16 +78,6 @@ class RobotBatch(Protocol):
         ...
 
 
-@runtime_checkable
-class RandomizedBatch(Protocol):
-    """A `RobotBatch` that tells what it drew for the present episodes; `sim.batch.SimBatch` is one."""
-
-    @property
-    def drawn(self) -> Mapping[str, np.ndarray]:
-        """Path of a parameter -> (num,); empty where nothing is drawn."""
-        ...
-
-
 class VectorEnvironment:
     """The standard's tables with a leading axis of N environments.
 
@@ -147,7 +136,7 @@ class VectorEnvironment:
         self._over = np.ones(batch.num, bool)
         self._batch_state: BatchState | None = None
         self.agents = self._rules.agents
-        self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
+        self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
         self._began = False
 
     @property
@@ -180,7 +169,9 @@ class VectorEnvironment:
             ValueError: unknown option, ids out of range.
             EpisodeError: ids before the first reset of all.
         """
-        check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
+        unknown = options.keys() - {"seed", "ids"}
+        if unknown:
+            raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed are ids, seed")
         if options.get("seed") is not None:
             self._seed = check_seed(options["seed"])
             self._episodes[:] = 0
@@ -317,8 +308,8 @@ class VectorEnvironment:
         }
 
     def _draws(self) -> dict[str, np.ndarray]:
-        assert isinstance(self.batch, RandomizedBatch)  # or `_drawn` would be False
-        return dict(self.batch.drawn)
+        drawn: dict[str, np.ndarray] = self.batch.drawn  # type: ignore[attr-defined]  # there, or it would not be asked
+        return drawn
 
     # -- snapshots ---------------------------------------------------------------------------------------
 
@@ -333,7 +324,7 @@ class VectorEnvironment:
             raise EpisodeError("snapshot before reset: there is nothing to keep yet")
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
         return VectorSnapshot(
-            snapshot_batch(self.batch).snapshot(rows),
+            kept(self.batch).snapshot(rows),
             self._seed,
             self._episodes[rows],
             self._frame_no[rows],
@@ -362,7 +353,7 @@ class VectorEnvironment:
             raise EpisodeError("restore of some before a reset of all: call reset first")
         snapshot.check(self.task.name)
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
-        batch_state = snapshot_batch(self.batch).restore(snapshot.batch, rows)
+        batch_state = kept(self.batch).restore(snapshot.batch, rows)
         if ids is None:
             self._seed = snapshot.seed
             self._batch_state = batch_state
