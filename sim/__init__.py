@@ -1,5 +1,4 @@
-"""Simulation: any MJCF as a robot, alone or in a batch. `sim.robots.so101` and `sim.robots.twin` are arms,
-`sim.rendering.camera` draws."""
+"""Simulations in MuJoCo: any MJCF as one robot or as a batch; `sim.robots` has ours, `sim.rendering` draws them."""
 
 from sim.batch import SimBatch
 from sim.latency.delay_model import DelayModel

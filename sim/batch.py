@@ -1,4 +1,4 @@
-"""What every batch of simulations says of itself, whatever computes it."""
+"""Batches of simulations of one robot, stepped together on native threads."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["SimBatch", "Simulations"]
 
 
 class Simulations:
-    """N simulations of one robot, and how long they have run.
+    """The robot, number and clock of a batch of simulations, whatever computes it.
 
     Args:
-        sim_model: the robot.
-        num: how many.
+        sim_model: the simulated robot.
+        num: number of simulations.
     """
 
     def __init__(self, sim_model: SimModel, num: int) -> None:
@@ -38,26 +38,23 @@ class Simulations:
 
     @property
     def spec(self) -> RobotSpec:
-        """What each of them is."""
+        """The description of each robot."""
         return self._sim_model.spec
 
     @property
     def sim_model(self) -> SimModel:
-        """The model they run on."""
+        """The simulated model."""
         return self._sim_model
 
     @property
     def num(self) -> int:
-        """How many."""
+        """Number of simulations."""
         return self._num
 
     @property
     def stamp_ns(self) -> int:
-        """Simulated time since this batch was made, nanoseconds. A reset takes none."""
+        """Simulated time since the batch was made, nanoseconds. A reset takes no time."""
         return int(self._steps * self._period_ns + 0.5)
-
-
-# -- N simulations of one robot, stepped together on native threads ------------------------------------------
 
 
 _VEL = mujoco.mjtStage.mjSTAGE_VEL.value  # positions and velocities current
@@ -71,13 +68,13 @@ class SimBatch(Simulations):
     `hal.guard.CommandLimiter` for many). Not to be used from several Python threads at once.
 
     Args:
-        sim_model: the robot.
-        num: how many.
-        threads: how many threads step them, the caller's included; 0 is one a logical CPU.
-        teleport: whether a reset puts the robot at its start. Without, it puts it where the model's keyframe
-            says, as an arm that has just been switched on.
-        timing: how late, coarse and lossy commands and sensors are; None is not at all.
-        randomise: what of the model is drawn anew at each reset; None is nothing.
+        sim_model: the simulated robot.
+        num: number of simulations.
+        threads: number of threads that step them, the caller's included; 0 is one for each logical CPU.
+        teleport: whether a reset puts the robot at its start. Otherwise it goes to the model's keyframe, as an
+            arm that has just been switched on.
+        timing: delays, losses and resolution of commands and sensors; None for none of them.
+        randomise: the parts of the model that each reset draws anew; None for none of them.
 
     Raises:
         ValueError: num is below 1 or threads below 0.
@@ -95,7 +92,7 @@ class SimBatch(Simulations):
         randomise: Randomise | None = None,
     ) -> None:
         if not isinstance(num, int | np.integer) or num < 1 or threads < 0:
-            raise ValueError(f"{num} simulations on {threads} threads: wanted are 1 or more on 0 (all CPUs) or more")
+            raise ValueError(f"{num} simulations on {threads} threads: allowed are 1 or more, on 0 (all CPUs) or more")
         super().__init__(sim_model, num)
         self._stage, self._substeps = sim_model.stage, sim_model.substeps
         self._batch: Batch | None = Batch(sim_model.model, num, threads, persistent=sim_model.needs_own_model)
@@ -113,11 +110,11 @@ class SimBatch(Simulations):
         self._delays = None if timing is None else self._starts.delays(timing)
         self.any_broken = False
         self.broken = np.zeros(num, bool)
-        """Shape (num,): whose physics failed since its last reset; its numbers mean nothing any more."""
+        """Shape (num,): whether the physics failed since the last reset; such numbers mean nothing any more."""
 
     @property
     def open_batch(self) -> Batch:
-        """MuJoCo's batch, for what this class has no word for (randomised models, rays).
+        """MuJoCo's own batch, for what this class does not offer (randomised models, rays).
 
         Raises:
             EpisodeError: the batch was closed.
@@ -134,19 +131,19 @@ class SimBatch(Simulations):
         seeds: Sequence[int] | np.ndarray | None = None,
         starts: Mapping[str, np.ndarray] | None = None,
     ) -> BatchState:
-        """Begin anew, all or some of them.
+        """Reset all simulations or some of them.
 
         Args:
-            ids: which, rising and without repetition, or a mask of shape (num,); None is all. Below, n is their number.
-            seeds: for each, shape (n,), the seed of what is random in its start; None goes on with the generator
-                that the last seed made.
-            starts: command name -> where to start, shape (n, ...); what is missing starts at ``spec.home``.
+            ids: rising indices without repetition, or a mask of shape (num,); None for all. Below, n is their number.
+            seeds: seeds of the random parts of the starts, (n,); None goes on with the generators that the last
+                seeds made.
+            starts: command name -> command to start from, (n, ...); a missing command starts at ``spec.home``.
 
         Returns:
-            The n first readings, in the order of ids. Readings that were returned before are copies and stay.
+            The first state of the n simulations, in the order of ids. States returned earlier are copies and stay.
 
         Raises:
-            ValueError: illegal ids, or as many seeds or starts as don't fit them.
+            ValueError: illegal ids, or another number of seeds or starts than of ids.
             EpisodeError: the batch was closed.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
@@ -170,7 +167,7 @@ class SimBatch(Simulations):
         return self.batch_state(rows)
 
     def batch_state(self, rows: np.ndarray | None = None) -> BatchState:
-        """What was read last, once more, as new arrays; of all, or of these numbers."""
+        """Return the last state once more as new arrays, of all simulations or of the rows of these indices."""
         rows = np.arange(self._num) if rows is None else rows
         stamps = np.full(len(rows), self.stamp_ns)
         if self._delays is None:
@@ -180,18 +177,18 @@ class SimBatch(Simulations):
     # -- steps -------------------------------------------------------------------------------------------
 
     def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> BatchState:
-        """One control period of all of them, or of some.
+        """Step all simulations, or some of them, for one control period.
 
         Args:
             commands: name -> values, shape (num, ...).
-            ids: a mask of shape (num,); the others do not move, and their row is as it was. None is all.
+            ids: a mask of shape (num,); the others do not move, and their rows stay as they were. None for all.
 
         Returns:
-            What was measured at its end, ``stamp_ns`` int64 of shape (num,); all arrays are the caller's to keep.
-            A simulation whose physics failed is marked in ``broken``, and is to be reset.
+            The state at its end, all arrays the caller's to keep. A simulation whose physics failed is marked in
+            ``broken`` and must be reset.
 
         Raises:
-            IllegalAction: wrong names or shapes, or a value that isn't finite; nothing moved.
+            IllegalAction: wrong names or shapes, or a value that is not finite; nothing moved.
             EpisodeError: not all of them were reset, or the batch was closed.
             ValueError: illegal ids.
         """
@@ -213,10 +210,10 @@ class SimBatch(Simulations):
     def step_late(
         self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None, each: Callable[[], None] | None = None
     ) -> int:
-        """One control period of a batch with a `DelayModel`, for legal commands; `batch_state` tells what came of it.
+        """Step a batch with a `DelayModel` for one control period; `batch_state` returns its state.
 
         Args:
-            commands, ids: as for `step`.
+            commands, ids: as for `step`; the commands are legal.
             each: as for `advance`.
 
         Returns:
@@ -232,22 +229,22 @@ class SimBatch(Simulations):
         return self._period_over()
 
     def _only(self, rows: np.ndarray, commands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """The commands of ``rows``, and for the others what was applied before."""
+        """Return the commands of ``rows``, and for the other rows the commands applied before."""
         held = self.held()
         for name, value in held.items():
             value[rows] = commands[name][rows]
         return held
 
     def held(self) -> dict[str, np.ndarray]:
-        """What the actuators hold: command name -> values, shape (num, ...), new arrays."""
+        """Return what the actuators hold: command name -> values, (num, ...), new arrays."""
         return self._starts.commands(np.arange(self._num))
 
     def advance(self, ids: np.ndarray | None = None, each: Callable[[], None] | None = None) -> int:
-        """One control period under the present ``ctrl``, nothing read: what `step` and `SimRobot` share.
+        """Run the physics for one control period under the present ``ctrl``, without reading sensors.
 
         Args:
             ids: as for `step`.
-            each: called after every step of the physics; the numbers are the same with and without.
+            each: called after every step of the physics; it does not change the numbers.
 
         Returns:
             Simulated time, as `stamp_ns`.
@@ -289,12 +286,12 @@ class SimBatch(Simulations):
 
     @property
     def timing(self) -> DelayModel | None:
-        """How late, coarse and lossy they are, or None."""
+        """The delays of the commands and sensors, or None."""
         return None if self._delays is None else self._delays.timing
 
     @property
     def drawn(self) -> dict[str, np.ndarray]:
-        """What randomisation and timing drew for the present episodes: path -> (num,), new arrays."""
+        """The numbers that randomisation and timing drew for the present episodes: path -> (num,), new arrays."""
         drawn = {} if self._randomised is None else dict(self._randomised.drawn)
         if self._delays is not None:
             drawn |= self._delays.drawn
@@ -302,19 +299,19 @@ class SimBatch(Simulations):
 
     @property
     def models(self) -> Mapping[str, np.ndarray]:
-        """The fields of the model that are randomised: name -> each one's own values, (num, size), live."""
+        """The randomised fields of the model: field -> values of each simulation, (num, size), live."""
         return {} if self._randomised is None else self._randomised.fields
 
     def snapshot(self, ids: Sequence[int] | np.ndarray | None = None) -> BatchSnapshot:
-        """The state of all or some of them; `restore` goes on from it bit by bit.
+        """Return the state of all simulations or some; `restore` continues from it bit by bit.
 
         Raises:
-            EpisodeError: one was never reset, or the batch was closed.
+            EpisodeError: a simulation was never reset, or the batch was closed.
             ValueError: illegal ids.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
         if not self._reset_once[rows].all():
-            raise EpisodeError("snapshot before reset: there is nothing to keep yet")
+            raise EpisodeError("snapshot before reset: there is no state yet; call reset first")
         return self._snapshot(batch, rows)
 
     def _snapshot(self, batch: Batch, rows: np.ndarray) -> BatchSnapshot:
@@ -332,17 +329,17 @@ class SimBatch(Simulations):
         )
 
     def restore(self, snapshot: BatchSnapshot, ids: Sequence[int] | np.ndarray | None = None) -> BatchState:
-        """Go on from an earlier moment, of this batch or of any other of the same model, timing and randomisation.
+        """Continue from an earlier moment of this batch, or of another with the same model, timing and randomisation.
 
         Args:
-            snapshot: of as many as there are ids, in their order; or of one, for all of them.
-            ids: into which; None is all.
+            snapshot: of as many simulations as there are ids, in their order; or of one, for all of them.
+            ids: the simulations to restore, as for `reset`; None for all.
 
         Returns:
-            Their last reading, as at that moment but for the stamp: time never goes back.
+            The state at that moment, except for the stamp: time never goes back.
 
         Raises:
-            ValueError: it does not fit, or illegal ids; nothing changed.
+            ValueError: the snapshot does not fit, or illegal ids; nothing changed.
             EpisodeError: the batch was closed.
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
@@ -368,17 +365,17 @@ class SimBatch(Simulations):
     # -- for SimRobot ------------------------------------------------------------------------------------
 
     def readers(self, row: int) -> SensorReader:
-        """Reads one of them, without the leading axis."""
+        """Make a reader of one simulation, without the leading axis."""
         return SensorReader(self.open_batch, self._sim_model, row)
 
     def writers(self, row: int | None = None) -> list[Writer]:
-        """Per command: name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
+        """Return each command's name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
         return self._starts.writers(row)
 
     # -- ends --------------------------------------------------------------------------------------------
 
     def close(self) -> None:
-        """Let go of memory and threads. Calling it twice is allowed."""
+        """Free memory and threads. Calling it twice is allowed."""
         self._batch = None
         self._ready = False
 

@@ -1,4 +1,4 @@
-"""Where a reset puts simulations: start commands, what a seed scatters, and what delayed actuators remember."""
+"""The state at the start of an episode: start commands, a seed's scatter, the history of delayed actuators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["InitialState"]
 
 
 class InitialState:
-    """Writes the starts of a batch's simulations into their state; knows each one's random generator.
+    """Write the starts of a batch's simulations into their state, and keep each one's random generator.
 
     Args:
         batch: the simulations.
-        sim_model: what they are.
-        teleport: whether start commands are written at all.
+        sim_model: the simulated robot.
+        teleport: whether start commands are written.
     """
 
     def __init__(self, batch: Batch, sim_model: SimModel, teleport: bool) -> None:
@@ -37,24 +37,24 @@ class InitialState:
     def check(
         self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None, starts: Mapping[str, np.ndarray]
     ) -> None:
-        """Refuse what doesn't fit, before anything is reset.
+        """Refuse seeds and starts that don't fit, before anything is reset.
 
         Raises:
-            ValueError: another number of seeds or starts than rows, or a start of no command.
+            ValueError: another number of seeds or starts than of rows, or a start that names no command.
         """
         if seeds is not None and len(seeds) != len(rows):
             raise ValueError(f"{len(seeds)} seeds for {len(rows)} simulations, wanted is one for each")
         for name, value in starts.items():
             if name not in self._model.commands:
                 raise ValueError(f"starts name {name!r}, commands are {list(self._model.commands)}")
-            wanted = (len(rows), *self._model.spec.commands[name].shape)
-            if np.shape(value) != wanted:
-                raise ValueError(f"starts.{name} has shape {np.shape(value)}, wanted {wanted}")
+            shape = (len(rows), *self._model.spec.commands[name].shape)
+            if np.shape(value) != shape:
+                raise ValueError(f"starts.{name} has shape {np.shape(value)}, it must be {shape}")
 
     def write(
         self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None, starts: Mapping[str, np.ndarray]
     ) -> None:
-        """Write the state of ``rows``, which were just reset to the keyframe. The arguments have passed `check`."""
+        """Write the starts of ``rows``, which were just reset to the keyframe. The arguments have passed `check`."""
         if self._teleport:
             self._place(rows, starts)
         if self._model.scatter is not None:
@@ -63,7 +63,7 @@ class InitialState:
             self._fill_history(rows)
 
     def commands(self, rows: np.ndarray) -> dict[str, np.ndarray]:
-        """What their actuators hold: command name -> values, shape (n, ...)."""
+        """Return what the actuators of ``rows`` hold: command name -> values, (n, ...)."""
         held = {}
         for field in self._model.spec.commands:
             columns = self._columns[field.name]
@@ -72,14 +72,14 @@ class InitialState:
         return held
 
     def columns(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
-        """Commands of all as rows of ``ctrl``, (num, nu)."""
+        """Return the commands of all simulations as rows of ``ctrl``, (num, nu)."""
         rows = np.zeros(self._ctrl.shape)
         for name, columns in self._columns.items():
             rows[:, columns] = np.reshape(commands[name], (len(rows), -1))
         return rows
 
     def writers(self, row: int | None = None) -> list[Writer]:
-        """Per command: name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
+        """Return each command's name, live array, index, shape and dtype; ``array[index] = value`` commands it."""
         result = []
         for field in self._model.spec.commands:
             columns = as_slice(self._model.commands[field.name])
@@ -95,7 +95,7 @@ class InitialState:
         return result
 
     def delays(self, timing: DelayModel) -> DelayBuffers:
-        """What keeps their commands and readings on their way.
+        """Make the buffers that delay their commands and readings.
 
         Raises:
             SpecError: the timing does not fit the robot.
@@ -104,12 +104,12 @@ class InitialState:
         return DelayBuffers(timing, model.spec, num, model.substeps, model.model.opt.timestep, self._columns, width)
 
     def generators(self, rows: np.ndarray) -> tuple[Mapping[str, Any] | None, ...]:
-        """What their generators would draw next, as plain data; None where there is none yet."""
-        own = [self._generators[row] for row in rows.tolist()]
-        return tuple(None if each is None else copy.deepcopy(each.bit_generator.state) for each in own)
+        """Return the states of their random generators as plain data; None where there is no generator yet."""
+        generators = [self._generators[row] for row in rows.tolist()]
+        return tuple(None if rng is None else copy.deepcopy(rng.bit_generator.state) for rng in generators)
 
     def restore(self, rows: np.ndarray, generators: Sequence[Mapping[str, Any] | None]) -> None:
-        """Draw on from what `generators` told."""
+        """Put back the states that `generators` returned."""
         for row, state in zip(rows.tolist(), generators, strict=True):
             self._generators[row] = None
             if state is not None:
@@ -117,7 +117,7 @@ class InitialState:
                 generator.bit_generator.state = copy.deepcopy(state)
 
     def _place(self, rows: np.ndarray, starts: Mapping[str, np.ndarray]) -> None:
-        """Start commands into ctrl, and where they are poses, into qpos."""
+        """Write start commands into ``ctrl``, and poses also into ``qpos``."""
         spec = self._model.spec
         for name, columns in self._columns.items():
             value = starts.get(name, spec.home.get(name))
@@ -140,7 +140,7 @@ class InitialState:
             self._model.scatter(generator, self._qpos[row], self._qvel[row])
 
     def _fill_history(self, rows: np.ndarray) -> None:
-        """Delayed actuators remember the start command; MuJoCo itself would begin with a phantom zero."""
+        """Fill the buffers of delayed actuators with the start command; MuJoCo itself fills them with zero."""
         model = self._model.model
         history, scratch = self._batch.bind("history"), mujoco.MjData(model)
         samples = model.actuator_history[:, 0]

@@ -1,4 +1,4 @@
-"""What of a MuJoCo model is a robot: which numbers are its sensors, its commands and its start."""
+"""A MuJoCo model seen as a robot: which of its numbers are sensors, commands and starts."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sim.snapshot import physics_digest
 __all__ = ["Columns", "Computed", "Indices", "Reader", "Scatter", "SimModel", "as_slice", "at_rate"]
 
 _STATE = frozenset({"time", "qpos", "qvel", "act", "history", "ctrl", "mocap_pos", "mocap_quat", "xfrc_applied"})
-"""Fields that are as new as the state itself."""
+"""Fields that are part of the state."""
 
 _POSES = frozenset({"xpos", "xquat", "xmat", "xipos", "ximat", "geom_xpos", "geom_xmat", "site_xpos", "site_xmat"})
 """Fields that every step and every reset of a simulation compute."""
 
 _REMEMBERS = mujoco.mjtEnableBit.mjENBL_SLEEP.value | mujoco.mjtEnableBit.mjENBL_IPC.value
-"""What goes on from more than the state."""
+"""Options with which a step depends on more than the state."""
 
 Indices = slice | tuple[int, ...]
 """Columns of a field whose axes after the first are flattened."""
@@ -69,14 +69,14 @@ class SimModel:
     """A MuJoCo model seen as a robot. Serves any MJCF.
 
     Attributes:
-        spec: what the robot is.
+        spec: the robot's description.
         model: the compiled model; not to be changed any more.
         substeps: physics steps in a control period.
-        sensors: for every sensor of the spec, where its value comes from.
+        sensors: the source of each sensor of the spec.
         commands: for every command of the spec, its columns of ``ctrl``.
         start: for commands that are poses, the columns of ``qpos`` that a start at this command sets.
         keyframe: the state that a reset begins with, by number; -1 is the model's default.
-        scatter: what a reset's seed changes, or None.
+        scatter: the function that a reset's seed scatters the start with, or None.
         derived: whether what MuJoCo derives from the state (``site_xpos``, ``sensordata``) is ``fresh`` at the end of
             a step, or ``as_stepped``: as ``mj_step`` leaves it, one physics step old, as other environments read it.
             Only the former costs anything, and that only with the integrator RK4 or where such values are read at all.
@@ -108,7 +108,7 @@ class SimModel:
 
     @cached_property
     def digest(self) -> str:
-        """Which simulation this is: of the robot's spec, a colon, and of all else that changes what it computes."""
+        """The identity of the simulation: digest of the spec, a colon, digest of all else that changes the results."""
         columns = sorted(self.commands.items()), sorted(self.start.items())
         settings = self.substeps, self.keyframe, self.derived, columns
         physics = hashlib.sha256(f"{settings} {physics_digest(self.model)}".encode()).hexdigest()
@@ -116,7 +116,7 @@ class SimModel:
 
     @property
     def stage(self) -> int:
-        """How far MuJoCo computes after a control period, as ``mjtStage``."""
+        """The ``mjtStage`` up to which MuJoCo computes after a control period."""
         fresh = self.derived == "fresh" and not self._reads <= _STATE
         return int((mujoco.mjtStage.mjSTAGE_VEL if fresh else mujoco.mjtStage.mjSTAGE_NONE).value)
 
@@ -134,15 +134,15 @@ class SimModel:
 
     @property
     def _reads(self) -> set[str]:
-        """The fields of ``mjData`` that sensors are made from."""
+        """The fields of ``mjData`` that the sensors read."""
         inputs = [r.inputs if isinstance(r, Computed) else (r,) for r in self.sensors.values()]
         return {columns.field for part in inputs for columns in part}
 
     def camera_id(self, name: str) -> int:
-        """A camera of the MJCF by name.
+        """Return the number of a camera of the MJCF.
 
         Raises:
-            RobotError: there is none of that name; the message lists those that are.
+            RobotError: there is no camera of that name; the message lists those that exist.
         """
         names = [self.model.camera(index).name for index in range(self.model.ncam)]
         if name not in names:
@@ -162,7 +162,7 @@ class SimModel:
             )
 
     def _check_delays(self) -> None:
-        """MuJoCo shortens a delay that its buffer can't hold, and says nothing."""
+        """Refuse delays that a buffer can't hold: MuJoCo shortens them without a message."""
         model = self.model
         for kind, delay, history, kind_of in (
             ("actuator", model.actuator_delay, model.actuator_history, mujoco.mjtObj.mjOBJ_ACTUATOR),
@@ -199,7 +199,7 @@ class SimModel:
 
 
 def as_slice(indices: Indices) -> Indices:
-    """The same columns as a slice where they are evenly spaced and rising: numpy reads those without a copy."""
+    """Return evenly spaced, rising columns as a slice, which NumPy reads without a copy; others as they are."""
     if isinstance(indices, slice) or not indices:
         return indices
     step = indices[1] - indices[0] if len(indices) > 1 else 1
@@ -212,10 +212,10 @@ def as_slice(indices: Indices) -> Indices:
 
 
 def at_rate(sim_model: SimModel, rate_hz: float) -> SimModel:
-    """A model that is commanded and read so many times a second; its physics steps stay what they are.
+    """Return the same simulated robot with another control rate; its physics steps stay as they are.
 
     Raises:
-        SpecError: the rate is not one step of the physics in so many; the message names those that are.
+        SpecError: a control period would be no whole number of physics steps; the message names possible rates.
     """
     finest = 1.0 / sim_model.model.opt.timestep
     substeps = round(finest / rate_hz) if rate_hz > 0 else 0

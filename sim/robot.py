@@ -74,17 +74,17 @@ class SimRobot:
 
     @property
     def spec(self) -> RobotSpec:
-        """What it is."""
+        """The robot's description."""
         return self._sim_model.spec
 
     @property
     def sim_model(self) -> SimModel:
-        """What is simulated."""
+        """The simulated model."""
         return self._sim_model
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """Those that were asked for, at the rate of the physics."""
+        """The requested streams, at the rate of the physics."""
         return self._sampler.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
@@ -127,10 +127,7 @@ class SimRobot:
 
     @property
     def conditions(self) -> dict[str, tuple[tuple[str, str, str], ...]]:
-        """What is declared to differ from episode to episode: of ``timing`` and ``randomise``, a line each for people.
-
-        A line is a path, what it is drawn from, and its unit.
-        """
+        """The numbers that differ between episodes, under ``timing`` and ``randomise``: path, distribution, unit."""
         lines = {}
         if self._timing is not None:
             lines["timing"] = tuple(self._timing.lines(self.spec))
@@ -140,7 +137,7 @@ class SimRobot:
 
     @property
     def drawn(self) -> dict[str, float]:
-        """What randomisation and timing drew for the present episode: path -> number; nothing before a reset."""
+        """The numbers drawn for the present episode: path -> number; empty before a reset."""
         return {} if self._batch is None else {name: float(value[0]) for name, value in self._batch.drawn.items()}
 
     def about(self) -> dict[str, Any]:
@@ -268,7 +265,7 @@ class SimRobot:
         return {name: Image(camera.render(qpos), "rgb8", stamp_ns) for name, camera in self._cameras.items()}
 
     def stop(self, reason: str) -> None:
-        """Refuse every further step until a reset clears it; time stands still with it. The first reason stays."""
+        """Refuse every further step until a reset clears the stop. The first reason stays."""
         if self._stopped is None:
             self._stopped = reason
         self._blocked = True
@@ -295,7 +292,7 @@ def _camera(spec: RobotSpec, name: str) -> CameraSpec:
 
 
 class Sampler:
-    """Hands over what some sensors showed after every step of the physics.
+    """Hand over the values of some sensors after every step of the physics.
 
     Args:
         spec: the robot's.
@@ -315,7 +312,7 @@ class Sampler:
 
     @property
     def active(self) -> bool:
-        """Whether anybody takes samples."""
+        """Whether any stream has a sink."""
         return bool(self._sinks)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
@@ -323,19 +320,19 @@ class Sampler:
         self._sinks = {stream.name: sinks[stream.name] for stream in self.streams if stream.name in sinks}
 
     def hold(self, sensors: Mapping[str, np.ndarray]) -> None:
-        """Keep what the sensors show now until `hand_over`, which knows the time."""
+        """Keep the present values until `hand_over`, which knows the time."""
         self._held.append(sensors)
 
     def restart(self, stamp_ns: int) -> None:
-        """An episode begins: the next samples follow this moment."""
+        """Begin an episode: the next samples follow this moment."""
         self._held.clear()
         self._before_ns = stamp_ns
 
     def hand_over(self, stamp_ns: int) -> dict[str, int]:
-        """Hand over what is held, evenly spread over the time since the last call, the last one at ``stamp_ns``.
+        """Hand over the kept values, evenly spread over the time since the last call, the last ones at ``stamp_ns``.
 
-        In real time a period's physics are computed at once and then waited for: the stamps are the moments that the
-        samples stand for, not those of their computation.
+        In real time, a period's physics are computed at once and the rest of the period is waited for. The stamps are
+        the moments that the samples stand for, not those of their computation.
 
         Returns:
             The number of each stream's last sample.

@@ -1,4 +1,4 @@
-"""What makes two compiled models one simulation: every number that physics go by, and none that is only looked at."""
+"""Snapshots of simulations as values, bytes and files, and the digest that says which model they fit."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ _FIELDS = (
     "actuator_", "body_", "dof_", "eq_", "exclude_", "flex", "hfield_", "jnt_", "key_", "pair_", "plugin", "qpos",
     "sensor_", "site_", "ten_", "tendon_", "tree_", "wrap_",
 )  # fmt: skip
-"""How the names of arrays of ``mjModel`` begin that physics, sensors and starts go by."""
+"""Beginnings of the names of those arrays of ``mjModel`` that physics, sensors and starts depend on."""
 
 _LOOKS = ("_user", "_group", "_rgba", "_matid", "_texcoord", "_texcoordadr", "adr", "bvhnum", "geomnum", "dof_length")
-"""How those among them end that are looks, users' own, or say only where in memory something lies."""
+"""Endings of the names among them that are looks, users' own data, or addresses in memory."""
 
 _GEOM = (
     "bodyid", "conaffinity", "condim", "contype", "fluid", "friction", "gap", "margin", "pos", "priority", "quat",
@@ -37,9 +37,9 @@ _MESHES = ("mesh_face", "mesh_vert", "mesh_vertadr", "mesh_vertnum")
 
 
 def physics_digest(model: mujoco.MjModel) -> str:
-    """SHA-256 (hex) of a compiled model's options and of all arrays that change what it computes.
+    """Return the SHA-256 (hex) of a model's options and of all arrays that change what it computes.
 
-    Geoms count only if they can touch something: a model with its looks and one without are the same simulation.
+    Geoms count only if they can touch something: a model with looks and one without are the same simulation.
     """
     digest = hashlib.sha256()
     for name, values in _parts(model):
@@ -82,44 +82,44 @@ _T = TypeVar("_T")
 
 
 class Portable(ABC):
-    """A snapshot that can leave the process, as bytes or as a file. It says what of, and what its parts are."""
+    """A snapshot that can leave the process, as bytes or as a file. Subclasses name their kind and parts."""
 
     KIND: ClassVar[str]
-    """Of what it is; another kind's bytes are refused."""
+    """What it is a snapshot of; bytes of another kind are refused."""
 
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], Groups]:
-        """As plain data, which JSON can hold, and arrays."""
+        """Return plain data, which JSON can hold, and arrays."""
 
     @classmethod
     @abstractmethod
     def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> Self:
-        """The inverse of `parts`."""
+        """Make a snapshot from its `parts`."""
 
     def to_bytes(self) -> bytes:
-        """All of it; `from_bytes` is the inverse."""
+        """Return the snapshot as bytes; `from_bytes` is the inverse."""
         return _pack(self.KIND, *self.parts())
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Self:
-        """What `to_bytes` gave, perhaps in another process.
+        """Make a snapshot from the bytes of `to_bytes`, perhaps of another process.
 
         Raises:
-            RobotError: it is no such snapshot, or of another format or release of MuJoCo.
+            RobotError: the bytes are no such snapshot, or of another format or release of MuJoCo.
         """
         return _unpack(data, cls.KIND, cls.of_parts)
 
     def save(self, path: str | Path) -> Path:
-        """Write it to a file; returns the path.
+        """Write the snapshot to a file, and return the path.
 
         Raises:
-            RobotError: it can't be written.
+            RobotError: the file can't be written.
         """
         return _write_file(path, self.to_bytes())
 
     @classmethod
     def load(cls, path: str | Path) -> Self:
-        """What `save` wrote.
+        """Read a file that `save` wrote.
 
         Raises:
             RobotError: there is no such file, or as for `from_bytes`.
@@ -221,20 +221,20 @@ def _read_file(path: str | Path) -> bytes:
 
 @dataclass(frozen=True)
 class BatchSnapshot(Portable):
-    """What n simulations of one model were in the middle of. Its arrays are copies, the first axis is n.
+    """The state of n simulations of one model at one moment. Its arrays are copies with a first axis of n.
 
-    It fits any batch of the same model, of whatever size, in this process or, as a file, in another. The clock is not
-    part of it: stamps never go back.
+    The snapshot fits any batch of the same model, of any size, in this process or, as a file, in another. The clock is
+    not part of it: stamps never go back.
 
     Attributes:
         digest: of the model (`sim.model.SimModel.digest`).
         state: MuJoCo's integration state, (n, nstate): positions, velocities, commands, warm start, histories.
         warning: MuJoCo's counts of warnings since the reset, (n, kinds, 2).
-        broken: whose physics had failed, (n,).
-        generators: what each one's start generator would draw next, plain data or None, n of them.
-        draws: seed and count of episodes that randomisation and timing draw from, (n, 2) uint64; None without.
+        broken: whether the physics had failed, (n,).
+        generators: state of each start generator as plain data, or None, n of them.
+        draws: seed and episode that randomisation and timing draw from, (n, 2) uint64; None without them.
         model: randomised field of the model -> values, (n, ...).
-        drawn: what was drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
+        drawn: numbers drawn for the episode, path -> (n, ...), as `SimBatch.drawn`.
         delays: commands and readings on their way (`sim.latency.buffers.DelayBuffers`), name -> (n, ...).
     """
 
@@ -254,17 +254,17 @@ class BatchSnapshot(Portable):
         return len(self.state)
 
     def __getitem__(self, index: int) -> BatchSnapshot:
-        """One of them, as a snapshot of 1.
+        """Return the snapshot of one simulation.
 
         Raises:
-            IndexError: there is none of this number.
+            IndexError: there is no simulation with this index.
         """
         if not -len(self) <= index < len(self):
             raise IndexError(f"snapshot {index} of {len(self)}")
         return self.take(np.array([index % len(self)]))
 
     def parts(self) -> tuple[dict[str, Any], Groups]:
-        """As `Portable.parts`."""
+        """Return plain data and arrays, as `Portable.parts`."""
         own = {"state": self.state, "warning": self.warning, "broken": self.broken}
         own |= {} if self.draws is None else {"draws": self.draws}
         plain = {"digest": self.digest, "generators": list(self.generators)}
@@ -272,13 +272,13 @@ class BatchSnapshot(Portable):
 
     @classmethod
     def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> BatchSnapshot:
-        """As `Portable.of_parts`."""
+        """Make a snapshot from its parts, as `Portable.of_parts`."""
         own, generators = groups["own"], tuple(plain["generators"])
         fields = (own["state"], own["warning"], own["broken"], generators, own.get("draws"))
         return BatchSnapshot(plain["digest"], *fields, groups["model"], groups["drawn"], groups["lag"])
 
     def take(self, rows: np.ndarray) -> BatchSnapshot:
-        """Some of them, in this order; a number may come twice."""
+        """Return the snapshot of some simulations, in this order; an index may come twice."""
         return BatchSnapshot(
             self.digest,
             self.state[rows],
@@ -293,15 +293,15 @@ class BatchSnapshot(Portable):
 
 
 def fitting(snapshot: BatchSnapshot, rows: int, like: BatchSnapshot) -> BatchSnapshot:
-    """The snapshot, with as many as there are rows: one is taken for all of them.
+    """Return the snapshot for as many simulations as there are rows: a snapshot of one serves all of them.
 
     Args:
-        snapshot: what is to be put back.
-        rows: into how many simulations.
+        snapshot: to be restored.
+        rows: number of simulations to restore.
         like: a snapshot of the batch itself.
 
     Raises:
-        ValueError: it is of another robot or model, of another timing or randomisation, or of another number.
+        ValueError: the snapshot is of another robot or model, timing or randomisation, or of another number.
     """
     if snapshot.digest != like.digest:
         robots = [each.digest.partition(":")[0] for each in (snapshot, like)]

@@ -1,4 +1,4 @@
-"""Sensors read from a batch of simulations, with everything that can be decided beforehand decided."""
+"""Sensors, poses and commands of simulations: between arrays of MuJoCo and fields of a spec."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ Source = tuple[np.ndarray, np.ndarray | None]
 
 
 class SensorReader:
-    """Reads all sensors of a model.
+    """Read all sensors of a model; everything that is known beforehand is decided in the constructor.
 
     Args:
         batch: the running simulations.
-        sim_model: whose sensors.
+        sim_model: the model that has the sensors.
         row: read this simulation alone, without the leading axis; None reads all, ``(num, ...)``.
 
     Raises:
@@ -49,7 +49,7 @@ class SensorReader:
             self._check(sim_model.spec.sensors[name], value)
 
     def read(self, rows: np.ndarray | None = None) -> dict[str, np.ndarray]:
-        """Every sensor's value as a new array, in the spec's order and dtypes; ``rows`` picks simulations by number."""
+        """Return each sensor's value as a new array, in the spec's order and dtypes; ``rows`` selects simulations."""
         values = {}
         for name, copy in self._copies:
             values[name] = copy()
@@ -99,14 +99,14 @@ class SensorReader:
             raise SpecError(f"sensor {sensor.name!r} is read with shape {value.shape}, the spec says {wanted}")
 
 
-# -- All of a simulation's state from what is known of it ----------------------------------------------------
+# -- ``qpos`` from sensors or from a pose -----------------------------------------------------------------------
 
 
 def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
-    """Which of these sensors tell a pose: those that the model reads straight from ``qpos``.
+    """Return the sensors among these that give a pose: those that the model reads straight from ``qpos``.
 
     Raises:
-        RobotError: none of them does.
+        RobotError: none of them gives a pose.
     """
     given = sorted(sensors)
     drawn = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
@@ -117,10 +117,10 @@ def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
 
 
 def posed(sim_model: SimModel, sensors: Mapping[str, np.ndarray]) -> np.ndarray:
-    """All of ``qpos``, shape (nq,), as far as one row of sensors tells it; the rest as in the model's keyframe.
+    """Return ``qpos``, (nq,), from one row of sensors, and where no sensor gives it from the model's keyframe.
 
     Raises:
-        RobotError: none of the sensors tells a pose.
+        RobotError: none of the sensors gives a pose.
     """
     qpos = resting(sim_model)
     for name in posing(sim_model, sensors):
@@ -132,7 +132,7 @@ def posed(sim_model: SimModel, sensors: Mapping[str, np.ndarray]) -> np.ndarray:
 
 
 def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
-    """All of ``qpos``, shape (nq,), from itself or from a pose alone; see `Camera.render`."""
+    """Return ``qpos``, (nq,), from all of it or from a pose alone; see `Camera.render`."""
     given = np.asarray(state, float).ravel()
     if given.size == sim_model.model.nq:
         return given
@@ -146,12 +146,12 @@ def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
 
 
 def resting(sim_model: SimModel) -> np.ndarray:
-    """``qpos`` of the keyframe that a reset begins with, shape (nq,), a new array."""
+    """Return ``qpos`` of the keyframe that a reset begins with, (nq,), a new array."""
     model, key = sim_model.model, sim_model.keyframe
     return np.array(model.key_qpos[key] if key >= 0 else model.qpos0)
 
 
-# -- What a batch of simulations may be told, and whom -------------------------------------------------------
+# -- Legal commands and indices of a batch ----------------------------------------------------------------------
 
 
 Writer = tuple[str, np.ndarray, Any, tuple[int, ...], np.dtype]
@@ -159,10 +159,10 @@ Writer = tuple[str, np.ndarray, Any, tuple[int, ...], np.dtype]
 
 
 def checked(commands: Mapping[str, np.ndarray], writers: Sequence[Writer]) -> dict[str, np.ndarray]:
-    """The commands as new arrays of the right dtypes.
+    """Return the commands as new arrays of the right dtypes.
 
     Raises:
-        IllegalAction: wrong names or shapes, or a value that isn't finite.
+        IllegalAction: wrong names or shapes, or a value that is not finite.
     """
     values = {}
     for name, _, _, shape, dtype in writers:
@@ -178,19 +178,19 @@ def checked(commands: Mapping[str, np.ndarray], writers: Sequence[Writer]) -> di
 
 def _refuse(name: str, value: np.ndarray | None, shape: tuple[int, ...], writers: Sequence[Writer]) -> NoReturn:
     if value is None:
-        wanted = ", ".join(writer[0] for writer in writers)
-        _illegal("missing", name, (), f"command.{name} is missing, wanted are {wanted}")
+        names = ", ".join(writer[0] for writer in writers)
+        _illegal("missing", name, (), f"command.{name} is missing, commands are {names}")
     if value.shape != shape:
-        _illegal("shape", name, (), f"command.{name} has shape {value.shape}, wanted {shape}")
+        _illegal("shape", name, (), f"command.{name} has shape {value.shape}, it must be {shape}")
     index = tuple(int(axis) for axis in np.argwhere(~np.isfinite(value))[0])
     _illegal("not_finite", name, index, f"command.{name}{list(index)} is {value[index]}, it must be finite")
 
 
 def rows_of(ids: Sequence[int] | np.ndarray | None, num: int) -> np.ndarray:
-    """The simulations' numbers, shape (n,).
+    """Return the indices of the selected simulations, (n,).
 
     Raises:
-        ValueError: they are no rising whole numbers of 0..num-1 without repetition, and no mask of shape (num,).
+        ValueError: the ids are no rising whole numbers of 0..num-1 without repetition, and no mask of shape (num,).
     """
     if ids is None:
         return np.arange(num)

@@ -252,14 +252,14 @@ def test_seeds_and_starts_must_fit_the_ids(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 3, 1)
     with pytest.raises(ValueError, match="2 seeds for 3"):
         batch.reset(seeds=[1, 2])
-    with pytest.raises(ValueError, match=r"starts.bend has shape \(3,\), wanted \(2,\)"):
+    with pytest.raises(ValueError, match=r"starts.bend has shape \(3,\), it must be \(2,\)"):
         batch.reset([0, 1], starts={"bend": np.zeros(3)})
     with pytest.raises(ValueError, match="starts name 'bent', commands are"):
         batch.reset(starts={"bent": np.zeros(3)})
     with pytest.raises(EpisodeError, match="never reset"):  # nothing of it was done by halves
         batch.step(commands(3, 0))
     for num, threads in ((0, 1), (1, -1)):
-        with pytest.raises(ValueError, match="wanted are 1 or more"):
+        with pytest.raises(ValueError, match="allowed are 1 or more"):
             SimBatch(pendulum, num, threads)
 
 
