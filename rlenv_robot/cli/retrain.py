@@ -44,10 +44,10 @@ def run(args: argparse.Namespace) -> int:
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)
     print(f"{out}: {_summary(retrained)}")
-    if not retrained.is_useful:
+    if not retrained.is_improved:
         print(
-            "the model predicts no better than that nothing moves, so expect nothing of this policy: record more "
-            "episodes, with more varied actions"
+            "the policy is saved unchanged: the gain may be the model's error, or the record holds no actions "
+            "but the policy's own. Record more episodes, and other actions (a script, a person, another policy)"
         )
     return 0
 
@@ -66,5 +66,6 @@ def _summary(retrained: Retraining) -> str:
     error, unchanged = retrained.error[-1], retrained.unchanged[-1]
     return (
         f"model fitted to {len(known)} episodes; over {len(retrained.error)} steps of {len(unseen)} held-out ones, "
-        f"without correction, it strays {error:.2f} {retrained.unit} RMS ({unchanged:.2f} if nothing moved)"
+        f"without correction, it strays {error:.2f} {retrained.unit} RMS ({unchanged:.2f} if nothing moved); "
+        f"the return in the model rose by {retrained.gain:.3g}, give or take {retrained.return_error:.3g}"
     )

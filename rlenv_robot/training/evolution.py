@@ -70,8 +70,9 @@ def search(
         from cmaes import SepCMA
     except ImportError as error:
         raise RobotError("training needs the package cmaes: pip install 'rlenv-robot[demo]'") from error
+    # A copy, since the optimizer changes its mean in place.
     optimizer = SepCMA(
-        mean=np.asarray(start, float), sigma=settings.sigma, seed=settings.seed, population_size=settings.population
+        mean=np.array(start, float), sigma=settings.sigma, seed=settings.seed, population_size=settings.population
     )
     begun, varied = time.monotonic(), False
     for number in range(settings.generations):

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from hal import BatchState, RobotSpec, SourceError, Spec
+from hal.frame_layout import reward_field
+from recorder.table.table import Table
 from recorder.table.transitions import Transitions
-from rlenv_robot.tasks.task import Arrays
+from rlenv_robot.tasks.task import Arrays, Task
 
-__all__ = ["Recording", "SensorBatch", "SensorModel", "fit_sensors", "open_loop_error_of_sensors", "recordings"]
+__all__ = [
+    "FieldSplitter", "Recording", "SensorBatch", "SensorModel", "fit_sensors", "open_loop_error_of_sensors",
+    "recordings", "return_error",
+]  # fmt: skip
 
 _COMMANDS = 4
 """How many past commands the next sensor values depend on."""
@@ -32,10 +37,22 @@ class Recording:
     Attributes:
         sensors: shape (T, D): what the robot measured, its fields flattened and joined in the spec's order.
         commands: shape (T, C), joined likewise; row t was applied between frames t - 1 and t.
+        first_row: number of frame 0 in the table's rows.
+        episode: number of its episode.
     """
 
     sensors: np.ndarray
     commands: np.ndarray
+    first_row: int = 0
+    episode: int = 0
+
+    def before(self, frames: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the sensors a period before some frames, (n, D), and their past commands, (n, C) each, newest first.
+
+        Row 0 of the commands was applied before the recording began, and may not be known.
+        """
+        past = [self.commands[np.maximum(frames - delay, 1)] for delay in range(_COMMANDS)]
+        return self.sensors[np.maximum(frames - 1, 0)], past
 
 
 def recordings(transitions: Transitions, episodes: Sequence[int], spec: RobotSpec) -> list[Recording]:
@@ -58,9 +75,8 @@ def recordings(transitions: Transitions, episodes: Sequence[int], spec: RobotSpe
         for part in np.split(rows, np.flatnonzero(np.diff(rows) != 1) + 1):
             if len(part):
                 frames = transitions.table.rows[part[0] : part[-1] + 2]
-                stretches.append(
-                    Recording(_joined(frames, spec.sensors, "sensor"), _joined(frames, spec.commands, "applied"))
-                )
+                sensors, commands = _joined(frames, spec.sensors, "sensor"), _joined(frames, spec.commands, "applied")
+                stretches.append(Recording(sensors, commands, int(part[0]), int(episode)))
     return stretches
 
 
@@ -87,7 +103,8 @@ class SensorModel:
         sensor_mean, sensor_scale: shape (D,).
         command_mean, command_scale: shape (C,).
         low, high: shape (D,): the range of predictions, standardised.
-        starts: recorded frames with which episodes begin: standardised sensors (S, D) and commands (S, C).
+        starts: recorded frames from which episodes begin: standardised sensors now and a period before, (S, D) each,
+            and past commands, the newest first, (S, k, C).
     """
 
     weights: np.ndarray
@@ -97,7 +114,7 @@ class SensorModel:
     command_scale: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    starts: tuple[np.ndarray, np.ndarray]
+    starts: tuple[np.ndarray, np.ndarray, np.ndarray]
 
     def next_sensors(
         self, now: np.ndarray, before: np.ndarray, commands: Sequence[np.ndarray], member: np.ndarray
@@ -121,6 +138,8 @@ class SensorModel:
         return Recording(
             (recording.sensors - self.sensor_mean) / self.sensor_scale,
             (recording.commands - self.command_mean) / self.command_scale,
+            recording.first_row,
+            recording.episode,
         )
 
 
@@ -144,12 +163,11 @@ def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0)
     standard = (sensors - sensors.mean(axis=0)) / scales[0]
     low, high = standard.min(axis=0), standard.max(axis=0)
     room = _MARGIN * (high - low)
-    empty = (np.empty((0, 0)), np.empty((0, 0)))
+    empty = (np.empty((0, 0)), np.empty((0, 0)), np.empty((0, 0, 0)))
     unfitted = SensorModel(
         blank, sensors.mean(axis=0), scales[0], commands.mean(axis=0), scales[1], low - room, high + room, empty
     )
     parts = [unfitted.standardised(part) for part in stretches]
-    starts = np.stack([part.sensors[0] for part in parts]), np.stack([part.commands[1] for part in parts])
     pairs = [_regression(part) for part in parts]
     rng = np.random.default_rng(seed)
     weights = []
@@ -160,8 +178,20 @@ def fit_sensors(stretches: Sequence[Recording], members: int = 4, seed: int = 0)
         weights.append(np.linalg.solve(inputs.T @ inputs + penalty, inputs.T @ change))
     return SensorModel(
         np.stack(weights), unfitted.sensor_mean, scales[0], unfitted.command_mean, scales[1],
-        unfitted.low, unfitted.high, starts,
+        unfitted.low, unfitted.high, _starts(parts),
     )  # fmt: skip
+
+
+def _starts(parts: Sequence[Recording]) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return every frame but the last ones, with what came before it; see `SensorModel.starts`."""
+    now, before, commands = [], [], []
+    for part in parts:
+        frames = np.arange(len(part.sensors) - 1)
+        sensors, past = part.before(frames)
+        now.append(part.sensors[frames])
+        before.append(sensors)
+        commands.append(np.stack(past, axis=1))
+    return np.concatenate(now), np.concatenate(before), np.concatenate(commands)
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
@@ -172,17 +202,16 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 def _regression(part: Recording) -> tuple[np.ndarray, np.ndarray]:
     """Return regressors (T - 1, K) and changes (T - 1, D) of one standardised recording."""
-    now, count = part.sensors[:-1], len(part.sensors) - 1
-    before = np.concatenate([now[:1], now[:-1]])
-    # Row 0 of the commands was applied before the recording began, and may not be known.
-    past = [part.commands[np.maximum(np.arange(1, count + 1) - delay, 1)] for delay in range(_COMMANDS)]
+    now, frames = part.sensors[:-1], np.arange(len(part.sensors) - 1)
+    before = part.before(frames)[0]
+    past = part.before(frames + 1)[1]  # with the command that is applied between a frame and the next
     return _inputs(now, before, past), part.sensors[1:] - now
 
 
 class SensorBatch:
     """N robots that move as a `SensorModel` says; stands where `sim.batch.SimBatch` stands.
 
-    An episode begins where a recorded one began; where the task wants the robot to start is disregarded.
+    An episode begins at any recorded frame; where the task wants the robot to start is disregarded.
 
     Args:
         model: how the robots move.
@@ -204,17 +233,17 @@ class SensorBatch:
         return self._spec
 
     def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
-        """Begin where recorded episodes began, chosen by the seeds.
+        """Begin at recorded frames, chosen by the seeds.
 
         Raises:
             ValueError: only some are asked to begin anew.
         """
         if ids is not None:
             raise ValueError("robots of a learned model begin together: use autoreset='disabled' and reset all")
-        sensors, commands = self._model.starts
-        chosen = np.zeros(self.num, np.int64) if seeds is None else np.asarray(seeds) % len(sensors)
-        self._now = self._before = sensors[chosen]
-        self._commands = [commands[chosen]] * _COMMANDS
+        now, before, commands = self._model.starts
+        chosen = np.zeros(self.num, np.int64) if seeds is None else np.asarray(seeds) % len(now)
+        self._now, self._before = now[chosen], before[chosen]
+        self._commands = list(np.moveaxis(commands[chosen], 1, 0))
         return self._batch_state()
 
     def step(self, commands: Arrays, ids: np.ndarray | None = None) -> BatchState:
@@ -234,18 +263,18 @@ class SensorBatch:
         return BatchState(sensors, applied, np.full(self.num, self._stamp))
 
     @cached_property
-    def _sensors(self) -> _Splitter:
-        return _Splitter(self._spec.sensors)
+    def _sensors(self) -> FieldSplitter:
+        return FieldSplitter(self._spec.sensors)
 
     @cached_property
-    def _applied(self) -> _Splitter:
-        return _Splitter(self._spec.commands)
+    def _applied(self) -> FieldSplitter:
+        return FieldSplitter(self._spec.commands)
 
     def close(self) -> None:
         """Nothing to close."""
 
 
-class _Splitter:
+class FieldSplitter:
     """Splits joined elements into a spec's fields, within each field's range.
 
     Args:
@@ -298,3 +327,43 @@ def open_loop_error_of_sensors(model: SensorModel, stretches: Sequence[Recording
 def _rms(gaps: np.ndarray) -> np.ndarray:
     """Return the root mean square over recordings and elements of gaps (recordings, steps, elements)."""
     return np.asarray(np.sqrt(np.square(gaps).mean(axis=(0, 2))))
+
+
+def return_error(
+    model: SensorModel, spec: RobotSpec, task: Task, table: Table, stretches: Sequence[Recording], steps: int
+) -> float:
+    """Return how far the model is off in the task's return, when it is given the recorded actions.
+
+    Args:
+        model: the model.
+        spec: the robot.
+        task: computes the rewards of predicted sensors.
+        table: the task's, with the recorded rewards.
+        stretches: recordings that the model was not fitted to.
+        steps: length of a prediction.
+
+    Returns:
+        Root mean square over predictions that begin at every half length; infinite if no recording is that long.
+    """
+    split, errors = FieldSplitter(spec.sensors).split, [np.zeros(0)]
+    for part in map(model.standardised, stretches):
+        begin = np.arange(0, len(part.sensors) - steps, max(1, steps // 2))
+        if not len(begin):
+            continue
+        rows = table.rows[part.first_row : part.first_row + len(part.sensors)]
+        goal = task.goal.validate(table.episodes[part.episode].get("goal", {}), "goal")
+        now, (before, past), gap = part.sensors[begin], part.before(begin), np.zeros(len(begin))
+        for step in range(1, steps + 1):
+            past = [part.commands[begin + step], *past[:-1]]
+            following = model.next_sensors(now, before, past, np.arange(len(begin)) % len(model.weights))
+            action = {name: rows[f"action_{name}"][begin + step] for name in task.action.names}
+            sensors, after = (split(values * model.sensor_scale + model.sensor_mean) for values in (now, following))
+            predicted = task.reward(sensors, action, after, goal)
+            rewards = predicted.values() if isinstance(predicted, Mapping) else [predicted]
+            agents = tuple(table.layout.agents) or ("",)
+            recorded = [rows[reward_field(agent)][begin + step] for agent in agents]
+            gap += np.mean(list(rewards), axis=0) - np.mean(recorded, axis=0)
+            before, now = now, following
+        errors.append(gap)
+    gaps = np.concatenate(errors)
+    return float(np.sqrt(np.mean(np.square(gaps)))) if len(gaps) else np.inf
