@@ -15,11 +15,17 @@ PROVED = pytest.StashKey[dict[str, list[str]]]()
 
 # Other load on a machine is no failure: hypothesis keeps no time, and every run tries the same examples.
 settings.register_profile("house", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile("quick", parent=settings.get_profile("house"), max_examples=20)
 settings.load_profile("house")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("markexpr") == "quick":
+        settings.load_profile("quick")
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker

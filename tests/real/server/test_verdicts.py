@@ -49,6 +49,7 @@ def test_the_answer_comes_back(robot: Any, judge: Any, lockstep: bool) -> None:
     assert asked == [("is it red?", 3.0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [DeadlineExceeded("nobody pressed Enter", 3.0), ResetFailed("the terminal is closed"), KeyError("bug")]
 )

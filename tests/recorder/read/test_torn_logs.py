@@ -53,6 +53,7 @@ def check_prefix(reader: LogReader, wanted: np.ndarray) -> None:
     assert rows.tobytes() == wanted[: len(rows)].tobytes()
 
 
+@pytest.mark.slow
 def test_cut_anywhere(tmp_path: Path, whole: bytes) -> None:
     cut_often(tmp_path, whole, 300)
 
@@ -94,6 +95,7 @@ def test_notes_of_a_torn_log_are_exact(tmp_path: Path, whole: bytes) -> None:
     assert set(reader.notes) <= set(table.notes)
 
 
+@pytest.mark.slow
 def test_flipped_bytes_never_give_a_wrong_row(tmp_path: Path, whole: bytes, is_right: Any) -> None:
     rng = np.random.default_rng(3)
     lost = 0
@@ -108,6 +110,7 @@ def test_flipped_bytes_never_give_a_wrong_row(tmp_path: Path, whole: bytes, is_r
     assert lost > 20
 
 
+@pytest.mark.slow
 def test_a_damaged_chunk_is_named_and_the_rest_is_read(tmp_path: Path, whole: bytes) -> None:
     records = [record for record in McapReader(whole, "x").records if record.kind == 6]
     damaged = bytearray(whole)

@@ -79,6 +79,7 @@ def _table(run: Path) -> None:
     assert table.rows["stamp_ns"][-1] == FRAMES * EPISODES - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("read", [_frames, _samples, _ends, _messages, _table])
 def test_reading_is_bounded(run: Path, read: Callable[[Path], None], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cache, "_BLOCK", 4 << 20)  # what a table holds before it writes, made small as the log is
@@ -87,6 +88,7 @@ def test_reading_is_bounded(run: Path, read: Callable[[Path], None], monkeypatch
         read(run)
 
 
+@pytest.mark.slow
 def test_a_repair_is_bounded(run: Path, tmp_path: Path) -> None:
     data = (run / "log.mcap").read_bytes()
     (tmp_path / "log.mcap").write_bytes(data[: int(len(data) * 0.9)])
@@ -97,6 +99,7 @@ def test_a_repair_is_bounded(run: Path, tmp_path: Path) -> None:
     assert 0.8 * FRAMES * EPISODES < found.rows < FRAMES * EPISODES
 
 
+@pytest.mark.slow
 def test_blocks_are_what_all_at_once_is(run: Path) -> None:
     reader = LogReader(run)
     assert np.concatenate([*reader.frame_blocks()]).tobytes() == reader.frames().tobytes()

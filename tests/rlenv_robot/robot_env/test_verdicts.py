@@ -188,6 +188,7 @@ def test_a_verdict_that_comes_with_the_next_reset_labels_the_episode_before(tmp_
     assert set(data.sample_steps(20, {"verdict": "discard"})["extra_info"]["episode"].tolist()) == {1}
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R6.6")
 def test_over_the_network_the_person_at_the_robot_is_asked_at_the_end(tmp_path: Path) -> None:
     person = Person("success", ResetFailed("nobody is here"))

@@ -64,6 +64,7 @@ def test_every_task_is_trained_saved_run_and_retrained(name: str, tmp_path: Path
     retrained.training.policy.check(chosen.observation, chosen.action)
 
 
+@pytest.mark.slow
 def test_a_mujoco_model_learns_to_raise_its_tip(model: str) -> None:
     trained = train_in_simulation(model, 3.0, 0, silent, {"reward_from": "tip[2]", "steps": 40})
     assert trained.median[-1] > trained.median[0] + 1
