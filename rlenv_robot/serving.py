@@ -166,7 +166,7 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
         telemetry_hz=section.telemetry_hz,
         images=section.pictures or _free_port_beside(section.address),
     )
-    served = _wrap(hardware, profile, report, cameras, None if log is None else log.around)
+    served = _wrap(hardware, profile, report, cameras, None if log is None else log.wrap)
     server = Server(served, settings, cameras=cameras, observer=log)
     return server, spec
 
@@ -208,7 +208,7 @@ def build_robot(
         robot: as for `serve`.
         on_event: receives how a reset goes, as (state, detail).
         cameras: of the robot.
-        wrap: puts something around the robot inside of its guard, such as `ControllerLog.around`.
+        wrap: puts something around the robot inside of its guard, such as `ControllerLog.wrap`.
 
     Raises:
         ProfileError, ValueError: as for `serve`.

@@ -108,7 +108,7 @@ class ControllerLog(ServerObserver):
 
     # -- open and close ------------------------------------------------------------------------------------
 
-    def around(self, robot: Robot) -> Robot:
+    def wrap(self, robot: Robot) -> Robot:
         """Open the log and wrap a robot for it. If the log can't be opened, the robot is wrapped all the same."""
         try:
             self._open(robot)

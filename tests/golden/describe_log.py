@@ -143,7 +143,7 @@ def log_of_controller() -> dict[str, Any]:
     """The log that a controller keeps of what it serves: topics, schemas, and the keys of what it notes."""
     with tempfile.TemporaryDirectory() as folder:
         log = ControllerLog(folder)
-        served = Guard(log.around(SimRobot(find_robot_model("so101").make_sim_model())))
+        served = Guard(log.wrap(SimRobot(find_robot_model("so101").make_sim_model())))
         with Server(served, lockstep=True, observer=log) as server:
             client = RemoteRobot(server.address, expect=SO101)
             client.reset({"seed": 1})

@@ -141,7 +141,8 @@ def _parameters(of: Callable[..., Any]) -> list[str]:
     if inspect.isclass(of) and not any(map(inspect.isfunction, (of.__init__, of.__new__))):
         return []  # a built-in constructor, which differs with Python's version
     parameters = inspect.signature(of).parameters.values()
-    return [str(each.replace(annotation=inspect.Parameter.empty)) for each in parameters]
+    told = [str(each.replace(annotation=inspect.Parameter.empty)) for each in parameters]
+    return [re.sub(r" at 0x[0-9a-f]+", "", text) for text in told]  # a function's place in memory
 
 
 def _members(of: type) -> list[str]:

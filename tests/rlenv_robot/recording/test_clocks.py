@@ -57,7 +57,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
     needs_another_time()
     log = ControllerLog(tmp_path / "controller")
     server = Server(
-        Guard(log.around(find_robot_model("so101").make_served_simulation("sim"))),
+        Guard(log.wrap(find_robot_model("so101").make_served_simulation("sim"))),
         paced_by_robot=True,
         watchdog_s=1.0,
         observer=log,

@@ -38,7 +38,7 @@ def serve() -> Iterator[Serve]:
 
         def start(robot: Any, folder: Path, **settings: Any) -> tuple[Server, RemoteRobot, ControllerLog]:
             log = ControllerLog(folder, **settings)
-            server = Server(Guard(log.around(robot)), control_hz=50, watchdog_s=0.2, observer=log)
+            server = Server(Guard(log.wrap(robot)), control_hz=50, watchdog_s=0.2, observer=log)
             ends.callback(ServerWatch(server, log).start().close)
             ends.enter_context(server)
             remote = RemoteRobot(server.address)
@@ -57,7 +57,7 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
     robot = Fader()
     with ExitStack() as ends:
         log = ControllerLog(tmp_path, control_hz=50)
-        server = Server(Guard(log.around(robot)), control_hz=50, watchdog_s=0.2, observer=log)
+        server = Server(Guard(log.wrap(robot)), control_hz=50, watchdog_s=0.2, observer=log)
         watch = ServerWatch(server, log).start()
         ends.callback(watch.close)
         ends.enter_context(server)
@@ -161,7 +161,7 @@ def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None
     (tmp_path / "file").write_text("")
     log = ControllerLog(tmp_path / "file")
     robot = find_robot_model("so101").make_served_simulation("sim")
-    server = Server(Guard(log.around(robot)), paced_by_robot=True, observer=log)
+    server = Server(Guard(log.wrap(robot)), paced_by_robot=True, observer=log)
     with server, rr.make("so101-reach", robot=server.address) as env:
         obs = env.reset()
         assert "no folder for a run can be made" in obs["extra_info"]["recording_error"]
