@@ -126,8 +126,8 @@ class SourceData:
                   at the ends (`rlenv_robot.data.frame_stack.Windows`);
                 * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
                   that were set (`rlenv_robot.data.hindsight.relabel_goals`);
-                * ``images``: pictures of the cameras: True, names, or a mapping
-                  (`rlenv_robot.data.images.PictureChoice`);
+                * ``images``: images of the cameras: True, names, or a mapping
+                  (`rlenv_robot.data.images.ImageChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
 
         Returns:
@@ -137,7 +137,7 @@ class SourceData:
             ``weights``, ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next
             observation's value: ``discount**steps``, 0 if terminated, so a truncated end still bootstraps),
             ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; if asked, ``state`` and
-            ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.images.Pictures.add`).
+            ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.images.ImageLoader.add`).
 
         Raises:
             SourceError: an option is unknown or wrong, needs what was not recorded, or leaves nothing.

@@ -29,7 +29,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
     `SyncVectorEnv` give the same numbers. With it they are its vectors.
 
     ``metadata["autoreset_mode"]`` is the batch's own. What was seen last is in ``info["final_obs"]`` (one a
-    finished environment), its success, figures and pictures in ``info["final_info"]``, both with Gymnasium's masks.
+    finished environment), its success, figures and images in ``info["final_info"]``, both with Gymnasium's masks.
 
     Args:
         envs: what is adapted; owned from now on.

@@ -19,7 +19,7 @@ from rlenv_robot.tables import StepTable
 __all__ = ["ImageChoice", "ImageLoader"]
 
 _OPENED = 4
-"""Choices whose decoded pictures are kept, each in a cache of its own."""
+"""Choices whose decoded images are kept, each in a cache of its own."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,8 @@ class ImageChoice:
         crop, size, order, layout, cache_bytes: as for `recorder.images.images.Images`.
         how, max_age_s: as for `recorder.images.images.Images.at`.
         stack: frames in a stack; None takes the batch's own ``stack``.
-        missing: ``mask`` gives a black picture where there is none, ``error`` refuses the batch.
-        next: whether the next observation's pictures are wanted too.
+        missing: ``mask`` gives a black image where there is none, ``error`` refuses the batch.
+        next: whether the next observation's images are wanted too.
     """
 
     cameras: tuple[str, ...] = ()
@@ -88,12 +88,12 @@ class ImageLoader:
 
         ``images`` and ``next_images``, and with the option ``future`` also ``future_images``: camera -> uint8 of shape
         (B, H, W, 3), or (B, k, H, W, 3) for a stack, oldest first, in which before an episode's first frame that one
-        is repeated. ``images_mask`` and so on: camera -> bool (B,) or (B, k), False where there is no picture.
+        is repeated. ``images_mask`` and so on: camera -> bool (B,) or (B, k), False where there is no image.
 
         Raises:
-            SourceError: there are no pictures, or not of that camera; sizes differ and none was given; one is missing
+            SourceError: there are no images, or not of that camera; sizes differ and none was given; one is missing
                 and may not be.
-            LogError: a picture can't be decoded.
+            LogError: an image can't be decoded.
         """
         choice, extra = ImageChoice.of(options["images"]), table["extra_info"]
         index, stack = extra["index"], choice.stack or options.get("stack", 1)
@@ -106,7 +106,7 @@ class ImageLoader:
             extra[name], extra[f"{name}_mask"] = {}, {}
         cameras = choice.cameras or self._sources.cameras()
         if not cameras:
-            raise SourceError(f"images: {self._transitions.table.origin} has no pictures")
+            raise SourceError(f"images: {self._transitions.table.origin} has no images")
         for camera in cameras:
             for name, (images, mask) in self._decoded(choice, camera, parts).items():
                 extra[name][camera], extra[f"{name}_mask"][camera] = images, mask
@@ -130,7 +130,7 @@ class ImageLoader:
         row, starts = int(rows[0]), self._transitions.table.starts
         episode = int(np.searchsorted(starts, row, "right")) - 1
         raise SourceError(
-            f"images: camera {camera!r} has no picture of {len(rows)} of the frames that were drawn, such as frame "
+            f"images: camera {camera!r} has no image of {len(rows)} of the frames that were drawn, such as frame "
             f'{row - int(starts[episode])} of episode {episode}; with "missing": "mask" they are black and masked'
         )
 

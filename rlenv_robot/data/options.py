@@ -168,7 +168,7 @@ IMAGES: Mapping[str, Check] = {
     "next": _truth,
     "cache_bytes": whole(0),
 }
-"""What the option ``images`` may hold; what each means: `rlenv_robot.data.images.PictureChoice`."""
+"""What the option ``images`` may hold; what each means: `rlenv_robot.data.images.ImageChoice`."""
 
 
 def _images(value: Any) -> str | None:

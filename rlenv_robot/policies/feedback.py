@@ -16,7 +16,7 @@ from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.flat_hints import Difference
 
-__all__ = ["FeedbackPolicy", "Vectors", "parameter_count"]
+__all__ = ["FeedbackPolicy", "Vectors", "load_arrays", "parameter_count", "save_arrays"]
 
 _HIDDEN = 8
 _KIND = "feedback"

@@ -129,7 +129,7 @@ def test_missing_images_are_masked_or_refused(tmp_path: Path) -> None:
     assert (extra["images_mask"]["wrist"] == (frame >= 3)).all()
     assert not extra["images"]["wrist"][frame < 3].any()
     assert extra["images_mask"]["top"].all()
-    with pytest.raises(SourceError, match=r"camera 'wrist' has no picture of \d+ of .* frame [012] of episode [01];"):
+    with pytest.raises(SourceError, match=r"camera 'wrist' has no image of \d+ of .* frame [012] of episode [01];"):
         data.sample_steps(64, {"images": {"missing": "error"}})
 
 
@@ -164,5 +164,5 @@ def test_wrong_choices(data: SourceData, images: Any, told: str) -> None:
 
 def test_data_without_images_say_so(tmp_path: Path) -> None:
     data = open_source(record(tmp_path / "run", cameras=()))
-    with pytest.raises(SourceError, match="has no pictures"):
+    with pytest.raises(SourceError, match="has no images"):
         data.sample_steps(4, {"images": True})
