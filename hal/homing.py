@@ -1,4 +1,4 @@
-"""The reset of a robot that can't be teleported: ask, move home slowly, wait until it is still."""
+"""The reset of a robot that can't be teleported: ask for the scene, move home slowly, wait until it is still."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class HomingSettings:
-    """How a reset moves.
+    """Speeds, tolerances and deadlines of a reset.
 
     Attributes:
         velocity: fastest change of a command on the way home, units a second.
         tolerance: how far the measured value may stay from the start, units; covers a servo's sag.
-        still: largest speed that counts as still, over ``settle_s``, units a second; an encoder's flicker of one
-            step from period to period is none, however fast the loop.
-        settle_s: how long it must be still, seconds.
-        deadline_s: longest way home, seconds.
+        still: largest speed that counts as still, over ``settle_s``, units a second; an encoder that flickers by one
+            step counts as still, however fast the loop.
+        settle_s: how long the robot must be still, seconds.
+        deadline_s: longest duration of the way home, seconds.
         signal_deadline_s: longest wait for the person or fixture, seconds.
 
     Raises:
@@ -55,15 +55,16 @@ class HomingSettings:
 
 
 class Homing(RobotWrapper):
-    """A robot around a robot: its reset is asked -> ready -> homing -> reached -> settled -> first reading.
+    """Give a robot a reset: asked -> ready -> homing -> reached -> settled -> first reading.
 
     Args:
         robot: moves by `step` only; its own reset must not move it. A robot without a `Guard` is given one, so that
             the way home is limited too.
-        signal: who resets the scene, and may say how an episode went.
+        signal: the person or machine that resets the scene, and may give verdicts on episodes.
         settings: speeds, tolerances, deadlines.
-        on_event: told every transition as (state, detail), for logs; and at last ``("reset", <the record as JSON>)``.
-        verdicts: whether each reset also asks how the episode before went, unless `judge` has heard that.
+        on_event: called with every transition as (state, detail), for logs, and at the end with ``("reset", <the
+            record as JSON>)``.
+        verdicts: whether each reset also asks for a verdict on the last episode, unless `judge` already got one.
     """
 
     def __init__(
@@ -87,11 +88,11 @@ class Homing(RobotWrapper):
 
     @property
     def last_reset(self) -> ResetRecord | None:
-        """What the last reset was like; None before the first is over."""
+        """The record of the last reset; None before the first has ended."""
         return self._last_reset
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """As `Robot.reset`: ask for the scene, then go to ``options["start"]`` or home and settle there.
+        """Reset the robot: ask for the scene, then go to ``options["start"]`` or home, and settle there.
 
         Raises:
             IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
@@ -127,15 +128,15 @@ class Homing(RobotWrapper):
         progress.answered(answer)
 
     def judge(self, message: str, deadline_s: float) -> Answer:
-        """Ask how the episode went that has just ended. From any thread; nothing moves.
+        """Ask for a verdict on the episode that has just ended. From any thread; nothing moves.
 
         Args:
             message: the question, for a person; empty for the usual one.
             deadline_s: how long the answer may take.
 
         Raises:
-            DeadlineExceeded: nobody answered.
-            ResetFailed: nobody is there to be asked, or the answer can't be understood.
+            DeadlineExceeded: no answer came in time.
+            ResetFailed: there is nobody to ask, or the answer can't be understood.
         """
         number = max(0, self._episode - 1)
         with self._asking:
@@ -196,7 +197,7 @@ class Homing(RobotWrapper):
         return float(max(gaps, default=0.0))
 
     def close(self) -> None:
-        """Close robot and signal."""
+        """Close the robot and the signal."""
         try:
             self._robot.close()
         finally:
@@ -204,11 +205,11 @@ class Homing(RobotWrapper):
 
 
 def towards(value: np.ndarray, goal: np.ndarray, stride: float) -> np.ndarray:
-    """``goal``, or as near to it as one stride from ``value`` comes; what is no float, such as a gear, at once.
+    """Return ``goal``, or the value nearest to it within one stride; a goal that is no float, such as a gear, at once.
 
     Args:
         value: a command now, any shape.
-        goal: of the same shape; its type is the answer's.
+        goal: of the same shape; the result has its dtype.
         stride: at least 0, in the command's unit.
     """
     if goal.dtype.kind != "f":

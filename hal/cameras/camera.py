@@ -1,4 +1,4 @@
-"""One camera: a thread that keeps its newest image, and knows when that one no longer counts."""
+"""One camera: a thread that keeps the newest image and judges whether it is still valid."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ __all__ = ["Camera", "Look"]
 _log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
-"""Between two attempts to open a camera that was lost; doubled each time."""
+"""Pauses between attempts to open a lost camera, seconds; each is twice the one before."""
 
 _GOODBYE_S = 1.0
 """How long `close` waits for the thread; OpenCV may hold it for a few seconds more, which hurts nobody."""
 
 
 class Look(NamedTuple):
-    """What a camera shows at one moment.
+    """The state of a camera at one moment.
 
     Attributes:
-        image: the newest image (JPEG), or None if there is none that counts.
-        age_s: how old the newest is, seconds; inf if there never was one.
-        fault: why there is none that counts, a sentence; None if all is well.
+        image: the newest image (JPEG), or None if no image is valid.
+        age_s: age of the newest image, seconds; inf before the first.
+        fault: a sentence that says why no image is valid; None where one is.
     """
 
     image: Image | None
@@ -49,9 +49,9 @@ class _Newest(NamedTuple):
 
 
 class Camera:
-    """Takes images on a thread of its own, as fast as they come; the newest wins, and nothing is queued.
+    """Take images on a thread of its own, as fast as they come; only the newest is kept.
 
-    A source that is lost is opened again and again, with pauses that double up to 5 s, until `close`.
+    A lost source is opened again until `close`, with pauses that double up to 5 s.
 
     Args:
         settings: of the camera.
@@ -75,7 +75,7 @@ class Camera:
 
     @property
     def spec(self) -> CameraSpec:
-        """Name and size."""
+        """The camera's name and image size."""
         return self.settings.spec
 
     def open(self) -> None:
@@ -85,14 +85,14 @@ class Camera:
             self._thread.start()
 
     def listen(self, listener: Callable[[], None]) -> None:
-        """Call this after every new image, on the camera's thread; it must return at once."""
+        """Have the listener called after every new image, on the camera's thread; it must return at once."""
         self._listeners.append(listener)
 
     def look(self, at_ns: int | None = None) -> Look:
-        """The newest image, if it counts. Never waits; from any thread.
+        """Return the newest image, if it is valid. Never waits; from any thread.
 
         Args:
-            at_ns: of two newest ones, the one that is not later than this; monotonic clock, nanoseconds.
+            at_ns: latest capture time, monotonic clock, nanoseconds; an image before the newest serves then.
         """
         (newest, before), now_ns, settings = self._last, time.monotonic_ns(), self.settings
         if at_ns is not None and newest is not None and before is not None and newest.image.stamp_ns > at_ns:
@@ -119,7 +119,7 @@ class Camera:
         return Look(newest.image, age_s, None)
 
     def wait(self, timeout_s: float) -> Look:
-        """A look as soon as there is an image that counts, or at the timeout."""
+        """Return as soon as there is a valid image, or at the timeout."""
         end = time.monotonic() + timeout_s
         while True:
             self._came.clear()
@@ -129,7 +129,7 @@ class Camera:
             self._came.wait(left_s)
 
     def to_dict(self) -> dict[str, Any]:
-        """How it does, for telemetry: images taken, damaged ones, attempts to open it, age (or None), fault."""
+        """Return counts of images, damaged images and attempts to open, age (or None) and fault, for telemetry."""
         seen = self.look()
         return {
             "pictures": self._images,

@@ -1,4 +1,4 @@
-"""A reset as a state machine: where it is, how long each state took, and how it came out."""
+"""A reset as a state machine: its states, their durations and its outcome."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SHORT, _LONG = 100, 300
 
 
 class ResetState(StrEnum):
-    """Where a reset is."""
+    """The states of a reset."""
 
     CALLED = "called"  # the robot is opened and read; a latched stop refuses here
     ASKED = "asked"  # the person or the fixture has been asked
@@ -31,7 +31,7 @@ class ResetState(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a reset came out."""
+    """The outcomes of a reset."""
 
     DONE = "done"
     REFUSED = "refused"  # the answer was no, or nobody could be asked
@@ -55,17 +55,17 @@ _NEXT: Mapping[ResetState, frozenset[ResetState]] = {
 
 @dataclass(frozen=True, slots=True)
 class ResetRecord:
-    """What a finished reset was like; what an episode's record keeps of it.
+    """The record of a finished reset, which is kept with the episode.
 
     Attributes:
         outcome: one of `Outcome`.
-        detail: why it failed, or how far from the start it settled.
-        by: who answered; empty if nobody did.
-        note: what they added.
-        verdict: what they said of the episode before, one of `hal.reset.VERDICTS`, or None.
-        seconds: state -> how long it took.
-        episode: how many resets this robot was asked for before: the number of the episode that began with it.
-        judged: the number of the episode that the verdict is on; None where there is no verdict.
+        detail: the reason of a failure, or the distance from the start at which the robot settled.
+        by: the person or machine that answered; empty without an answer.
+        note: a remark with the answer.
+        verdict: the answer's verdict on the last episode, one of `hal.VERDICTS`, or None.
+        seconds: state -> its duration.
+        episode: number of the episode that began with this reset, counted in requested resets.
+        judged: number of the episode that the verdict is on; None without a verdict.
     """
 
     outcome: str
@@ -78,20 +78,20 @@ class ResetRecord:
     judged: int | None = None
 
     def without_verdict(self) -> ResetRecord:
-        """The same, for whom the verdict does not concern."""
+        """Return the record without its verdict."""
         return replace(self, verdict=None, judged=None)
 
     def to_dict(self) -> dict[str, Any]:
-        """As plain data."""
+        """Return plain data."""
         return {**asdict(self), "seconds": dict(self.seconds)}
 
     def to_json(self) -> str:
-        """As one line of at most 1000 characters."""
+        """Return one line of JSON of at most 1000 characters."""
         return json.dumps(self.to_dict(), ensure_ascii=False)
 
     @staticmethod
     def from_json(text: str) -> ResetRecord | None:
-        """The inverse of `to_json`; None for what is no record."""
+        """Make a record from the text of `to_json`; None where the text is no record."""
         try:
             plain = json.loads(text)
             seconds = {str(state): float(value) for state, value in plain["seconds"].items()}
@@ -107,17 +107,17 @@ class ResetRecord:
 
 
 class ResetProgress:
-    """One reset under way.
+    """The progress of one reset.
 
     Args:
-        on_event: told each state that follows the first as (state, detail).
-        episode: the number of the episode that it begins.
-        judged: the number of the episode that a verdict would be on.
+        on_event: called with each state after the first as (state, detail).
+        episode: number of the episode that the reset begins.
+        judged: number of the episode that a verdict would be on.
         now: monotonic clock, seconds.
 
     Attributes:
-        state: where it is.
-        record: once it is over.
+        state: the present state.
+        record: the record, once the reset has ended.
     """
 
     def __init__(
@@ -138,20 +138,20 @@ class ResetProgress:
 
     @property
     def asked(self) -> bool:
-        """Whether anybody was asked. Before that there is no reset to tell of: its error says it all."""
+        """Whether the question was asked. A reset that fails before that leaves no record, only its error."""
         return self._asked
 
     def go(self, state: ResetState, detail: str = "") -> None:
-        """Go on.
+        """Enter the next state.
 
         Raises:
-            EpisodeError: there is no such way from here; a bug.
+            EpisodeError: no transition leads there from the present state, which is a bug.
         """
         self._leave(state)
         self._on_event(state, detail)
 
     def answered(self, answer: Answer) -> None:
-        """The scene is ready, as this answer says."""
+        """Take an answer that says that the scene is ready."""
         self._answer = answer
         self.go(ResetState.READY, answer.by)
 

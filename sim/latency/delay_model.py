@@ -1,4 +1,4 @@
-"""How late, coarse and lossy a simulated robot is: delays in seconds, at the resolution of the physics."""
+"""Delays, losses and resolution of a simulated robot's commands and sensors, in steps of the physics."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ _ZERO = Fixed(0.0)
 
 @dataclass(frozen=True)
 class DelayModel:
-    """What lies between an agent and the motors and sensors. All of it is off unless it is named.
+    """Delays, losses and resolution between an agent and the motors and sensors. All are off by default.
 
     Every value is a number, or a distribution that is drawn once for each episode of each simulation; jitter and loss
     are drawn for every single command and reading. Times are rounded to the nearest step of the physics.
 
     A command is sent at the beginning of a control period and reaches the actuators after ``command_delay`` +
-    ``command_jitter``, in the middle of a period or in a later one. One that is overtaken by a newer one is dropped.
-    A lost one is never heard of: the actuators hold what they had, and ``RobotState.applied`` shows the last that was
-    heard of. Before a reset the start is held to have been commanded, and to have stood, for ever.
+    ``command_jitter``, in the middle of a period or in a later one. A command that is overtaken by a newer one is
+    dropped. After a lost command the actuators hold what they had, and ``RobotState.applied`` shows the last command
+    that was not lost. Before a reset, the start counts as commanded and measured all the time.
 
     A reading shows each sensor's newest sample that is at least ``sensor_delay`` + ``reading_delay`` +
     ``reading_jitter`` old; its age is in ``RobotState.age_ns``. A lost reading repeats the one before it, older.
@@ -124,18 +124,18 @@ class DelayModel:
 
     @property
     def command_s(self) -> float:
-        """The latest that a command may arrive, s."""
+        """Longest delay of a command, s."""
         return self.value("command_delay").high + self.value("command_jitter").high
 
     @property
     def reading_s(self) -> float:
-        """The oldest that a sample may be when its reading arrives, s."""
+        """Largest age of a sample when its reading arrives, s."""
         pause = max((1.0 / rate.low for rate in self._named("sensor_rate").values()), default=0.0)
         slowest = max((delay.high for delay in self._named("sensor_delay").values()), default=0.0)
         return self.value("reading_delay").high + self.value("reading_jitter").high + slowest + pause
 
     def check_fit(self, spec: RobotSpec, timestep: float) -> None:
-        """Refuse what this robot does not have, or what its physics can't resolve.
+        """Refuse sensors and commands that the robot does not have, and rates that its physics can't resolve.
 
         Raises:
             SpecError: an unknown sensor or command, one of whole numbers, or a rate above that of the physics.
@@ -159,7 +159,7 @@ class DelayModel:
                 )
 
     def lines(self, spec: RobotSpec) -> list[tuple[str, str, str]]:
-        """For people: path, distribution and unit of all that is set."""
+        """Return path, distribution and unit of every value that is set, for people."""
         lines = []
         for path, value in self.values():
             kind, _, name = path.partition(".")
@@ -171,8 +171,9 @@ class DelayModel:
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> DelayModel:
-        """From plain data, such as the ``[timing]`` of a profile; values as `sim.randomize.distribution.distribution`
-        takes them.
+        """Make a model from plain data, such as the ``[timing]`` of a profile.
+
+        `sim.randomize.distribution.distribution` says which values are allowed.
 
         Raises:
             SpecError: an unknown key, or a value that can't be.

@@ -1,4 +1,4 @@
-"""Whose turn it is: the seeds that a simulation's episodes draw from, apart from where they start."""
+"""The seeds from which a simulation's episodes draw their model and timing, but not their start."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ __all__ = ["Purpose", "SeedStreams", "uniform"]
 
 
 class Purpose(IntEnum):
-    """What a generator is for. Each has its own, so that one more thing to draw changes no other."""
+    """The purpose of a generator. Each purpose has its own, so that a further draw changes no other."""
 
     MODEL = 1
     TIMING = 2
 
 
 class SeedStreams:
-    """Each simulation's seed, and how many episodes it had since it was given.
+    """The seed of each simulation, and the number of its episodes since the seed was given.
 
     Args:
-        num: how many simulations.
+        num: number of simulations.
     """
 
     def __init__(self, num: int) -> None:
@@ -30,7 +30,7 @@ class SeedStreams:
         self._seeded = np.zeros(num, bool)
 
     def begin(self, rows: np.ndarray, seeds: Sequence[int] | np.ndarray | None) -> None:
-        """An episode begins in these; without seeds the next one of the last seed."""
+        """Begin an episode in these simulations; without seeds, the next episode of the last seed."""
         self.state[rows, 1] += np.uint64(1)
         if seeds is not None:
             self.state[rows, 0], self.state[rows, 1] = np.asarray(seeds, np.uint64), 0
@@ -40,11 +40,11 @@ class SeedStreams:
         self._seeded[rows] = True
 
     def restore(self, rows: np.ndarray, state: np.ndarray) -> None:
-        """Go on from ``state[rows]`` of an earlier moment."""
+        """Put back ``state[rows]`` of an earlier moment."""
         self.state[rows], self._seeded[rows] = state, True
 
     def generator(self, row: int, purpose: Purpose) -> np.random.Generator:
-        """The randomness of one simulation's present episode for one purpose."""
+        """Return the generator of one simulation's present episode for one purpose."""
         seed, episode = self.state[row].tolist()
         return np.random.default_rng([seed, episode, int(purpose)])
 
@@ -54,7 +54,7 @@ _MIX = ((30, np.uint64(0xBF58476D1CE4E5B9)), (27, np.uint64(0x94D049BB133111EB))
 
 
 def uniform(keys: np.ndarray, counter: np.ndarray, channel: int) -> np.ndarray:
-    """Numbers in [0, 1) that depend on nothing but key, counter and channel: no state, and any order.
+    """Return numbers in [0, 1) that depend on key, counter and channel alone, so that draws have no order.
 
     The finaliser of SplitMix64 (Steele, Lea and Flood, 2014, "Fast splittable pseudorandom number generators") over a
     Weyl sequence of its own for every channel.

@@ -1,4 +1,4 @@
-"""Which numbers of a MuJoCo model a path such as ``body.cube.mass`` means, and which of them may be changed."""
+"""The numbers of a MuJoCo model that a path such as ``body.cube.mass`` names, and which of them may be changed."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def changes_constants(field: str) -> bool:
 
 
 def targets(model: mujoco.MjModel, path: str) -> list[Target]:
-    """What a path means.
+    """Return the targets that a path names.
 
     Args:
         model: compiled.
@@ -86,7 +86,7 @@ def targets(model: mujoco.MjModel, path: str) -> list[Target]:
             ``[i]`` at the end for one number of several.
 
     Raises:
-        SpecError: there is no such thing, or it can't be different in different simulations, with the reason.
+        SpecError: the model has no such object or field, or the field can't differ between simulations.
     """
     found = re.fullmatch(r"(\w+)\.(?:(.+)\.)?(\w+)(?:\[(\d+)\])?", path)
     if found is None:

@@ -1,4 +1,4 @@
-"""Images of a batch: each simulation as its cameras see it, drawn by several contexts at once."""
+"""Images of a batch: each simulation as its cameras see it, drawn by several OpenGL contexts in parallel."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MAX_DRAWERS = 8
 
 
 class BatchRenderer:
-    """Draws many states of one model.
+    """Draw many states of one model.
 
     Each thread has OpenGL contexts of its own, which draw while Python goes on elsewhere. An image does not depend on
     their number: it is the one that `sim.rendering.camera.Camera` draws, bit for bit.

@@ -1,4 +1,4 @@
-"""Images of a simulated robot, drawn without a screen, with OpenGL where there is one."""
+"""Images of a simulated robot, drawn without a screen; with OpenGL where it is available."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _SEEN_KINDS = ("mat_", "cam_", "light_")
 
 
 class Camera:
-    """One of a model's cameras. Draws any state of the robot; runs no physics.
+    """Draw a robot's states as one camera of its model sees them, without running physics.
 
     Not to be used from two threads at once.
 
@@ -75,7 +75,7 @@ class Camera:
         self._pixels = np.empty((height, width, 3), np.uint8)
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
-        """Draw from now on with these values in the model, name of a field -> values; see `seen`."""
+        """Set fields of the drawn model, field -> values; see `seen`."""
         for name, values in fields.items():
             field = getattr(self._model, name)
             field[:] = np.reshape(values, field.shape)
@@ -147,15 +147,15 @@ class Camera:
 
 
 Eye = Camera | RayCamera
-"""What draws: with OpenGL, or without."""
+"""A camera that draws with OpenGL, or one that casts rays."""
 
 _log = logging.getLogger(__name__)
 
 
 def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> Eye:
-    """A camera of the best kind that works here: `Camera`, or where there is no OpenGL `sim.rendering.rays.RayCamera`.
+    """Open a `Camera`, or where there is no OpenGL a `sim.rendering.rays.RayCamera`.
 
-    The latter is said in the log, once, with what would make the former work.
+    The fallback is logged once, with the reason and the packages to install.
 
     Raises:
         RobotError: no such camera.
@@ -173,7 +173,7 @@ def _say_once(why: str) -> None:
 
 
 def seen(models: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Of fields in which randomised models differ (`SimBatch.models`), those that images show."""
+    """Return the fields that images show, out of those in which randomised models differ (`SimBatch.models`)."""
     return {name: values for name, values in models.items() if name in _SEEN or name.startswith(_SEEN_KINDS)}
 
 
@@ -236,7 +236,7 @@ def _release(context: Any) -> None:
 
 @functools.cache
 def available() -> str | None:
-    """Whether this machine can draw: None if it can, else why not. Asked once, then remembered."""
+    """Return None if this machine can draw, otherwise the reason why not. The answer is cached."""
     try:
         context = _open_gl(16, 16)
     except RobotError as error:
