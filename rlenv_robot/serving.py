@@ -102,7 +102,7 @@ def serve(
         ends.enter_context(server)
         announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
         if profile.cameras:
-            announce(f"pictures of {', '.join(profile.cameras)} at {server.images}")
+            announce(f"images of {', '.join(profile.cameras)} at {server.images}")
         while not until.wait(_POLL_S) and not server.network_dead:
             pass
         network_dead = server.network_dead

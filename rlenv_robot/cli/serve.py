@@ -23,7 +23,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
     parser.add_argument("--telemetry", metavar="ADDRESS", help="also tell watchers there what the robot does")
     parser.add_argument("--telemetry-hz", type=float, help="how often")
-    parser.add_argument("--pictures", metavar="ADDRESS", help="where the cameras' pictures go out")
+    parser.add_argument("--pictures", metavar="ADDRESS", help="address for the images of the cameras")
     parser.add_argument("--loop-hz", type=float, help="the robot's own loop; 0 is its control rate")
     parser.add_argument("--max-command-age-s", type=float, metavar="SECONDS", help="refuse commands sent longer ago")
     parser.add_argument(
@@ -33,7 +33,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         help="at the end, go home slowly for at most so long; 0 stops where it is",
     )
     parser.add_argument("--priority", type=int, help="for the real-time scheduler, 1 to 99; 0 does not ask for it")
-    parser.add_argument("--record", metavar="FOLDER", help="keep a log of every tick there, on this machine")
+    parser.add_argument("--record", metavar="FOLDER", help="a folder for the controller's own log")
     parser.add_argument("--record-mib", type=int, metavar="MIB", help="most that one run of that log may have")
     parser.add_argument("--record-required", action="store_true", default=None,
                         help="refuse resets while that log can't be written")  # fmt: skip

@@ -107,7 +107,7 @@ def test_images_of_a_strangers_camera_reach_policy_and_log_as_they_came(profile,
     assert server.stdout is not None
     try:
         address = server.stdout.readline().split()[-1]
-        assert server.stdout.readline().startswith("pictures of front at tcp://127.0.0.1:")
+        assert server.stdout.readline().startswith("images of front at tcp://127.0.0.1:")
         obs = []
         with rr.make("so101-reach", robot=address, record=tmp_path / "runs", steps=12) as env:
             table = env.reset({"seed": 0})
