@@ -1,9 +1,11 @@
-"""SIGINT and SIGTERM end a wait at whatever instant they come."""
+"""Commands print progress and counts, and SIGINT and SIGTERM end a wait at whatever instant they come."""
 
 import subprocess
 import sys
 
 import pytest
+
+from rlenv_robot.cli.output import counted, progress, progress_bars
 
 PROGRAM = """
 import os, random, signal, sys, time
@@ -38,3 +40,20 @@ def test_a_signal_at_any_instant_of_a_wait_ends_it():
     done = subprocess.run([sys.executable, "-c", PROGRAM, "1000"], capture_output=True, text=True, timeout=100)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "ended 1000 times, again: False\n"
+
+
+def test_progress_without_a_terminal_is_a_line_for_a_stage_or_nothing(capsys):
+    with progress_bars() as bars:
+        advance = bars.begin("train", 10)
+        advance(4, "halfway")
+        advance(10, "done")
+    assert capsys.readouterr().out == "train\n  done\n"
+    with progress("copying") as report:
+        report(1, 2)
+        report(2, 2)
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "")
+
+
+def test_a_count_has_its_noun():
+    assert [counted(count, "episode") for count in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]
