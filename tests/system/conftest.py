@@ -1,5 +1,5 @@
-"""Fixtures of tests with whole processes: the served robots of `tests.real`, and the world without physics."""
+"""Fixtures of tests with whole processes: those of the served robots."""
 
-from tests.real.conftest import *  # noqa: F403
-from tests.recorder.conftest import *  # noqa: F403
-from tests.rlenv_robot.conftest import *  # noqa: F403
+from tests.real.conftest import identities, network, nothing_is_left, robot, start, start_command, target, until
+
+__all__ = ["identities", "network", "nothing_is_left", "robot", "start", "start_command", "target", "until"]

@@ -51,7 +51,7 @@ except Exception as error:
 
 @pytest.fixture
 def server():
-    with Server(SimRobot(so101()), watchdog_s=0.4, lease_s=0.5, max_command_age_s=None) as server:
+    with Server(SimRobot(so101()), watchdog_s=2.0, lease_s=0.5, max_command_age_s=None) as server:
         yield server
 
 
@@ -66,7 +66,7 @@ def number(line):
 
 def is_held(server, until):
     until(lambda: server.lifecycle.state is State.HOLDING)
-    assert server.lifecycle.why == "held: no valid command for 0.4 s"
+    assert server.lifecycle.why == "held: no valid command for 2 s"
     applied = server._loop.latest.applied["joint_target"].copy()
     time.sleep(0.1)
     np.testing.assert_array_equal(server._loop.latest.applied["joint_target"], applied)
@@ -101,7 +101,7 @@ def test_a_client_that_was_frozen_is_told_when_it_goes_on_and_has_lost_nothing(s
     line = client.line()
     while "fault" not in line:
         line = client.line()
-    assert "held: no valid command for 0.4 s; this episode is broken, call reset" in line
+    assert "held: no valid command for 2 s; this episode is broken, call reset" in line
     client.process.wait(20)
     log = LogReader(log_of(tmp_path))
     frames = log.frames()["frame_no"].tolist()
@@ -116,7 +116,7 @@ def test_a_full_disk_under_the_log_is_said_and_the_robot_goes_on_under_its_polic
     line = client.line()
     while line.split()[0].isdecimal():
         line, last = client.line(), line
-    assert line.startswith("recording stopped, the episode goes on without: ")
+    assert line.startswith("recording stopped")
     assert "can't be written any more: [Errno 27] File too large" in line
     assert "Make room or use another disk, and begin a new run" in line
     assert number(client.line()) > number(last), "it goes on"
@@ -155,7 +155,9 @@ class Supervisor:
 
 @pytest.mark.requirement("R6.6")
 def test_a_killed_server_is_started_anew_waits_disarmed_and_the_run_goes_on(tmp_path, until):
-    supervisor = Supervisor(tmp_path, "--lower-s", "0")
+    profile = tmp_path / "patient.toml"  # a busy machine is no silent client and no old command
+    profile.write_text('[robot]\nwhere = "twin"\n[serve]\nwatchdog_s = 10.0\nmax_command_age_s = 10.0\n')
+    supervisor = Supervisor(tmp_path, str(profile), "--lower-s", "0")
     try:
         robot = RemoteRobot(supervisor.address, expect=SO101, connect_timeout_s=20, step_timeout_s=1)
         env = rr.make("so101-reach", robot=robot, record=tmp_path / "runs")

@@ -51,7 +51,7 @@ spec.loader.exec_module(helpers)
 logging.basicConfig()
 robot = helpers.Integrator()
 try:
-    with Server(robot, watchdog_s=5) as server:
+    with Server(robot, watchdog_s=5, max_command_age_s=None) as server:
         print(server.address, flush=True)
         server.serve_forever()
 except KeyboardInterrupt:
@@ -71,7 +71,7 @@ def start_server(start):
 @pytest.mark.requirement("R6.6")
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP], ids=["killed", "frozen"])
 def test_a_client_that_goes_silent_leaves_the_robot_held(start, robot, until, number):
-    with Server(robot, watchdog_s=0.5, lease_s=0.5) as server:
+    with Server(robot, watchdog_s=0.5, lease_s=0.5, max_command_age_s=None) as server:
         client = start(CLIENT, server.address)
         assert client.line() == "moving"
         until(lambda: (0.5, 0.0) in robot.commands)
@@ -92,7 +92,7 @@ def test_a_client_that_goes_silent_leaves_the_robot_held(start, robot, until, nu
 
 
 def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, target, until, monkeypatch):
-    with Server(robot, watchdog_s=0.2) as server:
+    with Server(robot, watchdog_s=0.2, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address, step_timeout_s=0.3)
         remote.reset({})
         remote.step(target(0.5, 0))
@@ -110,7 +110,7 @@ def test_a_frozen_network_thread_does_not_keep_the_loop_from_holding(robot, targ
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_dead_network_thread_leaves_the_robot_held_and_is_noticed(robot, target, until, monkeypatch):
-    with Server(robot, watchdog_s=0.2) as server:
+    with Server(robot, watchdog_s=0.2, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address, step_timeout_s=0.3)
         remote.reset({})
         remote.step(target(0.5, 0))

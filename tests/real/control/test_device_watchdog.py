@@ -34,7 +34,7 @@ def watched(make_robot):
 
 
 def test_armed_in_an_episode_and_disarmed_for_a_reset_a_stop_and_a_goodbye(watched, target, until):
-    with Server(watched, watchdog_s=0.5) as server:
+    with Server(watched, watchdog_s=0.5, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         assert watched.told == [0.5]
@@ -52,7 +52,7 @@ def test_armed_in_an_episode_and_disarmed_for_a_reset_a_stop_and_a_goodbye(watch
 
 def test_it_stays_armed_while_the_loop_holds_for_a_silent_client(watched, target, until):
     """There the loop still writes; the device acts if that ends too."""
-    with Server(watched, watchdog_s=0.1) as server:
+    with Server(watched, watchdog_s=0.1, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0.1, 0))

@@ -54,7 +54,7 @@ def test_limits_hold_for_every_tick(make_robot, robot, target):
 
 
 def test_an_illegal_command_moves_nothing_and_the_episode_goes_on(fast, target, until):
-    with Server(fast, control_hz=50.0, watchdog_s=5) as server:
+    with Server(fast, control_hz=50.0, watchdog_s=5, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote._commands.pack(target(9, 0))
@@ -68,7 +68,7 @@ def test_an_illegal_command_moves_nothing_and_the_episode_goes_on(fast, target, 
 
 @pytest.mark.requirement("R6.6")
 def test_the_loop_goes_on_by_itself_and_holds_after_silence(fast, target, until):
-    with Server(fast, control_hz=50.0, watchdog_s=0.3) as server:
+    with Server(fast, control_hz=50.0, watchdog_s=0.3, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0.5, 0))
@@ -84,7 +84,7 @@ def test_the_loop_goes_on_by_itself_and_holds_after_silence(fast, target, until)
 
 def test_a_client_keeps_its_rate_over_a_network_that_takes_time(fast, target):
     """Its answers come ticks later than the period's end, and it is not a period later for that."""
-    with Server(fast, control_hz=50.0, watchdog_s=5) as server:
+    with Server(fast, control_hz=50.0, watchdog_s=5, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0, 0))

@@ -74,7 +74,7 @@ def states():
 def test_a_whole_life(robot, target, states, until):
     events = []
     homed = Homing(robot, _Asked(), HomingSettings(settle_s=0.01), lambda *event: server.report(*event))
-    server = Server(homed, watchdog_s=0.2)
+    server = Server(homed, watchdog_s=0.2, max_command_age_s=None)
     with server:
         assert server.lifecycle.state is State.DISARMED
         assert robot.resets == [], "a server that starts touches nothing"
@@ -117,7 +117,7 @@ def test_a_robot_that_can_not_be_opened_stays_disarmed(robot, states):
         raise ConnectionLost("no such port")
 
     robot.on_reset = broken
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         for _ in range(2):
             with pytest.raises(ConnectionLost, match="no such port"):
@@ -128,7 +128,7 @@ def test_a_robot_that_can_not_be_opened_stays_disarmed(robot, states):
 
 
 def test_a_later_reset_that_fails_holds(robot):
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
 
@@ -144,7 +144,7 @@ def test_a_later_reset_that_fails_holds(robot):
 
 
 def test_a_fault_stops(robot, target):
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         robot.on_step = lambda: 1 / 0
@@ -159,7 +159,7 @@ def test_a_fault_stops(robot, target):
 
 
 def test_lowering_is_slow_and_arrives(robot, target, states):
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0.3, -0.3))
@@ -174,7 +174,7 @@ def test_lowering_is_slow_and_arrives(robot, target, states):
 
 @pytest.mark.parametrize("why", ["never reset", "stopped", "failed reset"])
 def test_what_must_not_move_is_not_lowered(robot, target, why):
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         if why != "never reset":
             remote.reset({})
@@ -192,7 +192,7 @@ def test_what_must_not_move_is_not_lowered(robot, target, why):
 
 
 def test_a_server_is_lowered_no_faster_than_told(robot, target):
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         remote = RemoteRobot(server.address)
         remote.reset({})
         remote.step(target(0.2, 0.2))
@@ -213,7 +213,7 @@ def test_lowering_has_a_deadline(robot):
 
 
 def test_a_stop_ends_the_lowering(robot, target, until):
-    server = Server(robot).start()
+    server = Server(robot, max_command_age_s=None).start()
     remote = RemoteRobot(server.address)
     remote.reset({})
     remote.step(target(1, 1))

@@ -44,7 +44,7 @@ def test_a_burst_and_then_one_by_one():
 
 
 def test_no_more_is_answered_than_is_allowed(robot):
-    with Server(robot) as server:
+    with Server(robot, max_command_age_s=None) as server:
         dealer = zmq.Context.instance().socket(zmq.DEALER)
         dealer.linger = 0
         dealer.connect(server.address)
@@ -62,7 +62,7 @@ def test_no_more_is_answered_than_is_allowed(robot):
 
 
 def test_a_client_steps_beside_a_flood_and_a_stop_is_heard(robot, target, start):
-    with Server(robot, watchdog_s=5) as server:
+    with Server(robot, watchdog_s=5, max_command_age_s=None) as server:
         assert start(FLOOD, server.address).line() == "flooding"
         remote = RemoteRobot(server.address, step_timeout_s=5, connect_timeout_s=5)
         remote.reset({})

@@ -77,7 +77,11 @@ def served(robot, eyes):
 
     def make(*names: str, keys=None, **settings) -> Server:
         cameras = eyes(*names, **settings)
-        made.append(Server(WithCameras(robot, cameras), watchdog_s=5.0, cameras=cameras, keys=keys).start())
+        made.append(
+            Server(
+                WithCameras(robot, cameras), watchdog_s=5.0, max_command_age_s=None, cameras=cameras, keys=keys
+            ).start()
+        )
         return made[-1]
 
     yield make
@@ -179,7 +183,7 @@ def test_a_camera_that_is_not_there_fails_the_reset_with_its_words(served, clien
 
 
 def test_a_server_without_cameras_is_as_before(robot, client, target):
-    with Server(robot, watchdog_s=5.0) as server:
+    with Server(robot, watchdog_s=5.0, max_command_age_s=None) as server:
         remote = client(server)
         assert remote.reset({}).images == {}
         assert remote.step(target(0, 0)).images == {}
@@ -292,5 +296,5 @@ def test_a_server_that_comes_back_with_other_cameras_is_asked_again(served, clie
     server.close()
     with pytest.raises(ConnectionLost):
         remote.step(target(0, 0))
-    with Server(robot, address=server.address, watchdog_s=5.0):
+    with Server(robot, address=server.address, watchdog_s=5.0, max_command_age_s=None):
         assert remote.reset({}).images == {}
