@@ -18,8 +18,9 @@ from rlenv_robot.tables import (
     check_action_table,
     check_env_id,
     check_extra_info,
+    check_options,
 )
-from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, World
+from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, check_members
 
 __all__ = ["Environment", "Observer"]
 
@@ -58,12 +59,14 @@ class Environment:
 
     Raises:
         ValueError: env_id has another length.
+        TypeError: the world lacks a member of `World`, or has one whose name looks like a slip.
     """
 
     def __init__(self, world: World, env_id: str | None = None, observer: Observer | None = None) -> None:
         self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
+        check_members(world, World, (TurnBasedWorld,))
         self.world = world
-        self._check, self._act = world.action.validate, world.step
+        self._validate = world.action.validate
         self._observer = observer
         self._phase: Phase = "new"
         self._frame_no = 0
@@ -107,7 +110,7 @@ class Environment:
         """
         if self._phase == "closed":
             raise EpisodeError("reset after close: make a new environment")
-        _check_mapping(options, "reset", '{"seed": 7}')
+        check_options(options, "reset", '{"seed": 7}')
         self._finish("abandoned")
         self._phase = "new"
         timestep = self.world.reset(options)
@@ -141,10 +144,10 @@ class Environment:
         if self._phase != "running":
             raise EpisodeError(self._out_of_turn())
         try:
-            values = self._check(check_action_table(action, self.env_id, self._frame_no), "action")
+            values = self._validate(check_action_table(action, self.env_id, self._frame_no), "action")
             if extra_info is not NOTHING:
                 check_extra_info(extra_info)
-            timestep = self._act(values, extra_info)
+            timestep = self.world.step(values, extra_info)
         except IllegalAction as refused:
             return self._refuse(refused.violation)
         except BaseException as error:
@@ -184,7 +187,7 @@ class Environment:
         """
         from rlenv_robot.rendering.show import show
 
-        _check_mapping(options, "render", '{"mode": "file", "path": "state.png"}')
+        check_options(options, "render", '{"mode": "file", "path": "state.png"}')
         show(self.env_id, self._frame_no, self.world, options)
 
     # -- life --------------------------------------------------------------------------------------------
@@ -260,8 +263,3 @@ class Environment:
 
 def _reason(error: BaseException) -> str:
     return "interrupted" if isinstance(error, KeyboardInterrupt) else f"error: {error or type(error).__name__}"
-
-
-def _check_mapping(options: Any, call: str, example: str) -> None:
-    if not isinstance(options, Mapping):
-        raise ValueError(f"{call} got {options!r:.80}, wanted is a mapping of options such as {call}({example})")

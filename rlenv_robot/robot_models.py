@@ -8,17 +8,18 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
 
 from hal import Robot, RobotSpec
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 
 if TYPE_CHECKING:
-    from rlenv_robot.tasks.task import Task
     from sim.model import SimModel
 
 __all__ = [
     "MODEL_FILE",
+    "HasRobotModel",
+    "NamesRobot",
     "RobotModel",
     "build",
     "find_robot_model",
@@ -256,15 +257,33 @@ def find_robot_model(name: str) -> RobotModel:
     return model
 
 
-def robot_model_of(task: Task) -> RobotModel:
+class NamesRobot(Protocol):
+    """A task, as far as it says for which robot it is."""
+
+    @property
+    def robot(self) -> str:
+        """The robot model's name: ``RobotSpec.name``."""
+        ...
+
+
+@runtime_checkable
+class HasRobotModel(Protocol):
+    """A task that brings a robot model along, which needs no registered name."""
+
+    @property
+    def robot_model(self) -> RobotModel:
+        """The robot model that the task is for."""
+        ...
+
+
+def robot_model_of(task: NamesRobot) -> RobotModel:
     """Return the robot model that a task is for: the one that the task brings along, else that of its ``robot``.
 
     Raises:
         ValueError: as for `find_robot_model`.
         SpecError: as for `find_robot_model`.
     """
-    model: RobotModel | None = getattr(task, "robot_model", None)
-    return find_robot_model(task.robot) if model is None else model
+    return task.robot_model if isinstance(task, HasRobotModel) else find_robot_model(task.robot)
 
 
 def is_model_file(name: str) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, NotRequired, TypedDict
 
 import numpy as np
@@ -20,6 +20,7 @@ __all__ = [
     "check_action_table",
     "check_env_id",
     "check_extra_info",
+    "check_options",
 ]
 
 FRAME_NO_MAX = 2**31 - 1
@@ -85,8 +86,29 @@ class TrajectoryTable(TypedDict):
     extra_info: NotRequired[dict[str, Any]]
 
 
+def check_options(options: object, call: str, example: str, allowed: Collection[str] | None = None) -> None:
+    """Check the options of a call (``reset``, ``render``) before it does anything.
+
+    Args:
+        options: as a user gave them.
+        call: the method's name, for the message.
+        example: legal options as Python text, for the message.
+        allowed: the names of all options; None checks no names.
+
+    Raises:
+        ValueError: they are no mapping, or one of them is unknown.
+    """
+    if not isinstance(options, Mapping):
+        raise ValueError(f"{call} got {options!r:.80}, wanted is a mapping of options such as {call}({example})")
+    if allowed is None:
+        return
+    for name in options:
+        if name not in allowed:
+            raise ValueError(f"{call} option {name!r} is unknown, allowed are {', '.join(sorted(allowed))}")
+
+
 def check_env_id(env_id: object) -> str:
-    """The name of an environment: a string of 1 to 36 characters (Table 1).
+    """Return the name of an environment, if it is a string of 1 to 36 characters (Table 1).
 
     Raises:
         ValueError: it is something else.

@@ -1,7 +1,8 @@
-"""What an environment is about. A robot with a task is one world; a board game is another."""
+"""The contracts of a world, the inside of an environment: a robot with a task is one, a board game is another."""
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import re
 from collections.abc import Mapping, Sequence
@@ -13,15 +14,22 @@ import numpy as np
 
 from hal import Field, Spec
 from hal.frame_layout import FrameLayout
+from hal.robot import SampleSink, StreamSpec
+from hal.wrapper import pass_on, streams_of
 
-__all__ = ["NOTHING", "EnvDescription", "TimeStep", "World", "first_part"]
+__all__ = [
+    "NOTHING", "EnvDescription", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper", "check_members", "first_part",
+]  # fmt: skip
+
+_NEARLY = 0.85
+"""Likeness of two names, as `difflib` measures it, from which one of them is a slip."""
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
-"""An empty mapping that nobody can fill by mistake."""
+"""An empty mapping that nobody can write into."""
 
 
 class TimeStep(NamedTuple):
-    """What a world answers to a reset or an action.
+    """A world's answer to a reset or an action.
 
     Attributes:
         observation: by the names in the world's observation spec.
@@ -71,7 +79,7 @@ class EnvDescription:
 
 
 def first_part(of: object) -> str:
-    """The docstring of an object's class up to its first section (``Args:``, ``Attributes:``, ...)."""
+    """Return the docstring of an object's class up to its first section (``Args:``, ``Attributes:``, ...)."""
     text = inspect.getdoc(type(of)) or ""
     return re.split(r"^[A-Z][a-z]+:$", text, maxsplit=1, flags=re.MULTILINE)[0].strip()
 
@@ -82,27 +90,27 @@ class World(Protocol):
 
     @property
     def name(self) -> str:
-        """What `rlenv_robot.make` calls it."""
+        """The name by which `rlenv_robot.make` makes it."""
         ...
 
     @property
     def observation(self) -> Spec:
-        """What the agent sees."""
+        """The spec of what the agent observes."""
         ...
 
     @property
     def action(self) -> Spec:
-        """What the agent may do."""
+        """The spec of what the agent may do."""
         ...
 
     @property
     def description(self) -> EnvDescription:
-        """What the specs can't say."""
+        """What a user must know beyond the specs."""
         ...
 
     @property
     def layout(self) -> FrameLayout:
-        """What a recorded frame holds."""
+        """The fields of a recorded frame."""
         ...
 
     def reset(self, options: Mapping[str, Any]) -> TimeStep:
@@ -122,14 +130,14 @@ class World(Protocol):
         ...
 
     def episode_info(self) -> dict[str, Any]:
-        """What the record keeps of the running episode, as plain data (goal, seed, ...)."""
+        """Return what the record keeps of the running episode, as plain data (goal, seed, ...)."""
         ...
 
     def image(self, options: Mapping[str, Any]) -> np.ndarray:
-        """The present state for people, uint8 of shape (height, width, 3), RGB.
+        """Draw the present state for people: uint8 of shape (height, width, 3), RGB.
 
         Raises:
-            RobotError: no picture can be made here, with the reason.
+            RobotError: no image can be made here, with the reason.
         """
         ...
 
@@ -138,5 +146,149 @@ class World(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything. Twice is fine."""
+        """Let go of everything. Calling it twice is allowed."""
         ...
+
+
+@runtime_checkable
+class TurnBasedWorld(World, Protocol):
+    """A `World` whose players act one after the other.
+
+    Each time step says whose turn it is in ``extra_info["agent"]``. A class that inherits from this one must bring
+    ``players``; the other members have defaults.
+    """
+
+    players: tuple[str, ...]
+    """The players' names, in the order of their turns."""
+
+    zero_sum: bool = False
+    """Whether a single number as reward, which is the mover's, is the other players' loss."""
+
+    def legal(self) -> Mapping[str, np.ndarray] | None:
+        """Return which actions the rules allow now: field of the action -> bool for each value; None for all."""
+        return None
+
+    def seen_by(self, player: str) -> Mapping[str, np.ndarray] | None:
+        """Return a player's own observation by its own names; None where all see the time step's.
+
+        Raises:
+            KeyError: there is no such player.
+        """
+        return None
+
+
+class WorldWrapper:
+    """Pass everything on to an inner world; a class that wraps a world overrides what it changes.
+
+    Args:
+        world: the inner world, owned from now on.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    @property
+    def unwrapped(self) -> World:
+        """The innermost world."""
+        return self._world.unwrapped if isinstance(self._world, WorldWrapper) else self._world
+
+    @property
+    def name(self) -> str:
+        """The inner world's name."""
+        return self._world.name
+
+    @property
+    def observation(self) -> Spec:
+        """The inner world's observation spec."""
+        return self._world.observation
+
+    @property
+    def action(self) -> Spec:
+        """The inner world's action spec."""
+        return self._world.action
+
+    @property
+    def description(self) -> EnvDescription:
+        """The inner world's description."""
+        return self._world.description
+
+    @property
+    def layout(self) -> FrameLayout:
+        """The inner world's layout of a recorded frame."""
+        return self._world.layout
+
+    @property
+    def streams(self) -> tuple[StreamSpec, ...]:
+        """The inner world's streams of samples; none where it has none."""
+        return streams_of(self._world)
+
+    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
+        """Hand the inner world's samples over to these sinks."""
+        pass_on(self._world, sinks)
+
+    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+        """Reset the inner world."""
+        return self._world.reset(options)
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+        """Step the inner world."""
+        return self._world.step(action, extra_info)
+
+    def episode_info(self) -> dict[str, Any]:
+        """Return what the inner world tells of the running episode."""
+        return self._world.episode_info()
+
+    def image(self, options: Mapping[str, Any]) -> np.ndarray:
+        """Draw the inner world."""
+        return self._world.image(options)
+
+    def stop(self, reason: str) -> None:
+        """Stop the inner world."""
+        self._world.stop(reason)
+
+    def close(self) -> None:
+        """Close the inner world."""
+        self._world.close()
+
+
+def check_members(subject: object, contract: type, optional: Sequence[type] = ()) -> None:
+    """Refuse an object that lacks a member of a contract, or has one whose name looks like a slip.
+
+    Args:
+        subject: a user's world or task.
+        contract: the Protocol that it must fulfil.
+        optional: Protocols that it may fulfil; a method that nearly bears the name of one of theirs is a slip.
+
+    Raises:
+        TypeError: naming the class, the member and the contract.
+    """
+    name, members = type(subject).__name__, _members(contract)
+    present = set(dir(subject))  # asks no property for its value
+    missing = [member for member in members if member not in present and not hasattr(subject, member)]
+    if missing:
+        raise TypeError(
+            f"{name!r} is no {contract.__name__}: it has no {', '.join(missing)}; "
+            f"a {contract.__name__} has {', '.join(members)}"
+        )
+    for other in optional:
+        for member in _members(other):
+            if member not in present:
+                _check_spelling(subject, member, other)
+
+
+def _check_spelling(subject: object, member: str, contract: type) -> None:
+    defined = [name for name in vars(type(subject)) if not name.startswith("_")]
+    for near in difflib.get_close_matches(member, defined, cutoff=_NEARLY):
+        raise TypeError(
+            f"{type(subject).__name__}.{near} is unknown, did you mean {member!r} of a {contract.__name__}? "
+            "If not, give it another name"
+        )
+
+
+def _members(contract: type) -> list[str]:
+    """Return the public members that a Protocol and its bases declare, in their order."""
+    names: dict[str, None] = {}
+    for base in reversed(contract.__mro__):
+        if base.__module__ != "typing" and base is not object:
+            names |= dict.fromkeys((*vars(base).get("__annotations__", {}), *vars(base)))
+    return [name for name in names if not name.startswith("_")]

@@ -98,6 +98,7 @@ class SimRobot:
 
         Raises:
             IllegalAction: the start breaks the spec.
+            ValueError: ``start`` is no mapping, or ``seed`` no whole number; nothing moved.
             RobotStopped: a stop is latched and ``clear_stop`` gives no reason to clear it.
             EpisodeError: after `close`.
         """
@@ -105,13 +106,13 @@ class SimRobot:
             raise EpisodeError("reset after close: make a new robot")
         if self._stopped is not None and not str(options.get("clear_stop") or "").strip():
             raise RobotStopped(self._stopped)
-        starts, seed = self._starts(options.get("start", {})), options.get("seed")
+        starts, seeds = self._starts(options.get("start", {})), _seeds(options.get("seed"))
         self._stopped = None
-        batch, found = self._batch, self._batch is not None
+        batch, is_first = self._batch, self._batch is None
         if batch is None:
             batch = self._batch = self._open()
-        if self._teleport or not found:
-            batch.reset(None, None if seed is None else [int(seed)], starts)
+        if self._teleport or is_first:
+            batch.reset(None, seeds, starts)
         self._blocked = self._stopped is not None  # a stop may have come meanwhile
         if self._rate is not None:
             self._rate.restart()  # the schedule begins with this reading
@@ -191,8 +192,13 @@ class SimRobot:
             for camera in self._camera_specs:
                 self._cameras[camera.name] = open_camera(self._sim_model, camera.name, camera.width, camera.height)
 
-    def _starts(self, start: Mapping[str, Any]) -> dict[str, np.ndarray]:
+    def _starts(self, start: object) -> dict[str, np.ndarray]:
         commands = self.spec.commands
+        if not isinstance(start, Mapping):
+            names = ", ".join(commands.names)
+            raise ValueError(
+                f"reset option 'start' is {start!r:.80}, wanted is a mapping from name to value of {names}"
+            )
         return {name: commands[name].validate(value, "start")[None] for name, value in start.items()}
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
@@ -279,6 +285,14 @@ class SimRobot:
         if self._batch is not None:
             self._batch.close()
             self._batch = None
+
+
+def _seeds(seed: object) -> list[int] | None:
+    if seed is None:
+        return None
+    if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
+        raise ValueError(f"reset option 'seed' is {seed!r:.80}, wanted is a whole number of at least 0")
+    return [int(seed)]
 
 
 def _camera(spec: RobotSpec, name: str) -> CameraSpec:

@@ -1,4 +1,4 @@
-"""Finds in a log's images what a data set's doctor looks for."""
+"""Check the images and the streams of one run for what spoils data."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ from recorder.table.table import Table
 __all__ = ["check_cameras", "check_streams"]
 
 OFF = 0.5
-"""Control periods by which a camera's images may be away from the frame that they belong to, at the median."""
-TWICE = 0.05
-"""The share of images that repeat the one before, byte for byte, from which on it is worth a look."""
+"""Largest median distance, in control periods, between a camera's images and their frames."""
+REPEATED = 0.05
+"""Share of images that repeat the one before, byte for byte, above which a finding is made."""
 
-_Seen = tuple[int, int, int]
-"""An image's stamp, the frame's before it, and a checksum of its bytes."""
+_Image = tuple[int, int, int]
+"""An image's stamp, the stamp of the frame before it, and a checksum of its bytes."""
 
 
 def check_cameras(run: Path | str, table: Table) -> list[Finding]:
-    """What the images of one run tell: those that repeat, gaps, and stamps away from their frames.
+    """Check the images of one run: images that repeat, gaps, and stamps away from their frames.
 
     Args:
-        run: its folder.
-        table: of this run alone; episodes are found in it by their number.
+        run: the run's folder.
+        table: the table of this run alone; episodes are found in it by their number.
 
     Raises:
         LogError: the log can't be read.
@@ -49,8 +49,8 @@ def check_cameras(run: Path | str, table: Table) -> list[Finding]:
     return sorted(found, key=lambda finding: finding.episode)
 
 
-def _images(run: Path | str) -> Mapping[tuple[str, int], list[_Seen]]:
-    """By camera and episode, in order."""
+def _images(run: Path | str) -> Mapping[tuple[str, int], list[_Image]]:
+    """Return the images by camera and episode, in order."""
     reader, seen = LogReader(run), defaultdict(list)
     dtype = reader.layout.spec.row_dtype
     stamp, number = 0, -1
@@ -68,11 +68,11 @@ def _images(run: Path | str) -> Mapping[tuple[str, int], list[_Seen]]:
     return seen
 
 
-def _examine(camera: str, episode: int, seen: Sequence[_Seen], rows: int, period_ns: float) -> Iterator[Finding]:
+def _examine(camera: str, episode: int, seen: Sequence[_Image], rows: int, period_ns: float) -> Iterator[Finding]:
     stamps, frames, sums = (np.array(column, np.int64) for column in zip(*seen, strict=True))
     name = f"camera {camera}"
     twice = int((sums[1:] == sums[:-1]).sum())
-    if len(seen) > 2 and twice / len(seen) > TWICE:
+    if len(seen) > 2 and twice / len(seen) > REPEATED:
         where = np.flatnonzero(sums[1:] == sums[:-1]) + 1
         yield Finding("duplicate", episode, name, int(where[0]), int(where[-1]),
                       f"{twice} of {len(seen)} images repeat the one before, byte for byte")  # fmt: skip
@@ -95,21 +95,21 @@ def _examine(camera: str, episode: int, seen: Sequence[_Seen], rows: int, period
         yield Finding("camera", episode, name, -1, -1, f"{len(seen)} images for {rows} frames")
 
 
-# -- Finds in a log's native-rate streams what a data set's doctor looks for ---------------------------------
+# ---- streams ----
 
 
 _FEW = 20
-"""Samples of an episode below which nothing is said of their rate."""
+"""Smallest number of samples in an episode whose rate is checked."""
 
 
 def check_streams(run: Path | str, table: Table) -> list[Finding]:
-    """What the samples of one run tell: what was dropped, gaps, wrong rates, falling clocks, still sensors.
+    """Check the streams of one run: dropped samples, gaps, wrong rates, falling clocks, sensors that stand still.
 
-    Between episodes nothing is expected of a stream.
+    A stream may pause between episodes.
 
     Args:
-        run: its folder.
-        table: of this run alone.
+        run: the run's folder.
+        table: the table of this run alone.
 
     Raises:
         LogError: the log can't be read.
@@ -127,7 +127,7 @@ def _of(reader: LogReader, stream: Stream, known: Known) -> Iterator[Finding]:
     if len(back):
         yield Finding("clock", -1, _name(stream), -1, -1,
                       f"{len(back)} stamps fall, the first at sample {numbers[back[0] + 1]}")  # fmt: skip
-        return  # what is said of times below would be wrong
+        return  # the checks of times below need rising stamps
     for episode, rows in enumerate(known.episodes()):
         frames = np.asarray(rows["stamp_ns"])
         # The same moment may end one episode and begin the next: a simulated reset takes no time.
@@ -141,7 +141,7 @@ def _name(stream: Stream) -> str:
 
 
 def _columns(reader: LogReader, stream: Stream) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Stamps, numbers, and whether a sample has the very values of the one before; without holding the values."""
+    """Return stamps, numbers, and whether each sample repeats the values before it, without holding the values."""
     stamps, numbers, alike, before = [], [], [], np.zeros((0, 0), np.uint8)
     for block in reader.sample_blocks(stream.name):
         stamps.append(block["stamp_ns"].copy())
@@ -153,7 +153,7 @@ def _columns(reader: LogReader, stream: Stream) -> tuple[np.ndarray, np.ndarray,
 
 
 def _bytes(block: np.ndarray, stream: Stream) -> np.ndarray:
-    """The values of samples as (N, bytes), so that NaN is like NaN."""
+    """Return the values of samples as (N, bytes), so that NaN equals NaN."""
     columns = [np.ascontiguousarray(block[field.name]).reshape(len(block), field.size) for field in stream.spec]
     return np.concatenate([column.view(np.uint8) for column in columns], axis=1)
 
@@ -190,7 +190,7 @@ def _times(stream: Stream, episode: int, frames: np.ndarray, stamps: np.ndarray)
 def _frozen(
     stream: Stream, episode: int, known: Known, rows: np.ndarray, stamps: np.ndarray, alike: np.ndarray
 ) -> Iterator[Finding]:
-    """Samples that repeat the one before to the last bit, for long, while the robot is told to move."""
+    """Find samples that repeat the one before to the last bit, for long, while the robot is commanded to move."""
     if known.command is None:
         return
     command, moved = values_of(rows, known.command), known.spread[known.command.name] * MOVED

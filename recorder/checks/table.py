@@ -1,4 +1,4 @@
-"""What a check must know of a whole data set before it can say what is odd in one episode."""
+"""Check the rows of a table, its clock, values, actions and episodes, for what spoils data."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["ADVICE", "Finding", "Known", "check_table", "element_of", "group_of"
 
 
 class Known:
-    """What only the whole data set tells: its period, and how far values range.
+    """Properties of a whole data set that the checks of one episode need: its period, and how far values range.
 
     Args:
-        table: that is checked.
+        table: the table to check.
     """
 
     def __init__(self, table: Table) -> None:
@@ -27,7 +27,7 @@ class Known:
         self.spec = table.layout.spec
 
     def episodes(self) -> Iterator[np.ndarray]:
-        """The rows of one episode after another: between runs that are chained lie rows that mean nothing."""
+        """Yield the rows of one episode after another; rows between them mean nothing."""
         for start, stop in zip(self.table.starts, self.table.stops, strict=True):
             yield self.table.rows[start:stop]
 
@@ -64,9 +64,9 @@ class Known:
 
     @cached_property
     def measured(self) -> list[Field]:
-        """What a device measured: sensors where there are any, else what is observed and moves in some episode.
+        """The measurements: sensors if there are any, otherwise observations that move in some episode.
 
-        An observation that stands still in every episode, and differs from one to the next, is a goal.
+        An observation that stands still in every episode and differs between episodes is a goal.
         """
         group = "sensor" if len(self.table.layout.sensors) else "observation"
         fields = [field for field in self.spec if field.name in self.spread and group_of(field) == group]
@@ -77,7 +77,7 @@ class Known:
 
     @cached_property
     def command(self) -> Field | None:
-        """What it was told: applied where recorded, else asked for."""
+        """The commands: those that were applied if recorded, otherwise the actions."""
         for group in ("applied", "action"):
             for field in self.spec:
                 if field.name in self.spread and group_of(field) == group:
@@ -86,17 +86,17 @@ class Known:
 
 
 def group_of(field: Field) -> str:
-    """``observation``, ``action``, ``applied`` or ``sensor``; of the other fields whatever their names begin with."""
+    """Return ``observation``, ``action``, ``applied`` or ``sensor``; for other fields the first part of the name."""
     return field.name.split("_", 1)[0]
 
 
 def values_of(rows: np.ndarray, field: Field) -> np.ndarray:
-    """A field's values, shape (T, n)."""
+    """Return a field's values, shape (T, n)."""
     return np.asarray(rows[field.name]).reshape(len(rows), -1)
 
 
 def element_of(field: Field, index: int) -> str:
-    """A field's name with that of one of its elements."""
+    """Return a field's name with the name of one of its elements."""
     if field.size == 1:
         return field.name
     names = field.elements if len(field.elements) == field.size else ()
@@ -104,29 +104,30 @@ def element_of(field: Field, index: int) -> str:
 
 
 def runs_of(flags: np.ndarray) -> np.ndarray:
-    """Where flags are true in a row: shape (k, 2), first and one past the last."""
+    """Return the runs of true flags: shape (k, 2), the first and one past the last of each."""
     edges = np.diff(np.concatenate([[0], flags.astype(np.int8), [0]]))
     return np.stack([np.flatnonzero(edges == 1), np.flatnonzero(edges == -1)], 1)
 
 
-# -- Finds in recorded rows what a data set's doctor looks for, and says where and what to do ----------------
+# ---- findings ----
 
 
 GAP = 2.5
-"""Control periods between two frames from which on at least one is missing."""
+"""Control periods between two frames above which at least one frame is missing."""
 RATE = 0.05
-"""How far an episode's rate may be from that of the others."""
+"""Largest relative difference between an episode's rate and that of all episodes."""
 FROZEN_S, FROZEN_FRAMES = 1.0, 10
-"""A measurement that stands still, to the last bit, at least this long while it is told to move. Not where it stands
-at 0 or at its lowest or highest value: there a joint rests, or is at its stop."""
+"""Shortest time and number of frames of a frozen measurement: one that stands still, to the last bit, while the robot
+is commanded to move. A measurement at 0 or at its lowest or highest value is exempt: there a joint rests, or is at its
+stop."""
 MOVED = 0.25
-"""What counts as told to move: this part of the whole range that the command had in the data."""
+"""Part of a command's range in the data by which the command must change to count as movement."""
 CLIPPED = 0.05
-"""The share of an episode's actions at a limit from which on it is worth a look."""
+"""Share of an episode's actions at a limit above which a finding is made."""
 SHORT, SHORT_STEPS = 0.1, 5
 """An episode with fewer steps than this part of the median, or than this number, is short."""
-TWICE = 3
-"""Frames that measure nothing new while the command moves; fewer are chance."""
+UNCHANGED = 3
+"""Smallest number of frames without a new measurement while the command moves; fewer may be chance."""
 
 ADVICE: Mapping[str, str] = {
     "gap": "look for what held the loop up; cut the episode there, or leave it out of training",
@@ -143,19 +144,19 @@ ADVICE: Mapping[str, str] = {
     "lost": "rlenv-robot data recover says more",
     "camera": "look at the camera's clock, cable and exposure",
 }
-"""What to do, by kind."""
+"""Kind of finding -> what to do about it."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong or odd.
+    """One problem in a data set.
 
     Attributes:
         kind: one of `ADVICE`.
-        episode: its index in the table; -1 for the whole data set.
-        field: of the rows, with the element's name, or the camera; may be empty.
-        first, last: frames of the episode, counted from 0; -1 where it is not about frames.
-        message: what was found, with the numbers.
+        episode: the episode's index in the table; -1 for the whole data set.
+        field: the field with its element, or the camera; may be empty.
+        first, last: frames of the episode, counted from 0; -1 if the problem is not at certain frames.
+        message: the problem, with its numbers.
         advice: what to do about it.
     """
 
@@ -168,18 +169,18 @@ class Finding:
     advice: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, for JSON."""
+        """Return the finding as plain data, for JSON."""
         return asdict(self) | {"advice": self.advice or ADVICE[self.kind]}
 
 
 def check_table(table: Table) -> list[Finding]:
-    """Everything that the rows and the episodes' ends tell.
+    """Check the rows and the episodes' ends.
 
     Args:
-        table: of our logs, or of a foreign data set.
+        table: a table of our logs, or of another format.
 
     Returns:
-        Findings, those of the whole data set first, then episode by episode.
+        The findings: those of the whole data set first, then episode by episode.
     """
     known = Known(table)
     found = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
@@ -198,11 +199,11 @@ def _is_loss(note: str) -> bool:
     return any(word in note for word in _LOSSES) and "folder videos" not in note
 
 
-# -- time ----------------------------------------------------------------------------------------------------
+# ---- time ----
 
 
 def _carried_out(known: Known, rows: np.ndarray) -> np.ndarray:
-    """Whether something was done between each frame and the one before; by turns, once all agents have chosen."""
+    """Return whether an action was carried out before each frame; if agents take turns, once all have chosen."""
     acted: np.ndarray = rows["acted"][1:] != 0
     return acted & (rows["agent"][1:] == 0) if known.table.layout.turns else acted
 
@@ -212,7 +213,7 @@ def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
     if period is None or len(rows) < 2:
         return
     steps = np.diff(rows["stamp_ns"]) / 1e9
-    acted = _carried_out(known, rows)  # a refused action takes no time, nor does one of which nobody heard again
+    acted = _carried_out(known, rows)  # a refused action takes no time, nor does an action that was lost
     for index in np.flatnonzero(steps > GAP * period)[:5]:
         yield Finding("gap", number, "", int(index), int(index) + 1,
                       f"{steps[index] * 1e3:.0f} ms between two frames, {period * 1e3:.1f} ms are usual")  # fmt: skip
@@ -226,7 +227,7 @@ def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
                       f"{1 / np.median(rising):.4g} Hz, the data set has {1 / period:.4g} Hz")  # fmt: skip
 
 
-# -- values --------------------------------------------------------------------------------------------------
+# ---- values ----
 
 
 def _values(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
@@ -240,7 +241,7 @@ def _values(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
                           int(where[-1]), f"{bad.sum()} values are NaN or infinite")  # fmt: skip
         low, high = (bound.ravel() for bound in field.bounds)
         outside = (flat < low) | (flat > high)
-        outside[0] &= group_of(field) not in ("action", "applied")  # row 0 has none, and zeros in its place
+        outside[0] &= group_of(field) not in ("action", "applied")  # row 0 has no action, and zeros in its place
         if outside.any():
             element = int(np.flatnonzero(outside.any(0))[0])
             where = np.flatnonzero(outside.any(1))
@@ -272,7 +273,7 @@ def _frozen(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
 
 
 def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
-    """Frames that measure nothing new at all, to the last bit, while the command goes on."""
+    """Find frames whose measurements repeat to the last bit while the command changes."""
     if known.command is None or not known.measured or len(rows) < 3:
         return
     same = _carried_out(known, rows)
@@ -283,14 +284,14 @@ def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding
     same[0] = False  # row 0 has no command
     same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > known.spread[known.command.name] * 1e-3).any(1)
     count = int(same.sum())
-    if count >= TWICE:
+    if count >= UNCHANGED:
         where = np.flatnonzero(same) + 1
         yield Finding("duplicate", number, "", int(where[0]), int(where[-1]),
                       f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip
 
 
 def _actions(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
-    """Actions at the limits of their description, and those that were not carried out as asked."""
+    """Find actions at the limits of their description, and actions that were not carried out as asked."""
     if len(rows) < 2:
         return
     for field in known.table.layout.action:
@@ -322,7 +323,7 @@ def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -
                       f"{share[worst]:.0%} of the {what}{more}")  # fmt: skip
 
 
-# -- episodes ------------------------------------------------------------------------------------------------
+# ---- episodes ----
 
 
 def _ends(known: Known, number: int, rows: np.ndarray, info: Mapping[str, Any]) -> Iterator[Finding]:

@@ -1,4 +1,4 @@
-"""An episode as one moving image: all cameras, the simulated twin and the signals on one timeline."""
+"""Draw an episode as one video: all cameras, the simulated twin and the signals on one timeline."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from recorder.table.table import Table
 __all__ = ["NO_CLOCK_HZ", "Montage"]
 
 WIDTH, HEAD, GAP, STRIP = 1280, 64, 16, 92
-"""Pixels: of the whole, of the head line, between things, and of one strip of signals."""
+"""Sizes in pixels: the whole image, the head line, the gaps, and one strip of signals."""
 NO_CLOCK_HZ = 30.0
-"""Frames a second of what has no clock."""
+"""Frames per second of data without a clock."""
 MOST_COLUMNS = 3
-"""Images side by side."""
+"""Number of images side by side."""
 FADED = 0.72
-"""How much of what is still to come is white."""
+"""Share of white over the part of the timeline that is still to come."""
 
 
 @dataclass(frozen=True)
 class _Box:
-    """Where an axis is, in pixels of the signals' image, and where its time begins and ends."""
+    """The place of an axis in pixels of the signals' image, and the times at its ends."""
 
     left: int
     right: int
@@ -40,9 +40,9 @@ class Montage:
     """Puts the images of one episode together, frame by frame.
 
     Args:
-        table: with the episode.
-        episode: its index in the table.
-        tiles: title -> uint8 images of shape (height, width, 3), RGB, one a frame of the episode; without any it
+        table: the table with the episode.
+        episode: the episode's index in the table.
+        tiles: title -> uint8 images of shape (height, width, 3), RGB, one for each frame of the episode; without any it
             is an animated plot.
 
     Raises:
@@ -67,7 +67,7 @@ class Montage:
         self._write = _Writer()
 
     def frames(self) -> Iterator[np.ndarray]:
-        """The montage, uint8 of shape (height, 1280, 3), RGB: one a frame."""
+        """Yield the montage of each frame, uint8 of shape (height, 1280, 3), RGB."""
         total = np.nancumsum(self._reward)
         for number in range(len(self._rows)):
             images = {title: next(images) for title, images in self._tiles.items()}
@@ -99,7 +99,7 @@ class Montage:
             yield strip
 
     def _timeline(self, number: int) -> np.ndarray:
-        """The signals, full up to now and faded from there on."""
+        """Return the signals, full up to now and faded from there on."""
         view = self._signals.copy()
         span = self._seconds[-1] or 1.0
         for box in self._boxes:
@@ -110,7 +110,7 @@ class Montage:
 
 
 def _seconds(rows: np.ndarray) -> np.ndarray:
-    """Since the first frame; where the rows have no clock, as many as a video without one takes."""
+    """Return the seconds since the first frame; for rows without a clock at `NO_CLOCK_HZ` frames per second."""
     seconds = (rows["stamp_ns"] - rows["stamp_ns"][0]) / 1e9
     return np.asarray(seconds if seconds[-1] > 0 else np.arange(len(rows)) / NO_CLOCK_HZ)
 
@@ -121,7 +121,7 @@ def _name(table: Table, episode: int) -> str:
 
 
 def _fitted(image: np.ndarray, height: int, width: int) -> np.ndarray:
-    """The image in full, on a dark ground if its shape is another."""
+    """Fit the whole image into a size, on a dark ground if its proportions differ."""
     import cv2
 
     scale = min(height / image.shape[0], width / image.shape[1])
@@ -134,7 +134,7 @@ def _fitted(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 
 def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, list[_Box]]:
-    """All signals, two columns of strips and the reward below, as an image; and where their axes are."""
+    """Draw all signals, two columns of strips and the reward below; return the image and the places of the axes."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -209,7 +209,7 @@ def _box(axis: Any, height: int) -> _Box:
 
 
 class _Writer:
-    """Writes text into images with the letters that come with matplotlib."""
+    """Writes text into images in the font that comes with matplotlib."""
 
     def __init__(self) -> None:
         self._fonts: dict[tuple[int, bool], Any] = {}

@@ -1,4 +1,4 @@
-"""An episode on one sheet: goals and measurements, reward, and who chose the actions."""
+"""Plot an episode on one sheet: goals and measurements, reward, and who chose the actions."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ __all__ = ["Lines", "pick_lines", "plot_episode"]
 MEASURED, GOAL, REWARD, PERSON, FAULT = "#1b6ca8", "#e07b1a", "#3c7a4b", "#f3d9a4", "#b3261e"
 INK, QUIET = "#222222", "#8a8a8a"
 MOST_LINES = 12
-"""Elements that are drawn; more make a sheet that nobody reads."""
+"""Largest number of elements that are drawn; more make a sheet unreadable."""
 
 _END = 90
-"""Characters of why an episode ended that fit into a line; `rlenv-robot data show` tells all of it."""
+"""Characters of an episode's end that fit into a line; `rlenv-robot data show` prints all of it."""
 
 _PAIRS = (
     ("sensor_joint_position", "applied_joint_target"),
@@ -30,7 +30,7 @@ _PAIRS = (
     ("observation_joint_position", "action_joint_target"),
     ("observation_state", "action_target"),
 )
-"""What was measured, and the goal that belongs to it, by preference."""
+"""Pairs of a measurement and its goal; the first pair that a table has is drawn."""
 
 
 _MEASURED = ("observation_", "sensor_")
@@ -38,13 +38,13 @@ _MEASURED = ("observation_", "sensor_")
 
 @dataclass(frozen=True)
 class Lines:
-    """What was measured in an episode, and the goals that belong to it.
+    """The lines of a plot: measurements of an episode, and the goals that belong to them.
 
     Attributes:
-        field: that was measured.
-        names: of its elements, n of them.
-        measured: shape (T, n).
-        goal: shape (T, n), or None if there is none.
+        field: the measured field.
+        names: names of its n elements.
+        measured: the measurements, shape (T, n).
+        goal: the goals, shape (T, n), or None if there are none.
     """
 
     field: Field
@@ -56,14 +56,14 @@ class Lines:
 def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     """Draw one episode of a table as an image.
 
-    One strip an element with its goal and its measurement, then the reward, over one time axis in seconds. Shaded
-    where a person chose the action; red where an action was refused (a tick), and where nobody knows whether it was
-    carried out because the robot was lost (a cross); a line at the episode's end.
+    Each element has a strip with its goal and its measurement; below them is the reward, over one time axis in seconds.
+    Shading marks actions of a person, a red tick a refused action, a red cross an action that perhaps was not carried
+    out because the robot was lost, and a line the episode's end.
 
     Args:
-        table: with the episode.
-        episode: its index in the table.
-        path: of the image, ending in ``.png``, ``.svg`` or ``.pdf``; its folder is made if missing.
+        table: the table with the episode.
+        episode: the episode's index in the table.
+        path: the image's file, ending in ``.png``, ``.svg`` or ``.pdf``; its folder is made if missing.
 
     Returns:
         The path.
@@ -97,21 +97,21 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
-    except (OSError, ValueError) as error:  # ValueError: an ending that it does not know
+    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib doesn't know
         raise LogError(f"{path} can't be written: {error}") from error
     return path
 
 
 def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
-    """What of the rows of an episode is worth drawing.
+    """Choose the measurements of an episode to draw, and their goals.
 
     Raises:
-        SourceError: there is nothing.
+        SourceError: the rows have neither sensors nor observations.
     """
     spec = layout.spec
     for measured, goal in _PAIRS:
         if layout.turns and measured.startswith("observation_"):
-            continue  # of another agent in every frame
+            continue  # observations alternate between agents
         if measured in spec and goal in spec and spec[measured].shape == spec[goal].shape:
             return _pick(spec[measured], rows[measured], rows[goal])
     drawn = [field for field in spec if field.name.startswith(("sensor_",) if layout.turns else _MEASURED)]
@@ -163,7 +163,7 @@ def _tidy(axis: Any) -> None:
 
 
 def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
-    """Shade a person's actions, mark those that were not carried out, draw the end."""
+    """Shade a person's actions, mark actions that were not carried out, draw the end."""
     edges = np.flatnonzero(np.diff(np.concatenate([[0], rows["intervention"], [0]])))
     for start, stop in edges.reshape(-1, 2):
         axis.axvspan(seconds[max(start - 1, 0)], seconds[stop - 1], color=PERSON, alpha=0.6, linewidth=0, zorder=0)
@@ -174,7 +174,7 @@ def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
 
 
 def _not_acted(rows: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
-    """Marker, label and rows of the actions that made no transition: a refused one begins no frame of its own."""
+    """Return marker, label and rows of the actions that made no transition; a refused action keeps the frame number."""
     idle, follows = rows["acted"][1:] == 0, np.diff(rows["frame_no"].astype(np.int64)) > 0
     refused, lost = (np.flatnonzero(idle & each) + 1 for each in (~follows, follows))
     return [("|", "action refused", refused), ("x", "robot lost, action perhaps not carried out", lost)]

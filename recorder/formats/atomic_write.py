@@ -1,4 +1,4 @@
-"""A file or folder that appears whole or not at all, and never in place of another."""
+"""Write a file or folder that appears complete or not at all, and never replaces another."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = ["atomic_write"]
 
 @contextmanager
 def atomic_write(path: Path | str, folder: bool) -> Iterator[Path]:
-    """A place to write to, that becomes ``path`` once the block ends without an error.
+    """Provide a temporary path, which is renamed to ``path`` once the block ends without an error.
 
     Args:
-        path: what shall be there in the end; folders above it are made.
-        folder: whether it is a folder (an empty one is made) or a file.
+        path: the final path; folders above it are made.
+        folder: whether to write a folder (an empty one is made) or a file.
 
     Raises:
-        SourceError: something is there already, or nothing can be written there.
+        SourceError: the path exists already, or nothing can be written there.
     """
     path = Path(path)
     if path.exists() and not (folder and path.is_dir() and not any(path.iterdir())):

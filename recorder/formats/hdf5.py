@@ -1,4 +1,4 @@
-"""HDF5 files; h5py is imported only here and only on use."""
+"""Read and write HDF5 files. h5py is imported only here, on use."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 
 
 def h5py_for(what: Path | str) -> Any:
-    """The module h5py.
+    """Return the module h5py.
 
     Raises:
-        SourceError: it is not installed.
+        SourceError: h5py is not installed.
     """
     try:
         import h5py
@@ -40,10 +40,10 @@ def h5py_for(what: Path | str) -> Any:
 
 @contextmanager
 def open_hdf5(path: Path) -> Iterator[Any]:
-    """A file, open for reading.
+    """Open a file for reading.
 
     Raises:
-        SourceError: it is missing or no HDF5, or is found damaged while it is being read; or h5py is missing.
+        SourceError: the file is missing, no HDF5, or damaged; or h5py is missing.
     """
     h5py = h5py_for(path)
     if not path.is_file():
@@ -56,25 +56,25 @@ def open_hdf5(path: Path) -> Iterator[Any]:
 
 
 def read_numbers(group: Any, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
-    """A data set of numbers in memory.
+    """Read a data set of numbers.
 
     Args:
-        group: that holds it.
-        name: its path there.
-        shape: that it must have; None for any.
+        group: the HDF5 group.
+        name: the data set's path in the group.
+        shape: the required shape; None for any.
 
     Raises:
-        SourceError: it is missing, holds something else, or has another shape.
+        SourceError: the data set is missing, holds no numbers, or has another shape.
     """
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
-    found = group.get(name)
-    if found is None or not hasattr(found, "dtype"):
+    data = group.get(name)
+    if data is None or not hasattr(data, "dtype"):
         raise SourceError(f"{where} is missing; {group.name} has {', '.join(group) or 'nothing'}")
-    value = np.asarray(found[()])
+    value = np.asarray(data[()])
     if value.dtype.kind not in "fiub":
-        raise SourceError(f"{where} holds {value.dtype}, wanted numbers")
+        raise SourceError(f"{where} holds {value.dtype}, expected numbers")
     if shape is not None and value.shape != shape:
-        raise SourceError(f"{where} has shape {value.shape}, wanted {shape}")
+        raise SourceError(f"{where} has shape {value.shape}, expected {shape}")
     return value
 
 
@@ -85,14 +85,14 @@ def write_arrays(group: Any, values: Mapping[str, np.ndarray]) -> None:
 
 
 def write_images(group: Any, name: str, images: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
-    """Write images, each a chunk of its own so that any can be read alone.
+    """Write images, each as a chunk of its own, so that any image can be read alone.
 
     Args:
-        group: that shall hold them.
-        name: their path there.
-        images: some after some, uint8, (some, height, width, 3); those beyond ``count`` are left out.
-        count: how many there will be.
-        shape: of one.
+        group: the HDF5 group.
+        name: the images' path in the group.
+        images: blocks of images, uint8, (n, height, width, 3); those beyond ``count`` are left out.
+        count: the number of images.
+        shape: the shape of one image.
     """
     written = group.create_dataset(name, (count, *shape), "u1", chunks=(1, *shape))
     first = 0
@@ -103,15 +103,15 @@ def write_images(group: Any, name: str, images: Iterable[np.ndarray], count: int
 
 
 def write_json(group: Any, name: str, text: str) -> None:
-    """Write a text; as a data set, since attributes are limited to 64 kB."""
+    """Write a text as a data set, since attributes are limited to 64 kB."""
     group.create_dataset(name, data=text)
 
 
 def read_json(group: Any, name: str) -> dict[str, Any] | None:
-    """What `write_json` wrote; None if it is not there.
+    """Read what `write_json` wrote; return None if there is none.
 
     Raises:
-        SourceError: it is no mapping in JSON.
+        SourceError: the text is no mapping in JSON.
     """
     if name not in group:
         return None
@@ -123,7 +123,7 @@ def read_json(group: Any, name: str) -> dict[str, Any] | None:
 
 
 def as_field(name: str, value: Any, meaning: str) -> Field:
-    """A field for a data set whose first axis is time; half floats and booleans get the next type that we have."""
+    """Make a field for a data set whose first axis is time; half floats and booleans get the next wider type."""
     dtype = np.dtype(value.dtype)
     wider = {"float16": "float32", "bool": "uint8"}.get(dtype.name, dtype.name)
     return Field(name, tuple(value.shape[1:]), wider if wider in DTYPES else "float64", meaning=meaning)

@@ -1,4 +1,4 @@
-"""The images that go with a table into another project's format."""
+"""Give the images of a table to the writers of other formats."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from recorder.table.table import Table
 __all__ = ["Film", "Filming", "cameras_of"]
 
 _AT_ONCE = 32
-"""Images that are decoded together."""
+"""Number of images that are decoded together."""
 
 
 def cameras_of(table: Table) -> list[str]:
-    """Names of the cameras in the table's logs; none where they are not there (any more)."""
+    """Return the names of the cameras in the table's logs; none if the logs don't exist (any more)."""
     runs = sorted({str(info.get("run", table.origin)) for info in table.episodes})
     logs = [Path(run) for run in runs if (Path(run) / LOG_NAME).is_file()]
     return sorted({camera for log in logs for camera in LogReader(log).cameras()})
@@ -34,13 +34,13 @@ def cameras_of(table: Table) -> list[str]:
 
 @dataclass(frozen=True)
 class Filming:
-    """Which images are written, and how.
+    """The choice of images to write.
 
     Attributes:
-        cameras: their names; None for all, empty for none.
-        size: (height, width) in pixels that they are brought to; None keeps theirs.
-        embedded: LeRobot's: each image by itself inside the Parquet files, as it was recorded (or as PNG, if it was
-            not, or its size is changed), in place of videos.
+        cameras: names of the cameras; None for all, empty for none.
+        size: (height, width) in pixels of the written images; None keeps their size.
+        embedded: for LeRobot: whether to put each image into the Parquet files, as it was recorded (or as PNG, if its
+            bytes can't be had or its size is changed), in place of videos.
     """
 
     cameras: tuple[str, ...] | None = None
@@ -49,11 +49,11 @@ class Filming:
 
 
 class Film:
-    """The images of the runs of one table: of a frame, the latest that there was, as a policy saw it.
+    """The images of the runs of one table: for each frame the latest image, as a policy saw it.
 
     Args:
-        table: that the runs are of.
-        filming: what is wanted of it; None for all cameras as they are.
+        table: the runs' table.
+        filming: the choice of images; None for all cameras as they are.
 
     Raises:
         SourceError: there is no such camera.
@@ -74,7 +74,7 @@ class Film:
 
     @property
     def embedded(self) -> bool:
-        """See `Filming`."""
+        """Whether images go into Parquet files; see `Filming`."""
         return self._filming.embedded
 
     def __enter__(self) -> Film:
@@ -85,15 +85,15 @@ class Film:
             self._images.close()
 
     def shape(self, run: Run, camera: str) -> tuple[int, int, int]:
-        """Of a camera's images: (height, width, 3)."""
+        """Return the shape of a camera's images: (height, width, 3)."""
         height, width, channels = self._at(run.numbers[:1], camera)[0].shape[1:]
         return height, width, channels
 
     def of(self, run: Run, camera: str) -> Iterator[np.ndarray]:
-        """The images of a run's T + 1 frames in turn: uint8 (some, height, width, 3), RGB; black where there is none.
+        """Yield the images of a run's T + 1 frames in blocks: uint8 (n, height, width, 3), RGB; a missing one is black.
 
         Raises:
-            SourceError: their sizes differ, and none is given.
+            SourceError: the images differ in size, and no size was chosen.
         """
         for first in range(0, len(run.numbers), _AT_ONCE):
             images, mask = self._at(run.numbers[first : first + _AT_ONCE], camera)
@@ -101,7 +101,7 @@ class Film:
             yield images
 
     def encoded(self, run: Run, camera: str) -> list[bytes]:
-        """The images of a run's T + 1 frames as JPEG or PNG: the bytes that were recorded, where that can be."""
+        """Return the images of a run's T + 1 frames as JPEG or PNG: the recorded bytes, if they can be had."""
         source = self._sources.at(self._sources.where(run.episode))
         if source is not None and camera in source.cameras and self._filming.size is None:
             rows = np.asarray(self._table.rows).take(run.numbers)
@@ -112,12 +112,12 @@ class Film:
         return [_png(image) for part in self.of(run, camera) for image in part]
 
     def notes(self) -> list[str]:
-        """What is to be said of the images that were written, a sentence each."""
+        """Return what a reader of the written images must know, a sentence each."""
         return [f"{count} images of camera {name} are black: none was there" for name, count in self._black.items()
                 if count]  # fmt: skip
 
     def _at(self, rows: np.ndarray, camera: str) -> tuple[np.ndarray, np.ndarray]:
-        assert self._images is not None  # there are cameras
+        assert self._images is not None  # called only if there are cameras
         return self._images.at(rows, camera)
 
 

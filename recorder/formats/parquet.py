@@ -1,7 +1,7 @@
-"""A table as plain Parquet, nothing lost: a column a field, for DuckDB, Polars, pandas, Spark.
+"""Write and read a table as plain Parquet without loss: a column for each field, for DuckDB, Polars, pandas, Spark.
 
-A folder with ``frames.parquet`` (a row a frame) and ``episodes.json`` (what the rows are made of, where each episode
-begins and ends, and what is known of it).
+The folder holds ``frames.parquet`` (a row for each frame) and ``episodes.json`` (the layout of the rows, where each
+episode begins and ends, and what is known of it).
 """
 
 from __future__ import annotations
@@ -26,29 +26,29 @@ __all__ = ["PARQUET", "is_parquet", "load_parquet", "write_parquet"]
 FRAMES, EPISODES = "frames.parquet", "episodes.json"
 FORMAT = 1
 _ROWS = 100_000
-"""In a group; so that writing needs little memory and reading can skip."""
+"""Rows in a row group: few enough that writing needs little memory and reading can skip groups."""
 
 
 def is_parquet(path: Path | str) -> bool:
-    """Whether a folder looks like one that `write_parquet` made."""
+    """Return whether a folder looks like one that `write_parquet` made."""
     return (Path(path) / FRAMES).is_file() and (Path(path) / EPISODES).is_file()
 
 
 def write_parquet(table: Table, path: Path | str) -> list[str]:
-    """Write a table.
+    """Write a table as Parquet.
 
     Every field of a row is a column of its own type; an array is a fixed-size list, in C order. Unit and meaning
     are in the column's metadata.
 
     Args:
-        table: what to write.
-        path: the folder, which must not be there yet.
+        table: the table to write.
+        path: the folder, which must not exist yet.
 
     Returns:
-        What was lost: nothing, so no sentence, unless there are images.
+        What was lost, a sentence each: images stay in the logs, nothing else is lost.
 
     Raises:
-        SourceError: pyarrow is missing, or the folder is there or can't be written.
+        SourceError: pyarrow is missing, or the folder exists or can't be written.
     """
     spec = table.layout.spec
     with atomic_write(path, folder=True) as part:
@@ -81,7 +81,7 @@ def load_parquet(path: Path | str) -> Table:
     """Read what `write_parquet` wrote.
 
     Raises:
-        SourceError: it is something else, incomplete or damaged; or pyarrow is missing.
+        SourceError: the data are of another kind, incomplete or damaged; or pyarrow is missing.
     """
     root = Path(path)
     try:

@@ -1,4 +1,4 @@
-"""Parquet files as numpy columns and back; pyarrow is imported only here and only on use."""
+"""Read and write Parquet files as numpy columns. pyarrow is imported on use."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class Column:
     """A column to write.
 
     Attributes:
-        name: its name.
-        dtype: of one element: numpy's name, ``bool``, or `IMAGE`.
-        size: of a fixed-size list a row; None for one value a row.
-        about: text by text, kept in the file beside the column.
+        name: the column's name.
+        dtype: the type of one element: numpy's name, ``bool``, or `IMAGE`.
+        size: length of the list in each row; None for one value in each row.
+        about: texts by name, stored in the file as the column's metadata.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Column:
 
 
 def pyarrow_for(what: Path | str) -> Any:
-    """The module pyarrow, with ``pyarrow.parquet``.
+    """Return the module pyarrow, with ``pyarrow.parquet``.
 
     Raises:
-        SourceError: it is not installed.
+        SourceError: pyarrow is not installed.
     """
     try:
         import pyarrow.parquet
@@ -50,7 +50,7 @@ def pyarrow_for(what: Path | str) -> Any:
 
 
 class ColumnWriter:
-    """Appends rows to a file, a row group each time."""
+    """Appends rows to a file, one row group with each call."""
 
     def __init__(self, arrow: Any, file: Any, columns: Sequence[Column]) -> None:
         self._arrow, self._file, self._columns = arrow, file, columns
@@ -59,7 +59,7 @@ class ColumnWriter:
         """Append rows.
 
         Args:
-            values: name -> (N, ...) for every column; of images, N times bytes.
+            values: name -> (N, ...) for every column; for a column of images, N encoded images.
         """
         arrays = [self._array(one, values[one.name]) for one in self._columns]
         self._file.write_table(self._arrow.Table.from_arrays(arrays, schema=self._file.schema), row_group_size=2**30)
@@ -78,12 +78,12 @@ def _image(arrow: Any) -> Any:
 
 @contextmanager
 def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | None = None) -> Iterator[ColumnWriter]:
-    """A file to append rows to; complete once the block ends.
+    """Open a file to append rows to; the file is complete once the block ends.
 
     Args:
-        path: of the file, which is made anew.
-        columns: in the file's order.
-        metadata: texts, kept in the file.
+        path: the file, which is made anew.
+        columns: the columns, in the file's order.
+        metadata: texts by name, stored in the file.
 
     Raises:
         SourceError: pyarrow is not installed.
@@ -100,11 +100,11 @@ def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | 
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
-    """A pyarrow table.
+    """Read a file as a pyarrow table.
 
     Args:
-        path: of the file.
-        columns: which; those that the file lacks are left out.
+        path: the file.
+        columns: names of the columns to read; columns that the file lacks are left out. None reads all.
 
     Raises:
         SourceError: pyarrow is not installed, or the file is missing or damaged.
@@ -121,10 +121,10 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
 
 
 def column(table: Any, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
-    """One column, of shape (rows, *shape).
+    """Return one column, of shape (rows, *shape).
 
     Raises:
-        SourceError: it is missing, holds nothing in places, or has another shape.
+        SourceError: the column is missing, has empty values, or has another shape.
     """
     if name not in table.column_names:
         raise SourceError(f"{where} has no column {name!r}, it has {', '.join(table.column_names)}")
@@ -135,7 +135,7 @@ def column(table: Any, name: str, dtype: Any, shape: tuple[int, ...], where: str
         raise SourceError(f"{where}: column {name!r} has {values.null_count} empty values, none are allowed")
     flat = values.to_numpy(zero_copy_only=False)
     if flat.dtype.kind not in "fiub":
-        raise SourceError(f"{where}: column {name!r} holds {flat.dtype}, wanted numbers")
+        raise SourceError(f"{where}: column {name!r} holds {flat.dtype}, expected numbers")
     if flat.size != table.num_rows * int(np.prod(shape)):
         raise SourceError(
             f"{where}: column {name!r} has {flat.size} numbers for {table.num_rows} rows of shape {shape}"

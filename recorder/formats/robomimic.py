@@ -1,8 +1,8 @@
-"""robomimic data sets, in and out. Layout: https://robomimic.github.io/docs/datasets/overview.html.
+"""Read and write robomimic data sets. Layout: https://robomimic.github.io/docs/datasets/overview.html.
 
 One HDF5 file: ``data/demo_<n>`` has ``obs/<k>`` and ``next_obs/<k>``, ``actions``, ``rewards`` and ``dones``, T of
-each. robomimic's policies act in [-1, 1], so ``actions`` are scaled to that; as they were, they are in
-``action_dict/<field>``.
+each. robomimic's policies act in [-1, 1], so ``actions`` are scaled to that; ``action_dict/<field>`` holds the actions
+in their own units.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ HELD = ("log_probability", "intervention")
 
 
 def is_robomimic(path: Path | str) -> bool:
-    """Whether a file looks like a robomimic data set."""
+    """Return whether a file looks like a robomimic data set."""
     path = Path(path)
     if path.suffix not in SUFFIXES or not path.is_file():
         return False
@@ -50,13 +50,13 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
     """Write a table as a file that ``robomimic.utils.dataset.SequenceDataset`` reads.
 
     ``dones`` is 1 where the task ended, not where time was up, so that a truncated episode's last value is
-    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes of which that is known. Images are
+    bootstrapped. ``mask/success`` and ``mask/failure`` list the episodes with a known outcome. Images are
     ``obs/<camera>_image`` and ``next_obs/<camera>_image``, uint8, (height, width, 3), RGB.
 
     Args:
-        table: what to write.
-        path: the file, ending in ``.hdf5``, which must not be there yet.
-        filming: which images; None for all.
+        table: the table to write.
+        path: the file, ending in ``.hdf5``, which must not exist yet.
+        filming: the choice of images; None for all.
 
     Returns:
         What is lost, a sentence each.
@@ -72,7 +72,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
     single_reward(table, "robomimic")
     runs, notes = runs_of(table)
     if not runs or not len(table.layout.observation) or not len(table.layout.action):
-        raise SourceError(f"robomimic wants steps with an observation and an action, {table.origin} has none")
+        raise SourceError(f"robomimic needs steps with an observation and an action, {table.origin} has none")
     scale = _scale(table.layout.action)
     if scale is None:
         notes.append("actions keep their units, since they have no range; robomimic's policies act from -1 to 1")
@@ -97,7 +97,7 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
 
 
 def _write_images(group: Any, name: str, images: Iterator[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
-    """Those of the T frames that were acted on, and once more those that followed: one later, as robomimic has it."""
+    """Write the images of the T frames before each action, and once more those of the T frames after it."""
     for part in ("obs", "next_obs"):
         if name in group[part]:
             raise SourceError(f"an observation is called {name}, as images would be; leave the cameras out")
@@ -112,7 +112,7 @@ def _write_images(group: Any, name: str, images: Iterator[np.ndarray], count: in
 
 
 def _scale(action: Spec) -> tuple[np.ndarray, np.ndarray] | None:
-    """Lowest and highest of all elements; None if one has no range."""
+    """Return the lowest and highest value of all elements; None if an element has no range."""
     bounds = [np.broadcast_to(np.ravel(side), field.size) for field in action for side in (field.low, field.high)]
     low, high = np.concatenate(bounds[::2]), np.concatenate(bounds[1::2])
     return (low, high) if np.isfinite([low, high]).all() and (low < high).all() else None
@@ -141,13 +141,13 @@ def _write_run(group: Any, run: Run, layout: FrameLayout, scale: tuple[np.ndarra
 
 
 def load_robomimic(path: Path | str) -> Table:
-    """Read a data set, ours or another's.
+    """Read a data set, written by this or other software.
 
-    ``dones`` at the last step says that the task ended; other ``dones`` are passed over, since demonstrations go on
+    ``dones`` at the last step means that the task ended; other ``dones`` are ignored, since demonstrations continue
     after a success. Where ``next_obs`` is missing, what followed the last action is unknown: the action is left out.
 
     Raises:
-        SourceError: it is none, incomplete or damaged; or h5py is missing.
+        SourceError: the file is no robomimic data set, incomplete or damaged; or h5py is missing.
     """
     path = Path(path)
     with open_hdf5(path) as file:
@@ -202,7 +202,7 @@ class _Ours:
 
 
 class _Theirs:
-    """Reads what others wrote: the fields are what the first episode has."""
+    """Reads what other software wrote: the fields are those of the first episode."""
 
     def __init__(self, file: Any, names: list[str]) -> None:
         first, notes = file["data"][names[0]], ["no time was recorded; the stamps count frames as seconds"]

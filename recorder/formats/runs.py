@@ -1,4 +1,4 @@
-"""Names from elsewhere as names of fields."""
+"""Convert between tables and what other formats have: runs of T steps with T + 1 observations, and field names."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ __all__ = [
 
 
 def field_name(text: str) -> str:
-    """In lower case, with single underscores, a letter first (``Front Cam/2`` becomes ``front_cam_2``)."""
+    """Convert to lower case with single underscores, a letter first (``Front Cam/2`` becomes ``front_cam_2``)."""
     clean = re.sub(r"[^a-z0-9]+", "_", text.lower()).strip("_")
     return clean if re.match(r"[a-z]", clean) else f"f_{clean}".rstrip("_")
 
 
 def field_names(texts: Iterable[str]) -> dict[str, str]:
-    """Each text's name; those that would be alike are numbered (``a_b``, ``a_b_2``)."""
-    found: dict[str, str] = {}
+    """Return text -> field name; names that would be equal are numbered (``a_b``, ``a_b_2``)."""
+    names: dict[str, str] = {}
     for text in texts:
         name, number = field_name(text), 2
-        while name in found.values():
+        while name in names.values():
             name, number = f"{field_name(text)}_{number}", number + 1
-        found[text] = name
-    return found
+        names[text] = name
+    return names
 
 
-# -- A table as other formats have it: runs of T steps with T + 1 observations; and rows made from such runs --
+# ---- runs ----
 
 
 NO_REWARDS = "no rewards were recorded, reward is NaN; give a task that computes them"
-"""The note of a table without rewards; a task that computes them takes it away."""
+"""The note of a table without rewards; a task that computes rewards removes it."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +50,12 @@ class Run:
     """T steps that followed one another without a break.
 
     Attributes:
-        info: what the table says of the episode.
-        seen: (T + 1,) frame rows, for what was observed: before every step, and after the last.
-        came: (T,) frame rows, for what led to the next frame: action, reward, flags.
-        terminated, truncated: how it ended; exactly one of them.
-        episode: the table's index of the episode that it is of.
-        numbers: (T + 1,), where ``observed`` is in the table.
+        info: what the table knows of the episode.
+        observed: (T + 1,) frame rows with the observations: before every step, and after the last.
+        came: (T,) frame rows with what led to the next frame: action, reward, flags.
+        terminated, truncated: how the run ended; exactly one is true.
+        episode: the episode's index in the table.
+        numbers: (T + 1,), the numbers of the rows ``observed`` in the table.
     """
 
     info: Mapping[str, Any]
@@ -70,18 +70,18 @@ class Run:
         return len(self.came)
 
     def group(self, prefix: str, spec: Spec) -> dict[str, np.ndarray]:
-        """The fields of one group: observations and sensors have T + 1 entries, actions and what was applied T."""
+        """Return the fields of one group: T + 1 observations or sensors, T actions or applied commands."""
         return columns(self.observed if prefix in ("observation", "sensor") else self.came, spec, prefix)
 
     @property
     def seconds(self) -> np.ndarray:
-        """(T + 1,): time since the first frame; the robot's clock."""
+        """(T + 1,): time since the first frame, by the robot's clock."""
         stamps = self.observed["stamp_ns"]
         return np.asarray((stamps - stamps[0]) / 1e9)
 
 
 def runs_of(table: Table) -> tuple[list[Run], list[str]]:
-    """All runs of a table, and a sentence for each thing that only a table can hold."""
+    """Return all runs of a table, and a sentence for each thing that only a table can hold."""
     found = Transitions.of(table)
     facts, notes = found.facts, []
     ends = np.flatnonzero(facts["done"]) + 1
@@ -118,7 +118,7 @@ def single_reward(table: Table, what: str) -> None:
     """Refuse a table in which several agents are rewarded one by one.
 
     Raises:
-        SourceError: it is one.
+        SourceError: the table has rewards of several agents.
     """
     if table.layout.agents:
         raise SourceError(
@@ -128,7 +128,7 @@ def single_reward(table: Table, what: str) -> None:
 
 
 def flat(values: Mapping[str, np.ndarray], count: int, dtype: Any = np.float32) -> np.ndarray:
-    """Fields side by side: (count, sum of their sizes)."""
+    """Put fields side by side: (count, sum of their sizes)."""
     parts = [np.asarray(value, dtype).reshape(count, -1) for value in values.values()]
     return np.concatenate(parts, axis=1) if parts else np.zeros((count, 0), dtype)
 
@@ -142,19 +142,19 @@ def rows_of(
     ends: tuple[bool, bool],
     stamp_ns: np.ndarray,
 ) -> np.ndarray:
-    """The frame rows of one run; the inverse of a `Run`.
+    """Make the frame rows of one run; the inverse of a `Run`.
 
     Args:
-        layout: of the rows.
-        number: the episode's.
+        layout: the layout of the rows.
+        number: the episode's number.
         observation: name -> (T + 1, ...).
         action: name -> (T, ...).
         reward: (T,), NaN where unknown.
-        ends: whether it was terminated, and truncated.
-        stamp_ns: (T + 1,).
+        ends: whether the run was terminated, and truncated.
+        stamp_ns: (T + 1,), the robot's clock.
 
     Returns:
-        (T + 1,), without what a robot applied and measured.
+        (T + 1,) rows, without applied commands and sensors.
     """
     rows = layout.spec.rows(len(stamp_ns))
     for name, value in observation.items():

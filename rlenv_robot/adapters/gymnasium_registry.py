@@ -117,9 +117,11 @@ def make_env(
     """
     from rlenv_robot.adapters.gymnasium import to_gymnasium
     from rlenv_robot.registry import make
+    from rlenv_robot.tasks.task import task_world
 
     env = make(name, **options)
-    vectors = _vectors(flat, getattr(env.world, "task", None))
+    inner = task_world(env.world)
+    vectors = _vectors(flat, None if inner is None else inner.task)
     return to_gymnasium(env, normalise=normalise, render_mode=render_mode, flat=vectors)
 
 

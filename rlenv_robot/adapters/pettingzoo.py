@@ -14,6 +14,7 @@ from hal import Field, IllegalAction, Spec
 from rlenv_robot.adapters.gymnasium import action_space_of, scaled_action, space_of
 from rlenv_robot.env import Environment
 from rlenv_robot.tasks.agents import agents_of, joint_action, own
+from rlenv_robot.world import TurnBasedWorld
 
 __all__ = ["JointEnv", "TurnsEnv", "to_pettingzoo", "to_pettingzoo_aec"]
 
@@ -152,11 +153,10 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
 class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
     """Agents act in turn: PettingZoo's AEC interface.
 
-    For worlds that say whose turn it is in ``extra_info["agent"]`` and who plays in ``players``: Go, and
-    `rlenv_robot.robot_env.turn_based.OneAtATime`. Where the world knows which moves its rules allow (a method
-    ``legal``), the
-    ``info`` of whose turn it is has an ``action_mask``. An illegal action is answered as the standard says: it is
-    the same agent's turn again, and ``info["error"]`` says why.
+    For a `rlenv_robot.world.TurnBasedWorld`: Go, and `rlenv_robot.robot_env.turn_based.OneAtATime`. Where the world
+    knows which moves its rules allow (``legal``), the ``info`` of the agent whose turn it is has an ``action_mask``.
+    An illegal action is answered as the standard says: it is the same agent's turn again, and ``info["error"]`` says
+    why.
 
     Args:
         env: of such a world; owned from now on.
@@ -169,12 +169,14 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
 
     def __init__(self, env: Environment, normalise: bool = True, render_mode: str | None = None) -> None:
         super().__init__()
-        players = tuple(getattr(env.world, "players", ()))
-        if not players:
-            raise ValueError(f"{env.world.name!r} has no players that act in turn")
+        if not isinstance(env.world, TurnBasedWorld):
+            raise ValueError(
+                f"{env.world.name!r} has no players that act in turn: inherit from TurnBasedWorld and name its players"
+            )
         if render_mode not in (None, "rgb_array"):
             raise ValueError(f"render_mode is {render_mode!r}, allowed are None and 'rgb_array'")
         self.env, self.render_mode, self.metadata = env, render_mode, _metadata(env)
+        self._world, players = env.world, env.world.players
         self.possible_agents = list(players)
         self.agents: list[str] = []
         self._space = {player: space_of(env.observation) for player in players}
@@ -223,7 +225,7 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         """Return the reward by agent; a single number is the mover's, and in a zero-sum game the others' loss."""
         if isinstance(reward, Mapping):
             return dict(reward)
-        others = -reward if getattr(self.env.world, "zero_sum", False) else 0
+        others = -reward if self._world.zero_sum else 0
         return {agent: reward if agent == mover else others for agent in self.agents}
 
     def _tell(self) -> None:
@@ -234,16 +236,16 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         mine = self.infos[self.agent_selection]
         if "messages" in extra:
             mine["messages"] = extra["messages"]
-        legal = getattr(self.env.world, "legal", None)
+        legal = self._world.legal()
         if legal is not None:
-            masks = {name: mask.astype(np.int8) for name, mask in legal().items()}
+            masks = {name: mask.astype(np.int8) for name, mask in legal.items()}
             discrete = isinstance(self.action_space(self.agent_selection), spaces.Discrete)
             mine["action_mask"] = next(iter(masks.values())) if discrete else masks
 
     def observe(self, agent: str) -> Any:
         """Return an agent's present observation."""
-        seen_by = getattr(self.env.world, "seen_by", None)
-        return dict(self._table["observation"]) if seen_by is None else seen_by(agent)
+        own = self._world.seen_by(agent)
+        return dict(self._table["observation"] if own is None else own)
 
     def render(self) -> Any:
         """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
@@ -264,6 +266,6 @@ def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: 
 
     That one collects the actions of all, as `rlenv_robot.robot_env.turn_based.OneAtATime` does.
     """
-    if hasattr(env.world, "players"):
+    if isinstance(env.world, TurnBasedWorld):
         return TurnsEnv(env, normalise, render_mode)
     return parallel_to_aec(JointEnv(env, normalise, render_mode))

@@ -15,6 +15,7 @@ from rlenv_robot.registry import make, robot, task
 from rlenv_robot.robot_env.keyboard import Keyboard
 from rlenv_robot.robot_models import robot_model_of
 from rlenv_robot.tasks.free import Free
+from rlenv_robot.tasks.task import task_world
 from rlenv_robot.training.rollout import Outcome, run_episode
 
 __all__ = ["add", "run"]
@@ -111,7 +112,8 @@ def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard 
 
 def _asks(env: Environment) -> bool:
     """Whether there is anything to reach."""
-    return not isinstance(getattr(env.world, "task", None), Free)
+    inner = task_world(env.world)
+    return inner is None or not isinstance(inner.task, Free)
 
 
 def _line(episode: int, outcome: Outcome, asks: bool) -> str:

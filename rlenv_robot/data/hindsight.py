@@ -10,7 +10,7 @@ import numpy as np
 from hal import SourceError
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.tables import StepTable
-from rlenv_robot.tasks.task import Task
+from rlenv_robot.tasks.task import GoalTask, Task
 
 __all__ = ["relabel_goals"]
 
@@ -73,12 +73,11 @@ def relabel_goals(
 def _hindsight_of(transitions: Transitions, task: Task | None) -> Any:
     if task is None:
         raise SourceError("goals: a task computes what another goal is worth; give one: open_source(path, task=...)")
-    reached = getattr(task, "hindsight", None)
-    if reached is None:
+    if not isinstance(task, GoalTask):
         raise SourceError(f"goals: task {task.name!r} has no method hindsight(sensors) -> goal")
     if not len(transitions.table.layout.sensors):
         raise SourceError(f"goals: {transitions.table.origin} has no recorded sensors to compute goals from")
-    return reached
+    return task.hindsight
 
 
 def _rewards(reward: Any) -> list[Any]:

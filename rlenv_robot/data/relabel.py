@@ -15,7 +15,7 @@ from recorder.table.table import Table
 from recorder.table.transitions import columns
 from rlenv_robot.tasks.agents import agents_of
 from rlenv_robot.tasks.episode_rules import verdict_reward
-from rlenv_robot.tasks.task import Arrays, Task
+from rlenv_robot.tasks.task import Arrays, GoalTask, Task
 
 __all__ = ["Goal", "Sensors", "relabelled"]
 
@@ -175,13 +175,12 @@ def _names(spec: Spec) -> str:
 
 
 def _hindsight(task: Task, measured: Arrays) -> Arrays:
-    reached = getattr(task, "hindsight", None)
-    if reached is None:
+    if not isinstance(task, GoalTask):
         raise SourceError(
             f"goal='hindsight': task {task.name!r} can't say which goal was reached, since it has no method "
             "hindsight(sensors) -> goal; give a goal, or use the recorded ones"
         )
-    return {name: np.asarray(value) for name, value in reached(measured).items()}
+    return {name: np.asarray(value) for name, value in task.hindsight(measured).items()}
 
 
 def _fill(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import Robot
+from rlenv_robot.tasks.task import task_world
 from rlenv_robot.world import World
 
 __all__ = ["machine_metadata", "run_metadata"]
@@ -20,22 +20,20 @@ __all__ = ["machine_metadata", "run_metadata"]
 def run_metadata(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """Return the metadata of a run as plain data, besides what the log adds itself (layout, versions of packages).
 
-    The keys are ``world`` (its name); those of `machine_metadata`; and, if the world has them, ``task`` (name and
-    settings), ``seed`` (of the world's draws; an episode whose reset gave another records that), ``robot_spec`` and
-    ``profile``.
+    The keys are ``world`` (its name); those of `machine_metadata`; for a robot with a task (`TaskWorld`) ``task``
+    (name and settings), ``seed`` (of the world's draws; an episode whose reset gave another records that) and
+    ``robot_spec``; and ``profile`` if there is one.
 
     Args:
         world: that is recorded.
         profile: as plain data (`rlenv_robot.config.profile.Profile.to_dict`).
     """
     metadata: dict[str, Any] = {"world": world.name, **machine_metadata()}
-    task, robot, seed = (getattr(world, name, None) for name in ("task", "robot", "seed"))
-    if task is not None:
-        metadata["task"] = {"name": task.name, "settings": _settings(task)}
-    if isinstance(seed, int):
-        metadata["seed"] = seed
-    if isinstance(robot, Robot):
-        metadata["robot_spec"] = robot.spec.to_dict()
+    inner = task_world(world)
+    if inner is not None:
+        metadata["task"] = {"name": inner.task.name, "settings": _settings(inner.task)}
+        metadata["seed"] = inner.seed
+        metadata["robot_spec"] = inner.robot.spec.to_dict()
     if profile is not None:
         metadata["profile"] = dict(profile)
     return metadata
@@ -63,7 +61,7 @@ def _clocks() -> dict[str, Any]:
     }
 
 
-def _settings(task: Any) -> dict[str, Any]:
+def _settings(task: object) -> dict[str, Any]:
     """Return the fields of a task that is a dataclass, as plain data."""
     if not dataclasses.is_dataclass(task):
         return {}

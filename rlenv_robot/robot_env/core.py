@@ -13,6 +13,7 @@ from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import ResetConfirmation
 from hal.wrapper import RobotWrapper
 from rlenv_robot.robot_env.verdicts import Verdicts, asker
+from rlenv_robot.tables import check_options
 from rlenv_robot.tasks.agents import each
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Episode, Task
@@ -176,11 +177,7 @@ class RobotWorld:
         return timestep
 
     def _check_options(self, options: Mapping[str, Any]) -> None:
-        unknown = options.keys() - _OPTIONS.keys()
-        if unknown:
-            raise ValueError(
-                f"reset option {min(unknown, key=str)!r} is unknown, allowed are {', '.join(sorted(_OPTIONS))}"
-            )
+        check_options(options, "reset", '{"seed": 7}', _OPTIONS)
         goal, reason = options.get("goal"), options.get("clear_stop")
         if goal is not None and not isinstance(goal, Mapping):
             names = ", ".join(self.task.goal.names) or "nothing, as this task has no goal"

@@ -10,10 +10,9 @@ import numpy as np
 
 from hal import Spec, SpecError
 from hal.frame_layout import FrameLayout
-from hal.robot import SampleSink, StreamSpec
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.tasks.task import Arrays
-from rlenv_robot.world import EnvDescription, TimeStep
+from rlenv_robot.world import EnvDescription, TimeStep, WorldWrapper
 
 __all__ = ["ActionBlender", "Chosen", "HumanIntervention", "Operator", "Who"]
 
@@ -126,7 +125,7 @@ class Operator(Protocol):
         ...
 
 
-class HumanIntervention:
+class HumanIntervention(WorldWrapper):
     """A world around a `RobotWorld` in which a person may take over.
 
     The agent goes on choosing actions; while the person has the robot, theirs is executed in its place, and
@@ -152,67 +151,26 @@ class HumanIntervention:
                 f"a person can't take over in {task.name!r}: its actions ({', '.join(task.action.names)}) are not the "
                 f"commands of {robot.name!r} ({', '.join(robot.commands.names)}), so no pose can be named in them"
             )
-        self._world, self._operator = world, operator
+        super().__init__(world)
+        self._operator = operator
         self._blender = ActionBlender(task.action, velocity, robot.period_s)
         self._applied: Arrays = {}
         self._counts = dict.fromkeys(("taken", "person", "returning"), 0)
         self._person_before = False
 
-    # -- the inner world's ---------------------------------------------------------------------------------
-
-    @property
-    def robot(self) -> Any:
-        """The inner world's."""
-        return self._world.robot
-
-    @property
-    def seed(self) -> int:
-        """The inner world's."""
-        return self._world.seed
-
-    @property
-    def name(self) -> str:
-        """The inner world's."""
-        return self._world.name
-
-    @property
-    def observation(self) -> Spec:
-        """The inner world's."""
-        return self._world.observation
-
-    @property
-    def action(self) -> Spec:
-        """The inner world's."""
-        return self._world.action
-
     @property
     def description(self) -> EnvDescription:
-        """The inner world's, and what is told of an intervention."""
+        """The inner world's description, and what is told of an intervention."""
         description = self._world.description
         return replace(description, extra_info={**description.extra_info, **_TELLS})
 
     @property
     def layout(self) -> FrameLayout:
-        """The inner world's, with the policy's actions beside the executed ones."""
+        """The inner world's layout, with the policy's actions beside the executed ones."""
         return replace(self._world.layout, policy=self._world.action)
 
-    @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The inner world's."""
-        return self._world.streams
-
-    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As the inner world's."""
-        self._world.stream_to(sinks)
-
-    def image(self, options: Mapping[str, Any]) -> np.ndarray:
-        """The inner world's."""
-        return self._world.image(options)
-
-    # -- turns ---------------------------------------------------------------------------------------------
-
     def reset(self, options: Mapping[str, Any]) -> TimeStep:
-        """As the inner world's; the policy begins."""
+        """Reset the inner world; the policy begins."""
         self._operator.open()
         timestep = self._world.reset(options)
         self._operator.release()
@@ -248,14 +206,10 @@ class HumanIntervention:
         return timestep
 
     def episode_info(self) -> dict[str, Any]:
-        """The inner world's, and how often a person took over, for how many steps."""
+        """Return the inner world's, and how often a person took over, for how many steps."""
         taken, person, returning = (self._counts[key] for key in ("taken", "person", "returning"))
         said = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._blender.velocity}
         return {**self._world.episode_info(), "interventions": said}
-
-    def stop(self, reason: str) -> None:
-        """The inner world's."""
-        self._world.stop(reason)
 
     def close(self) -> None:
         """Close both."""

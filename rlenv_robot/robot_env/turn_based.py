@@ -9,17 +9,16 @@ from typing import Any
 
 import numpy as np
 
-from hal import SampleSink, Spec, SpecMismatch, StreamSpec
+from hal import Spec, SpecMismatch
 from hal.frame_layout import FrameLayout
-from hal.wrapper import pass_on, streams_of
 from rlenv_robot.env import Environment
-from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own
-from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, World
+from rlenv_robot.tasks.agents import agents_of, joint_action, own
+from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, WorldWrapper
 
 __all__ = ["OneAtATime", "one_at_a_time"]
 
 
-class OneAtATime:
+class OneAtATime(WorldWrapper, TurnBasedWorld):
     """Around a world of several agents: in each frame one of them sees its own observation and chooses its own action.
 
     ``extra_info["agent"]`` says whose turn it is. The choices are kept until the last agent has chosen; then they
@@ -38,10 +37,11 @@ class OneAtATime:
         agents = agents_of(world)
         if not agents:
             raise ValueError(f"{world.name!r} has no agents that could take turns: its actions are one agent's")
-        self.world, self._agents = world, agents
-        self.players = tuple(agent.name for agent in agents)
-        self.observation = self._common("observation", [agent.observation(world.observation) for agent in agents])
-        self.action = self._common("action", [agent.action(world.action) for agent in agents])
+        super().__init__(world)
+        self._agents, self._by_name = agents, {agent.name: agent for agent in agents}
+        self.players = tuple(self._by_name)
+        self._observation = self._common("observation", [agent.observation(world.observation) for agent in agents])
+        self._action = self._common("action", [agent.action(world.action) for agent in agents])
         self._chosen: dict[str, Mapping[str, np.ndarray]] = {}
         self._whole: TimeStep | None = None
 
@@ -55,14 +55,19 @@ class OneAtATime:
         return Spec(f"{what}_of_one", tuple(fields))
 
     @property
-    def name(self) -> str:
-        """The whole world's."""
-        return self.world.name
+    def observation(self) -> Spec:
+        """The spec of one agent's own observation."""
+        return self._observation
+
+    @property
+    def action(self) -> Spec:
+        """The spec of one agent's own action."""
+        return self._action
 
     @property
     def description(self) -> EnvDescription:
-        """The whole world's, and whose turn it is."""
-        whole = self.world.description
+        """The whole world's description, and whose turn it is."""
+        whole = self._world.description
         told = {name: text for name, text in whole.extra_info.items() if name != "agents"}
         told["messages"] = "sender -> the message in its last action, where agents send any"
         return replace(whole, extra_info={"agent": f"whose turn it is: {', '.join(self.players)}", **told})
@@ -70,45 +75,21 @@ class OneAtATime:
     @property
     def layout(self) -> FrameLayout:
         """One agent's observation and action, whose turn it is, rewards by agent, the robot's commands and sensors."""
-        whole = self.world.layout
+        whole = self._world.layout
         return replace(whole, observation=self.observation, action=self.action, agents=self.players, turns=True)
 
-    @property
-    def robot(self) -> Any:
-        """The whole world's; None where it has none."""
-        return getattr(self.world, "robot", None)
-
-    @property
-    def task(self) -> Any:
-        """The whole world's; None where it has none."""
-        return getattr(self.world, "task", None)
-
-    @property
-    def seed(self) -> int | None:
-        """The whole world's; None where it draws nothing."""
-        return getattr(self.world, "seed", None)
-
-    @property
-    def streams(self) -> tuple[StreamSpec, ...]:
-        """The whole world's."""
-        return streams_of(self.world)
-
-    def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As the whole world's."""
-        pass_on(self.world, sinks)
-
     def reset(self, options: Mapping[str, Any]) -> TimeStep:
-        """As the whole world's; the first agent's turn."""
+        """Reset the whole world; the first agent's turn begins."""
         self._chosen = {}
-        return self._seen(self.world.reset(options))
+        return self._seen(self._world.reset(options))
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
-        """Keep the choice of whose turn it is, and carry all out with the last."""
+        """Keep the choice of the agent whose turn it is; with the last agent's, carry out all of them."""
         agent, whole = self._agents[len(self._chosen)], self._whole
         assert whole is not None  # the environment resets first
         chosen = {**self._chosen, agent.name: action}
         if len(chosen) == len(self._agents):
-            timestep = self.world.step(joint_action(self._agents, chosen), extra_info)
+            timestep = self._world.step(joint_action(self._agents, chosen), extra_info)
             self._chosen = {}
             return self._seen(timestep)
         self._chosen = chosen
@@ -126,33 +107,13 @@ class OneAtATime:
         return whole._replace(observation=own(whole.observation, agent.sees), extra_info=extra)
 
     def seen_by(self, player: str) -> dict[str, np.ndarray]:
-        """What any agent sees now, by its own names.
+        """Return what any agent sees now, by its own names.
 
         Raises:
             KeyError: there is no such agent.
         """
         assert self._whole is not None
         return own(self._whole.observation, self._by_name[player].sees)
-
-    @property
-    def _by_name(self) -> dict[str, Agent]:
-        return {agent.name: agent for agent in self._agents}
-
-    def episode_info(self) -> dict[str, Any]:
-        """The whole world's."""
-        return self.world.episode_info()
-
-    def image(self, options: Mapping[str, Any]) -> np.ndarray:
-        """The whole world's."""
-        return self.world.image(options)
-
-    def stop(self, reason: str) -> None:
-        """Stop the whole world."""
-        self.world.stop(reason)
-
-    def close(self) -> None:
-        """Close the whole world."""
-        self.world.close()
 
 
 def one_at_a_time(

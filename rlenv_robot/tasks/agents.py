@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
 from hal import Spec, SpecError
 
-__all__ = ["Agent", "agents_of", "each", "joint_action", "mapping", "messages", "own"]
+__all__ = ["Agent", "MultiAgent", "agents_of", "each", "joint_action", "mapping", "messages", "own"]
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -52,10 +52,19 @@ def _part(what: str, names: Mapping[str, str], whole: Spec) -> Spec:
     return Spec(f"own_{what}", tuple(replace(whole[name], name=mine) for mine, name in names.items()))
 
 
-def agents_of(what: object) -> tuple[Agent, ...]:
-    """The agents of a world or a task: its attribute ``agents``; none where it has none."""
-    agents: tuple[Agent, ...] = tuple(getattr(what, "agents", ()))
-    return agents
+@runtime_checkable
+class MultiAgent(Protocol):
+    """A task or world of several agents; its reward is a mapping from agent to number."""
+
+    @property
+    def agents(self) -> Sequence[Agent]:
+        """The agents, in the order of their turns."""
+        ...
+
+
+def agents_of(subject: object) -> tuple[Agent, ...]:
+    """Return the agents of a task or world; none where it is no `MultiAgent`."""
+    return tuple(subject.agents) if isinstance(subject, MultiAgent) else ()
 
 
 def each(reward: Any, change: Callable[[Any], Any]) -> Any:

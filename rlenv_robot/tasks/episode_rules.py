@@ -13,7 +13,7 @@ import numpy as np
 
 from hal import BatchState, RobotSpec, RobotState, SpecMismatch
 from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
-from rlenv_robot.tasks.task import Arrays, Episode, Task, VerdictTask
+from rlenv_robot.tasks.task import Arrays, Episode, Task, VerdictTask, check_task
 
 __all__ = ["Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "check_seed", "episode_rng", "verdict_reward"]
 
@@ -77,11 +77,13 @@ class EpisodeRules:
     Raises:
         SpecMismatch: the task is for another robot.
         ValueError: an unknown mode.
+        TypeError: the task lacks a member of `Task`, or has one whose name looks like a slip.
     """
 
     def __init__(self, task: Task, robot: RobotSpec, mode: Mode) -> None:
         if mode not in get_args(Mode):
             raise ValueError(f"mode is {mode!r}, allowed are 'training' and 'inference'")
+        check_task(task)
         if task.robot != robot.name:
             difference = [f"it is for {task.robot!r}, the robot is {robot.name!r}"]
             raise SpecMismatch(f"task {task.name!r} does not fit", difference)

@@ -10,7 +10,8 @@ import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
 from hal.frame_layout import FrameLayout
-from rlenv_robot.world import EnvDescription, TimeStep, first_part
+from rlenv_robot.tables import check_options
+from rlenv_robot.world import EnvDescription, TimeStep, TurnBasedWorld, first_part
 
 __all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
 
@@ -82,7 +83,7 @@ def score(stones: np.ndarray, size: int) -> float:
     return balance
 
 
-class Go:
+class Go(TurnBasedWorld):
     """Two players in turn; the agent plays both, or two agents share the environment.
 
     Illegal: an occupied point, suicide, and a move that brings back an earlier position (positional superko).
@@ -147,9 +148,7 @@ class Go:
 
     def reset(self, options: Mapping[str, Any]) -> TimeStep:
         """An empty board, black to move; ``seed`` is accepted and changes nothing."""
-        unknown = options.keys() - {"seed"}
-        if unknown:
-            raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed is seed")
+        check_options(options, "reset", '{"seed": 7}', ("seed",))
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
         self._moves, self._passes, self._colour = 0, 0, BLACK

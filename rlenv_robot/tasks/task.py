@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from hal import Spec
+from hal import Robot, Spec
+from rlenv_robot.robot_models import HasRobotModel
+from rlenv_robot.tasks.flat_hints import HasFlatHints
+from rlenv_robot.world import World, WorldWrapper, check_members
 
-if TYPE_CHECKING:
-    from rlenv_robot.tasks.agents import Agent
-
-__all__ = ["Arrays", "Episode", "GoalTask", "MultiAgentTask", "Task", "VerdictTask"]
+__all__ = ["Arrays", "Episode", "GoalTask", "Task", "TaskWorld", "VerdictTask", "check_task", "task_world"]
 
 Arrays = Mapping[str, np.ndarray]
 """Named arrays that share their leading axes: none for one live step, (N,) for N robots, (T,) for a log."""
@@ -40,8 +40,8 @@ class Task(Protocol):
     live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
     leading axes of ``sensors``: a single episode's goal, or one a row.
 
-    A task may be more than that: a `GoalTask`, a `VerdictTask`, a `MultiAgentTask`, a task with vectors of its own
-    (`rlenv_robot.adapters.flat.HasFlatHints`) or with a robot that has no name
+    A task may be more than that: a `GoalTask`, a `VerdictTask`, a `rlenv_robot.tasks.agents.MultiAgent`, a task with
+    vectors of its own (`rlenv_robot.tasks.flat_hints.HasFlatHints`), or one that brings a robot model along
     (`rlenv_robot.robot_models.HasRobotModel`).
     """
 
@@ -105,7 +105,7 @@ class Task(Protocol):
     ) -> np.ndarray | Mapping[str, np.ndarray]:
         """Of the action between two readings; float, shape = leading axes.
 
-        A `MultiAgentTask` returns a mapping from agent to its reward.
+        A `rlenv_robot.tasks.agents.MultiAgent` returns a mapping from agent to its reward.
         """
         ...
 
@@ -157,10 +157,35 @@ class VerdictTask(Protocol):
 
 
 @runtime_checkable
-class MultiAgentTask(Protocol):
-    """A `Task` of several agents; its ``reward`` is a mapping from agent to reward."""
+class TaskWorld(Protocol):
+    """A `World` in which a robot carries out a task; `rlenv_robot.robot_env.core.RobotWorld` is one."""
 
     @property
-    def agents(self) -> tuple[Agent, ...]:
-        """The agents, in the order of their turns."""
+    def robot(self) -> Robot:
+        """The robot."""
         ...
+
+    @property
+    def task(self) -> Task:
+        """The task."""
+        ...
+
+    @property
+    def seed(self) -> int:
+        """The seed from which episodes are drawn now."""
+        ...
+
+
+def task_world(world: World) -> TaskWorld | None:
+    """Return the world of a robot with a task that is inside a world; None where there is none."""
+    inner = world.unwrapped if isinstance(world, WorldWrapper) else world
+    return inner if isinstance(inner, TaskWorld) else None
+
+
+def check_task(task: Task) -> None:
+    """Refuse an object that is no task, or one with a method whose name looks like a slip (``hindsigth``).
+
+    Raises:
+        TypeError: naming the class, the member and the contract.
+    """
+    check_members(task, Task, (GoalTask, VerdictTask, HasFlatHints, HasRobotModel))

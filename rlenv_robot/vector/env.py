@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
 from hal import BatchState, EpisodeError, RobotSpec, Spec
 from hal.guard import CommandLimiter
+from rlenv_robot.tables import check_options
 from rlenv_robot.tasks.agents import each
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Task
-from rlenv_robot.vector.snapshot import VectorSnapshot, kept
+from rlenv_robot.vector.snapshot import VectorSnapshot, snapshot_batch
 from rlenv_robot.vector.validate import check_batch, check_ids
 from rlenv_robot.world import NOTHING
 
@@ -78,6 +79,16 @@ class RobotBatch(Protocol):
         ...
 
 
+@runtime_checkable
+class RandomizedBatch(Protocol):
+    """A `RobotBatch` that tells what it drew for the present episodes; `sim.batch.SimBatch` is one."""
+
+    @property
+    def drawn(self) -> Mapping[str, np.ndarray]:
+        """Path of a parameter -> (num,); empty where nothing is drawn."""
+        ...
+
+
 class VectorEnvironment:
     """The standard's tables with a leading axis of N environments.
 
@@ -136,7 +147,7 @@ class VectorEnvironment:
         self._over = np.ones(batch.num, bool)
         self._batch_state: BatchState | None = None
         self.agents = self._rules.agents
-        self._drawn = mode == "training" and bool(getattr(batch, "drawn", None))
+        self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
         self._began = False
 
     @property
@@ -169,9 +180,7 @@ class VectorEnvironment:
             ValueError: unknown option, ids out of range.
             EpisodeError: ids before the first reset of all.
         """
-        unknown = options.keys() - {"seed", "ids"}
-        if unknown:
-            raise ValueError(f"reset option {sorted(unknown)[0]!r} is unknown, allowed are ids, seed")
+        check_options(options, "reset", '{"seed": 7}', ("ids", "seed"))
         if options.get("seed") is not None:
             self._seed = check_seed(options["seed"])
             self._episodes[:] = 0
@@ -308,8 +317,8 @@ class VectorEnvironment:
         }
 
     def _draws(self) -> dict[str, np.ndarray]:
-        drawn: dict[str, np.ndarray] = self.batch.drawn  # type: ignore[attr-defined]  # there, or it would not be asked
-        return drawn
+        assert isinstance(self.batch, RandomizedBatch)  # or `_drawn` would be False
+        return dict(self.batch.drawn)
 
     # -- snapshots ---------------------------------------------------------------------------------------
 
@@ -324,7 +333,7 @@ class VectorEnvironment:
             raise EpisodeError("snapshot before reset: there is nothing to keep yet")
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
         return VectorSnapshot(
-            kept(self.batch).snapshot(rows),
+            snapshot_batch(self.batch).snapshot(rows),
             self._seed,
             self._episodes[rows],
             self._frame_no[rows],
@@ -353,7 +362,7 @@ class VectorEnvironment:
             raise EpisodeError("restore of some before a reset of all: call reset first")
         snapshot.check(self.task.name)
         rows = np.arange(self.num_envs) if ids is None else check_ids(ids, self.num_envs)
-        batch_state = kept(self.batch).restore(snapshot.batch, rows)
+        batch_state = snapshot_batch(self.batch).restore(snapshot.batch, rows)
         if ids is None:
             self._seed = snapshot.seed
             self._batch_state = batch_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -12,24 +12,25 @@ from hal import BatchState
 from rlenv_robot.tasks.task import Arrays
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
-__all__ = ["KeptBatch", "VectorSnapshot", "kept"]
+__all__ = ["SnapshotBatch", "VectorSnapshot", "snapshot_batch"]
 
 
-class KeptBatch(Protocol):
-    """A batch of robots whose state can be kept; `sim.batch.SimBatch` is one."""
+@runtime_checkable
+class SnapshotBatch(Protocol):
+    """A batch of robots whose state can be kept and restored; `sim.batch.SimBatch` is one."""
 
     def snapshot(self, ids: np.ndarray) -> Any:
-        """The state of these, as a value with a length."""
+        """Return the state of these, as a value with a length."""
         ...
 
     def restore(self, snapshot: Any, ids: np.ndarray) -> BatchState:
-        """Put it back."""
+        """Put a state back, and return their readings of that moment."""
         ...
 
 
 @dataclass(frozen=True)
 class VectorSnapshot(Portable):
-    """What n environments were in the middle of. Its arrays are copies with a first axis of n.
+    """The state of n environments in the middle of their episodes. Its arrays are copies with a first axis of n.
 
     Attributes:
         batch: of the robots (`sim.snapshot.BatchSnapshot`).
@@ -69,22 +70,21 @@ class VectorSnapshot(Portable):
         return VectorSnapshot(batch, int(plain["seed"]), *numbers, goal, sensors, applied, str(plain["task"]))
 
     def check(self, task: str) -> None:
-        """Refuse another task's.
+        """Refuse a snapshot of another task's environments.
 
         Raises:
-            ValueError: it is.
+            ValueError: it is of another task.
         """
         if self.task != task:
             raise ValueError(f"the snapshot is of {self.task!r}, and these are environments of {task!r}")
 
 
-def kept(batch: Any) -> KeptBatch:
-    """The batch, if its state can be kept.
+def snapshot_batch(batch: object) -> SnapshotBatch:
+    """Return the batch, if its state can be kept and restored.
 
     Raises:
-        ValueError: it can't: such as one of a learned model.
+        ValueError: its state can't, as that of a learned model.
     """
-    if not (hasattr(batch, "snapshot") and hasattr(batch, "restore")):
+    if not isinstance(batch, SnapshotBatch):
         raise ValueError(f"a {type(batch).__name__} can't be kept and restored; a SimBatch can")
-    made: KeptBatch = batch
-    return made
+    return batch

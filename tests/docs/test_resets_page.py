@@ -29,7 +29,7 @@ def test_every_state_is_drawn_and_every_outcome_listed() -> None:
 
 
 def test_every_signal_of_a_profile_is_listed() -> None:
-    assert table("## Who is asked") == list(typing.get_args(typing.get_type_hints(ResetSection)["signal"]))
+    assert table("## Ways to confirm a reset") == list(typing.get_args(typing.get_type_hints(ResetSection)["signal"]))
 
 
 def test_the_example_is_what_a_machine_is_asked() -> None:

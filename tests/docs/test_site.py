@@ -32,10 +32,18 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def documented() -> set[str]:
+def listed() -> list[str]:
     """Return the names that the reference's pages ask mkdocstrings for."""
     text = "".join(page.read_text(encoding="utf-8") for page in sorted(REFERENCE.glob("*.md")))
-    return set(re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE))
+    return re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
+
+
+def documented() -> set[str]:
+    return set(listed())
+
+
+def test_the_reference_has_each_name_once() -> None:
+    assert sorted(listed()) == sorted(documented())
 
 
 @pytest.mark.slow

@@ -69,14 +69,20 @@ def imports_of(name: str) -> Iterator[str]:
                     yield base
 
 
-def _executed(node: ast.AST) -> Iterator[ast.AST]:
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
-            for other in child.orelse:
-                yield from (other, *_executed(other))
-            continue
-        yield child
-        yield from _executed(child)
+def _executed(module: ast.Module) -> Iterator[ast.AST]:
+    """Yield every node but those that only type checkers read."""
+    waiting: list[ast.AST] = [module]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if isinstance(node, ast.If) and _name(node.test) == "TYPE_CHECKING":
+            waiting += node.orelse
+        elif not isinstance(node, ast.expr):  # imports are statements
+            waiting += ast.iter_child_nodes(node)
+
+
+def _name(node: ast.expr) -> str:
+    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
 
 
 @functools.cache

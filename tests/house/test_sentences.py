@@ -6,6 +6,7 @@ import ast
 import itertools
 import re
 from collections.abc import Iterator
+from pathlib import Path
 
 from tests.house.house import PAGES, ROOT, SOURCES, listing, shown, tree
 
@@ -21,9 +22,9 @@ FORBIDDEN_PHRASES = re.compile(
     re.IGNORECASE,
 )
 
-MOST_SUMMARIES = 252
-MOST_PHRASES = 101
-MOST_HEADINGS = 11
+MOST_SUMMARIES = 150
+MOST_PHRASES = 23
+MOST_HEADINGS = 0
 """What is left of them. Lower these numbers as sentences are rewritten; the goal is none."""
 
 GENERATED = ROOT / "docs" / "protocol"
@@ -51,6 +52,12 @@ def _attribute_docstrings(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
                 yield after.lineno, value
 
 
+def _prose(page: Path) -> str:
+    """Return a page without its blocks of code, whose lines stay as empty ones."""
+    text = page.read_text(encoding="utf-8")
+    return re.sub(r"^```.*?^```", lambda match: "\n" * match[0].count("\n"), text, flags=re.MULTILINE | re.DOTALL)
+
+
 def test_a_summary_says_what_a_thing_does() -> None:
     offenders = []
     for place, text in docstrings():
@@ -65,7 +72,7 @@ def test_sentences_have_subjects_and_active_verbs() -> None:
     for page in PAGES:
         if GENERATED in page.parents or page == HISTORY:
             continue
-        for number, line in enumerate(page.read_text(encoding="utf-8").splitlines(), 1):
+        for number, line in enumerate(_prose(page).splitlines(), 1):
             offenders += [f"{shown(page)}:{number}: {match[0]!r}" for match in FORBIDDEN_PHRASES.finditer(line)]
     assert len(offenders) <= MOST_PHRASES, listing(offenders)
 
@@ -75,8 +82,7 @@ def test_pages_do_not_head_sections_with_questions() -> None:
     for page in PAGES:
         if GENERATED in page.parents or page == HISTORY:
             continue
-        text = re.sub(r"^```.*?^```", "", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
-        for heading in re.findall(r"^#+ (.*)$", text, re.MULTILINE):
+        for heading in re.findall(r"^#+ (.*)$", _prose(page), re.MULTILINE):
             if FORBIDDEN_STARTS.match(heading):
                 offenders.append(f"{shown(page)}: {heading}")
     assert len(offenders) <= MOST_HEADINGS, listing(offenders)

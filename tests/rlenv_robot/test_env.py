@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import rlenv_robot
 from hal import (
     ConnectionLost,
     EpisodeError,
@@ -428,3 +429,21 @@ def test_a_joint_action_is_answered_with_a_reward_for_each_agent(pair: Any, tmp_
 @pytest.mark.requirement("R2.2", "R4.3")
 def test_an_environment_of_several_agents_keeps_the_contract(pair: Any) -> None:
     check_environment(Environment(pair)).raise_if_failed()
+
+
+@pytest.mark.parametrize(
+    ("options", "advice"),
+    [
+        ({"goal": 5}, "'goal' is 5, wanted is a mapping from name to value of target_position"),
+        ({"clear_stop": 5}, "'clear_stop' is 5, wanted is a text"),
+        ({"seed": "7"}, "seed is '7', it must be a whole number"),
+        ({"start": 5}, "'start' is unknown, allowed are clear_stop, goal, seed"),
+        ({5: 1, "b": 2}, "5 is unknown"),
+        (5, "reset got 5, wanted is a mapping"),
+    ],
+)
+def test_a_reset_option_of_a_wrong_type_says_what_is_allowed(options: Any, advice: str) -> None:
+    with rlenv_robot.make("so101-reach") as env:
+        with pytest.raises(ValueError, match=advice):
+            env.reset(options)
+        env.reset({"seed": 7})  # nothing is broken by it

@@ -160,3 +160,12 @@ def test_an_unknown_camera_is_named(pendulum: SimModel) -> None:
         SimRobot(pendulum, cameras=("front",))
     with pytest.raises(RobotError, match="no camera 'front', it has overhead, wrist"):
         SimRobot(so101(), cameras=("front",))
+
+
+@pytest.mark.parametrize("options", [{"start": 5}, {"start": [1, 2]}, {"seed": "7"}, {"seed": -1}, {"seed": True}])
+def test_a_reset_option_of_a_wrong_type_is_named_and_the_next_reset_works(
+    robot: SimRobot, options: dict[str, Any]
+) -> None:
+    with pytest.raises(ValueError, match=next(iter(options))):
+        robot.reset(options)
+    robot.reset({"seed": 7})

@@ -1,4 +1,4 @@
-"""The file that says which topics of a ROS 2 bag become which fields (TOML)."""
+"""Read the TOML file that maps the topics of ROS 2 bags to fields."""
 
 from __future__ import annotations
 
@@ -41,15 +41,15 @@ _TOP = ("rate_hz", "max_age_s", "clock", "typestore", "observation", "action", "
 
 @dataclass(frozen=True)
 class Source:
-    """Where a field's values are.
+    """The source of a field's values.
 
     Attributes:
-        field: what they become.
-        topic: of the messages.
-        paths: of the numbers in a message, dotted.
+        field: the field.
+        topic: the topic of the messages.
+        paths: dotted paths of the numbers in a message.
         names: path of the names of the numbers; empty if ``select`` is.
-        select: which of them, in this order; empty for all.
-        max_age_ns: how old a value may be when a row is made.
+        select: names of the numbers to take, in this order; empty for all.
+        max_age_ns: the largest age of a value when a row is made.
     """
 
     field: Field
@@ -62,12 +62,12 @@ class Source:
 
 @dataclass(frozen=True)
 class BagMapping:
-    """What rows are made of.
+    """The sources of rows.
 
     Attributes:
-        period_ns: between two rows.
-        header: whether the stamp in a message's header counts, instead of when it was recorded.
-        typestore: whose message definitions are used for bags that bring none (``ros2_humble``).
+        period_ns: time between two rows.
+        header: whether the stamp in a message's header counts, instead of the time of recording.
+        typestore: the message definitions for bags that bring none (``ros2_humble``).
         observation, action: the fields' sources, in order.
         reward: the reward's source; None if there is none.
     """
@@ -81,21 +81,21 @@ class BagMapping:
 
     @property
     def sources(self) -> tuple[Source, ...]:
-        """All of them."""
+        """All sources: observation, action, reward."""
         return (*self.observation, *self.action, *((self.reward,) if self.reward else ()))
 
     @property
     def specs(self) -> tuple[Spec, Spec]:
-        """Observation and action."""
+        """The specs of observation and action."""
         observation, action = (tuple(source.field for source in part) for part in (self.observation, self.action))
         return Spec("observation", observation), Spec("action", action)
 
 
 def read_mapping(path: Path) -> BagMapping:
-    """Read the file.
+    """Read the mapping from a file.
 
     Raises:
-        SourceError: it is missing or no TOML, or a key is missing, unknown or wrong; says which and what is allowed.
+        SourceError: the file is missing or no TOML, or a key is missing, unknown or wrong.
     """
     try:
         text = tomllib.loads(path.read_text())

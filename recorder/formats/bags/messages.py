@@ -1,4 +1,4 @@
-"""The messages of a ROS 2 bag as arrays, by `rosbags`; which is imported only here and only on use."""
+"""Read the messages of a ROS 2 bag as arrays. `rosbags` is imported only here, on use."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Stream:
 
 
 def is_bag(path: Path) -> bool:
-    """Whether a folder is a ROS 2 bag."""
+    """Return whether a folder is a ROS 2 bag."""
     about = path / "metadata.yaml"
     return about.is_file() and "rosbag2_bagfile_information" in about.read_text(errors="replace")
 
@@ -44,7 +44,7 @@ def _opened(path: Path, typestore: str) -> Any:
 
 
 def topics_of(path: Path, typestore: str = "ros2_humble") -> dict[str, str]:
-    """Topic -> type of its messages.
+    """Return topic -> type of its messages.
 
     Raises:
         SourceError: the bag can't be read, or rosbags is missing.
@@ -59,7 +59,7 @@ def topics_of(path: Path, typestore: str = "ros2_humble") -> dict[str, str]:
 
 
 def read_streams(path: Path, mapping: BagMapping) -> list[Stream]:
-    """One stream for each of the mapping's sources.
+    """Read one stream for each of the mapping's sources.
 
     Raises:
         SourceError: a topic is missing or has no messages, a message lacks what the mapping names, or the bag can't
@@ -100,7 +100,7 @@ def _stamp(message: Any, topic: str) -> int:
 
 
 def _at(message: Any, path: str, topic: str) -> Any:
-    """What a dotted path leads to; a number in it counts from 0."""
+    """Return the value at a dotted path; a number in the path is an index from 0."""
     value = message
     for part in path.split("."):
         try:

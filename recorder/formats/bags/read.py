@@ -1,8 +1,8 @@
-"""ROS 2 bags (MCAP or SQLite) as a `Table`; a file beside them says which topics become which fields.
+"""Read ROS 2 bags (MCAP or SQLite). A file beside them maps topics to fields.
 
-A row is made every period. Row k holds, of each observation, the latest value at its time, and of each action the
-latest one before its time: the one that was in force as the frame came about. Where a value is too old, the episode is
-cut; nothing is made up.
+A row is made every period. Row k holds the latest value of each observation at its time, and the latest value of each
+action before its time, which was in force until then. If a value is too old, the episode is split; no value is
+invented.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from recorder.table.table import Table
 __all__ = ["BAGS", "FIELDS", "is_bags", "load_bags"]
 
 FIELDS = "fields.toml"
-"""Where the mapping is looked for: in the folder that is opened."""
+"""The mapping's file in the folder that is opened."""
 
 
 def is_bags(path: Path | str) -> bool:
-    """Whether a folder is a ROS 2 bag, or one with bags in it."""
+    """Return whether a folder is a ROS 2 bag, or has bags in it."""
     return bool(_bags(Path(path)))
 
 
@@ -39,11 +39,11 @@ def _bags(root: Path) -> list[Path]:
 
 
 def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
-    """Read bags; each is an episode, or more where it is cut.
+    """Read bags; each becomes an episode, or several where values are too old.
 
     Args:
-        path: of a bag, or of a folder with bags in it.
-        mapping: of the file that says what becomes of the topics (see `recorder.formats.bags.mapping.EXAMPLE`);
+        path: a bag, or a folder with bags in it.
+        mapping: the file that maps the topics to fields (see `recorder.formats.bags.mapping.EXAMPLE`);
             ``fields.toml`` in ``path`` by default.
 
     Raises:
@@ -82,7 +82,7 @@ _Piece = tuple[np.ndarray, list[np.ndarray]]
 
 
 def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece], int]:
-    """Times of rows and each source's values there, run by run; and how many rows are in none."""
+    """Return the times of rows and each source's values there, run by run; and the number of rows in no run."""
     sources, observations = mapping.sources, len(mapping.observation)
     begin = max(int(stream.stamps[0]) for stream in streams[:observations])
     stop = max(int(stream.stamps[-1]) for stream in streams[:observations])
@@ -93,7 +93,7 @@ def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece],
     ]
     observed = np.logical_and.reduce([fresh for _, fresh in picked[:observations]])
     acted = np.logical_and.reduce([fresh for _, fresh in picked[observations : observations + len(mapping.action)]])
-    linked = observed[:-1] & observed[1:] & acted[1:]  # a step from each row to the next
+    linked = observed[:-1] & observed[1:] & acted[1:]  # whether a step leads from each row to the next
     edges = np.flatnonzero(np.diff(np.concatenate([[0], linked.astype(np.int8), [0]])))
     pieces = [
         (
@@ -110,7 +110,7 @@ def _episodes(streams: list[Stream], mapping: BagMapping) -> tuple[list[_Piece],
 
 
 def _latest(stream: Stream, source: Source, ticks: np.ndarray, before: bool) -> tuple[np.ndarray, np.ndarray]:
-    """The place of the latest value at (or before) each time, and whether it is there and fresh."""
+    """Return the index of the latest value at (or before) each time, and whether it exists and is not too old."""
     place = np.searchsorted(stream.stamps, ticks, "left" if before else "right") - 1
     index = np.maximum(place, 0)
     return index, (place >= 0) & (ticks - stream.stamps[index] <= source.max_age_ns)

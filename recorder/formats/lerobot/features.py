@@ -1,4 +1,4 @@
-"""LeRobot's features as fields: which columns become observation and action, and what the elements are called."""
+"""Map LeRobot's features to fields: the columns of observation and action, and the names of their elements."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ LOG_PROBABILITY = "complementary_info.log_probability"
 
 @dataclass(frozen=True)
 class Feature:
-    """A column, or a part of one, and the field that it becomes.
+    """A column, or a part of a column, and the field that it becomes.
 
     Attributes:
-        column: its name.
-        field: what it becomes.
-        width: how many elements the column has; 0 if it is the field.
-        start: of the field's first element in it.
+        column: the column's name.
+        field: the field.
+        width: number of the column's elements; 0 if the whole column is the field.
+        start: index of the field's first element in the column.
     """
 
     column: str
@@ -40,11 +40,11 @@ class Feature:
 
     @property
     def stored(self) -> tuple[str, tuple[int, ...]]:
-        """Type and shape of the column's values."""
+        """The type and shape of the column's values."""
         return ("float32", (self.width,)) if self.width else (self.field.dtype, self.field.shape)
 
     def values(self, stored: np.ndarray) -> np.ndarray:
-        """The field's values from the column's, with any leading axes."""
+        """Return the field's values from the column's, with any leading axes."""
         if not self.width:
             return stored
         part = stored[..., self.start : self.start + self.field.size]
@@ -54,11 +54,11 @@ class Feature:
 
 @dataclass(frozen=True)
 class Features:
-    """What a data set's columns become.
+    """The columns of a data set, by their use.
 
     Attributes:
         observation, action: in the order of the description.
-        reserved: columns with a meaning of their own that are there (``next.reward`` ...).
+        reserved: the existing columns with a meaning of their own (``next.reward`` ...).
         videos: features that are images.
         ignored: columns for which a frame row has no place.
     """
@@ -71,13 +71,13 @@ class Features:
 
     @property
     def columns(self) -> list[str]:
-        """All columns that are read."""
+        """The names of all columns to read."""
         read = dict.fromkeys(feature.column for feature in (*self.observation, *self.action))
         return [*BOOKKEEPING, *self.reserved, *read]
 
     @property
     def specs(self) -> tuple[Spec, Spec]:
-        """Observation and action."""
+        """The specs of observation and action."""
         parts = (("observation", self.observation), ("action", self.action))
         first, second = (Spec(name, tuple(feature.field for feature in part)) for name, part in parts)
         return first, second
@@ -113,7 +113,7 @@ def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Feat
 
 
 def _parts(column: str, name: str, description: Mapping[str, Any], where: str) -> list[Feature]:
-    """One feature, or where `recorder.formats.lerobot.write` said so, one for each field in the vector."""
+    """Return one feature, or one for each field in a vector that `recorder.formats.lerobot.write` wrote."""
     whole = _feature(column, name, description, where)
     if not description.get("fields"):
         return [whole]
@@ -139,7 +139,7 @@ def _feature(column: str, name: str, description: Mapping[str, Any], where: str)
 
 
 def _flat(names: Any) -> Iterable[str]:
-    """Names come as a list, a list in a list, or a mapping of a group's name to a list."""
+    """Yield the names in a list, a list of lists, or a mapping of a group's name to a list."""
     if isinstance(names, str):
         yield names
     elif isinstance(names, Mapping):

@@ -1,7 +1,7 @@
-"""The files of a LeRobot data set, v3.0 and v2.1, checked against what they say of one another.
+"""Find the files of a LeRobot data set, v3.0 and v2.1, and check them against their description.
 
-Layout: the LeRobotDataset sources. v2.1 has a Parquet file an episode and JSON lines about them; v3.0 has many
-episodes in a file and Parquet about them.
+Layout: the LeRobotDataset sources. v2.1 has a Parquet file for each episode, described in JSON lines; v3.0 has many
+episodes in a file, described in Parquet.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["Entry", "LeRobotFiles", "open_files"]
 
 VERSIONS = ("v3.0", "v2.1")
 OURS = "rlenv_robot/"
-"""What the names of our own columns about episodes begin with."""
+"""Beginning of the names of our own columns in the description of episodes."""
 
 
 @dataclass(frozen=True)
 class Entry:
-    """One episode.
+    """The description of one episode.
 
     Attributes:
-        index, length, tasks: its number, its number of frames, its tasks' texts.
-        file: that holds its frames.
-        ours: what `recorder.formats.lerobot.write` keeps beside it, by name; empty in others' data sets.
+        index, length, tasks: the episode's number, its number of frames, its tasks' texts.
+        file: the file with its frames.
+        ours: our own columns, which `recorder.formats.lerobot.write` adds, by name; empty in others' data sets.
     """
 
     index: int
@@ -50,10 +50,10 @@ class LeRobotFiles:
     entries: tuple[Entry, ...]
 
     def episodes(self, columns: list[str]) -> Iterator[tuple[Entry, Any]]:
-        """Each episode with its rows (a pyarrow table of those columns that there are).
+        """Yield each episode with its rows (a pyarrow table of the existing columns).
 
         Raises:
-            SourceError: a file is missing or damaged, or holds another number of rows than was said.
+            SourceError: a file is missing or damaged, or its number of rows contradicts the description.
         """
         path, table, indices = Path(), None, np.zeros(0)
         for entry in self.entries:
@@ -71,10 +71,10 @@ class LeRobotFiles:
 
 
 def open_files(root: Path) -> LeRobotFiles:
-    """Read what a data set says of itself.
+    """Read the description of a data set.
 
     Raises:
-        SourceError: it is none, of another version, or contradicts itself.
+        SourceError: the folder is no data set, of another version, or contradicts itself.
     """
     path = root / "meta" / "info.json"
     if not path.is_file():

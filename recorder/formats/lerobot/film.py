@@ -1,4 +1,4 @@
-"""The images of a LeRobot data set that is written: as videos, or each by itself in the Parquet files."""
+"""Write the images of a LeRobot data set, as videos or inside the Parquet files, and their statistics."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ __all__ = ["VIDEO_PATH", "LeRobotFilm", "PixelStats", "column_stats"]
 VIDEO_PATH = "videos/{video_key}/chunk-{chunk_index:03d}/file-{file_index:03d}.mp4"
 _CHUNK = 1000
 _VIDEO_PIXELS = 2_000_000_000
-"""Of all images in one video file: at a tenth of a byte a pixel, which AV1 seldom takes, LeRobot's 200 MB."""
+"""Largest number of pixels in one video file. At a tenth of a byte per pixel, a high rate for AV1, that is the 200 MB
+that LeRobot uses."""
 
 
 class LeRobotFilm:
-    """Makes the images' part of a data set.
+    """Writes the images of one data set.
 
     Args:
         film: the images.
-        runs: that are written.
-        fps: frames a second.
+        runs: the runs to write.
+        fps: frames per second.
     """
 
     def __init__(self, film: Film, runs: list[Run], fps: int) -> None:
@@ -38,11 +39,11 @@ class LeRobotFilm:
 
     @property
     def embedded(self) -> tuple[str, ...]:
-        """Features that are columns of the Parquet files."""
+        """Names of the features that are columns of the Parquet files."""
         return tuple(self._stats) if self._film.embedded else ()
 
     def features(self) -> dict[str, dict[str, Any]]:
-        """For ``info.json``; those of videos are known once they are written."""
+        """Return the features for ``info.json``; a video's codec is known once the video is written."""
         found: dict[str, dict[str, Any]] = {}
         for camera, shape in self._shapes.items():
             kind = "image" if self._film.embedded else "video"
@@ -56,18 +57,18 @@ class LeRobotFilm:
         return found
 
     def bytes_a_frame(self) -> int:
-        """About how much a frame's embedded images take."""
+        """Return the approximate size of a frame's embedded images in bytes."""
         if not self._film.embedded:
             return 0
         first = self._runs[0]
         return sum(len(self._film.encoded(first, camera)[0]) for camera in self._film.cameras)
 
     def images(self, run: Run) -> tuple[dict[str, list[bytes]], dict[str, Any]]:
-        """A run's embedded images.
+        """Encode a run's embedded images.
 
         Returns:
-            Feature -> T encoded images; and what is to be said of the episode, the image of its last observation among
-            it, for which LeRobot has no place.
+            Feature -> T encoded images; and the entries of the episode's description, among them the image of its last
+            observation, for which LeRobot has no place.
         """
         columns, said = {}, {}
         for camera in self._film.cameras:
@@ -80,7 +81,7 @@ class LeRobotFilm:
         return columns, said
 
     def videos(self, root: Path) -> list[dict[str, Any]]:
-        """Write all videos; what is to be said of each episode. A video has the last observation's image, too."""
+        """Write all videos, the image of each last observation included; return each episode's description."""
         entries: list[dict[str, Any]] = [{} for _ in self._runs]
         for camera in self._film.cameras:
             height, width, _ = self._shapes[camera]
@@ -91,11 +92,11 @@ class LeRobotFilm:
         return entries
 
     def stats(self) -> dict[str, dict[str, Any]]:
-        """Feature -> its statistics over all episodes."""
+        """Return feature -> its statistics over all episodes."""
         return {name: stats.of_all() for name, stats in self._stats.items()}
 
     def _files(self, pixels: int) -> list[list[int]]:
-        """Numbers of the runs that share a video."""
+        """Return the numbers of the runs that share a video, for each video."""
         files: list[list[int]] = [[]]
         held = 0
         for number, run in enumerate(self._runs):
@@ -110,7 +111,7 @@ class LeRobotFilm:
     def _frames(
         self, camera: str, members: list[int], names: dict[str, Any], entries: list[dict[str, Any]]
     ) -> Iterator[np.ndarray]:
-        """The images of some runs; on its way it says in their entries where they are."""
+        """Yield the images of some runs for one video, and enter their places and statistics into ``entries``."""
         done, name = 0, PREFIX + camera
         for number in members:
             run = self._runs[number]
@@ -131,23 +132,23 @@ class LeRobotFilm:
         return (height, width, channels) if self._film.embedded else (height + height % 2, width + width % 2, channels)
 
 
-# -- Statistics of a LeRobot data set's columns and images, as its sources name and shape them -------------
+# ---- statistics, named and shaped as in LeRobot's sources ----
 
 
 _QUANTILES = {"q01": 0.01, "q10": 0.1, "q50": 0.5, "q90": 0.9, "q99": 0.99}
 _EVERY, _COARSE = 8, 4
-"""Every so-manieth image of an episode is looked at, and in it every so-manieth row and column."""
+"""Statistics use every 8th image of an episode, and every 4th row and column of it."""
 
 
 def column_stats(value: np.ndarray) -> dict[str, list[float]]:
-    """Of a column of numbers, (N, ...), an element each."""
+    """Return the statistics of a column of numbers, (N, ...), for each element."""
     return {name: stat.tolist() for name, stat in _stats(value.reshape(len(value), -1).astype(np.float64)).items()} | {
         "count": [len(value)]
     }
 
 
 def _stats(numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """Of (N, elements)."""
+    """Return the statistics of (N, elements)."""
     return {
         "min": numbers.min(0),
         "max": numbers.max(0),
@@ -158,7 +159,7 @@ def _stats(numbers: np.ndarray) -> dict[str, np.ndarray]:
 
 
 class PixelStats:
-    """Of images, from a sample of their pixels: one number a channel, 0 to 1, in the shape (3, 1, 1)."""
+    """Statistics of images from a sample of their pixels: a number for each channel, 0 to 1, in the shape (3, 1, 1)."""
 
     def __init__(self) -> None:
         self._sample: list[np.ndarray] = []
@@ -166,13 +167,13 @@ class PixelStats:
         self._episodes: list[tuple[int, dict[str, np.ndarray]]] = []
 
     def add(self, images: np.ndarray) -> None:
-        """Look at images, uint8 (N, height, width, 3), that follow those before."""
+        """Add images, uint8 (N, height, width, 3), that follow those added before."""
         chosen = images[-self._seen % _EVERY :: _EVERY, ::_COARSE, ::_COARSE]
         self._seen += len(images)
         self._sample.append(chosen.reshape(-1, 3).astype(np.float64) / 255)
 
     def of_episode(self, prefix: str) -> dict[str, Any]:
-        """The statistics of what was added since the last episode, each name with the prefix before it."""
+        """Return the statistics of the images added since the last episode; names begin with the prefix."""
         found = _stats(np.concatenate(self._sample))
         self._episodes.append((self._seen, found))
         self._sample, count, self._seen = [], self._seen, 0
@@ -181,7 +182,7 @@ class PixelStats:
         }
 
     def of_all(self) -> dict[str, Any]:
-        """Of all episodes; a quantile is the mean of theirs, as LeRobot has it."""
+        """Return the statistics of all episodes; a quantile is the mean of the episodes' quantiles, as in LeRobot."""
         counts = np.array([count for count, _ in self._episodes], float)
         parts = {name: np.stack([found[name] for _, found in self._episodes]) for name in self._episodes[0][1]}
         share = (counts / counts.sum())[:, None]

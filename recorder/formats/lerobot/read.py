@@ -1,7 +1,7 @@
-"""LeRobot data sets (v3.0 and v2.1) as a `Table`.
+"""Read LeRobot data sets, v3.0 and v2.1.
 
 LeRobot stores pairs: the observation of frame t and the action chosen there. Our row n holds the action that led
-to frame n and what was seen there; so LeRobot's T pairs become T rows, and the action of pair t stands in row t + 1,
+to frame n and the observation there; so LeRobot's T pairs become T rows, and the action of pair t stands in row t + 1,
 as do ``next.reward`` and ``next.done``. The observation that followed the last action of an episode was never
 recorded. Where ``next.done`` says that the task ended there, one more row is added, ``terminated``, whose
 observation repeats the last one: an end's observation is not bootstrapped from, its reward must not be lost. In
@@ -36,21 +36,22 @@ Columns = dict[str, np.ndarray]
 
 
 def is_lerobot(path: Path | str) -> bool:
-    """Whether a folder looks like a LeRobot data set."""
+    """Return whether a folder looks like a LeRobot data set."""
     return (Path(path) / "meta" / "info.json").is_file()
 
 
 def load_lerobot(path: Path | str) -> Table:
-    """A whole LeRobot data set.
+    """Read a LeRobot data set.
 
     Observation and action keep the data set's own units. For an SO-101 in calibrated units the rows also have
-    the sensors and commands of `hal.robots.so101` in SI, so that a task of ours can reward them.
+    the sensors and commands of `hal.robots.so101` in SI, so that our tasks can compute rewards from them.
 
     Args:
         path: the folder with ``meta`` and ``data``.
 
     Raises:
-        SourceError: it is none, of another version, incomplete, or contradicts itself; or pyarrow is missing.
+        SourceError: the folder is no data set, of another version, incomplete, or contradicts itself; or pyarrow is
+            missing.
     """
     files = open_files(Path(path))
     where = str(files.root / "meta" / "info.json")
@@ -69,10 +70,10 @@ def load_lerobot(path: Path | str) -> Table:
 
 
 def _columns(entry: Entry, table: Any, features: Features) -> Columns:
-    """The columns of one episode, in the order of its frames.
+    """Return the columns of one episode, in the order of its frames.
 
     Raises:
-        SourceError: frames are missing or twice there, or stamps don't rise.
+        SourceError: frames are missing or repeated, or stamps don't rise.
     """
     where = f"{entry.file}, episode {entry.index}"
     frames = column(table, "frame_index", np.int64, (), where)
@@ -91,14 +92,14 @@ def _columns(entry: Entry, table: Any, features: Features) -> Columns:
 
 
 def _ended(columns: Columns) -> bool:
-    """Whether the task itself ended after the last action."""
+    """Return whether the task itself ended after the last action."""
     done = columns.get("next.done")
     truncated = columns.get("next.truncated")
     return done is not None and bool(done[-1]) and not (truncated is not None and bool(truncated[-1]))
 
 
 class _Blank(NamedTuple):
-    """What rows are like: their type, the control period in nanoseconds, whether they have SI columns."""
+    """Properties of the rows: their type, the control period in nanoseconds, whether they have SI columns."""
 
     dtype: np.dtype[Any]
     period_ns: int
@@ -106,7 +107,7 @@ class _Blank(NamedTuple):
 
 
 def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> np.ndarray:
-    """The rows of one episode: as many as pairs, and one more if the task ended or what followed is known."""
+    """Make the rows of one episode: as many as pairs, plus one if the task ended or the last observation is known."""
     ended = _ended(columns)
     count = entry.length + (ended or _knows_last(entry))
     observed = {
@@ -119,7 +120,7 @@ def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> 
         rows[f"observation_{feature.field.name}"] = feature.values(observed[feature.column])
     for feature in features.action:
         rows[f"action_{feature.field.name}"][1:] = feature.values(columns[feature.column])[: count - 1]
-    # Unknown is not nothing: filters by return must refuse.
+    # An unknown reward is not 0: filters by return must refuse it.
     rows["reward"][1:] = columns["next.reward"][: count - 1] if "next.reward" in columns else np.nan
     if INTERVENTION in columns:
         rows["intervention"][1:] = columns[INTERVENTION][: count - 1] != 0
@@ -138,7 +139,7 @@ def _knows_last(entry: Entry) -> bool:
 
 
 def _seen(entry: Entry, stored: np.ndarray, name: str, count: int) -> np.ndarray:
-    """An observation's column with what was seen last: the true one where it is known, else the one before it."""
+    """Return an observation's column with the last observation: the true one if known, otherwise a repetition."""
     if count == len(stored):
         return stored
     if not _knows_last(entry):
@@ -151,7 +152,7 @@ def _seen(entry: Entry, stored: np.ndarray, name: str, count: int) -> np.ndarray
 
 
 def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np.ndarray:
-    """Nanoseconds, shape (count,): the robot's own where they are known."""
+    """Return the stamps in nanoseconds, shape (count,): those of the robot's clock if they are known."""
     known = entry.ours.get("stamp_ns")
     if known is not None and len(known) == count:
         return np.array(known, np.int64)
@@ -188,7 +189,7 @@ def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFile
 
 
 def _kept_info(entry: Entry) -> dict[str, Any]:
-    """What was known of the episode when it was written."""
+    """Return what was known of the episode when our writer wrote it."""
     try:
         return dict(json.loads(entry.ours.get("info", "{}"))) | {"episode": entry.index}
     except (ValueError, TypeError) as error:
@@ -196,7 +197,7 @@ def _kept_info(entry: Entry) -> dict[str, Any]:
 
 
 def _is_so101(files: LeRobotFiles, features: Features, episodes: list[Columns]) -> tuple[bool, str]:
-    """Whether SI columns can be given, and if not for an SO-101, why."""
+    """Return whether SI columns can be made; if not, and the robot is an SO-101, also the reason."""
     reason = so101.why_not(str(files.info.get("robot_type")), features)
     if reason is not None:
         return False, reason

@@ -1,4 +1,4 @@
-"""An SO-101 of LeRobot's in SI: the sensors and commands of our own robot, so that a task can reward them."""
+"""Convert LeRobot's data of an SO-101 to SI: the sensors and commands of our robot, from which tasks reward."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ KINDS = ("so101", "so101_follower", "so100", "so100_follower")
 ELEMENTS = tuple(f"{joint}.pos" for joint in JOINTS)
 SENSORS, COMMANDS = SO101.sensors, SO101.commands
 MARGIN = 10.0
-"""How far outside -100..100 a measured joint may be, in LeRobot's units, before the units are something else."""
+"""Largest distance of a measured joint from -100..100 in LeRobot's units; beyond it the units must be others."""
 
 
 def why_not(robot_type: str, features: Features) -> str | None:
-    """Why the columns are no SO-101 in calibrated units: empty for another robot, None if they are one."""
+    """Return why the columns are no SO-101's in calibrated units: empty for another robot, None if they are."""
     if robot_type not in KINDS:
         return ""
     for part, name in ((features.observation, "state"), (features.action, "target")):
@@ -28,7 +28,7 @@ def why_not(robot_type: str, features: Features) -> str | None:
 
 
 def in_units(*values: np.ndarray) -> bool:
-    """Whether values can be LeRobot's calibrated units (data recorded in degrees goes beyond)."""
+    """Return whether values can be in LeRobot's calibrated units (data recorded in degrees exceed them)."""
     low = np.array([-100.0] * 5 + [0.0]) - MARGIN
     return all(bool(((value >= low) & (value <= 100 + MARGIN)).all()) for value in values)
 
@@ -41,8 +41,8 @@ def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray) -> None:
 
     Args:
         rows: shape (T,), with ``stamp_ns`` filled.
-        state: measured, LeRobot's units, shape (T, 6).
-        target: the goals that led to rows 1 to T - 1, LeRobot's units, shape (T - 1, 6).
+        state: measured positions in LeRobot's units, shape (T, 6).
+        target: the goals that led to rows 1 to T - 1, in LeRobot's units, shape (T - 1, 6).
     """
     position = from_lerobot(np.asarray(state, np.float64))
     goal = np.empty_like(position)

@@ -1,4 +1,4 @@
-"""A table in LeRobot's terms: which columns there are, what they are made of, what they can't hold."""
+"""Write a table as a LeRobot data set of version 3.0. Layout: the sources of LeRobotDataset, 0.4."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from recorder.table.table import Table
 __all__ = ["Shape", "shape_of", "write_lerobot"]
 
 _TOLERANCE_S = 5e-5
-"""Half of LeRobot's own, ``tolerance_s`` of its `LeRobotDataset`; the rest is for float32."""
+"""Half of ``tolerance_s`` of LeRobot's `LeRobotDataset`; the other half is left for the rounding to float32."""
 
 _NUMBERS = {"frame_index": "int64", "episode_index": "int64", "index": "int64", "task_index": "int64"}
 
 
 @dataclass(frozen=True)
 class Shape:
-    """What the data set's columns are made of.
+    """The columns of the data set.
 
     Attributes:
-        observation, action: of the table; each becomes one vector, ``observation.state`` and ``action``.
-        fps: frames a second, a whole number.
-        clock: whether time stamps are the robot's; else they count frames.
+        observation, action: the table's specs; each becomes one vector, ``observation.state`` and ``action``.
+        fps: frames per second, a whole number.
+        clock: whether time stamps are of the robot's clock; otherwise they count frames.
         extras: columns beyond the usual ones, name -> dtype.
     """
 
@@ -48,7 +48,7 @@ class Shape:
 
     @property
     def features(self) -> dict[str, dict[str, Any]]:
-        """For ``info.json``; ``fields`` is ours and says which field each part of a vector is."""
+        """The features for ``info.json``; ``fields`` is our own key and names the field of each part of a vector."""
         found: dict[str, dict[str, Any]] = {
             "observation.state": _vector(self.observation),
             "action": _vector(self.action),
@@ -57,12 +57,12 @@ class Shape:
         return found | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in scalars.items()}
 
     def columns(self, run: Run, number: int, index: int, task: int) -> dict[str, np.ndarray]:
-        """The T pairs of a run: what was seen, and the action chosen there.
+        """Return the T pairs of a run: the observation, and the action chosen there.
 
         Args:
-            run: the steps.
-            number: the episode's.
-            index: of its first frame in the data set.
+            run: the run.
+            number: the episode's number.
+            index: the number of its first frame in the data set.
             task: the task's index.
         """
         count = len(run)
@@ -86,7 +86,7 @@ class Shape:
         return {name: held[name] for name in self.features}
 
     def last(self, run: Run) -> dict[str, Any]:
-        """What LeRobot's pairs have no place for, as columns of our own beside the episode."""
+        """Return what LeRobot's pairs have no place for, as columns of our own in the episode's description."""
         stamps = run.observed["stamp_ns"]
         clock = {} if self.clock or (np.diff(stamps) <= 0).any() else {"rlenv_robot/stamp_ns": stamps.tolist()}
         final = flat(run.group("observation", self.observation), len(run) + 1)[-1]
@@ -98,13 +98,13 @@ class Shape:
         }
 
     def jitters(self, runs: list[Run]) -> bool:
-        """Whether a time stamp lies further from its frame in a video than LeRobot takes for the same time."""
+        """Return whether a time stamp is further from its frame in a video than LeRobot tolerates."""
         return self.clock and any(
             np.abs(run.seconds - np.arange(len(run) + 1) / self.fps).max() > _TOLERANCE_S for run in runs
         )
 
     def seconds(self, run: Run) -> np.ndarray:
-        """(T + 1,): time stamps, that rise."""
+        """Return the rising time stamps in seconds, (T + 1,)."""
         return run.seconds if self.clock else np.arange(len(run) + 1) / self.fps
 
 
@@ -118,7 +118,7 @@ def _vector(spec: Spec) -> dict[str, Any]:
 
 
 def _names(field: Field, only: bool) -> list[str]:
-    """Of the elements; they bear their field's name unless it is the only one."""
+    """Return the names of a field's elements; they begin with the field's name unless it is the only field."""
     if not field.shape:
         return [field.name]
     last = field.elements or tuple(str(number) for number in range(field.shape[-1]))
@@ -127,10 +127,10 @@ def _names(field: Field, only: bool) -> list[str]:
 
 
 def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
-    """Decide on the columns.
+    """Choose the columns.
 
     Returns:
-        The shape, and a sentence for each thing that will be lost.
+        The columns, and a sentence for each thing that will be lost.
 
     Raises:
         SourceError: there is no step, no observation or no action.
@@ -138,7 +138,7 @@ def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
     layout = table.layout
     if not runs or not len(layout.observation) or not len(layout.action):
         raise SourceError(
-            f"LeRobot wants steps with an observation and an action; {table.origin} has {len(runs)} episodes of steps, "
+            f"LeRobot needs steps with an observation and an action; {table.origin} has {len(runs)} episodes of steps, "
             f"{len(layout.observation)} observation and {len(layout.action)} action fields"
         )
     fps, clock, notes = _rate(runs)
@@ -158,7 +158,7 @@ def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
 
 
 def _rate(runs: list[Run]) -> tuple[int, bool, list[str]]:
-    """Frames a second, whether the clock can be used, and what is wrong with it."""
+    """Return frames per second, whether the clock can be used, and what is wrong with it."""
     periods = np.concatenate([np.diff(run.seconds) for run in runs])
     if not (periods > 0).all():
         return 1, False, ["the stamps don't rise from frame to frame; timestamp counts frames, at fps 1"]
@@ -187,12 +187,12 @@ def _lost(table: Table, runs: list[Run]) -> list[str]:
 
 
 def _fits(value: np.ndarray) -> bool:
-    """Whether float32 holds every value exactly."""
+    """Return whether float32 holds every value exactly."""
     narrow = value.astype(np.float32)
     return bool(np.array_equal(narrow.astype(np.float64), value.astype(np.float64), equal_nan=True))
 
 
-# -- A table as a LeRobot data set of version 3.0. Layout: the sources of LeRobotDataset, 0.4 ----------------
+# ---- files ----
 
 
 FILE = "chunk-{chunk_index:03d}/file-{file_index:03d}"
@@ -204,16 +204,17 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
     """Write a table as a data set that LeRobot reads and trains on.
 
     All observation fields become the vector ``observation.state``, all action fields ``action``, float32 both.
-    Frame t is what was seen there and the action chosen there; ``next.reward``, ``next.done`` and
-    ``next.truncated`` say what followed. LeRobot has no place for an episode's last observation, without which the
+    Frame t has the observation and the action chosen there; ``next.reward``, ``next.done`` and ``next.truncated``
+    describe what followed. LeRobot has no place for an episode's last observation, without which the
     value of a truncated episode can't be bootstrapped: it is kept in a column of our own beside the episode, which
     LeRobot passes over and `recorder.formats.lerobot.read.load_lerobot` reads; the image that belongs to it is in the
     video behind those of the episode, or in such a column.
 
     Args:
-        table: what to write.
-        path: the folder, which must not be there yet.
-        filming: which images, and whether as videos: AV1 where PyAV is installed, else VP9. None: all, as videos.
+        table: the table to write.
+        path: the folder, which must not exist yet.
+        filming: the choice of images, and whether they are videos: AV1 if PyAV is installed, otherwise VP9. None: all
+            images, as videos.
 
     Returns:
         What is lost, a sentence each.
@@ -274,7 +275,7 @@ def _info(shape: Shape, runs: list[Run], tasks: list[str], images: LeRobotFilm) 
 def _write_data(
     root: Path, shape: Shape, runs: list[Run], tasks: list[str], film: LeRobotFilm
 ) -> tuple[list[dict[str, Any]], dict[str, dict[str, list[float]]]]:
-    """Write the frames; returns what is to be said of the episodes, and the statistics of all."""
+    """Write the frames; return the description of the episodes, and the statistics of all."""
     frames = np.cumsum([0, *map(len, runs)])
     held = [shape.columns(run, n, int(frames[n]), tasks.index(_task(run))) for n, run in enumerate(runs)]
     each = film.bytes_a_frame()
@@ -315,7 +316,7 @@ def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping
 
 
 def _tasks(arrow: Any, tasks: list[str]) -> Any:
-    """The tasks' texts, as the index of a data frame, which is where LeRobot looks for them."""
+    """Return the tasks' texts as the index of a data frame, where LeRobot looks for them."""
     columns = [
         {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": dtype, "metadata": None}
         for name, kind, dtype in (("task_index", "int64", "int64"), ("task", "unicode", "object"))

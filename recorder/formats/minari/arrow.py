@@ -1,4 +1,4 @@
-"""Episodes that Minari keeps in Arrow or Parquet files, in the form in which its HDF5 files show them.
+"""Read the episodes that Minari keeps in Arrow or Parquet files, in the form of its HDF5 files.
 
 Layout: the sources of Minari 0.5, ``arrow_storage.py``. ``data/<n>/`` holds episode n: T + 1 rows, where actions,
 rewards and flags have a last row of padding; a ``Dict`` or ``Tuple`` is a struct, an array a list of fixed size.
@@ -26,12 +26,12 @@ _PADDED = ("actions", "rewards", "terminations", "truncations")
 
 
 class ArrowEpisode:
-    """One episode, with as much of an HDF5 group as `recorder.formats.hdf5.read_numbers` asks for.
+    """One episode, with those members of an HDF5 group that `recorder.formats.hdf5.read_numbers` uses.
 
     Args:
-        folder: of the episode.
+        folder: the episode's folder.
         table: all its rows, a ``pyarrow.Table``.
-        leaves: of observations and actions, which say the arrays' shapes.
+        leaves: the leaves of observations and actions, which have the arrays' shapes.
     """
 
     def __init__(self, folder: Path, table: Any, leaves: dict[str, list[Leaf]]) -> None:
@@ -51,7 +51,7 @@ class ArrowEpisode:
         return iter(self._table.column_names)
 
     def get(self, name: str) -> np.ndarray | None:
-        """An array by its path in HDF5, such as ``observations/goal``; None if there is none."""
+        """Return an array by its path in HDF5, such as ``observations/goal``; None if there is none."""
         first, *parts = name.split("/")
         if first not in self._table.column_names:
             return None
@@ -66,22 +66,22 @@ class ArrowEpisode:
 
 
 def _numbers(column: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """A column of numbers, or of lists of numbers that stand for arrays of a shape."""
+    """Return a column of numbers, or of lists of numbers that stand for arrays of a shape."""
     flat = column.flatten() if str(column.type).startswith("fixed_size_list") else column
     return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), *shape)
 
 
 def arrow_episodes(folder: Path, kind: str, count: int, leaves: dict[str, list[Leaf]]) -> Iterator[ArrowEpisode]:
-    """The episodes of a data set, in order.
+    """Yield the episodes of a data set, in order.
 
     Args:
-        folder: that holds one folder an episode.
+        folder: the folder with a folder for each episode.
         kind: one of `FORMATS`.
-        count: how many there are.
+        count: the number of episodes.
         leaves: see `ArrowEpisode`.
 
     Raises:
-        SourceError: one is missing or damaged, or pyarrow is not installed.
+        SourceError: an episode is missing or damaged, or pyarrow is not installed.
     """
     try:
         import pyarrow as arrow

@@ -1,9 +1,8 @@
-"""Minari data sets: in HDF5 in and out, in Arrow and Parquet in. Layout: the sources of Minari 0.5.
+"""Read Minari data sets (HDF5, Arrow, Parquet), and write them in HDF5. Layout: the sources of Minari 0.5.
 
-An episode has T + 1 observations and infos, and T actions, rewards and flags: as a table, so that nothing is lost
-but refused actions. What a frame row has beside these (the stamps, what was measured and applied, ...) is in
-``infos``; what the rows are made of and what is known of an episode is in texts called ``rlenv_robot``, which Minari
-passes over.
+An episode has T + 1 observations and infos, and T actions, rewards and flags, as in a table, so only refused actions
+are lost. The other columns of a frame row (stamps, sensors, applied commands, ...) are in ``infos``. The layout of the
+rows, and what is known of an episode, are in texts called ``rlenv_robot``, which Minari ignores.
 """
 
 from __future__ import annotations
@@ -42,14 +41,14 @@ __all__ = ["MINARI", "is_minari", "load_minari", "write_minari"]
 DATA, META = "main_data.hdf5", "metadata.json"
 OURS = "rlenv_robot"
 VERSION = "0.5.0"
-"""Of Minari's format, as every 0.5 reads it."""
+"""The version of Minari's format; every Minari 0.5 reads it."""
 IMAGES = "images"
 HELD = ("stamp_ns", "wall_ns", "log_probability", "intervention")
-"""What else of a row goes into ``infos``."""
+"""The columns of a row that go into ``infos`` in any case."""
 
 
 def is_minari(path: Path | str) -> bool:
-    """Whether a folder looks like a Minari data set, or like the ``data`` in one."""
+    """Return whether a folder looks like a Minari data set, or like the ``data`` in one."""
     return _data_folder(Path(path)) is not None
 
 
@@ -63,14 +62,14 @@ def _data_folder(root: Path) -> Path | None:
 def write_minari(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
     """Write a table as a data set that ``minari.load_dataset`` opens by its name.
 
-    One observation or action field is a space of its own, several are a ``Dict``, in which images are ``images``, a
-    ``Dict`` of cameras: uint8, (height, width, 3), RGB. Minari finds the data set where it
-    lies below ``MINARI_DATASETS_PATH``, by its folder's name, which should end in ``-v0``.
+    A single observation or action field is a space of its own; several are a ``Dict``. In it, images are ``images``, a
+    ``Dict`` of cameras: uint8, (height, width, 3), RGB. Minari finds the data set below ``MINARI_DATASETS_PATH`` by its
+    folder's name, which should end in ``-v0``.
 
     Args:
-        table: what to write.
-        path: the folder, which must not be there yet.
-        filming: which images; None for all.
+        table: the table to write.
+        path: the folder, which must not exist yet.
+        filming: the choice of images; None for all.
 
     Returns:
         What is lost, a sentence each.
@@ -84,7 +83,7 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
     single_reward(table, "Minari")
     runs, notes = runs_of(table)
     if not runs or not len(table.layout.observation) or not len(table.layout.action):
-        raise SourceError(f"Minari wants steps with an observation and an action, {table.origin} has none")
+        raise SourceError(f"Minari needs steps with an observation and an action, {table.origin} has none")
     named = path.name if re.fullmatch(r"[-\w]+-v\d+", path.name) else re.sub(r"[^-\w]+", "-", path.name) + "-v0"
     if named != path.name:
         notes.append(f"Minari opens a data set by its folder's name; rename {path.name} to {named} for that")
@@ -151,10 +150,11 @@ def _write_run(group: Any, number: int, run: Run, layout: FrameLayout, filmed: b
 
 
 def load_minari(path: Path | str) -> Table:
-    """Read a data set, ours or another's.
+    """Read a data set, written by this or other software.
 
     Raises:
-        SourceError: it is none, is in an unknown format, incomplete or damaged; or h5py or pyarrow is missing.
+        SourceError: the folder is no Minari data set, in an unknown format, incomplete or damaged; or h5py or pyarrow
+            is missing.
     """
     root = Path(path)
     folder = _data_folder(root)
@@ -173,7 +173,7 @@ def load_minari(path: Path | str) -> Table:
 
 
 class _Reader:
-    """One data set while it is being read."""
+    """Reads one data set."""
 
     def __init__(self, root: Path, folder: Path, meta: Mapping[str, Any]) -> None:
         self._root, self._folder, self._meta = root, folder, meta
@@ -210,7 +210,7 @@ class _Reader:
         if text is None:
             raise SourceError(f"{where} is missing; open it once with Minari and write it anew")
         leaves = leaves_of(text, kind, where)
-        if self._ours:  # which fields there are is known otherwise
+        if self._ours:  # the fields are known from our own layout
             leaves = [leaf for leaf in leaves if len(leaf.path) < 2]
         left = ["/".join(leaf.path) or kind for leaf in leaves if leaf.field is None]
         if left and not self._ours:
@@ -230,7 +230,7 @@ class _Reader:
         return FrameLayout(specs[0], specs[1])
 
     def _group(self, group: Any, kind: str, spec: Spec, count: int) -> dict[str, np.ndarray]:
-        """The fields of ``observations`` or ``actions``."""
+        """Return the fields of ``observations`` or ``actions``."""
         leaves = self._leaves[kind]
         paths = [leaf.path for leaf in leaves if self._ours or leaf.field]
         names = ["/".join((f"{kind}s", *path)) for path in paths]

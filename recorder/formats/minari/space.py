@@ -1,4 +1,4 @@
-"""Spaces as Minari writes them (JSON), from specs and to fields. Source: minari/serialization.py, 0.5."""
+"""Convert specs to spaces in Minari's JSON, and such spaces to fields. Source: minari/serialization.py, 0.5."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Leaf", "leaves_of", "space_of"]
 
 _WIDER = {"bool": "uint8", "float16": "float32"}
 _IMAGE = 32
-"""From this height and width on Minari takes an array of bytes for an image."""
+"""Smallest height and width at which Minari takes an array of bytes for an image."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Leaf:
     """A part of a space that is one array, and the field that it becomes.
 
     Attributes:
-        path: of the array in an episode, from ``observations`` or ``actions`` on; empty if it is that itself.
-        field: what it becomes; None if a frame row has no place for it.
+        path: the array's path below ``observations`` or ``actions``; empty if the array is the whole space.
+        field: the field; None if a frame row has no place for it.
     """
 
     path: tuple[str, ...]
@@ -35,7 +35,7 @@ class Leaf:
 
 
 def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
-    """One field's own space, or several as a ``Dict``.
+    """Convert a spec to a space: a single field's own, or a ``Dict`` of several.
 
     Args:
         spec: the fields.
@@ -48,7 +48,7 @@ def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = M
 
 
 def _bytes(shape: tuple[int, ...]) -> dict[str, Any]:
-    low, high = np.zeros(shape, int), np.full(shape, 255)  # Gymnasium wants a bound for each pixel
+    low, high = np.zeros(shape, int), np.full(shape, 255)  # Gymnasium needs a bound for each pixel
     return {"type": "Box", "dtype": "uint8", "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
 
 
@@ -74,15 +74,15 @@ def _spread(field: Field, bound: Any) -> np.ndarray:
 
 
 def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
-    """The arrays of a space.
+    """List the arrays of a space.
 
     Args:
         text: the space in JSON.
-        name: of the field, if the space is one array.
-        where: it was found, for messages.
+        name: the field's name, if the space is one array.
+        where: the file and key of the space, for messages.
 
     Raises:
-        SourceError: it is no space.
+        SourceError: the text is no space.
     """
     try:
         found = list(_walk(json.loads(text), ()))
@@ -106,7 +106,7 @@ def _walk(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tup
 
 
 def _fits(space: Mapping[str, Any]) -> bool:
-    """Whether an array of numbers, and no image."""
+    """Return whether a space is an array of numbers, and no image."""
     if space["type"] != "Box":
         return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
     image = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _IMAGE

@@ -215,5 +215,5 @@ def test_damage_is_said(tmp_path: Path, make_table: Make, monkeypatch: pytest.Mo
         load_minari(tmp_path / "x-v0")
     with pytest.raises(SourceError, match="no Minari data set"):
         load_minari(tmp_path)
-    with pytest.raises(SourceError, match="wants steps with an observation and an action"):
+    with pytest.raises(SourceError, match="needs steps with an observation and an action"):
         write_minari(replace(table, starts=table.starts[:0], stops=table.stops[:0], episodes=()), tmp_path / "y")

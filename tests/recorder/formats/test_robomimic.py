@@ -130,7 +130,7 @@ def test_refusals(tmp_path: Path, make_table: Make) -> None:
     with h5py.File(tmp_path / "good.hdf5", "a") as file:
         del file["data/demo_0/rewards"]
         file["data/demo_0/rewards"] = np.zeros(3)
-    with pytest.raises(SourceError, match=r"/data/demo_0/rewards has shape \(3,\), wanted \(5,\)"):
+    with pytest.raises(SourceError, match=r"/data/demo_0/rewards has shape \(3,\), expected \(5,\)"):
         load_robomimic(tmp_path / "good.hdf5")
 
 

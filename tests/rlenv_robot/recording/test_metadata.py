@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -63,8 +64,12 @@ class _Odd:
     offset: np.ndarray = field(default_factory=lambda: np.zeros(2))
 
 
+class _OddWorld(Go):
+    """A world that is a `TaskWorld`, with a task whose settings are no plain data."""
+
+    task, seed, robot = _Odd(), 3, SimpleNamespace(spec=SO101)
+
+
 def test_settings_that_are_no_plain_data_are_told_by_their_text() -> None:
-    world = Go()
-    world.task = _Odd()  # type: ignore[attr-defined]
-    settings = run_metadata(world)["task"]["settings"]
+    settings = run_metadata(_OddWorld())["task"]["settings"]
     assert settings == {"name": "odd", "where": repr(Path("here")), "limits": [1.0, 2.0], "offset": [0.0, 0.0]}

@@ -209,7 +209,7 @@ def test_a_board_has_two_to_nineteen_lines(size: int) -> None:
 
 
 def test_an_unknown_option_is_refused() -> None:
-    with pytest.raises(ValueError, match="'handicap' is unknown, allowed is seed"):
+    with pytest.raises(ValueError, match="'handicap' is unknown, allowed are seed"):
         Environment(Go()).reset({"handicap": 2})
 
 

@@ -313,3 +313,12 @@ def test_wrong_settings_are_refused() -> None:
         rlenv_robot.make_vector("so101-reach", 2, toleranc_m=1)
     with pytest.raises(ValueError, match="did you mean 'so101-reach'"):
         rlenv_robot.make_vector("so101-reech", 2)
+
+
+@pytest.mark.parametrize("options", [5, {"goal": {}}, {"seed": -1}, {"ids": [9]}, {"ids": "all"}])
+def test_a_reset_option_of_a_wrong_type_or_value_is_refused(options: Any) -> None:
+    envs = _vector(2)
+    envs.reset({})
+    with pytest.raises(ValueError, match=r"option|seed|ids"):
+        envs.reset(options)
+    envs.reset({})
