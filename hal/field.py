@@ -40,6 +40,8 @@ class Field:
         unit: SI symbol (``rad``, ``m/s``), ``1`` if there is none.
         meaning: one sentence.
         elements: names of the elements along the last axis, or none.
+        convention: name of the document that fixes zero and sign of the values, where a number alone does not tell a
+            pose (``so101_new_calib``); fields of different conventions do not match.
 
     Raises:
         SpecError: the description contradicts itself.
@@ -53,6 +55,7 @@ class Field:
     unit: str = "1"
     meaning: str = ""
     elements: tuple[str, ...] = ()
+    convention: str = ""
 
     def __post_init__(self) -> None:
         for key in ("shape", "elements"):
@@ -78,8 +81,8 @@ class Field:
         for key, bound in (("low", self.low), ("high", self.high)):
             if isinstance(bound, tuple) and len(bound) != self.size:
                 raise wrong(f"{key} has {len(bound)} numbers, the field {self.size} elements")
-        if not all(isinstance(text, str) for text in (self.unit, self.meaning, *self.elements)):
-            raise wrong("unit, meaning and element names are text")
+        if not all(isinstance(text, str) for text in (self.unit, self.meaning, self.convention, *self.elements)):
+            raise wrong("unit, meaning, convention and element names are text")
         low, high = np.asarray(self.low), np.asarray(self.high)
         if not np.all(low <= high):  # catches NaN too
             raise wrong(f"low {self.low} must not be above high {self.high}, and neither may be NaN")
@@ -255,6 +258,7 @@ class Field:
         return {
             "name": self.name, "shape": list(self.shape), "dtype": self.dtype, "low": plain(self.low),
             "high": plain(self.high), "unit": self.unit, "meaning": self.meaning, "elements": list(self.elements),
+            **({"convention": self.convention} if self.convention else {}),
         }  # fmt: skip
 
     @staticmethod

@@ -204,6 +204,11 @@ class Spec:
             lines.append(f"order: {', '.join(self.names)} here, {', '.join(other.names)} there")
         return lines
 
+    def conflicting_conventions(self, other: Spec) -> list[str]:
+        """Return a line for each field that both have and that follows another convention there."""
+        both = ((field, other[field.name]) for field in self.fields if field.name in other)
+        return [_convention_difference(mine, theirs) for mine, theirs in both if mine.convention != theirs.convention]
+
     def to_dict(self) -> dict[str, Any]:
         """As plain data: name and fields."""
         return {"name": self.name, "fields": [field.to_dict() for field in self.fields]}
@@ -239,8 +244,18 @@ def _vector(field: Field) -> _Vector:
 
 def _field_difference(mine: Field, theirs: Field) -> list[str]:
     here, there = mine.to_dict(), theirs.to_dict()
-    return [
+    lines = [
         f"{mine.name}: {key}: {here[key]} here, {there[key]} there"
         for key in here
-        if key != "meaning" and here[key] != there[key]
+        if key not in ("meaning", "convention") and here[key] != there[key]
     ]
+    if mine.convention != theirs.convention:
+        lines.append(_convention_difference(mine, theirs))
+    return lines
+
+
+def _convention_difference(mine: Field, theirs: Field) -> str:
+    return (
+        f"{mine.name}: convention: {mine.convention or 'none'} here, {theirs.convention or 'none'} there; "
+        "zero and sign differ, so equal numbers are different poses"
+    )

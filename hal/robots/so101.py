@@ -12,12 +12,16 @@ from hal.robot import CameraSpec, RobotSpec
 from hal.spec import Spec
 
 __all__ = [
-    "CHAIN", "CUBE_AREA", "CUBE_HALF", "JOINTS", "SO101", "SO101_CUBE", "TICKS_PER_TURN", "TIP", "Link", "finger_axis",
-    "forward_kinematics", "from_lerobot", "inverse_kinematics", "steepest", "to_lerobot",
+    "CHAIN", "CUBE_AREA", "CUBE_HALF", "GRASP", "JOINTS", "ROLL_ZERO", "SIDEWAYS", "SO101", "SO101_CUBE",
+    "TICKS_PER_TURN", "TIP", "Link", "finger_axis", "forward_kinematics", "from_lerobot", "inverse_kinematics",
+    "steepest", "to_lerobot",
 ]  # fmt: skip
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
 """The joints in servo order, ids 1 to 6."""
+
+CONVENTION = "so101_new_calib"
+"""Zero and sign of the joint angles: the maker's model of that name. Versions before 0.2 had the mirror image of it."""
 
 LOW = (-1.91986, -1.74533, -1.69, -1.65806, -2.74385, -0.17453)
 HIGH = (1.91986, 1.74533, 1.69, 1.65806, 2.84121, 1.74533)
@@ -26,34 +30,61 @@ HIGH = (1.91986, 1.74533, 1.69, 1.65806, 2.84121, 1.74533)
 TICKS_PER_TURN = 4096
 """Resolution of the servo's magnetic encoder (STS3215 memory table: 0.0879 degrees a step)."""
 
-HOME = (0.0, -0.5, 0.5, 0.6, 0.0, 0.0)
-"""Upper arm leaning back, forearm level, gripper pointing down and forward over the table."""
+ROLL_ZERO = np.pi / 2 + 0.0486795
+"""Turn of the gripper at ``wrist_roll`` 0, rad: there the jaw is above the fixed finger and opens upwards.
+
+The turn is right-handed about the gripper's forward axis and starts where the jaw is to the left of the fixed finger.
+Source: SO-ARM100, ``Simulation/SO101/so101_new_calib.urdf``, origin of the joint ``wrist_roll``.
+"""
+
+SIDEWAYS = ROLL_ZERO - np.pi
+"""``wrist_roll`` at which the jaw is to the right of the fixed finger, rad (-1.5221); operators work near it."""
+
+HOME = (0.0, -0.5, 0.5, 0.6, -1.5221, 0.0)
+"""Upper arm leaning back, forearm level, gripper pointing down and forward over the table, fingers sideways."""
 
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """A joint's frame in its parent's: ``offset`` in metres, then a turn about ``axis`` (``x``, ``y`` or ``z``)."""
+    """Place a joint's frame in its parent's.
+
+    Attributes:
+        joint: name of the joint.
+        offset: of its origin in the parent's frame, metres.
+        axis: of its rotation, ``x``, ``y`` or ``z`` of the parent's frame.
+        sign: 1.0 where a positive angle is a right-handed turn about the axis, else -1.0.
+        zero: the turn about the axis at angle 0, rad.
+    """
 
     joint: str
     offset: tuple[float, float, float]
     axis: str
+    sign: float = 1.0
+    zero: float = 0.0
 
 
 CHAIN = (
-    Link("shoulder_pan", (0.0388, 0.0, 0.0624), "z"),
+    Link("shoulder_pan", (0.0388, 0.0, 0.0624), "z", sign=-1.0),
     Link("shoulder_lift", (0.0304, 0.0, 0.0542), "y"),
     Link("elbow_flex", (0.0280, 0.0, 0.1126), "y"),
     Link("wrist_flex", (0.1349, 0.0, 0.0052), "y"),
-    Link("wrist_roll", (0.0611, 0.0, 0.0), "x"),
+    Link("wrist_roll", (0.0611, 0.0, 0.0), "x", sign=-1.0, zero=ROLL_ZERO),
 )
 """From the table's surface under the base to the gripper, at zero angles: upper arm up, forearm forward.
 
-Distances between joint axes of the public SO-101 drawing, rounded to 0.1 mm; the small sideways offsets of
-the printed brackets are left out, so the arm is symmetric here.
+Signs, zeros and distances are the maker's (SO-ARM100, ``Simulation/SO101/so101_new_calib.urdf``), rounded to 0.1 mm.
+LeRobot feeds measured degrees into that file unchanged. The sideways offsets of the printed brackets, which cancel to
+0.2 mm at the gripper, are left out. ``tests/hal/robots/test_so101_official.py`` compares the two in 1,000 poses.
 """
 
-TIP = (0.0981, 0.0, 0.0)
-"""The point between the finger tips in the frame of wrist_roll, metres."""
+TIP = (0.0981, -0.0079, 0.0)
+"""The maker's tool frame (``gripperframe``) in the frame of wrist_roll, metres: the tip of the fixed finger's face.
+
+The frame's x axis points along the fingers and its y axis from the fixed finger to the jaw.
+"""
+
+GRASP = (0.0981, 0.0, 0.0)
+"""The middle between the finger tips at gripper angle 0, in the frame of wrist_roll, metres; on the roll axis."""
 
 
 def _turn(axis: str, angle: np.ndarray) -> np.ndarray:
@@ -67,19 +98,21 @@ def _turn(axis: str, angle: np.ndarray) -> np.ndarray:
     return matrix
 
 
-def forward_kinematics(joint_position: np.ndarray) -> np.ndarray:
-    """Where the point between the finger tips is.
+def forward_kinematics(joint_position: np.ndarray, tool: tuple[float, float, float] = TIP) -> np.ndarray:
+    """Return where a point of the gripper is.
 
     Args:
         joint_position: rad, shape (..., 5) or (..., 6); the gripper's own angle does not matter.
+        tool: the point in the frame of wrist_roll, metres: `TIP` or `GRASP`.
 
     Returns:
         Position in the base frame (x forward, z up, origin on the table), metres, shape (..., 3).
     """
     angles = _floating(joint_position)
-    point = np.broadcast_to(np.asarray(TIP, angles.dtype), (*angles.shape[:-1], 3))
+    point = np.broadcast_to(np.asarray(tool, angles.dtype), (*angles.shape[:-1], 3))
     for index, link in reversed(list(enumerate(CHAIN))):
-        turned = (_turn(link.axis, angles[..., index]) @ point[..., None])[..., 0]
+        turn = np.asarray(link.zero, angles.dtype) + np.asarray(link.sign, angles.dtype) * angles[..., index]
+        turned = (_turn(link.axis, turn) @ point[..., None])[..., 0]
         point = turned + np.asarray(link.offset, angles.dtype)
     return point
 
@@ -105,13 +138,13 @@ def _floating(values: np.ndarray) -> np.ndarray:
 
 
 def _calibration(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    numbers = (LOW, HIGH, (-100.0,) * 5 + (0.0,), (100.0,) * 6)
+    numbers = ((*LOW[:4], -np.pi, LOW[5]), (*HIGH[:4], np.pi, HIGH[5]), (-100.0,) * 5 + (0.0,), (100.0,) * 6)
     low, high, start, end = (np.asarray(number, dtype) for number in numbers)
     return low, high, start, end
 
 
 def _joints(name: str, unit: str, meaning: str, low: Bound, high: Bound) -> Field:
-    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS)
+    return Field(name, (6,), "float32", low, high, unit, meaning, JOINTS, CONVENTION)
 
 
 _TURN = 2 * np.pi  # servos report a little outside their range when pushed
@@ -123,7 +156,8 @@ SO101 = RobotSpec(
         _joints("joint_velocity", "rad/s", "measured joint velocities", -50.0, 50.0),
         _joints("joint_goal", "rad", "the goal that the servos hold, read back", LOW, HIGH),
         Field("gripper_position", (3,), "float32", -1.0, 1.0, "m",
-              "point between the finger tips in the base frame, from joint_position", ("x", "y", "z")),
+              "tip of the fixed finger's inner face (the maker's gripperframe) in the base frame, from joint_position",
+              ("x", "y", "z")),
     )),
     commands=Spec("so101_commands", (_joints("joint_target", "rad", "goal angles of the servos", LOW, HIGH),)),
     rate_hz=30.0,
@@ -148,32 +182,43 @@ _UPPER = np.hypot(CHAIN[2].offset[0], CHAIN[2].offset[2])
 _UPPER_ANGLE = np.arctan2(CHAIN[2].offset[2], CHAIN[2].offset[0])
 _LOWER = np.hypot(CHAIN[3].offset[0], CHAIN[3].offset[2])
 _LOWER_ANGLE = np.arctan2(CHAIN[3].offset[2], CHAIN[3].offset[0])
-_HAND = CHAIN[4].offset[0] + TIP[0]
+_HAND = CHAIN[4].offset[0] + TIP[0]  # `TIP` and `GRASP` differ beside the roll axis only
 
 _STEEPNESS = np.arange(np.pi / 2, 0.3, -0.05)
 """Pitches that `steepest` tries, rad, from straight down."""
 
 
-def inverse_kinematics(position: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray | float) -> np.ndarray:
-    """The five angles of the arm with its elbow up, for which `forward_kinematics` gives ``position``.
+def inverse_kinematics(
+    position: np.ndarray,
+    pitch: np.ndarray | float,
+    roll: np.ndarray | float,
+    tool: tuple[float, float, float] = TIP,
+) -> np.ndarray:
+    """Return the five angles of the arm with its elbow up for which `forward_kinematics` gives ``position``.
 
     Shoulder, elbow and wrist turn about parallel axes, so their sum is the gripper's pitch, and what is left is a
     triangle of upper arm, forearm and the way from shoulder to wrist (law of cosines).
 
     Args:
-        position: of the point between the finger tips in the base frame, metres, shape (..., 3).
+        position: of the tool's point in the base frame, metres, shape (..., 3).
         pitch: of the gripper below the horizontal, rad; pi/2 points straight down. Shape (...) or a number.
-        roll: of the wrist, rad, likewise.
+        roll: the angle of ``wrist_roll``, rad, likewise.
+        tool: `TIP` or `GRASP`.
 
     Returns:
         Angles in rad, shape (..., 5); NaN where the place is out of reach or a joint out of its range.
     """
     point = np.asarray(position, np.float64)
-    pan = np.arctan2(point[..., 1], point[..., 0] - _PAN_X)
-    ahead = np.hypot(point[..., 1], point[..., 0] - _PAN_X) - _LIFT_X - _HAND * np.cos(pitch)
-    above = point[..., 2] - _PAN_Z - _LIFT_Z + _HAND * np.sin(pitch)
-    reach = np.hypot(ahead, above)
+    turn = ROLL_ZERO - np.asarray(roll)
+    beside = tool[1] * np.cos(turn)  # the arm's own plane passes so far beside the point
+    off = tool[1] * np.sin(turn)  # and within that plane the point lies so far off the roll axis
+    x, y = point[..., 0] - _PAN_X, point[..., 1]
     with np.errstate(invalid="ignore", divide="ignore"):  # out of reach becomes NaN
+        forward = np.sqrt(x**2 + y**2 - beside**2)
+        pan = np.arctan2(beside, forward) - np.arctan2(y, x)
+        ahead = forward - _LIFT_X - _HAND * np.cos(pitch) - off * np.sin(pitch)
+        above = point[..., 2] - _PAN_Z - _LIFT_Z + _HAND * np.sin(pitch) - off * np.cos(pitch)
+        reach = np.hypot(ahead, above)
         bend = np.arccos((_UPPER**2 + reach**2 - _LOWER**2) / (2 * _UPPER * reach))
     upper = np.arctan2(above, ahead) + bend
     lower = np.arctan2(above - _UPPER * np.sin(upper), ahead - _UPPER * np.cos(upper))
@@ -184,29 +229,42 @@ def inverse_kinematics(position: np.ndarray, pitch: np.ndarray | float, roll: np
     return np.where(legal.all(axis=-1, keepdims=True), angles, np.nan)
 
 
-def steepest(position: np.ndarray, roll: np.ndarray | float = 0.0) -> np.ndarray:
-    """The steepest pitch, straight down at most, with which a place can be reached.
+def steepest(
+    position: np.ndarray, roll: np.ndarray | float = SIDEWAYS, tool: tuple[float, float, float] = TIP
+) -> np.ndarray:
+    """Return the steepest pitch, straight down at most, with which a place can be reached.
 
     Args:
         position: metres, shape (..., 3).
-        roll: rad, shape (...) or a number.
+        roll: the angle of ``wrist_roll``, rad, shape (...) or a number.
+        tool: as for `inverse_kinematics`.
 
     Returns:
         Rad, shape (...); NaN where no pitch of 0.3 rad or more reaches it.
     """
     point = np.asarray(position, np.float64)[..., None, :]
-    found = ~np.isnan(inverse_kinematics(point, _STEEPNESS, np.asarray(roll)[..., None])[..., 0])
+    found = ~np.isnan(inverse_kinematics(point, _STEEPNESS, np.asarray(roll)[..., None], tool)[..., 0])
     return np.where(found.any(axis=-1), _STEEPNESS[found.argmax(axis=-1)], np.nan)
 
 
 def finger_axis(pan: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray) -> np.ndarray:
-    """The direction from the fixed finger to the jaw in the base frame, unit vectors of shape (..., 3)."""
-    ahead = np.sin(roll) * np.sin(pitch)
-    beside = np.cos(roll)
+    """Return the direction from the fixed finger to the jaw in the base frame.
+
+    Args:
+        pan: the angle of ``shoulder_pan``, rad, shape (...).
+        pitch: of the gripper below the horizontal, rad, shape (...) or a number.
+        roll: the angle of ``wrist_roll``, rad, shape (...).
+
+    Returns:
+        Unit vectors, shape (..., 3).
+    """
+    yaw, turn = -np.asarray(pan), ROLL_ZERO - np.asarray(roll)
+    ahead = np.sin(turn) * np.sin(pitch)
+    beside = np.cos(turn)
     axis = (
-        np.cos(pan) * ahead - np.sin(pan) * beside,
-        np.sin(pan) * ahead + np.cos(pan) * beside,
-        np.sin(roll) * np.cos(pitch),
+        np.cos(yaw) * ahead - np.sin(yaw) * beside,
+        np.sin(yaw) * ahead + np.cos(yaw) * beside,
+        np.sin(turn) * np.cos(pitch),
     )
     return np.stack(np.broadcast_arrays(*axis), axis=-1)
 

@@ -23,7 +23,7 @@ APART = 0.60
 BAR_HALF = (0.12, 0.0125, 0.010)
 """Half the bar's length, width and height, metres; it lies along x between the arms."""
 
-HOME = (0.0, -1.0, 0.8, 1.0, 0.0, 0.0)
+HOME = (0.0, -1.0, 0.8, 1.0, -1.5221, 0.0)
 """Of each arm, rad: drawn back so that the two grippers are 14 cm apart."""
 
 

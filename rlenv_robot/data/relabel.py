@@ -57,6 +57,7 @@ def relabelled(
             f"{table.origin} was recorded one agent at a time, and a task rewards joint actions; leave task out, or "
             "record the environment itself, without one_at_a_time"
         )
+    _check_conventions(table, task)
     rows, layout = _kept(table, task)
     stops, episodes, early = table.stops.copy(), [dict(record) for record in table.episodes], 0
     for number, (start, stop) in enumerate(zip(table.starts, table.stops, strict=True)):
@@ -77,6 +78,22 @@ def relabelled(
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
     return replace(table, layout=layout, rows=rows, stops=stops, episodes=tuple(episodes), notes=tuple(notes))
+
+
+def _check_conventions(table: Table, task: Task) -> None:
+    """Refuse angles whose zero or sign is not the task's.
+
+    Raises:
+        SourceError: naming each field and both conventions.
+    """
+    recorded = (table.layout.sensors, table.layout.applied, table.layout.observation, table.layout.action)
+    lines = [line for spec in (task.observation, task.action) for other in recorded
+             for line in spec.conflicting_conventions(other)]  # fmt: skip
+    if lines:
+        raise SourceError(
+            f"{table.origin} can't be rewarded as {task.name}: {'; '.join(dict.fromkeys(lines))}. "
+            "Record the episodes anew with this version, or open them without a task"
+        )
 
 
 def _kept(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:

@@ -59,7 +59,12 @@ def twin_images(
             f"{table.origin} records no joint_position of a known robot, so no image can be rendered from it; "
             "--plot FILE plots the numbers"
         )
-    return draw(_model_of(table, info), sensors, info.get("goal") or {}, options)
+    model = _model_of(table, info)
+    recorded = table.layout.sensors if table.layout.sensors.names else table.layout.observation
+    conflicts = model.load_spec().sensors.conflicting_conventions(recorded)
+    if conflicts:
+        raise SourceError(f"{table.origin} can't be drawn: {'; '.join(conflicts)}. --plot FILE draws the numbers")
+    return draw(model, sensors, info.get("goal") or {}, options)
 
 
 def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray]:

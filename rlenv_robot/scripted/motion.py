@@ -8,9 +8,22 @@ from __future__ import annotations
 
 import numpy as np
 
-from hal.robots.so101 import CHAIN, HIGH, LOW, finger_axis, inverse_kinematics, steepest
+from hal.robots.so101 import (
+    CHAIN,
+    GRASP,
+    HIGH,
+    LOW,
+    ROLL_ZERO,
+    TIP,
+    finger_axis,
+    inverse_kinematics,
+    steepest,
+)
 
-__all__ = ["STEP_RAD", "blend", "grasp_and_carry", "holds", "pan_to", "ramp", "same_turn", "toward", "yaw_of"]
+__all__ = [
+    "STEP_RAD", "blend", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "ramp", "roll_to", "same_turn",
+    "toward", "yaw_of",
+]  # fmt: skip
 
 STEP_RAD = 0.09
 """The farthest that a scripted policy moves a goal in a control period: 2.7 rad/s at 30 Hz, under the guard's 4."""
@@ -42,23 +55,30 @@ def blend(share: np.ndarray, one: np.ndarray | float, other: np.ndarray | float)
     return mixed
 
 
-def toward(goal: np.ndarray, place: np.ndarray, roll: np.ndarray, step: np.ndarray | float = STEP_RAD) -> np.ndarray:
-    """The next goals of the five joints, on the way to where the finger tips are at ``place``, pointing down.
+def toward(
+    goal: np.ndarray,
+    place: np.ndarray,
+    roll: np.ndarray,
+    step: np.ndarray | float = STEP_RAD,
+    tool: tuple[float, float, float] = TIP,
+) -> np.ndarray:
+    """Return the next goals of the five joints on the way to where the tool's point is at ``place``, pointing down.
 
     Args:
         goal: of the joints now, rad, shape (..., 5).
         place: metres in the base frame, shape (..., 3).
         roll: of the wrist, rad, shape (...).
+        tool: `hal.robots.so101.TIP`, the middle of the closed fingers, or ``GRASP``, the middle of the open ones.
         step: the farthest that the joint with the longest way moves, rad, shape (...) or a number; the others keep
             pace.
 
     Returns:
         Rad, float32, shape (..., 5); ``goal`` where the place is out of reach.
     """
-    wanted = inverse_kinematics(place, _pitch_to(place), roll)
+    wanted = inverse_kinematics(place, _pitch_to(place), roll, tool)
     lost = np.isnan(wanted[..., :1])
     if lost.any():
-        wanted = np.where(lost, inverse_kinematics(place, steepest(place, roll), roll), wanted)
+        wanted = np.where(lost, inverse_kinematics(place, steepest(place, roll, tool), roll, tool), wanted)
     change = np.where(np.isnan(wanted), 0.0, wanted - goal)
     longest = np.abs(change).max(axis=-1)
     moved = goal + change * np.minimum(_GAIN, step / np.maximum(longest, 1e-9))[..., None]
@@ -78,8 +98,31 @@ def _pitch_to(place: np.ndarray) -> np.ndarray:
     return pitch
 
 
-def pan_to(place: np.ndarray) -> np.ndarray:
-    """The angle of the shoulder's pan at which the arm faces a place, rad; (..., 3) -> (...)."""
+def fingers_middle(gripper_position: np.ndarray, joint_position: np.ndarray) -> np.ndarray:
+    """Return the middle between the open finger tips, metres in the base frame, shape (..., 3).
+
+    Args:
+        gripper_position: the sensor: the tip of the fixed finger's face, metres, shape (..., 3).
+        joint_position: rad, shape (..., 6).
+    """
+    pan, pitch, roll = joint_position[..., 0], joint_position[..., 1:4].sum(axis=-1), joint_position[..., 4]
+    axis = finger_axis(pan, pitch, roll)
+    middle: np.ndarray = np.asarray(gripper_position, np.float64) + (GRASP[1] - TIP[1]) * axis
+    return middle
+
+
+def roll_to(yaw: np.ndarray) -> np.ndarray:
+    """Return the angle of ``wrist_roll`` of a gripper that points down, rad, shape (...).
+
+    Args:
+        yaw: the arm's heading less the direction square to the fingers' axis, rad, shape (...).
+    """
+    angle: np.ndarray = ROLL_ZERO - yaw
+    return angle
+
+
+def heading_to(place: np.ndarray) -> np.ndarray:
+    """Return the direction in which a place lies from the shoulder, rad about the vertical; (..., 3) -> (...)."""
     angle: np.ndarray = np.arctan2(place[..., 1], place[..., 0] - _PAN_X)
     return angle
 
@@ -151,13 +194,13 @@ def grasp_and_carry(
     """
     arm, jaw = joint_goal[..., :5].astype(np.float64), joint_goal[..., 5].astype(np.float64)
     tips, thing, target = (np.asarray(value, np.float64) for value in (tips, thing, target))
-    pan = pan_to(thing)
-    roll = same_turn(arm[..., 4], pan + np.pi / 2 - side, period)
-    axis = finger_axis(pan, np.pi / 2, roll)
-    # The fixed finger's face is 6.3 mm beside the tips' middle: it comes down a little beside the thing.
-    before = thing - axis * (width_m / 2 - 0.0063 + 0.004)
+    heading = heading_to(thing)
+    roll = same_turn(arm[..., 4], roll_to(heading + np.pi / 2 - side), period)
+    axis = finger_axis(-heading, np.pi / 2, roll)
+    # The fixed finger's face comes down a little beside the thing.
+    before = thing - axis * (width_m / 2 + TIP[1] - GRASP[1] + 0.004)
     off = np.hypot(*np.moveaxis((tips - before)[..., :2], -1, 0))
-    down = ramp(off, 0.012, 0.008) * ramp(tips[..., 2] - thing[..., 2], 0.010, 0.006)
+    down = ramp(off, 0.012, 0.008) * ramp(tips[..., 2] - thing[..., 2], 0.0075, 0.0025)
     begun = ramp(jaw, _OPEN - 0.05, _OPEN - 0.2) * _around(tips, thing)
     closing = np.maximum(down, begun)
     lifting = holds(joint_goal, joint_velocity, tips, thing) * ready
@@ -165,7 +208,7 @@ def grasp_and_carry(
     height = np.clip((off - 0.004) * 6, 0.0, _CLEAR_M)
     above = before + np.stack([np.zeros_like(height), np.zeros_like(height), height], axis=-1)
     place = blend(lifting, tips + _leg(thing, target), blend(closing, tips, above))
-    moved = toward(arm, place, blend(closing, arm[..., 4], roll))
+    moved = toward(arm, place, blend(closing, arm[..., 4], roll), tool=GRASP)
     moved = blend(closing * (1 - lifting), arm, moved)
     wanted = np.clip(jaw + _CLOSING_STEP * (1 - 2 * closing), _CLOSED, _OPEN)
     return np.concatenate([moved, wanted[..., None]], axis=-1).astype(np.float32)

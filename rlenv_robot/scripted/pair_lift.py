@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101_pair import BAR_HALF, SIDES
-from rlenv_robot.scripted.motion import grasp_and_carry, holds
+from rlenv_robot.scripted.motion import fingers_middle, grasp_and_carry, holds
 
 __all__ = ["ScriptedPairLift"]
 
@@ -28,7 +28,7 @@ class ScriptedPairLift:
         """For whole observations with any leading axes."""
         seen = {side: {name.removeprefix(f"{side}_"): value for name, value in observation.items()
                        if name.startswith(side)} for side in SIDES}  # fmt: skip
-        held = [holds(own["joint_goal"], own["joint_velocity"], own["gripper_position"], own["handle_position"])
+        held = [holds(own["joint_goal"], own["joint_velocity"], _tips(own), own["handle_position"])
                 for own in seen.values()]  # fmt: skip
         both = np.multiply(*held)
         action = {f"{side}_joint_target": _goals(own, both) for side, own in seen.items()}
@@ -38,12 +38,16 @@ class ScriptedPairLift:
         return action
 
 
+def _tips(own: Mapping[str, np.ndarray]) -> np.ndarray:
+    return fingers_middle(own["gripper_position"], own["joint_position"])
+
+
 def _goals(own: Mapping[str, np.ndarray], ready: np.ndarray) -> np.ndarray:
     ahead = own["handle_direction"]
     return grasp_and_carry(
         own["joint_goal"],
         own["joint_velocity"],
-        own["gripper_position"],
+        _tips(own),
         own["handle_position"],
         np.arctan2(ahead[..., 1], ahead[..., 0]) + np.pi / 2,
         own["handle_target"],

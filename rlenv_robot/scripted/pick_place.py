@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import CUBE_HALF
-from rlenv_robot.scripted.motion import grasp_and_carry, yaw_of
+from rlenv_robot.scripted.motion import fingers_middle, grasp_and_carry, yaw_of
 
 __all__ = ["ScriptedPickPlace"]
 
@@ -23,7 +23,7 @@ class ScriptedPickPlace:
         goals = grasp_and_carry(
             observation["joint_goal"],
             observation["joint_velocity"],
-            observation["gripper_position"],
+            fingers_middle(observation["gripper_position"], observation["joint_position"]),
             observation["cube_position"],
             yaw_of(observation["cube_orientation"]),
             observation["target_position"],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from hal.robots.so101 import CUBE_HALF
-from rlenv_robot.scripted.motion import STEP_RAD, blend, pan_to, ramp, same_turn, toward
+from rlenv_robot.scripted.motion import STEP_RAD, blend, heading_to, ramp, roll_to, same_turn, toward
 
 __all__ = ["ScriptedPush"]
 
@@ -37,14 +37,14 @@ class ScriptedPush:
         beside = np.abs(rest[..., 0] * ahead[..., 1] - rest[..., 1] * ahead[..., 0])
 
         left = ramp(far, 0.003, 0.008)
-        pushing = ramp(tips[..., 2], 0.04, 0.03) * ramp(along, -0.010, -0.016) * ramp(beside, 0.014, 0.008)
+        pushing = ramp(tips[..., 2], 0.04, 0.03) * ramp(along, -0.009, -0.017) * ramp(beside, 0.015, 0.007)
         stroke = cube + ahead * (along + np.minimum(far, _STROKE_M))[..., None]
         around, height = _behind(cube, ahead, along, tips)
         place = blend(left, blend(pushing, stroke, around), tips[..., :2])
         height = blend(left, blend(pushing, CUBE_HALF, height), _OVER_M)
         place = np.concatenate([place, height[..., None]], axis=-1)
         # The broad side of the closed fingers faces the cube.
-        facing = same_turn(goal[..., 4], pan_to(place) - np.arctan2(ahead[..., 1], ahead[..., 0]), np.pi)
+        facing = same_turn(goal[..., 4], roll_to(heading_to(place) - np.arctan2(ahead[..., 1], ahead[..., 0])), np.pi)
         roll = blend((1 - pushing) * left, facing, goal[..., 4])
         return {"arm_target": toward(goal, place, roll, blend(pushing * left, _PUSH_RAD, STEP_RAD))}
 

@@ -1,4 +1,4 @@
-"""`so101-reach`: bring the point between the finger tips to a point in space."""
+"""`so101-reach`: bring the tip of the fixed finger to a point in space."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 
 from hal import Field, Spec
-from hal.robots.so101 import HOME, SO101, forward_kinematics
+from hal.robots.so101 import HOME, SIDEWAYS, SO101, forward_kinematics
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Reach"]
 
-_LOW = np.array((-1.0, -0.9, -0.3, 0.0, 0.0, 0.0), np.float32)
-_HIGH = np.array((1.0, 0.5, 1.0, 1.2, 0.0, 0.0), np.float32)
+_LOW = np.array((-1.0, -0.9, -0.3, 0.0, SIDEWAYS, 0.0), np.float32)
+_HIGH = np.array((1.0, 0.5, 1.0, 1.2, SIDEWAYS, 0.0), np.float32)
 """Joint angles (rad) whose gripper positions are the goals: all reachable, in front of the arm."""
 
 _TARGET = Field(

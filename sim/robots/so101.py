@@ -7,7 +7,7 @@ from importlib import resources
 import mujoco
 import numpy as np
 
-from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SO101, SO101_CUBE
+from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SIDEWAYS, SO101, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
 
 __all__ = ["REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
@@ -15,7 +15,7 @@ __all__ = ["REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
 SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
 
-REST = (0.0, -1.70, 1.60, 0.90, 0.0, 0.0)
+REST = (0.0, -1.70, 1.60, 0.90, SIDEWAYS, 0.0)
 """Folded, as the arm lies when it is switched off; rad. The keyframe of the model."""
 
 

@@ -174,3 +174,16 @@ def test_prefixed_and_joined() -> None:
 def test_no_specs_are_refused(plain: object) -> None:
     with pytest.raises(SpecError):
         Spec.from_dict(plain)  # type: ignore[arg-type]
+
+
+def test_fields_of_different_conventions_do_not_match() -> None:
+    """Equal numbers of a mirrored arm are another pose: the digest differs, and the difference says why."""
+    plain = Spec("arm", (Field("joint_position", (2,), unit="rad"), Field("speed")))
+    maker = Spec("arm", (Field("joint_position", (2,), unit="rad", convention="so101_new_calib"), Field("speed")))
+    assert plain.digest != maker.digest
+    (line,) = maker.difference(plain)
+    assert "so101_new_calib here, none there" in line
+    assert maker.conflicting_conventions(plain) == [line]
+    assert maker.conflicting_conventions(maker) == []
+    assert Spec.from_dict(maker.to_dict()) == maker
+    assert "convention" not in plain.to_dict()["fields"][0], "the digests of other robots stay as they were"

@@ -6,14 +6,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from hal.robots.so101 import CHAIN, HIGH, JOINTS, LOW, SO101, TIP, forward_kinematics, from_lerobot, to_lerobot
+from hal.robots.so101 import (
+    CHAIN,
+    GRASP,
+    HIGH,
+    JOINTS,
+    LOW,
+    SO101,
+    TIP,
+    forward_kinematics,
+    from_lerobot,
+    to_lerobot,
+)
 
 ANGLES = hnp.arrays(np.float64, (4, 6), elements=st.floats(-1.6, 1.6))
 
 
 def test_stretched_out_it_reaches_as_far_as_its_links() -> None:
-    offsets = np.array([link.offset for link in CHAIN] + [TIP])
-    np.testing.assert_allclose(forward_kinematics(np.zeros(6)), offsets.sum(axis=0))
+    offsets = np.array([link.offset for link in CHAIN] + [GRASP])
+    np.testing.assert_allclose(forward_kinematics(np.zeros(6), GRASP), offsets.sum(axis=0))
 
 
 @given(ANGLES)
@@ -22,7 +33,7 @@ def test_the_pan_joint_turns_the_gripper_about_the_base(angles: np.ndarray) -> N
     ahead[:, 0] = 0
     pan = np.array(CHAIN[0].offset)
     turned, straight = forward_kinematics(angles) - pan, forward_kinematics(ahead) - pan
-    cosine, sine = np.cos(angles[:, 0]), np.sin(angles[:, 0])
+    cosine, sine = np.cos(-angles[:, 0]), np.sin(-angles[:, 0])  # a positive pan turns the arm to its right
     np.testing.assert_allclose(turned[:, 0], cosine * straight[:, 0] - sine * straight[:, 1], atol=1e-12)
     np.testing.assert_allclose(turned[:, 1], sine * straight[:, 0] + cosine * straight[:, 1], atol=1e-12)
     np.testing.assert_allclose(turned[:, 2], straight[:, 2], atol=1e-12)
@@ -37,9 +48,9 @@ def test_ahead_it_is_a_planar_arm(angles: np.ndarray) -> None:
         x = x + np.cos(pitch) * link.offset[0] + np.sin(pitch) * link.offset[2]
         z = z - np.sin(pitch) * link.offset[0] + np.cos(pitch) * link.offset[2]
         pitch = pitch + angles[:, joint]
-    hand = CHAIN[4].offset[0] + TIP[0]
+    hand = CHAIN[4].offset[0] + GRASP[0]
     expected = np.stack([x + np.cos(pitch) * hand, np.zeros(4), z - np.sin(pitch) * hand], axis=-1)
-    np.testing.assert_allclose(forward_kinematics(angles), expected, atol=1e-12)
+    np.testing.assert_allclose(forward_kinematics(angles, GRASP), expected, atol=1e-12)
 
 
 @given(ANGLES)
@@ -60,12 +71,17 @@ def test_axes_in_front_and_the_gripper_make_no_difference(angles: np.ndarray) ->
 def test_whole_numbers_and_narrow_floats_are_angles_too() -> None:
     np.testing.assert_array_equal(forward_kinematics(np.zeros(5, int)), forward_kinematics(np.zeros(5)))
     assert forward_kinematics(np.zeros(6, np.float32)).dtype == np.float32
-    np.testing.assert_allclose(from_lerobot(np.array([0, 0, 0, 0, 0, 50])), (np.add(LOW, HIGH)) / 2)
+    middle = np.add(LOW, HIGH) / 2
+    middle[4] = 0.0
+    np.testing.assert_allclose(from_lerobot(np.array([0, 0, 0, 0, 0, 50])), middle, atol=1e-12)
 
 
-def test_lerobots_ends_are_the_joints_ends() -> None:
-    np.testing.assert_allclose(to_lerobot(np.array(LOW)), [-100] * 5 + [0], atol=1e-9)
-    np.testing.assert_allclose(from_lerobot(np.full(6, 100.0)), HIGH)
+def test_lerobots_ends_are_the_joints_ends_and_a_whole_turn_of_the_wrist() -> None:
+    """LeRobot's calibration gives wrist_roll the whole range of its encoder, 0 to 4095 ticks, and does not sweep it."""
+    low, high = np.array(LOW), np.array(HIGH)
+    low[4], high[4] = -np.pi, np.pi
+    np.testing.assert_allclose(to_lerobot(low), [-100] * 5 + [0], atol=1e-9)
+    np.testing.assert_allclose(from_lerobot(np.full(6, 100.0)), high)
 
 
 @given(ANGLES)

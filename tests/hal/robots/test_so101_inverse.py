@@ -5,18 +5,28 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hal.robots.so101 import CUBE_AREA, HIGH, LOW, finger_axis, forward_kinematics, inverse_kinematics, steepest
+from hal.robots.so101 import (
+    CUBE_AREA,
+    GRASP,
+    HIGH,
+    LOW,
+    TIP,
+    finger_axis,
+    forward_kinematics,
+    inverse_kinematics,
+    steepest,
+)
 from sim.robots.so101 import so101
 
 
-@given(st.integers(0, 2**32 - 1))
-def test_it_is_the_inverse_of_the_forward_kinematics(seed: int) -> None:
+@given(st.integers(0, 2**32 - 1), st.sampled_from([TIP, GRASP]))
+def test_it_is_the_inverse_of_the_forward_kinematics(seed: int, tool: tuple[float, float, float]) -> None:
     rng = np.random.default_rng(seed)
     angles = rng.uniform(LOW[:5], HIGH[:5], (64, 5))
-    place, pitch = forward_kinematics(angles), angles[:, 1:4].sum(axis=1)
-    found = inverse_kinematics(place, pitch, angles[:, 4])
+    place, pitch = forward_kinematics(angles, tool), angles[:, 1:4].sum(axis=1)
+    found = inverse_kinematics(place, pitch, angles[:, 4], tool)
     reached = ~np.isnan(found[:, 0])
-    np.testing.assert_allclose(forward_kinematics(found[reached]), place[reached], atol=1e-9)
+    np.testing.assert_allclose(forward_kinematics(found[reached], tool), place[reached], atol=1e-9)
     np.testing.assert_allclose(found[reached, 1:4].sum(axis=1), pitch[reached], atol=1e-9)
     assert ((found[reached] >= LOW[:5]) & (found[reached] <= HIGH[:5])).all()
 

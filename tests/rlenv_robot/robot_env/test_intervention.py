@@ -25,7 +25,7 @@ from sim.robots.so101 import so101
 
 VELOCITY = 1.0
 STRIDE = VELOCITY / 30
-FAR = np.array([0.8, 0.2, -0.4, 0.3, 0.5, 0.4], np.float32)
+FAR = np.array([0.8, 0.2, -0.4, 0.3, -1.0, 0.4], np.float32)
 
 
 class Plan:

@@ -4,7 +4,20 @@ import mujoco
 import numpy as np
 
 from hal import Guard
-from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HIGH, JOINTS, LOW, SO101, SO101_CUBE, forward_kinematics
+from hal.robots.so101 import (
+    CUBE_AREA,
+    CUBE_HALF,
+    GRASP,
+    HIGH,
+    JOINTS,
+    LOW,
+    ROLL_ZERO,
+    SIDEWAYS,
+    SO101,
+    SO101_CUBE,
+    finger_axis,
+    forward_kinematics,
+)
 from sim.batch import SimBatch
 from sim.robot import SimRobot
 from sim.robots.so101 import REST, so101
@@ -104,26 +117,31 @@ def test_a_cube_can_be_picked_up() -> None:
     arm = SimRobot(so101(cube=True))
     robot_state = arm.reset({"seed": 1})
     cube = robot_state.sensors["cube_position"].astype(float)
-    above, around = (_reach(cube + np.array([0, 0, height])) for height in (0.07, 0.0))
-    for pose, jaw, steps in ((above, 0.7, 40), (around, 0.7, 40), (around, -0.1, 30), (above, -0.1, 40)):
-        for _ in range(steps):
+    w, _, _, z = robot_state.sensors["cube_orientation"].astype(float)
+    heading, yaw = np.arctan2(cube[1], cube[0] - 0.0388), 2 * np.arctan2(z, w)
+    quarter = np.pi / 2  # the cube looks the same after it; choose the roll nearest to SIDEWAYS
+    roll = SIDEWAYS + (ROLL_ZERO - (heading + quarter - yaw) - SIDEWAYS + quarter / 2) % quarter - quarter / 2
+    beside = cube - 0.008 * finger_axis(np.array(-heading), 1.2, np.array(roll))  # the fixed finger comes down clear
+    above, low, around = (_reach(beside + np.array([0, 0, height]), roll) for height in (0.07, 0.02, 0.0))
+    for pose, jaw in ((above, 0.7), (low, 0.7), (around, 0.7), (around, -0.1), (above, -0.1)):
+        for _ in range(40):
             robot_state = arm.step({"joint_target": np.float32([*pose, jaw])})
     assert robot_state.sensors["cube_position"][2] > 0.05
     assert SO101_CUBE.name == "so101-cube"
 
 
-def _reach(target: np.ndarray) -> np.ndarray:
-    """Angles that bring the tip to target with the gripper tilted down by 1.2 rad, within the ranges."""
-    pan = np.arctan2(target[1], target[0] - 0.0388)
-    angles = np.array([pan, 0.0, 0.3, 1.2, 0.0])
+def _reach(target: np.ndarray, roll: float) -> np.ndarray:
+    """Return angles within the ranges for the middle of the fingers at the target, tilted down by 1.2 rad."""
+    pan = -np.arctan2(target[1], target[0] - 0.0388)
+    angles = np.array([pan, 0.0, 0.3, 1.2, roll])
     for _ in range(200):
         pitch = 1.2 - (angles[1] + angles[2] + angles[3])
-        error = np.array([*(target - forward_kinematics(angles)), 0.05 * pitch])
+        error = np.array([*(target - forward_kinematics(angles, GRASP)), 0.05 * pitch])
         jacobian = np.zeros((4, 4))
         for joint in range(4):
             moved = angles.copy()
             moved[joint] += 1e-5
-            jacobian[:3, joint] = (forward_kinematics(moved) - forward_kinematics(angles)) / 1e-5
+            jacobian[:3, joint] = (forward_kinematics(moved, GRASP) - forward_kinematics(angles, GRASP)) / 1e-5
         jacobian[3, 1:] = 0.05
         step = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + 1e-5 * np.eye(4), error)
         angles[:4] = np.clip(angles[:4] + np.clip(step, -0.1, 0.1), LOW[:4], HIGH[:4])
