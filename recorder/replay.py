@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from hal import EpisodeError, Fault, RobotSpec, RobotState, RobotStopped, SourceError
+from recorder.json_data import JsonObject
 from recorder.table.table import Table
 
 __all__ = ["ReplayRobot"]
@@ -45,7 +45,7 @@ class ReplayRobot:
         """Sensors and commands as recorded."""
         return self._spec
 
-    def reset(self, options: Mapping[str, Any]) -> RobotState:
+    def reset(self, options: JsonObject) -> RobotState:
         """Return the first frame of ``options["episode"]``, by default of the next episode.
 
         Raises:

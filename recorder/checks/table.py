@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Field
+from recorder.json_data import JsonDict, JsonObject
 from recorder.table.table import Table
 
 __all__ = ["ADVICE", "Finding", "Known", "check_table", "element_of", "group_of", "runs_of", "values_of"]
@@ -168,7 +168,7 @@ class Finding:
     message: str
     advice: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return the finding as plain data, for JSON."""
         return asdict(self) | {"advice": self.advice or ADVICE[self.kind]}
 
@@ -326,7 +326,7 @@ def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -
 # ---- episodes ----
 
 
-def _ends(known: Known, number: int, rows: np.ndarray, info: Mapping[str, Any]) -> Iterator[Finding]:
+def _ends(known: Known, number: int, rows: np.ndarray, info: JsonObject) -> Iterator[Finding]:
     steps = len(rows) - 1
     if steps < max(SHORT_STEPS, SHORT * known.steps) and steps < known.steps:
         yield Finding("short", number, "", 0, steps, f"{steps} steps, the median is {known.steps:.0f}")

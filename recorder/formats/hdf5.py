@@ -6,14 +6,17 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from hal import Field, SourceError
 from hal.field import DTYPES
+from recorder.json_data import JsonDict
 
 __all__ = [
+    "Hdf5Group",
     "as_field",
     "h5py_for",
     "open_hdf5",
@@ -25,7 +28,11 @@ __all__ = [
 ]
 
 
-def h5py_for(what: Path | str) -> Any:
+Hdf5Group = Any
+"""A group or a file of h5py, which has no types."""
+
+
+def h5py_for(what: Path | str) -> ModuleType:
     """Return the module h5py.
 
     Raises:
@@ -35,7 +42,8 @@ def h5py_for(what: Path | str) -> Any:
         import h5py
     except ImportError:
         raise SourceError(f"{what} needs h5py: pip install 'rlenv-robot[hdf5]'") from None
-    return h5py
+    module: ModuleType = h5py
+    return module
 
 
 @contextmanager
@@ -55,7 +63,7 @@ def open_hdf5(path: Path) -> Iterator[Any]:
         raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
 
 
-def read_numbers(group: Any, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
+def read_numbers(group: Hdf5Group, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
     """Read a data set of numbers.
 
     Args:
@@ -78,13 +86,15 @@ def read_numbers(group: Any, name: str, shape: tuple[int, ...] | None = None) ->
     return value
 
 
-def write_arrays(group: Any, values: Mapping[str, np.ndarray]) -> None:
+def write_arrays(group: Hdf5Group, values: Mapping[str, np.ndarray]) -> None:
     """Write arrays, name by name."""
     for name, value in values.items():
         group.create_dataset(name, data=value)
 
 
-def write_images(group: Any, name: str, images: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
+def write_images(
+    group: Hdf5Group, name: str, images: Iterable[np.ndarray], count: int, shape: tuple[int, int, int]
+) -> None:
     """Write images, each as a chunk of its own, so that any image can be read alone.
 
     Args:
@@ -102,12 +112,12 @@ def write_images(group: Any, name: str, images: Iterable[np.ndarray], count: int
         first += len(part)
 
 
-def write_json(group: Any, name: str, text: str) -> None:
+def write_json(group: Hdf5Group, name: str, text: str) -> None:
     """Write a text as a data set, since attributes are limited to 64 kB."""
     group.create_dataset(name, data=text)
 
 
-def read_json(group: Any, name: str) -> dict[str, Any] | None:
+def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
     """Read what `write_json` wrote; return None if there is none.
 
     Raises:

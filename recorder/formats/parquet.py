@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -18,7 +17,7 @@ from recorder.formats.atomic_write import atomic_write
 from recorder.formats.images import cameras_of
 from recorder.formats.parquet_columns import Column, column, read_parquet, writer
 from recorder.formats.registry import Format
-from recorder.json_data import to_json
+from recorder.json_data import JsonDict, to_json
 from recorder.table.table import Table
 
 __all__ = ["PARQUET", "is_parquet", "load_parquet", "write_parquet"]
@@ -85,7 +84,7 @@ def load_parquet(path: Path | str) -> Table:
     """
     root = Path(path)
     try:
-        index: dict[str, Any] = json.loads((root / EPISODES).read_text())
+        index: JsonDict = json.loads((root / EPISODES).read_text())
         if index["format"] != FORMAT:
             raise SourceError(f"{root / EPISODES} has format {index['format']}, this software reads {FORMAT}")
         layout = FrameLayout.from_dict(index["layout"])

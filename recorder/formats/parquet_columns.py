@@ -6,11 +6,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from hal import SourceError
+from recorder.json_data import JsonObject
 
 __all__ = ["IMAGE", "Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
 
@@ -36,7 +38,7 @@ class Column:
     about: Mapping[str, str] = field(default_factory=dict)
 
 
-def pyarrow_for(what: Path | str) -> Any:
+def pyarrow_for(what: Path | str) -> ModuleType:
     """Return the module pyarrow, with ``pyarrow.parquet``.
 
     Raises:
@@ -46,16 +48,17 @@ def pyarrow_for(what: Path | str) -> Any:
         import pyarrow.parquet
     except ImportError:
         raise SourceError(f"{what} needs pyarrow: pip install 'rlenv-robot[parquet]'") from None
-    return pyarrow
+    module: ModuleType = pyarrow
+    return module
 
 
 class ColumnWriter:
     """Appends rows to a file, one row group with each call."""
 
-    def __init__(self, arrow: Any, file: Any, columns: Sequence[Column]) -> None:
+    def __init__(self, arrow: ModuleType, file: Any, columns: Sequence[Column]) -> None:
         self._arrow, self._file, self._columns = arrow, file, columns
 
-    def write(self, values: Mapping[str, Any]) -> None:
+    def write(self, values: JsonObject) -> None:
         """Append rows.
 
         Args:
@@ -72,7 +75,7 @@ class ColumnWriter:
         return flat if one.size is None else self._arrow.FixedSizeListArray.from_arrays(flat, one.size)
 
 
-def _image(arrow: Any) -> Any:
+def _image(arrow: ModuleType) -> Any:
     return arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
 
 

@@ -8,20 +8,28 @@ in their own units.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import Field, RobotError, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
-from recorder.formats.hdf5 import as_field, h5py_for, open_hdf5, read_json, read_numbers, write_arrays, write_json
+from recorder.formats.hdf5 import (
+    Hdf5Group,
+    as_field,
+    h5py_for,
+    open_hdf5,
+    read_json,
+    read_numbers,
+    write_arrays,
+    write_json,
+)
 from recorder.formats.images import Film, Filming
 from recorder.formats.registry import Format
 from recorder.formats.runs import Run, field_names, flat, rows_of, runs_of, single_reward, table_of
-from recorder.json_data import to_json
+from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.labels import is_success
 from recorder.table.image_source import no_images
 from recorder.table.table import Table
@@ -96,7 +104,9 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
     return notes + film.notes()
 
 
-def _write_images(group: Any, name: str, images: Iterator[np.ndarray], count: int, shape: tuple[int, int, int]) -> None:
+def _write_images(
+    group: Hdf5Group, name: str, images: Iterator[np.ndarray], count: int, shape: tuple[int, int, int]
+) -> None:
     """Write the images of the T frames before each action, and once more those of the T frames after it."""
     for part in ("obs", "next_obs"):
         if name in group[part]:
@@ -118,7 +128,7 @@ def _scale(action: Spec) -> tuple[np.ndarray, np.ndarray] | None:
     return (low, high) if np.isfinite([low, high]).all() and (low < high).all() else None
 
 
-def _write_run(group: Any, run: Run, layout: FrameLayout, scale: tuple[np.ndarray, np.ndarray] | None) -> None:
+def _write_run(group: Hdf5Group, run: Run, layout: FrameLayout, scale: tuple[np.ndarray, np.ndarray] | None) -> None:
     observation, action = run.group("observation", layout.observation), run.group("action", layout.action)
     wide = flat(action, len(run), np.float64)
     if scale is not None:
@@ -169,14 +179,14 @@ def load_robomimic(path: Path | str) -> Table:
 class _Ours:
     """Reads what `write_robomimic` wrote."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Hdf5Group) -> None:
         try:
             self.layout = FrameLayout.from_dict(read_json(file, OURS) or {})
         except (RobotError, KeyError, TypeError) as error:
             raise SourceError(f"{file.filename}: {OURS} can't be read: {error!r}") from error
         self.notes: list[str] = []
 
-    def episode(self, group: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
+    def episode(self, group: Hdf5Group, number: int) -> tuple[np.ndarray, JsonDict]:
         layout, count = self.layout, int(group.attrs["num_samples"])
         observation = {}
         for field in layout.observation:
@@ -204,7 +214,7 @@ class _Ours:
 class _Theirs:
     """Reads what other software wrote: the fields are those of the first episode."""
 
-    def __init__(self, file: Any, names: list[str]) -> None:
+    def __init__(self, file: Hdf5Group, names: list[str]) -> None:
         first, notes = file["data"][names[0]], ["no time was recorded; the stamps count frames as seconds"]
         if "obs" not in first or "actions" not in first:
             raise SourceError(f"{file.filename}: {first.name} has no obs or no actions; extract observations first")
@@ -223,10 +233,10 @@ class _Theirs:
         self._whole = "next_obs" in first
         if not self._whole:
             notes.append("there is no next_obs, so what followed the last action is unknown; the action is left out")
-        self._about: Mapping[str, Any] = json.loads(file["data"].attrs.get("env_args", "{}"))
+        self._about: JsonObject = json.loads(file["data"].attrs.get("env_args", "{}"))
         self.notes = notes
 
-    def episode(self, group: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
+    def episode(self, group: Hdf5Group, number: int) -> tuple[np.ndarray, JsonDict]:
         target = self.layout.action.fields[0]
         action = read_numbers(group, "actions")
         count = len(action)
@@ -247,7 +257,7 @@ class _Theirs:
         stamps = np.arange(steps + 1) * 10**9
         values = {target.name: action[:steps]}
         rows = rows_of(self.layout, number, observation, values, reward[:steps], (done, not done), stamps)
-        info: dict[str, Any] = {"episode": number, "end": "done" if done else "end of recording"}
+        info: JsonDict = {"episode": number, "end": "done" if done else "end of recording"}
         if self._about.get("env_name"):
             info["task"] = self._about["env_name"]
         if not self._whole:

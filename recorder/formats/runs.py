@@ -11,6 +11,7 @@ import numpy as np
 
 from hal import SourceError, Spec
 from hal.frame_layout import FrameLayout
+from recorder.json_data import JsonObject
 from recorder.table.image_source import ImageOpener
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
@@ -58,7 +59,7 @@ class Run:
         numbers: (T + 1,), the numbers of the rows ``observed`` in the table.
     """
 
-    info: Mapping[str, Any]
+    info: JsonObject
     observed: np.ndarray
     came: np.ndarray
     terminated: bool
@@ -172,7 +173,7 @@ def rows_of(
 def table_of(
     layout: FrameLayout,
     episodes: Sequence[np.ndarray],
-    infos: Sequence[Mapping[str, Any]],
+    infos: Sequence[JsonObject],
     origin: str,
     notes: Sequence[str] = (),
     open_images: ImageOpener | None = None,

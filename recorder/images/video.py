@@ -10,6 +10,7 @@ import os
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,7 +76,7 @@ def _counted(path: Path, frames: Iterable[np.ndarray], fps: float) -> int:
 
 
 def _encode(
-    av: Any, path: Path, frames: Iterable[np.ndarray], fps: Fraction, codec: str, options: Mapping[str, str]
+    av: ModuleType, path: Path, frames: Iterable[np.ndarray], fps: Fraction, codec: str, options: Mapping[str, str]
 ) -> int:
     """Encode frames, as those of `write_video`, by one of PyAV's codecs; return their number.
 
@@ -98,7 +99,7 @@ def _encode(
     return count
 
 
-def _write(cv2: Any, path: Path, frames: Iterable[np.ndarray], fps: float) -> int:
+def _write(cv2: ModuleType, path: Path, frames: Iterable[np.ndarray], fps: float) -> int:
     writer, size, count = None, (0, 0, 0), 0
     try:
         for count, frame in enumerate(frames, 1):  # noqa: B007  the count is the result
@@ -114,7 +115,7 @@ def _write(cv2: Any, path: Path, frames: Iterable[np.ndarray], fps: float) -> in
     return count
 
 
-def _open(cv2: Any, path: Path, frame: np.ndarray, fps: float) -> Any:
+def _open(cv2: ModuleType, path: Path, frame: np.ndarray, fps: float) -> Any:
     height, width = frame.shape[:2]
     code = cv2.VideoWriter_fourcc(*_CODEC)
     writer = cv2.VideoWriter(str(path), cv2.CAP_FFMPEG, code, float(fps), (width, height))
@@ -223,7 +224,7 @@ def _no_frame(path: Path, seconds: float, why: str = "the video is shorter or da
 class _Av:
     """Decodes by PyAV."""
 
-    def __init__(self, av: Any, path: Path) -> None:
+    def __init__(self, av: ModuleType, path: Path) -> None:
         self._path = path
         try:
             self._file = av.open(str(path))
@@ -258,7 +259,7 @@ class _Av:
 class _Cv2:
     """Decodes by OpenCV, which counts frames: right if their rate is constant, as in LeRobot's videos."""
 
-    def __init__(self, cv2: Any, path: Path) -> None:
+    def __init__(self, cv2: ModuleType, path: Path) -> None:
         self._cv2, self._path = cv2, path
         self._file = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
         if not self._file.isOpened():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import ModuleType
 
 import numpy as np
 
@@ -14,7 +14,7 @@ _QUALITY = 90
 """JPEG's quality, 0 to 100."""
 
 
-def opencv(what: str) -> Any:
+def opencv(what: str) -> ModuleType:
     """Return the module cv2.
 
     Args:

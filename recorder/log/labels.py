@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from hal import LogError
+from recorder.json_data import JsonDict, JsonObject
 from recorder.names import LABELS, LOG_NAME
 
 __all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "labelled", "read_labels"]
@@ -27,7 +28,7 @@ _OVERRIDES = {"verdict": "success", "source": "expert"}
 
 
 def add_labels(
-    run: Path | str, episodes: Iterable[int], values: Mapping[str, Any], who: str, now_ns: int | None = None
+    run: Path | str, episodes: Iterable[int], values: JsonObject, who: str, now_ns: int | None = None
 ) -> Path:
     """Label some episodes of a run; the labels are on the disk when this returns.
 
@@ -62,7 +63,7 @@ def add_labels(
     return path
 
 
-def _check(values: Mapping[str, Any]) -> None:
+def _check(values: JsonObject) -> None:
     if not values:
         raise LogError(f"a label has no value; allowed are {', '.join(KEYS)}")
     for key, value in values.items():
@@ -83,7 +84,7 @@ def _end_torn_line(file: Any) -> None:
             file.write(b"\n")
 
 
-def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
+def read_labels(run: Path | str) -> dict[int, JsonDict]:
     """Return the labels by episode: the latest value of each key, with the latest ``who`` and ``wall_ns``.
 
     A line that can't be read, as a crash may leave one, is passed over.
@@ -98,7 +99,7 @@ def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
         return {}
     except OSError as error:
         raise LogError(f"{path} can't be read: {error}") from error
-    labels: dict[int, dict[str, Any]] = {}
+    labels: dict[int, JsonDict] = {}
     for line in text.splitlines():
         try:
             entry = json.loads(line)
@@ -115,7 +116,7 @@ def read_labels(run: Path | str) -> dict[int, dict[str, Any]]:
     return labels
 
 
-def labelled(run: Path | str, episodes: Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+def labelled(run: Path | str, episodes: Sequence[JsonObject]) -> tuple[JsonObject, ...]:
     """Return the episodes' infos as the labels correct them; ``labelled`` says who corrected them and when.
 
     Args:
@@ -129,7 +130,7 @@ def labelled(run: Path | str, episodes: Sequence[Mapping[str, Any]]) -> tuple[Ma
     return tuple(_corrected(info, labels.get(int(info.get("episode", -1)))) for info in episodes)
 
 
-def _corrected(info: Mapping[str, Any], label: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def _corrected(info: JsonObject, label: JsonObject | None) -> JsonObject:
     if not label:
         return info
     values = {key: label[key] for key in KEYS if key in label}
@@ -138,7 +139,7 @@ def _corrected(info: Mapping[str, Any], label: Mapping[str, Any] | None) -> Mapp
     return {**info, **values, "labelled": {"who": label.get("who"), "wall_ns": label.get("wall_ns")}}
 
 
-def is_success(info: Mapping[str, Any]) -> bool | None:
+def is_success(info: JsonObject) -> bool | None:
     """Return whether an episode succeeded, or None if nobody said so.
 
     A person's ``verdict`` of success or failure decides over the task's ``success``.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +15,7 @@ from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 
 from hal import Image, LogError
 from hal.frame_layout import FrameLayout
-from recorder.json_data import to_json
+from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.image_codec import encoded
 from recorder.log.ros2 import (
     COMPRESSED_IMAGE,
@@ -68,9 +68,7 @@ class McapWriter:
         LogError: there is a log already, it can't be written, or the metadata is not plain data.
     """
 
-    def __init__(
-        self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any], number: int = 0, run: str = ""
-    ) -> None:
+    def __init__(self, folder: Path, layout: FrameLayout, metadata: JsonObject, number: int = 0, run: str = "") -> None:
         description = _describe(layout, metadata)
         self._file = LogFile(folder, number)
         self.path = self._file.path
@@ -85,8 +83,8 @@ class McapWriter:
             lambda: foxglove.open_mcap(self._file, context=self._context, writer_options=options)
         )
         spec = layout.spec
-        self._channels: dict[str, Any] = {}
-        self._streams: dict[str, Any] = {}
+        self._channels: JsonDict = {}
+        self._streams: JsonDict = {}
         self._frames = self._channel(FRAME_TOPIC, message_type(spec))
         self._episodes = self._channel(EPISODE_TOPIC, EPISODE)
         self._events = self._channel(EVENT_TOPIC, EVENT)
@@ -209,7 +207,7 @@ class McapWriter:
         self._file.close()
 
 
-def _describe(layout: FrameLayout, metadata: Mapping[str, Any]) -> dict[str, str]:
+def _describe(layout: FrameLayout, metadata: JsonObject) -> dict[str, str]:
     """Return the metadata record's content: every value as JSON, since MCAP has texts only."""
     ours = {
         "format": FORMAT,
@@ -225,7 +223,7 @@ def _describe(layout: FrameLayout, metadata: Mapping[str, Any]) -> dict[str, str
     return _texts({**ours, **metadata})
 
 
-def _texts(plain: Mapping[str, Any]) -> dict[str, str]:
+def _texts(plain: JsonObject) -> dict[str, str]:
     return {key: to_json(value, f"metadata[{key!r}]") for key, value in plain.items()}
 
 

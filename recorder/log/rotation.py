@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from hal import Image, LogError
 from hal.frame_layout import FrameLayout
-from recorder.json_data import to_json
+from recorder.json_data import JsonObject, to_json
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.streams import Stream
 
@@ -58,7 +56,7 @@ class Rotating:
         LogError: as `McapWriter`, or there is too little room to begin with.
     """
 
-    def __init__(self, folder: Path, layout: FrameLayout, metadata: Mapping[str, Any], limits: Limits) -> None:
+    def __init__(self, folder: Path, layout: FrameLayout, metadata: JsonObject, limits: Limits) -> None:
         self._folder, self._layout, self._metadata, self._limits = folder, layout, dict(metadata), limits
         self._run = os.urandom(8).hex()
         self._number, self._before = 0, 0  # bytes in the files before this one

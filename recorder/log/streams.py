@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 from hal import Field, LogError, Spec, SpecError, StreamSpec
+from recorder.json_data import JsonDict, JsonObject
 from recorder.log.ros2 import MessageType, message_type
 from recorder.names import SENSOR_TOPIC
 
@@ -52,12 +51,12 @@ class Stream(StreamSpec):
         """The ROS 2 type of the samples, ``rlenv_robot_msgs/msg/<Name>Sample``."""
         return message_type(self.row, "".join(part.capitalize() for part in self.name.split("_")) + "Sample")
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return the description as plain data, for a log's metadata."""
         return {"name": self.name, "spec": self.spec.to_dict(), "rate_hz": self.rate_hz, "digest": self.row.digest}
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Stream:
+    def from_dict(plain: JsonObject) -> Stream:
         """Make a stream from what `to_dict` returned.
 
         Raises:

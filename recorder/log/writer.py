@@ -5,16 +5,14 @@ from __future__ import annotations
 import atexit
 import struct
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import numpy as np
 
 from hal import Image, LogError, Spec
 from hal.frame_layout import FrameLayout
-from recorder.json_data import to_json
+from recorder.json_data import JsonObject, to_json
 from recorder.log.background import ITEM_BYTES, Background
 from recorder.log.image_codec import check_image
 from recorder.log.rotation import Limits, Rotating
@@ -46,7 +44,7 @@ class LogWriter:
         self,
         folder: Path | str,
         layout: FrameLayout,
-        metadata: Mapping[str, Any] | None = None,
+        metadata: JsonObject | None = None,
         capacity: int = 64 << 20,
         limits: Limits = _LIMITS,
     ) -> None:
@@ -57,7 +55,7 @@ class LogWriter:
         self._limits = limits
         self._dtype = layout.spec.row_dtype
         self._row_bytes = self._dtype.itemsize
-        offsets: Mapping[str, Any] = self._dtype.fields or {}
+        offsets: JsonObject = self._dtype.fields or {}
         self._episode_at = int(offsets["episode"][1])
         self._episode = -1
         self._rows: int | None = None  # of the open episode; None between episodes
@@ -98,7 +96,7 @@ class LogWriter:
         """
         self._close({})
 
-    def _close(self, details: Mapping[str, Any]) -> None:
+    def _close(self, details: JsonObject) -> None:
         if self._closed:
             return
         try:
@@ -118,7 +116,7 @@ class LogWriter:
 
     # ---- recording ----
 
-    def begin(self, info: Mapping[str, Any]) -> int:
+    def begin(self, info: JsonObject) -> int:
         """Begin an episode; an episode that is still open ends as interrupted.
 
         Args:
@@ -162,7 +160,7 @@ class LogWriter:
             raise LogError(f"a row of type {row.dtype}, the layout has {self._dtype}; make rows with layout.spec.rows")
         return row.tobytes()
 
-    def end(self, info: Mapping[str, Any]) -> None:
+    def end(self, info: JsonObject) -> None:
         """End the open episode; all of it is on the disk soon after.
 
         Args:
@@ -185,7 +183,7 @@ class LogWriter:
         writer.put(0, write)
         writer.wake()
 
-    def event(self, kind: str, detail: Mapping[str, Any] | None = None) -> None:
+    def event(self, kind: str, detail: JsonObject | None = None) -> None:
         """Record something else that happened: a stop, a signal, a fault.
 
         Raises:
@@ -255,7 +253,7 @@ class StreamWriter:
         self._stamp, self._wall, self._sequence = (self._row[name] for name in ("stamp_ns", "wall_ns", "sequence"))
         self._next = 0
 
-    def write(self, values: Mapping[str, Any], stamp_ns: int, wall_ns: int | None = None) -> int:
+    def write(self, values: JsonObject, stamp_ns: int, wall_ns: int | None = None) -> int:
         """Queue one sample. Without room the sample is dropped and counted, and its number is missing in the log.
 
         Args:

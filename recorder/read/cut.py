@@ -7,7 +7,7 @@ import os
 import shutil
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,7 +16,7 @@ import numpy as np
 
 from hal import LogError, SpecMismatch
 from hal.frame_layout import FrameLayout, reward_field, used_field
-from recorder.json_data import from_json, to_json
+from recorder.json_data import JsonObject, from_json, to_json
 from recorder.log.labels import KEYS, read_labels
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.ros2 import HEADER, read_compressed_image, read_note
@@ -168,13 +168,13 @@ class _Copier:
         self._part, self._reader, self._sink, self._copied, self._samples = part, reader, sink, copied, samples
         self._layout: FrameLayout = reader.layout
         self._labels = read_labels(reader.path.parent)
-        self._begun: dict[int, Mapping[str, Any]] = {}  # infos of episodes to copy, until their first row
+        self._begun: dict[int, JsonObject] = {}  # infos of episodes to copy, until their first row
         self._left: Counter[str] = Counter()
         self._first_ns: int | None = None
         self._last_ns = 0
         self._seen = 0
         self._open: int | None = None  # the old number of the episode that is being written
-        self._info: Mapping[str, Any] = {}
+        self._info: JsonObject = {}
         self._rows = 0
         self._shifted = 0  # frame_no of its first row
         self._return: dict[str, float] = {}
@@ -273,7 +273,7 @@ class _Copier:
         elif kind == "end" and number == self._open:
             self._end(info, message.time_ns)
 
-    def _end(self, info: Mapping[str, Any], time_ns: int) -> None:
+    def _end(self, info: JsonObject, time_ns: int) -> None:
         assert self._open is not None
         label = self._labels.get(self._open, {})
         said = {key: label[key] for key in KEYS if key in label}

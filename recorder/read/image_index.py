@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from recorder.json_data import JsonObject
 from recorder.log.ros2 import HEADER, read_compressed_image
 from recorder.names import CAMERA_TOPIC, FRAME_TOPIC, TABLE_FOLDER, file_stamps, log_files
 from recorder.read.mcap_reader import ChunkMessages, McapReader, open_files
@@ -135,7 +136,7 @@ def load(files: Mapping[int, Path]) -> dict[str, np.ndarray] | None:
     return places if all(rows.dtype == Place and rows.ndim == 1 for rows in places.values()) else None
 
 
-def save(files: Mapping[int, Path], stamps: Mapping[str, Any], places: Mapping[str, np.ndarray]) -> None:
+def save(files: Mapping[int, Path], stamps: JsonObject, places: Mapping[str, np.ndarray]) -> None:
     """Save an index; its file appears complete, or not at all where nothing can be written.
 
     Args:

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Container, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import Image, LogError, RobotError
 from hal.frame_layout import FrameLayout, used_field
-from recorder.json_data import from_json
+from recorder.json_data import JsonObject, from_json
 from recorder.log.ros2 import read_compressed_image
 from recorder.log.streams import Stream
 from recorder.names import CAMERA_TOPIC, DESCRIPTION, FORMAT, LOG_NAME, STREAM, files_of
@@ -61,7 +60,7 @@ class LogReader:
     # ---- description ----
 
     @cached_property
-    def metadata(self) -> Mapping[str, Any]:
+    def metadata(self) -> JsonObject:
         """What was known of the run when it began, by name; ours are format, layout, digest, versions and file.
 
         Raises:

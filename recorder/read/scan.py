@@ -6,12 +6,11 @@ import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import LogError
-from recorder.json_data import from_json
+from recorder.json_data import JsonDict, JsonObject, from_json
 from recorder.log.ros2 import read_note
 from recorder.names import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
 from recorder.read.mcap_reader import McapReader, open_mcap
@@ -32,8 +31,8 @@ class LoggedEpisode:
     """
 
     number: int
-    begin: Mapping[str, Any]
-    end: Mapping[str, Any] | None = None
+    begin: JsonObject
+    end: JsonObject | None = None
 
 
 @dataclass(frozen=True)
@@ -49,7 +48,7 @@ class Event:
 
     kind: str
     episode: int
-    detail: Mapping[str, Any]
+    detail: JsonObject
     time_ns: int
 
 
@@ -141,7 +140,7 @@ class Scan:
         if event.kind == "dropped":
             self.dropped += int(event.detail.get("since", 0))
 
-    def _learn(self, kind: str, number: int, info: Mapping[str, Any]) -> None:
+    def _learn(self, kind: str, number: int, info: JsonObject) -> None:
         if kind == "begin":  # every file repeats the begin of the open episode
             self.episodes.setdefault(number, LoggedEpisode(number, info))
         elif number in self.episodes:
@@ -174,7 +173,7 @@ class Scan:
 
     # ---- storing ----
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return everything but the events, as plain data."""
         return {
             "files": {str(number): vars(state) for number, state in self.files.items()},
@@ -184,7 +183,7 @@ class Scan:
         }
 
     @staticmethod
-    def from_dict(data: Mapping[str, Any]) -> Scan:
+    def from_dict(data: JsonObject) -> Scan:
         """Make a scan from what `to_dict` returned.
 
         Raises:

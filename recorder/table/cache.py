@@ -19,6 +19,7 @@ import numpy as np
 
 from hal import RobotError
 from hal.frame_layout import FrameLayout
+from recorder.json_data import JsonObject
 from recorder.names import TABLE_FOLDER, file_stamps
 from recorder.read.scan import Scan, edge
 from recorder.table.episodes import Segments, Split, split_episodes
@@ -49,7 +50,7 @@ class TableCache:
     rows: int = 0
     tail: int = 0
     bounds: list[tuple[int, int]] = field(default_factory=list)
-    episodes: list[Mapping[str, Any]] = field(default_factory=list)
+    episodes: list[JsonObject] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     scan: Scan = field(default_factory=Scan)
     last: Split | None = None
@@ -127,7 +128,7 @@ class TableCache:
 
     # ---- storing ----
 
-    def save(self, folder: Path, files: Mapping[str, Any]) -> None:
+    def save(self, folder: Path, files: JsonObject) -> None:
         """Write everything but the rows; the file appears complete or not at all."""
         index = {
             "format": _FORMAT, "files": files, "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail,
@@ -138,7 +139,7 @@ class TableCache:
         os.replace(fresh, folder / "episodes.json")
 
     @staticmethod
-    def load(folder: Path) -> tuple[TableCache, Mapping[str, Any]] | None:
+    def load(folder: Path) -> tuple[TableCache, JsonObject] | None:
         """Return a saved table and the stamps of the log's files; None if there is none, or it can't be used."""
         try:
             index = json.loads((folder / "episodes.json").read_text())
@@ -207,7 +208,7 @@ def _locked(folder: Path) -> Iterator[None]:
         os.close(descriptor)
 
 
-def _continues(table: TableCache, before: Mapping[str, Any], files: Mapping[int, Path]) -> bool:
+def _continues(table: TableCache, before: JsonObject, files: Mapping[int, Path]) -> bool:
     """Return whether the log is the one that was read, perhaps with more at its end."""
     now = file_stamps(files)
     numbers = sorted(int(number) for number in before)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hal.frame_layout import PREFIXES, FrameLayout, reward_field
+from recorder.json_data import JsonObject
 from recorder.read.scan import LoggedEpisode
 
 __all__ = ["Segments", "Split", "split_copy", "split_episodes"]
@@ -20,7 +21,7 @@ class Segments(NamedTuple):
     rows: np.ndarray
     starts: np.ndarray
     stops: np.ndarray
-    episodes: tuple[Mapping[str, Any], ...]
+    episodes: tuple[JsonObject, ...]
     notes: tuple[str, ...]
 
 
@@ -41,7 +42,7 @@ class Split(NamedTuple):
 
     starts: np.ndarray
     stops: np.ndarray
-    episodes: tuple[Mapping[str, Any], ...]
+    episodes: tuple[JsonObject, ...]
     notes: tuple[str, ...]
     mends: dict[int, np.ndarray]
 
@@ -70,7 +71,7 @@ def split_episodes(layout: FrameLayout, rows: np.ndarray, recorded: Mapping[int,
     """
     notes: list[str] = []
     bounds: list[tuple[int, int]] = []
-    infos: list[Mapping[str, Any]] = []
+    infos: list[JsonObject] = []
     mends: dict[int, np.ndarray] = {}
     for number, pieces in _by_episode(rows):
         if number not in recorded:
@@ -135,8 +136,8 @@ def _mended(layout: FrameLayout, rows: np.ndarray, piece: _Piece) -> dict[int, n
     return mends
 
 
-def _info(episode: LoggedEpisode, piece: _Piece) -> Mapping[str, Any]:
-    end: Mapping[str, Any] = {"end": "gap"}
+def _info(episode: LoggedEpisode, piece: _Piece) -> JsonObject:
+    end: JsonObject = {"end": "gap"}
     if piece.last:
         end = {"end": "torn"} if episode.end is None else episode.end
     info = {"episode": episode.number, **episode.begin, **end}

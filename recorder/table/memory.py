@@ -17,11 +17,11 @@ import weakref
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import SourceError
+from recorder.json_data import JsonDict
 
 __all__ = ["BufferPool", "concatenated"]
 
@@ -39,7 +39,7 @@ class _Addresses:
         self.size = size
         self.start = self._map(0, size, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS, -1)
         weakref.finalize(self, _LIBC.munmap, self.start, size)
-        self.__array_interface__: dict[str, Any] = {
+        self.__array_interface__: JsonDict = {
             "version": 3, "data": (self.start, False), "shape": (count,), "typestr": f"|V{kind.itemsize}",
         }  # fmt: skip
 
@@ -96,7 +96,7 @@ class _Lease:
     """Stands between a block and the arrays that refer to it: it goes when the last of them goes."""
 
     def __init__(self, block: np.ndarray, shape: tuple[int, ...]) -> None:
-        self.__array_interface__: dict[str, Any] = {
+        self.__array_interface__: JsonDict = {
             "version": 3, "data": (block.ctypes.data, False), "shape": shape, "typestr": "|u1",
         }  # fmt: skip
 

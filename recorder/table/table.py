@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hal.frame_layout import FrameLayout
+from recorder.json_data import JsonObject
 from recorder.table.image_source import ImageOpener
 
 __all__ = ["Table"]
@@ -34,7 +33,7 @@ class Table:
     rows: np.ndarray
     starts: np.ndarray
     stops: np.ndarray
-    episodes: tuple[Mapping[str, Any], ...]
+    episodes: tuple[JsonObject, ...]
     origin: str = "memory"
     notes: tuple[str, ...] = ()
     open_images: ImageOpener | None = None

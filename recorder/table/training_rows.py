@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,11 +86,11 @@ class TrainingRows:
         return self._blocks.take(numbers, mode="clip").view(self._dtype)
 
 
-def _training_dtype(transitions: Transitions) -> np.dtype[Any]:
+def _training_dtype(transitions: Transitions) -> np.dtype:
     """Sort the fields by falling element size, as in a frame row, and pad the row to whole words."""
     layout = transitions.table.layout
     groups = (("observation", layout.observation), ("action", layout.action))
-    fields: list[tuple[str, np.dtype[Any], tuple[int, ...]]]
+    fields: list[tuple[str, np.dtype, tuple[int, ...]]]
     fields = [(f"{prefix}_{one.name}", one.numpy_dtype, one.shape) for prefix, spec in groups for one in spec]
     fields += [(reward_field(agent), np.dtype("<f8"), ()) for agent in (tuple(layout.agents) or ("",))]
     fields += [("log_probability", np.dtype("<f8"), ())]
@@ -101,7 +101,7 @@ def _training_dtype(transitions: Transitions) -> np.dtype[Any]:
     return np.dtype([*fields, ("fill", "V1", (fill,))] if fill else fields)
 
 
-def _pack(transitions: Transitions, dtype: np.dtype[Any]) -> np.ndarray:
+def _pack(transitions: Transitions, dtype: np.dtype) -> np.ndarray:
     source, found = transitions.table.rows, transitions.stretches
     rows = np.zeros(len(source), dtype)
     for begin in range(0, len(source), _CHUNK):

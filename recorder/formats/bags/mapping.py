@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from hal import Field, SourceError, Spec, SpecError
+from recorder.json_data import JsonDict, JsonObject
 
 __all__ = ["EXAMPLE", "BagMapping", "Source", "read_mapping"]
 
@@ -135,7 +135,7 @@ def _source(name: str, about: Any, age: float, where: str) -> Source:
     if bool(select) != ("names" in about):
         raise SourceError(f"{where}: select and names go together: which elements, and where their names are")
     paths = (about["path"],) if isinstance(about["path"], str) else tuple(about["path"])
-    plain: dict[str, Any] = {key: about[key] for key in _FIELD if key in about}
+    plain: JsonDict = {key: about[key] for key in _FIELD if key in about}
     if select:
         plain = {"shape": [len(select)], "elements": list(select), **plain}
     try:
@@ -146,13 +146,13 @@ def _source(name: str, about: Any, age: float, where: str) -> Source:
     return Source(field, str(about["topic"]), paths, str(about.get("names", "")), select, round(max_age * 1e9))
 
 
-def _only(found: Mapping[str, Any], allowed: tuple[str, ...], where: str) -> None:
+def _only(found: JsonObject, allowed: tuple[str, ...], where: str) -> None:
     unknown = [key for key in found if key not in allowed]
     if unknown:
         raise SourceError(f"{where}: {', '.join(unknown)} is unknown, allowed are {', '.join(allowed)}")
 
 
-def _number(found: Mapping[str, Any], key: str, default: float | None, where: str) -> float:
+def _number(found: JsonObject, key: str, default: float | None, where: str) -> float:
     value = found.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise SourceError(f"{where}: {key} is {value!r}, wanted a number above 0")

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from recorder.formats.bags.mapping import EXAMPLE, BagMapping, Source, read_mapp
 from recorder.formats.bags.messages import Stream, is_bag, read_streams, topics_of
 from recorder.formats.registry import Format
 from recorder.formats.runs import rows_of, table_of
+from recorder.json_data import JsonDict
 from recorder.table.table import Table
 
 __all__ = ["BAGS", "FIELDS", "is_bags", "load_bags"]
@@ -63,7 +63,7 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     observation, action = wanted.specs
     layout = FrameLayout(observation, action)
     episodes: list[np.ndarray] = []
-    infos: list[dict[str, Any]] = []
+    infos: list[JsonDict] = []
     notes: list[str] = []
     for bag in bags:
         pieces, tossed = _episodes(read_streams(bag, wanted), wanted)

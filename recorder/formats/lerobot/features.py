@@ -13,6 +13,7 @@ import numpy as np
 from hal import Field, SourceError, Spec, SpecError
 from hal.field import DTYPES
 from recorder.formats.runs import field_name
+from recorder.json_data import JsonObject
 
 __all__ = ["BOOKKEEPING", "INTERVENTION", "LOG_PROBABILITY", "Feature", "Features", "sort_features"]
 
@@ -83,7 +84,7 @@ class Features:
         return first, second
 
 
-def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Features:
+def sort_features(features: Mapping[str, JsonObject], where: str) -> Features:
     """Sort the ``features`` of an ``info.json``.
 
     ``observation.state`` becomes the observation ``state``; ``action`` becomes the action ``target``, and
@@ -112,7 +113,7 @@ def sort_features(features: Mapping[str, Mapping[str, Any]], where: str) -> Feat
     return Features(tuple(observation), tuple(action), reserved, tuple(videos), tuple(ignored))
 
 
-def _parts(column: str, name: str, description: Mapping[str, Any], where: str) -> list[Feature]:
+def _parts(column: str, name: str, description: JsonObject, where: str) -> list[Feature]:
     """Return one feature, or one for each field in a vector that `recorder.formats.lerobot.write` wrote."""
     whole = _feature(column, name, description, where)
     if not description.get("fields"):
@@ -127,7 +128,7 @@ def _parts(column: str, name: str, description: Mapping[str, Any], where: str) -
     return [Feature(column, field, starts[-1], start) for field, start in zip(fields, starts, strict=False)]
 
 
-def _feature(column: str, name: str, description: Mapping[str, Any], where: str) -> Feature:
+def _feature(column: str, name: str, description: JsonObject, where: str) -> Feature:
     try:
         shape = tuple(int(size) for size in description["shape"])
     except (KeyError, TypeError, ValueError):

@@ -7,7 +7,7 @@ episodes in a file, described in Parquet.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ import numpy as np
 
 from hal import SourceError
 from recorder.formats.parquet_columns import column, read_parquet
+from recorder.json_data import JsonDict, JsonObject
 
 __all__ = ["Entry", "LeRobotFiles", "open_files"]
 
@@ -38,7 +39,7 @@ class Entry:
     length: int
     tasks: tuple[str, ...]
     file: Path
-    ours: Mapping[str, Any] = field(default_factory=dict)
+    ours: JsonObject = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class LeRobotFiles:
     """A data set's description and its episodes in order."""
 
     root: Path
-    info: Mapping[str, Any]
+    info: JsonObject
     entries: tuple[Entry, ...]
 
     def episodes(self, columns: list[str]) -> Iterator[tuple[Entry, Any]]:
@@ -94,7 +95,7 @@ def open_files(root: Path) -> LeRobotFiles:
     return LeRobotFiles(root, info, entries)
 
 
-def _json(path: Path, text: str) -> dict[str, Any]:
+def _json(path: Path, text: str) -> JsonDict:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -104,7 +105,7 @@ def _json(path: Path, text: str) -> dict[str, Any]:
     return value
 
 
-def _entries_v2(root: Path, info: Mapping[str, Any]) -> tuple[Entry, ...]:
+def _entries_v2(root: Path, info: JsonObject) -> tuple[Entry, ...]:
     path = root / "meta" / "episodes.jsonl"
     if not path.is_file():
         raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
@@ -121,7 +122,7 @@ def _entries_v2(root: Path, info: Mapping[str, Any]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.index))
 
 
-def _entries_v3(root: Path, info: Mapping[str, Any]) -> tuple[Entry, ...]:
+def _entries_v3(root: Path, info: JsonObject) -> tuple[Entry, ...]:
     files = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     if not files:
         raise SourceError(f"{root / 'meta' / 'episodes'} holds no chunk-*/file-*.parquet; fetch the data set again")
@@ -142,7 +143,7 @@ def _entries_v3(root: Path, info: Mapping[str, Any]) -> tuple[Entry, ...]:
     return tuple(sorted(entries, key=lambda entry: entry.index))
 
 
-def _check_totals(path: Path, info: Mapping[str, Any], entries: tuple[Entry, ...]) -> None:
+def _check_totals(path: Path, info: JsonObject, entries: tuple[Entry, ...]) -> None:
     counted = {"total_episodes": len(entries), "total_frames": sum(entry.length for entry in entries)}
     for key, count in counted.items():
         if int(info[key]) != count:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from recorder.formats.images import Film
 from recorder.formats.lerobot.images import PREFIX
 from recorder.formats.runs import Run
 from recorder.images.video import encode_video, even
+from recorder.json_data import JsonDict
 
 __all__ = ["VIDEO_PATH", "LeRobotFilm", "PixelStats", "column_stats"]
 
@@ -42,9 +42,9 @@ class LeRobotFilm:
         """Names of the features that are columns of the Parquet files."""
         return tuple(self._stats) if self._film.embedded else ()
 
-    def features(self) -> dict[str, dict[str, Any]]:
+    def features(self) -> dict[str, JsonDict]:
         """Return the features for ``info.json``; a video's codec is known once the video is written."""
-        found: dict[str, dict[str, Any]] = {}
+        found: dict[str, JsonDict] = {}
         for camera, shape in self._shapes.items():
             kind = "image" if self._film.embedded else "video"
             found[PREFIX + camera] = {"dtype": kind, "shape": list(shape), "names": ["height", "width", "channels"]}
@@ -63,7 +63,7 @@ class LeRobotFilm:
         first = self._runs[0]
         return sum(len(self._film.encoded(first, camera)[0]) for camera in self._film.cameras)
 
-    def images(self, run: Run) -> tuple[dict[str, list[bytes]], dict[str, Any]]:
+    def images(self, run: Run) -> tuple[dict[str, list[bytes]], JsonDict]:
         """Encode a run's embedded images.
 
         Returns:
@@ -80,9 +80,9 @@ class LeRobotFilm:
             said |= self._stats[name].of_episode(f"stats/{name}/")
         return columns, said
 
-    def videos(self, root: Path) -> list[dict[str, Any]]:
+    def videos(self, root: Path) -> list[JsonDict]:
         """Write all videos, the image of each last observation included; return each episode's description."""
-        entries: list[dict[str, Any]] = [{} for _ in self._runs]
+        entries: list[JsonDict] = [{} for _ in self._runs]
         for camera in self._film.cameras:
             height, width, _ = self._shapes[camera]
             for number, members in enumerate(self._files(height * width)):
@@ -91,7 +91,7 @@ class LeRobotFilm:
                 self._codec = encode_video(path, self._frames(camera, members, names, entries), self._fps)
         return entries
 
-    def stats(self) -> dict[str, dict[str, Any]]:
+    def stats(self) -> dict[str, JsonDict]:
         """Return feature -> its statistics over all episodes."""
         return {name: stats.of_all() for name, stats in self._stats.items()}
 
@@ -109,7 +109,7 @@ class LeRobotFilm:
         return files
 
     def _frames(
-        self, camera: str, members: list[int], names: dict[str, Any], entries: list[dict[str, Any]]
+        self, camera: str, members: list[int], names: JsonDict, entries: list[JsonDict]
     ) -> Iterator[np.ndarray]:
         """Yield the images of some runs for one video, and enter their places and statistics into ``entries``."""
         done, name = 0, PREFIX + camera
@@ -172,7 +172,7 @@ class PixelStats:
         self._seen += len(images)
         self._sample.append(chosen.reshape(-1, 3).astype(np.float64) / 255)
 
-    def of_episode(self, prefix: str) -> dict[str, Any]:
+    def of_episode(self, prefix: str) -> JsonDict:
         """Return the statistics of the images added since the last episode; names begin with the prefix."""
         found = _stats(np.concatenate(self._sample))
         self._episodes.append((self._seen, found))
@@ -181,7 +181,7 @@ class PixelStats:
             f"{prefix}count": [count]
         }
 
-    def of_all(self) -> dict[str, Any]:
+    def of_all(self) -> JsonDict:
         """Return the statistics of all episodes; a quantile is the mean of the episodes' quantiles, as in LeRobot."""
         counts = np.array([count for count, _ in self._episodes], float)
         parts = {name: np.stack([found[name] for _, found in self._episodes]) for name in self._episodes[0][1]}

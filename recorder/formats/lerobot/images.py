@@ -15,6 +15,7 @@ from hal import SourceError
 from recorder.formats.lerobot.files import LeRobotFiles, open_files
 from recorder.formats.parquet_columns import column, read_parquet
 from recorder.images.video import Decoder, open_video
+from recorder.json_data import JsonObject
 from recorder.log.image_codec import decode_bytes
 from recorder.table.image_source import MISSING, ImageSource
 from recorder.table.table import Table
@@ -271,6 +272,6 @@ def _begins_v3(files: LeRobotFiles, camera: str, pattern: str) -> list[VideoPlac
             values: list[Any] = [line.get(key) for key in keys]
             if None in values:
                 raise SourceError(f"{file}: episode {line['episode_index']} without {', '.join(keys)}")
-            names: Mapping[str, Any] = {"video_key": camera, "chunk_index": values[0], "file_index": values[1]}
+            names: JsonObject = {"video_key": camera, "chunk_index": values[0], "file_index": values[1]}
             places[int(line["episode_index"])] = VideoPlace(files.root / pattern.format(**names), float(values[2]))
     return [places[entry.index] for entry in files.entries]

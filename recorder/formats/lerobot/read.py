@@ -28,6 +28,7 @@ from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.parquet_columns import column
 from recorder.formats.registry import Format
 from recorder.formats.runs import table_of
+from recorder.json_data import JsonDict
 from recorder.table.table import Table
 
 __all__ = ["LEROBOT", "is_lerobot", "load_lerobot"]
@@ -101,7 +102,7 @@ def _ended(columns: Columns) -> bool:
 class _Blank(NamedTuple):
     """Properties of the rows: their type, the control period in nanoseconds, whether they have SI columns."""
 
-    dtype: np.dtype[Any]
+    dtype: np.dtype
     period_ns: int
     si: bool
 
@@ -163,8 +164,8 @@ def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np
     return np.append(stamps, max(last, int(stamps[-1]) + 1))
 
 
-def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles) -> dict[str, Any]:
-    info: dict[str, Any] = {
+def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles) -> JsonDict:
+    info: JsonDict = {
         "episode": entry.index,
         "tasks": list(entry.tasks),
         "length": entry.length,
@@ -188,7 +189,7 @@ def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFile
     return info
 
 
-def _kept_info(entry: Entry) -> dict[str, Any]:
+def _kept_info(entry: Entry) -> JsonDict:
     """Return what was known of the episode when our writer wrote it."""
     try:
         return dict(json.loads(entry.ours.get("info", "{}"))) | {"episode": entry.index}

@@ -6,6 +6,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,7 @@ from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY
 from recorder.formats.lerobot.film import VIDEO_PATH, LeRobotFilm, column_stats
 from recorder.formats.parquet_columns import IMAGE, Column, pyarrow_for, writer
 from recorder.formats.runs import Run, flat, runs_of, single_reward
-from recorder.json_data import to_json
+from recorder.json_data import JsonDict, to_json
 from recorder.log.labels import is_success
 from recorder.table.table import Table
 
@@ -47,9 +48,9 @@ class Shape:
     extras: Mapping[str, str]
 
     @property
-    def features(self) -> dict[str, dict[str, Any]]:
+    def features(self) -> dict[str, JsonDict]:
         """The features for ``info.json``; ``fields`` is our own key and names the field of each part of a vector."""
-        found: dict[str, dict[str, Any]] = {
+        found: dict[str, JsonDict] = {
             "observation.state": _vector(self.observation),
             "action": _vector(self.action),
         }
@@ -85,7 +86,7 @@ class Shape:
         }
         return {name: held[name] for name in self.features}
 
-    def last(self, run: Run) -> dict[str, Any]:
+    def last(self, run: Run) -> JsonDict:
         """Return what LeRobot's pairs have no place for, as columns of our own in the episode's description."""
         stamps = run.observed["stamp_ns"]
         clock = {} if self.clock or (np.diff(stamps) <= 0).any() else {"rlenv_robot/stamp_ns": stamps.tolist()}
@@ -108,7 +109,7 @@ class Shape:
         return run.seconds if self.clock else np.arange(len(run) + 1) / self.fps
 
 
-def _vector(spec: Spec) -> dict[str, Any]:
+def _vector(spec: Spec) -> JsonDict:
     return {
         "dtype": "float32",
         "shape": [sum(field.size for field in spec)],
@@ -253,7 +254,7 @@ def _at(number: int) -> str:
     return FILE.format(chunk_index=number // CHUNK, file_index=number % CHUNK)
 
 
-def _info(shape: Shape, runs: list[Run], tasks: list[str], images: LeRobotFilm) -> dict[str, Any]:
+def _info(shape: Shape, runs: list[Run], tasks: list[str], images: LeRobotFilm) -> JsonDict:
     filmed = images.features()
     return {
         "codebase_version": "v3.0",
@@ -274,7 +275,7 @@ def _info(shape: Shape, runs: list[Run], tasks: list[str], images: LeRobotFilm) 
 
 def _write_data(
     root: Path, shape: Shape, runs: list[Run], tasks: list[str], film: LeRobotFilm
-) -> tuple[list[dict[str, Any]], dict[str, dict[str, list[float]]]]:
+) -> tuple[list[JsonDict], dict[str, dict[str, list[float]]]]:
     """Write the frames; return the description of the episodes, and the statistics of all."""
     frames = np.cumsum([0, *map(len, runs)])
     held = [shape.columns(run, n, int(frames[n]), tasks.index(_task(run))) for n, run in enumerate(runs)]
@@ -298,8 +299,8 @@ def _write_data(
     return entries, {name: column_stats(np.concatenate([one[name] for one in held])) for name in held[0]}
 
 
-def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping[str, np.ndarray]) -> dict[str, Any]:
-    said: dict[str, Any] = {
+def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping[str, np.ndarray]) -> JsonDict:
+    said: JsonDict = {
         "episode_index": number,
         "tasks": [_task(run)],
         "length": len(run),
@@ -315,7 +316,7 @@ def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping
     return said
 
 
-def _tasks(arrow: Any, tasks: list[str]) -> Any:
+def _tasks(arrow: ModuleType, tasks: list[str]) -> Any:
     """Return the tasks' texts as the index of a data frame, where LeRobot looks for them."""
     columns = [
         {"name": name, "field_name": name, "pandas_type": kind, "numpy_type": dtype, "metadata": None}
@@ -326,7 +327,7 @@ def _tasks(arrow: Any, tasks: list[str]) -> Any:
     return table.replace_schema_metadata({"pandas": json.dumps(about)})
 
 
-def _write_table(arrow: Any, path: Path, table: Any) -> None:
+def _write_table(arrow: ModuleType, path: Path, table: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     arrow.parquet.write_table(table, path, compression="snappy")
 

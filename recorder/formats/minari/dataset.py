@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -19,6 +17,7 @@ from hal import RobotError, SourceError, Spec
 from hal.frame_layout import PREFIXES, FrameLayout
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.hdf5 import (
+    Hdf5Group,
     h5py_for,
     open_hdf5,
     read_json,
@@ -32,7 +31,7 @@ from recorder.formats.minari.arrow import FORMATS, arrow_episodes
 from recorder.formats.minari.space import Leaf, leaves_of, space_of
 from recorder.formats.registry import Format
 from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
-from recorder.json_data import to_json
+from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.table.image_source import no_images
 from recorder.table.table import Table
 
@@ -107,7 +106,7 @@ def write_minari(table: Table, path: Path | str, filming: Filming | None = None)
     return notes + film.notes()
 
 
-def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> dict[str, Any]:
+def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> JsonDict:
     return {
         "dataset_id": name,
         "minari_version": VERSION,
@@ -121,7 +120,7 @@ def _meta(layout: FrameLayout, runs: list[Run], name: str, size: float) -> dict[
     }
 
 
-def _write_run(group: Any, number: int, run: Run, layout: FrameLayout, filmed: bool) -> None:
+def _write_run(group: Hdf5Group, number: int, run: Run, layout: FrameLayout, filmed: bool) -> None:
     group.attrs.update({"id": number, "total_steps": len(run)})
     seed = run.info.get("seed")
     if isinstance(seed, int) and 0 <= seed < 2**63:
@@ -175,7 +174,7 @@ def load_minari(path: Path | str) -> Table:
 class _Reader:
     """Reads one data set."""
 
-    def __init__(self, root: Path, folder: Path, meta: Mapping[str, Any]) -> None:
+    def __init__(self, root: Path, folder: Path, meta: JsonObject) -> None:
         self._root, self._folder, self._meta = root, folder, meta
         self._notes: list[str] = []
         self._format = str(meta.get("data_format", "hdf5"))
@@ -196,7 +195,7 @@ class _Reader:
         episodes, infos = [rows for rows, _ in read], [info for _, info in read]
         return table_of(self._layout, episodes, infos, str(self._root), self._notes, no_images)
 
-    def _from_hdf5(self, count: int) -> list[tuple[np.ndarray, dict[str, Any]]]:
+    def _from_hdf5(self, count: int) -> list[tuple[np.ndarray, JsonDict]]:
         with open_hdf5(self._folder / DATA) as file:
             names = [f"episode_{number}" for number in range(count)]
             missing = [name for name in names if name not in file]
@@ -229,7 +228,7 @@ class _Reader:
             raise SourceError(f"{self._root}: observation and action must have numbers; {'; '.join(self._notes)}")
         return FrameLayout(specs[0], specs[1])
 
-    def _group(self, group: Any, kind: str, spec: Spec, count: int) -> dict[str, np.ndarray]:
+    def _group(self, group: Hdf5Group, kind: str, spec: Spec, count: int) -> dict[str, np.ndarray]:
         """Return the fields of ``observations`` or ``actions``."""
         leaves = self._leaves[kind]
         paths = [leaf.path for leaf in leaves if self._ours or leaf.field]
@@ -239,7 +238,7 @@ class _Reader:
             for field, name in zip(spec, names, strict=True)
         }
 
-    def _episode(self, group: Any, number: int) -> tuple[np.ndarray, dict[str, Any]]:
+    def _episode(self, group: Hdf5Group, number: int) -> tuple[np.ndarray, JsonDict]:
         reward = read_numbers(group, "rewards")
         count = len(reward)
         ends = [read_numbers(group, name, (count,)) for name in ("terminations", "truncations")]
@@ -256,7 +255,7 @@ class _Reader:
             (terminated, truncated or not terminated),
             np.arange(count + 1) * 10**9,
         )
-        info: dict[str, Any] = {"episode": number, "end": said}
+        info: JsonDict = {"episode": number, "end": said}
         if "seed" in group.attrs:
             info["seed"] = int(group.attrs["seed"])
         if self._ours:
@@ -264,7 +263,7 @@ class _Reader:
             info |= read_json(group, OURS) or {}
         return rows, info
 
-    def _fill(self, rows: np.ndarray, infos: Any) -> None:
+    def _fill(self, rows: np.ndarray, infos: Hdf5Group) -> None:
         for name in HELD:
             rows[name] = read_numbers(infos, name, (len(rows),))
         for prefix, spec in zip(PREFIXES[2:], (self._layout.applied, self._layout.sensors), strict=True):

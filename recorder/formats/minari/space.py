@@ -13,6 +13,7 @@ import numpy as np
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
 from recorder.formats.runs import field_names
+from recorder.json_data import JsonDict, JsonObject
 
 __all__ = ["Leaf", "leaves_of", "space_of"]
 
@@ -47,12 +48,12 @@ def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = M
     return json.dumps(parts[spec.names[0]] if len(parts) == 1 else {"type": "Dict", "subspaces": parts})
 
 
-def _bytes(shape: tuple[int, ...]) -> dict[str, Any]:
+def _bytes(shape: tuple[int, ...]) -> JsonDict:
     low, high = np.zeros(shape, int), np.full(shape, 255)  # Gymnasium needs a bound for each pixel
     return {"type": "Box", "dtype": "uint8", "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
 
 
-def _space(field: Field) -> dict[str, Any]:
+def _space(field: Field) -> JsonDict:
     low, high = (bound.astype(object) for bound in field.bounds)
     whole = field.numpy_dtype.kind != "f"
     if whole and field.shape == () and -(2**62) < int(low) <= int(high) < 2**62 and int(high) - int(low) < 2**31:
@@ -94,7 +95,7 @@ def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
         raise SourceError(f"{where}: not a space: {error!r}") from error
 
 
-def _walk(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Mapping[str, Any]]]:
+def _walk(space: JsonObject, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
     if space["type"] == "Dict":
         for key, part in space["subspaces"].items():
             yield from _walk(part, (*path, key))
@@ -105,7 +106,7 @@ def _walk(space: Mapping[str, Any], path: tuple[str, ...]) -> Iterator[tuple[tup
         yield path, space
 
 
-def _fits(space: Mapping[str, Any]) -> bool:
+def _fits(space: JsonObject) -> bool:
     """Return whether a space is an array of numbers, and no image."""
     if space["type"] != "Box":
         return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
@@ -113,7 +114,7 @@ def _fits(space: Mapping[str, Any]) -> bool:
     return not image and _WIDER.get(space["dtype"], space["dtype"]) in DTYPES
 
 
-def _field(name: str, space: Mapping[str, Any]) -> Field:
+def _field(name: str, space: JsonObject) -> Field:
     kind, meaning = space["type"], "as in the Minari data set"
     if kind == "Discrete":
         start = int(space["start"])
@@ -127,5 +128,5 @@ def _field(name: str, space: Mapping[str, Any]) -> Field:
         last = first + count - 1
         return Field(name, count.shape, "int64", tuple(first.ravel()), tuple(last.ravel()), meaning=meaning)
     low, high = (tuple(np.ravel(space[side]).tolist()) for side in ("low", "high"))
-    dtype = _WIDER.get(space["dtype"], space["dtype"])
+    dtype = str(_WIDER.get(space["dtype"], space["dtype"]))
     return Field(name, tuple(space["shape"]), dtype, low, high, meaning=meaning)
