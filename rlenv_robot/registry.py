@@ -36,7 +36,17 @@ if TYPE_CHECKING:
     from sim.model import SimModel
     from sim.randomize.randomise import Randomise
 
-__all__ = ["TaskLike", "environment_names", "make", "make_vector", "on_register", "register_task", "robot", "task"]
+__all__ = [
+    "TaskLike",
+    "environment_names",
+    "make",
+    "make_vector",
+    "on_register",
+    "register_task",
+    "robot",
+    "task",
+    "unregister_task",
+]
 
 TaskLike: TypeAlias = str | Task | World | Callable[..., Task] | Callable[..., World]
 """What `make` takes: a name, ``module:factory``, the path of a MuJoCo model, a task, a world, or a class of these."""
@@ -89,6 +99,11 @@ def register_task(
     _TASKS.register(name, factory)
     for listener in _listeners.values():
         listener(name)
+
+
+def unregister_task(name: str) -> None:
+    """Take back `register_task`, but not the registration of its robot. An unknown name is allowed."""
+    _TASKS.unregister(name)
 
 
 _listeners: dict[str, Callable[[str], None]] = {}
@@ -195,7 +210,8 @@ def robot(
         robot_model: a `RobotModel`, or its name, such as ``so101``; or the path of a MuJoCo model.
         where: ``sim``; ``twin``, a simulation with a real arm's faults, in real time; the address of a server, such as
             ``tcp://127.0.0.1:5555``; ``driver``, the model's own driver; a driver as ``module:factory``; or a robot of
-            your own. Drivers and your own robots are guarded here.
+            your own. Drivers are guarded here, and go home slowly at each reset without asking anyone; your own robot
+            is guarded alone. A robot with people near it is better served (`rlenv_robot.serving`).
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). A robot on another machine can't
             be reached without.
         take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
@@ -231,11 +247,15 @@ def robot(
         remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take)
         return RemoteCameras(remote, keys)  # the server's guard, next to the motors, limits what they are told
     if where == "driver" or ":" in where:
-        if ":" in where:
-            model = replace(model, driver=where)
-        return Guard(model.make_driver(folder=Path.cwd()))
+        driver = replace(model, driver=where) if ":" in where else model
+        return _homed(driver.make_driver(folder=Path.cwd()))
     raise ValueError(f"robot {where!r} is unknown, allowed are 'sim', 'twin', an address such as "
                      "'tcp://127.0.0.1:5555', 'driver', a driver as module:factory, or a Robot")  # fmt: skip
+
+
+def _homed(driver: Robot) -> Robot:
+    """The driver, guarded and with resets by slow motion, unless it comes with these."""
+    return driver if isinstance(driver, Guard | Homing) else Homing(Guard(driver), Automatic())
 
 
 def _guarded(where: object) -> Robot:

@@ -28,6 +28,7 @@ __all__ = [
     "register_robot",
     "robot_model_of",
     "robot_names",
+    "unregister_robot",
 ]
 
 MODEL_FILE = ".xml"
@@ -223,6 +224,11 @@ def register_robot(model: RobotModel) -> None:
     if not isinstance(model, RobotModel):
         raise TypeError(f"register_robot takes a RobotModel, this is a {type(model).__name__}")
     _ROBOTS.register(model.name, model)
+
+
+def unregister_robot(name: str) -> None:
+    """Take back `register_robot`. An unknown name is allowed."""
+    _ROBOTS.unregister(name)
 
 
 def robot_names() -> list[str]:

@@ -1,4 +1,4 @@
-"""``rlenv-robot check``: test an environment against its contract, by tests made from its own description."""
+"""``rlenv-robot check``: test an environment against its contract."""
 
 from __future__ import annotations
 
@@ -19,22 +19,23 @@ def add(parser: argparse.ArgumentParser) -> None:
         "The robot moves: legal and illegal actions are tried over their whole range. Stand clear of a real robot, "
         "with a hand on its stop."
     )
-    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}, or a MuJoCo model (.xml)")
-    parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
+    names = ", ".join(environment_names())
+    parser.add_argument("name", help=f"the environment: {names}, a MuJoCo model (.xml), or module:factory")
+    parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
-    parser.add_argument("--seed", type=int, default=0, help="of everything random (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument("--verbose", "-v", action="store_true", help="list what passed, too")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Check the robot, if there is one, then the environment; 1 if anything failed."""
+    """Check the robot, if there is one, then the environment; return 1 if anything failed."""
     if args.steps < 2:
         raise ValueError(f"--steps is {args.steps}, it must be at least 2")
-    logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are the check's own
+    logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are part of the check
     repeatable = args.robot == "sim"  # anything else runs by the clock
     with make(args.name, args.robot) as env:
-        env.reset()  # a robot that can't be reached is the caller's to mend, and no finding
+        env.reset()  # a robot that can't be reached raises here: that is no finding
     reports = []
     env = make(args.name, args.robot)
     if isinstance(env.world, RobotWorld):

@@ -1,4 +1,4 @@
-"""``rlenv-robot protocol``: how an environment is called, and what goes in and out, as a page in Markdown."""
+"""``rlenv-robot protocol``: describe an environment's calls, inputs and outputs as a page in Markdown."""
 
 from __future__ import annotations
 
@@ -14,9 +14,12 @@ __all__ = ["add", "run"]
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.description = "Print how an environment is called, and what goes in and out, as a page in Markdown."
-    parser.add_argument("name", help=f"the environment: {', '.join(environment_names())}, or a MuJoCo model (.xml)")
-    parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its timing, what it draws")
+    parser.description = "Describe an environment's calls, inputs and outputs as a page in Markdown."
+    names = ", ".join(environment_names())
+    parser.add_argument("name", help=f"the environment: {names}, a MuJoCo model (.xml), or module:factory")
+    parser.add_argument(
+        "--profile", metavar="FILE", help="a profile: its task settings and randomisation are described too"
+    )
     parser.add_argument("--out", metavar="FILE", help="write the page there instead of printing it")
     parser.set_defaults(run=run)
 

@@ -1,4 +1,4 @@
-"""``rlenv-robot run``: a trained policy on a robot, simulated or real, recorded."""
+"""``rlenv-robot run``: run a trained policy on a robot, simulated or real, and record it."""
 
 from __future__ import annotations
 
@@ -31,18 +31,18 @@ Examples:
   rlenv-robot run so101-reach --policy reach.npz --record runs
   rlenv-robot run so101-reach --policy reach.npz --robot tcp://10.0.0.7:5555
 """
-    parser.add_argument("name", help="the environment, such as so101-reach, or a MuJoCo model (.xml)")
+    parser.add_argument("name", help="the environment: such as so101-reach, a MuJoCo model (.xml), or module:factory")
     words = "a policy file: .onnx from any trainer, or .npz from rlenv-robot train; in simulation also zero or random"
     parser.add_argument("--policy", required=True, help=words)
-    parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default: sim)")
-    parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another one")
+    parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
+    parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
     parser.add_argument(
         "--take", choices=("ask", "force"), help="if another client holds the robot: ask it, or take it"
     )
     parser.add_argument("--episodes", type=int, default=10, help="how many (default: 10)")
-    parser.add_argument("--seed", type=int, default=0, help="of the goals (default: 0)")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the goals (default: 0)")
     parser.add_argument("--record", help="a folder; the run is recorded into a new one inside it")
-    parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings, its record.folder")
+    parser.add_argument("--profile", metavar="FILE", help="a profile, for its task's settings and its record.folder")
     parser.add_argument("--clear-stop", metavar="WHY", help="clear a latched stop, saying what you found")
     parser.add_argument("--verdicts", action="store_true", help="ask at this terminal how each episode went")
     parser.add_argument("--intervene", action="store_true", help="take over with the keys of this terminal")
@@ -50,7 +50,7 @@ Examples:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Run the episodes and print a line for each."""
+    """Run the episodes, and print a line for each."""
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
     policy = _policy(args)
@@ -64,8 +64,8 @@ def run(args: argparse.Namespace) -> int:
             *_, outcome = run_episode(env, policy, options)
             assert outcome is not None
             outcomes.append(outcome)
-            print(_line(episode, outcome, _asks(env)), flush=True)
-    _summarise(outcomes, _asks(env))
+            print(_line(episode, outcome, _has_goal(env)), flush=True)
+    _summarise(outcomes, _has_goal(env))
     return 0
 
 
@@ -74,13 +74,13 @@ def _policy(args: argparse.Namespace) -> SavedPolicy:
         return load_policy(args.policy)
     if args.robot not in ("sim", "twin"):
         raise ValueError(
-            f"--policy {args.policy} looks at nothing: it is for --robot sim and twin, and this is {args.robot!r}"
+            f"--policy {args.policy} ignores what it observes, so --robot may be sim or twin; it is {args.robot!r}"
         )
     return PLAIN[args.policy](args.seed)
 
 
 def _environment(args: argparse.Namespace) -> Environment:
-    """What the arguments say; where they say nothing, what the profile says."""
+    """Make the environment of the arguments, and of the profile where they leave something out."""
     info = {"policy": str(args.policy)}
     profile = load_profile(args.profile) if args.profile else None
     options, record = {}, args.record
@@ -96,7 +96,7 @@ def _environment(args: argparse.Namespace) -> Environment:
 
 
 def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | Robot, str | None]:
-    """Where the robot is, and with which keys; a robot on the network already, if it is to be taken."""
+    """Return the robot's place and its keys; with ``--take``, the robot on the network itself."""
     if not args.take:
         return args.robot, args.keys
     if "://" not in args.robot:
@@ -110,14 +110,14 @@ def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard 
     return Keyboard(task(args.name, **options).action) if args.intervene else None
 
 
-def _asks(env: Environment) -> bool:
-    """Whether there is anything to reach."""
+def _has_goal(env: Environment) -> bool:
+    """Whether the task has a goal, so that an episode can succeed."""
     inner = task_world(env.world)
     return inner is None or not isinstance(inner.task, Free)
 
 
-def _line(episode: int, outcome: Outcome, asks: bool) -> str:
-    word = "" if not asks else "reached" if outcome.success else "missed "
+def _line(episode: int, outcome: Outcome, has_goal: bool) -> str:
+    word = "" if not has_goal else "reached" if outcome.success else "missed "
     figures = "".join(f"{_figure(name, value)}  " for name, value in outcome.metrics.items())
     return f"episode {episode:3d}  {word}  {figures}return {outcome.total:6.2f}  {outcome.end}"
 
@@ -126,18 +126,18 @@ def _figure(name: str, value: float) -> str:
     return f"{value:7.1f} mm" if name == "distance_mm" else f"{name} {value:.3g}"
 
 
-def _summarise(outcomes: list[Outcome], asks: bool) -> None:
-    if not asks:
-        print(f"{len(outcomes)} episodes, median return {statistics.median(each.total for each in outcomes):.2f}")
+def _summarise(outcomes: list[Outcome], has_goal: bool) -> None:
+    if not has_goal:
+        print(f"{len(outcomes)} episodes, median return {statistics.median(outcome.total for outcome in outcomes):.2f}")
         return
     hits = sum(outcome.success for outcome in outcomes)
     names = dict.fromkeys(name for outcome in outcomes for name in outcome.metrics)
-    middles = {
+    middle_values = {
         name: statistics.median(outcome.metrics[name] for outcome in outcomes if name in outcome.metrics)
         for name in names
     }
-    told = "".join(
+    medians = "".join(
         f", median final distance {value:.1f} mm" if name == "distance_mm" else f", median {_figure(name, value)}"
-        for name, value in middles.items()
+        for name, value in middle_values.items()
     )
-    print(f"{hits} of {len(outcomes)} reached{told}")
+    print(f"{hits} of {len(outcomes)} reached{medians}")

@@ -19,22 +19,26 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Serve the robot of a profile on the network. Runs on the robot's controller until Ctrl-C or SIGTERM."
     )
     parser.add_argument("profile", nargs="?", help="TOML file; without one, a twin of the SO-101 on loopback")
-    parser.add_argument("--address", help="instead of the profile's serve.address; port * is any free one")
-    parser.add_argument("--keys", metavar="FOLDER", help="encrypt, and let in whom `rlenv-robot keys allow` named")
-    parser.add_argument("--telemetry", metavar="ADDRESS", help="also tell watchers there what the robot does")
-    parser.add_argument("--telemetry-hz", type=float, help="how often")
-    parser.add_argument("--pictures", metavar="ADDRESS", help="address for the images of the cameras")
-    parser.add_argument("--loop-hz", type=float, help="the robot's own loop; 0 is its control rate")
+    parser.add_argument("--address", help="the endpoint to bind, in place of serve.address; port * is any free one")
+    parser.add_argument(
+        "--keys",
+        metavar="FOLDER",
+        help="encrypt, and admit the clients that `rlenv-robot keys allow` named",
+    )
+    parser.add_argument("--telemetry", metavar="ADDRESS", help="publish the robot's state there, for watchers")
+    parser.add_argument("--telemetry-hz", type=float, help="messages of telemetry a second")
+    parser.add_argument("--pictures", metavar="ADDRESS", help="the endpoint of the cameras' images")
+    parser.add_argument("--loop-hz", type=float, help="rate of the robot's own loop; 0 is its control rate")
     parser.add_argument("--max-command-age-s", type=float, metavar="SECONDS", help="refuse commands sent longer ago")
     parser.add_argument(
         "--lower-s",
         type=float,
         metavar="SECONDS",
-        help="at the end, go home slowly for at most so long; 0 stops where it is",
+        help="at the end, go home slowly for at most so long; 0 stops the robot where it is",
     )
     parser.add_argument("--priority", type=int, help="for the real-time scheduler, 1 to 99; 0 does not ask for it")
-    parser.add_argument("--record", metavar="FOLDER", help="a folder for the controller's own log")
-    parser.add_argument("--record-mib", type=int, metavar="MIB", help="most that one run of that log may have")
+    parser.add_argument("--record", metavar="FOLDER", help="keep a log of every tick there, on this machine")
+    parser.add_argument("--record-mib", type=int, metavar="MIB", help="greatest size of one run of that log")
     parser.add_argument("--record-required", action="store_true", default=None,
                         help="refuse resets while that log can't be written")  # fmt: skip
     parser.set_defaults(run=run)

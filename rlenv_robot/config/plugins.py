@@ -52,6 +52,10 @@ class PluginTable:
         if name in self:
             raise ValueError(f"{self.kind} {name!r} is already {self._origin(name)}: register it under another name")
 
+    def unregister(self, name: str) -> None:
+        """Take back `register`. An unknown name is allowed."""
+        self._registered.pop(name, None)
+
     def _origin(self, name: str) -> str:
         if name in self._builtin:
             return "part of rlenv_robot"

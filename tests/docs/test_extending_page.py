@@ -15,8 +15,8 @@ from recorder.formats.registry import unregister_format
 from recorder.table.load import load_runs
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.profile import load_profile
-from rlenv_robot.registry import environment_names
-from rlenv_robot.robot_models import robot_names
+from rlenv_robot.registry import environment_names, unregister_task
+from rlenv_robot.robot_models import robot_names, unregister_robot
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "extending.md").read_text(encoding="utf-8")
 
@@ -37,6 +37,8 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     yield tmp_path
     sys.modules.pop("my_slide", None)
     unregister_format("lengths")
+    unregister_task("my-slide-centre")
+    unregister_robot("my-slide")
 
 
 @pytest.mark.requirement("R6.6")

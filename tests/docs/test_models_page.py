@@ -120,7 +120,7 @@ def test_what_is_no_model_is_refused(folder: Path, capsys: pytest.CaptureFixture
     with pytest.raises(ValueError, match=r"Known are .*, the path of a MuJoCo model \(\.xml\)"):
         rr.make("pendulum")
     assert main(["run", "pendulum.xml", "--policy", "random", "--robot", "tcp://127.0.0.1:5999"]) == 2
-    assert "looks at nothing: it is for --robot sim and twin" in capsys.readouterr().err
+    assert "--policy random ignores" in capsys.readouterr().err
     (folder / "bad.toml").write_text('[robot]\nkind = "nothing"\n')
     with pytest.raises(ProfileError, match=r"bad\.toml: robot\.kind: robot 'nothing' is unknown"):
         build_robot(load_profile("bad.toml"))

@@ -1,23 +1,16 @@
-"""The documentation builds without a warning, and its reference has all that users import."""
+"""The documentation builds without a warning; tests/house/test_public_face.py compares its reference with imports."""
 
 from __future__ import annotations
 
-import ast
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-import rlenv_robot
-
 ROOT = Path(__file__).resolve().parents[2]
-PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
-REFERENCE = ROOT / "docs" / "reference"
-PAGES = [ROOT / "README.md", *(page for page in (ROOT / "docs").rglob("*.md") if page.parent != REFERENCE)]
 
 
 @pytest.fixture(scope="session")
@@ -30,20 +23,6 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}{done.stderr}"
     return folder
-
-
-def listed() -> list[str]:
-    """Return the names that the reference's pages ask mkdocstrings for."""
-    text = "".join(page.read_text(encoding="utf-8") for page in sorted(REFERENCE.glob("*.md")))
-    return re.findall(r"^::: ([\w.]+)$", text, re.MULTILINE)
-
-
-def documented() -> set[str]:
-    return set(listed())
-
-
-def test_the_reference_has_each_name_once() -> None:
-    assert sorted(listed()) == sorted(documented())
 
 
 @pytest.mark.slow
@@ -68,39 +47,3 @@ def test_links_within_the_site_lead_to_headings(site: Path) -> None:
             if not file.exists() or (anchor and file in pages and f'id="{anchor}"' not in pages[file]):
                 offenders.append(f"{page.relative_to(site)}: {target}")
     assert not offenders, "\n".join(offenders)
-
-
-def test_the_reference_has_the_public_face() -> None:
-    missing = [name for name in rlenv_robot.__all__ if not name.startswith("__") and not _has(name)]
-    assert not missing, missing
-
-
-def _has(name: str) -> bool:
-    """Whether a name that `rlenv_robot` exports is in the reference, where users import it or where it is defined."""
-    places = {f"rlenv_robot.{name}", f"hal.{name}", f"real.{name}"}
-    try:
-        home = getattr(rlenv_robot, name).__module__
-        places |= {f"{home}.{name}", home}
-    except (AttributeError, ModuleNotFoundError):  # a name that holds no class or function; an optional package
-        places |= {place for place in documented() if place.endswith(f".{name}")}
-    return bool(documented() & places)
-
-
-def test_the_reference_has_what_pages_import() -> None:
-    missing = sorted(
-        f"{page.name}: {module}.{name}"
-        for page in PAGES
-        for module, name in _imported(page)
-        if module not in documented() and not any(place.endswith(f".{name}") for place in documented())
-    )
-    assert not missing, "\n".join(missing)
-
-
-def _imported(page: Path) -> Iterator[tuple[str, str]]:
-    """Yield module and name of each import from our packages in a page's Python."""
-    text = page.read_text(encoding="utf-8")
-    for block in re.findall(r"^```python[^\n]*\n(.*?)^```", text, re.MULTILINE | re.DOTALL):
-        for node in ast.walk(ast.parse(block)):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] in PACKAGES:
-                errors = ("EpisodeError", "RobotStopped")  # `hal.errors` documents them all
-                yield from ((node.module or "", alias.name) for alias in node.names if alias.name not in errors)

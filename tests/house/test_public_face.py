@@ -12,11 +12,15 @@ FACES = ("hal", "real", "rlenv_robot", "sim")
 """The packages whose ``__all__`` is public."""
 
 
+def listed() -> list[str]:
+    """The names that the reference's pages ask mkdocstrings for."""
+    pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
+    return re.findall(r"^::: ([\w.]+)$", "".join(page.read_text(encoding="utf-8") for page in pages), re.MULTILINE)
+
+
 def documented() -> set[str]:
     """Every name that the reference lists, and every name in the modules that it lists."""
-    names = set()
-    for page in (ROOT / "docs" / "reference").glob("*.md"):
-        names |= set(re.findall(r"^::: ([\w.]+)$", page.read_text(encoding="utf-8"), re.MULTILINE))
+    names = set(listed())
     return names | {f"{name}.{public}" for name in names & modules().keys() for public in exported(name)}
 
 
@@ -54,6 +58,10 @@ def test_pages_and_recipes_import_what_is_public() -> None:
 def test_what_the_reference_lists_is_there() -> None:
     offenders = [name for name in sorted(documented()) if not _exists(name)]
     assert not offenders, listing(offenders)
+
+
+def test_the_reference_has_each_name_once() -> None:
+    assert sorted(listed()) == sorted(set(listed()))
 
 
 def test_the_whole_face_is_in_the_reference() -> None:

@@ -67,7 +67,7 @@ with rlenv_robot.make("so101-reach") as env:
 print(sorted({name.partition(".")[0] for name in sys.modules} | {name for name in sys.modules if "camera" in name}))
 """
     done = _python(code)
-    heavy = {"zmq", "cv2", "mcap", "foxglove", "msgpack", "real", "hal.cameras.camera", "http"}
+    heavy = {"zmq", "cv2", "mcap", "foxglove", "msgpack", "pydantic", "real", "hal.cameras.camera", "http"}
     assert heavy.isdisjoint(ast.literal_eval(done.stdout)), done.stderr
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import rlenv_robot as rr
+from hal import Homing
 from hal.robots.so101 import SO101
 from rlenv_robot import registry, robot_models
 from rlenv_robot.registry import register_task, robot, task
@@ -159,8 +160,9 @@ def test_an_environment_drives_a_robot_of_this_process(tmp_path: Path, monkeypat
     (tmp_path / "arm_in_the_working_folder.py").write_text(source)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(Path(__file__).parents[2]))
-    with rr.make("so101-reach", "arm_in_the_working_folder:Arm") as env:
-        assert env.reset({"seed": 0})["frame_no"] == 0
+    named = robot("so101", "arm_in_the_working_folder:Arm")
+    assert isinstance(named, Homing), "a driver by name goes home at resets"
+    named.close()
     with rr.make("so101-reach", Arm()) as env:
         assert env.reset({"seed": 0})["frame_no"] == 0
 
