@@ -87,7 +87,7 @@ def error_from_list(data: Any) -> RobotError:
         if code in _MESSAGE_ONLY:
             return _MESSAGE_ONLY[code](str(message))
         return _MAKERS[code](str(subject), str(message), values)
-    except (KeyError, TypeError, ValueError) as problem:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as problem:
         return WireError(f"the server answered with an error that can't be read: {problem!r}")
 
 

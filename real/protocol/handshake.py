@@ -1,4 +1,4 @@
-"""Why a client's connection does not come about, from what ZeroMQ tells of its attempts."""
+"""The state of a client's connection attempts, and why they fail, from ZeroMQ's socket monitor."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TWICE = 2
 
 @dataclass(frozen=True, slots=True)
 class ClientKeys:
-    """What a client proves who it is with, and by what it knows its robot; hexadecimal."""
+    """A client's key pair, and the public key of its server."""
 
     public: str
     secret: bytes
@@ -48,7 +48,7 @@ def load_keys(folder: str | Path) -> ClientKeys:
 
 
 class Handshake:
-    """Watches one socket's attempts to connect.
+    """Watch one socket's attempts to connect.
 
     Args:
         socket: not connected yet.
@@ -110,7 +110,7 @@ class Handshake:
         )
 
     def close(self) -> None:
-        """Stop watching; before the socket is closed. Twice is fine."""
+        """Stop watching; before the socket is closed. Calling it twice is allowed."""
         if not self._monitor.closed:
             self._socket.disable_monitor()
             self._monitor.close()

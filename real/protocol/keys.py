@@ -1,4 +1,4 @@
-"""Who is who on the wire: a CURVE key pair a machine, and the list of those that a robot lets in, as files."""
+"""Keys as files: a CURVE key pair a machine, and the list of the clients that a robot lets in."""
 
 from __future__ import annotations
 

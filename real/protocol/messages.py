@@ -28,7 +28,7 @@ MAX_FRAMES = 18
 
 MAX_HEADER_BYTES = 64 * 1024
 MAX_FRAME_BYTES = 32 * 1024 * 1024
-"""A raw picture of 3840 x 2160 pixels has 24 MiB."""
+"""A raw image of 3840 x 2160 pixels has 24 MiB."""
 
 _MAX_TEXT, _MAX_ITEMS = 32 * 1024, 8192
 _INLINE = 32 * 1024

@@ -1,4 +1,4 @@
-"""Who may move the robot: one client at a time."""
+"""The lease of the robot: one client at a time may move it."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Lease:
         return self._name if self._session else None
 
     def take(self, name: str, replaces: int = 0, *, by_force: bool = False) -> int:
-        """A new session for the client ``name``.
+        """Give the lease to the client ``name``, in a new session.
 
         Args:
             name: for the refusal that others get.
@@ -85,7 +85,7 @@ class Lease:
         return self._session
 
     def fate(self, session: int) -> str:
-        """What became of a session, for the client that had it and asks for another."""
+        """Return what became of a session, for the client that had it and asks for another."""
         if session == self._session:
             return "kept"
         return self._ended.get(session, "unknown here: the server was started anew, or it ended long ago")
@@ -168,12 +168,12 @@ class RequestId(NamedTuple):
 
 
 class LeaseTransfer:
-    """The question under way. For one thread.
+    """A client's question for the robot, while its holder decides. For one thread.
 
     Args:
-        token: of who asks.
-        name: of who asks.
-        beat_s: how often it is told that its question is still open, seconds.
+        request_id: of the client that asks.
+        name: of the client that asks.
+        beat_s: how often the server tells that client that its question is still open, seconds.
         now: monotonic clock, seconds.
     """
 
@@ -187,11 +187,11 @@ class LeaseTransfer:
 
     @property
     def expired(self) -> bool:
-        """Whether the holder had its time."""
+        """Whether the holder's time to answer is over."""
         return self._now() > self._until
 
     def beat(self) -> bool:
-        """Whether it is time to tell that the question is open; true once every ``beat_s``."""
+        """Return whether it is time to tell the client that its question is open; true once every ``beat_s``."""
         due = self._now() > self._next
         if due:
             self._next = self._now() + self._beat_s

@@ -1,4 +1,4 @@
-"""Cameras over the network: pictures go their own way, so that no step waits behind one. Drawn in docs/cameras.md."""
+"""Cameras over the network: images have their own connection, so that no step waits for one (docs/cameras.md)."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ _ENCODINGS = ("jpeg", "png")
 
 
 class Announced(NamedTuple):
-    """What a server says of one camera: the oldest picture that counts, seconds, and what its loss means."""
+    """One camera of a server: the largest age at which its image counts, seconds, and what its loss means."""
 
     max_age_s: float
     loss: str
 
 
 class ImagePublisher:
-    """Sends every new picture once, to whoever listens. A listener that is slow gets fewer; nobody waits for it.
+    """Send every new image once to all listeners. A slow listener gets fewer images, and nobody waits for it.
 
     A message is one frame: the camera's name, a zero byte, and msgpack of [version, encoding, stamp_ns, bytes].
 
@@ -54,7 +54,7 @@ class ImagePublisher:
         self._socket, self._cameras = socket, tuple(cameras)
         self._sent = dict.fromkeys((camera.settings.name for camera in cameras), 0)
         self._news, self._over = threading.Event(), threading.Event()
-        self._thread = threading.Thread(target=self._run, name="rlenv-robot pictures", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot images", daemon=True)
 
     def start(self) -> None:
         """Open the cameras and begin to send."""
@@ -88,11 +88,11 @@ class ImagePublisher:
         try:
             body: bytes = msgpack.packb([wire.VERSION, image.encoding, image.stamp_ns, image.data])
             self._socket.send(name.encode() + b"\0" + body, zmq.NOBLOCK)  # PUB never waits: it drops
-        except Exception:  # one picture that can't be sent must not end all others
-            _log.exception("a picture of camera %s could not be sent", name)
+        except Exception:  # one image that can't be sent must not end all others
+            _log.exception("an image of camera %s could not be sent", name)
 
     def close(self) -> None:
-        """End the thread and close the socket. Twice is fine."""
+        """End the thread and close the socket. Calling it twice is allowed."""
         self._over.set()
         self._news.set()
         if self._thread.is_alive():
@@ -100,10 +100,10 @@ class ImagePublisher:
 
 
 class ImageListener:
-    """The newest picture of each camera; older ones that were not fetched are gone. For one thread at a time.
+    """Keep the newest image of each camera; older ones that were not fetched are dropped. For one thread at a time.
 
     Args:
-        address: of the pictures, not of the control.
+        address: of the images, not of the control.
         cameras: whose.
         keys: folder of this client's keys; its role must be watch or move.
 
@@ -144,7 +144,7 @@ class ImageListener:
             at_ns: of each camera's two newest that came here, the one that is not later than this; server's clock.
 
         Raises:
-            WireError: what came is no picture.
+            WireError: what came is no image.
         """
         for socket, _ in self._poller.poll(0):
             name = self._names[socket]
@@ -162,7 +162,7 @@ class ImageListener:
     def fetching(self) -> Iterator[None]:
         """Fetch on another thread all the while, so that `newest` knows afterwards what came at any moment."""
         over = threading.Event()
-        thread = threading.Thread(target=self._fetch, args=(over,), name="rlenv-robot fetches pictures", daemon=True)
+        thread = threading.Thread(target=self._fetch, args=(over,), name="rlenv-robot fetches images", daemon=True)
         thread.start()  # a full fence, as is the join: a ZeroMQ socket may be handed over so
         try:
             yield
@@ -179,11 +179,11 @@ class ImageListener:
             self._poller.poll(_FETCH_MS)
 
     def wait(self, names: Sequence[str], timeout_s: float) -> None:
-        """Until there is a picture of each.
+        """Wait until there is an image of each camera.
 
         Raises:
             DeadlineExceeded: none came in time, or none can: the server refuses this key.
-            WireError: what came is no picture.
+            WireError: what came is no image.
         """
         end = time.monotonic() + timeout_s
         while missing := [name for name in names if name not in self.newest()]:
@@ -192,12 +192,12 @@ class ImageListener:
                 self._handshake.update()
                 hopeless, last = self._handshake.hopeless, self._handshake.last
             if hopeless is not None or time.monotonic() > end:
-                what = f"no picture of {', '.join(missing)} from {self.address}"
+                what = f"no image of {', '.join(missing)} from {self.address}"
                 raise DeadlineExceeded(what, timeout_s, hopeless or f"{last}; does a firewall let that port through?")
             self._poller.poll(50)
 
     def close(self) -> None:
-        """Stop listening. Twice is fine."""
+        """Stop listening. Calling it twice is allowed."""
         if self._handshake is not None:
             self._handshake.close()
         for socket in self._names:
@@ -231,9 +231,9 @@ def _image(name: str, frame: bytes) -> Image:
         limits = {"max_str_len": 16, "max_array_len": 4, "max_map_len": 0, "max_ext_len": 0}
         version, encoding, stamp_ns, data = msgpack.unpackb(body, max_bin_len=MAX_IMAGE_BYTES, **limits)
     except (ValueError, TypeError, msgpack.UnpackException) as error:
-        raise WireError(f"this is no picture of camera {name!r}: {error!r:.80}") from None
+        raise WireError(f"this is no image of camera {name!r}: {error!r:.80}") from None
     if version != wire.VERSION:
-        raise WireError(f"the pictures' version is {version!r} there and {wire.VERSION} here")
+        raise WireError(f"the images' version is {version!r} there and {wire.VERSION} here")
     if encoding not in _ENCODINGS or type(stamp_ns) is not int or type(data) is not bytes:
-        raise WireError(f"this is no picture of camera {name!r}: {encoding!r:.40} of {type(data).__name__}")
+        raise WireError(f"this is no image of camera {name!r}: {encoding!r:.40} of {type(data).__name__}")
     return Image(data, encoding, stamp_ns)

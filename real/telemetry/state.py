@@ -1,4 +1,4 @@
-"""What a served robot does, told at a chosen rate to whoever listens; nobody who listens slowly is waited for."""
+"""Telemetry of a served robot: published at a chosen rate; the server never waits for a slow listener."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Snapshot:
 
 
 class Publisher:
-    """Sends what it is given by ``look`` at a rate, on a thread of its own.
+    """Send status and newest reading at a chosen rate, on a thread of its own.
 
     Args:
         socket: PUB, bound; closed here.
@@ -86,7 +86,7 @@ class Publisher:
         self._thread.start()
 
     def close(self) -> None:
-        """End the thread and close the socket. Twice is fine."""
+        """End the thread and close the socket. Calling it twice is allowed."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
@@ -110,7 +110,7 @@ class Publisher:
 
 
 class Watcher:
-    """Listens to a robot's telemetry. Of several messages that have come, `next` gives the newest.
+    """Listen to a robot's telemetry. Of several messages that have come, `next` returns the newest.
 
     Args:
         address: of the telemetry, not of the control.
@@ -137,7 +137,7 @@ class Watcher:
         self._socket.connect(self.address)
 
     def next(self, timeout_s: float = 2.0) -> Snapshot:
-        """The newest message, as soon as there is one that was not given yet.
+        """Return the newest message, as soon as there is one that was not returned yet.
 
         Raises:
             DeadlineExceeded: none came in time, or none can: the server refuses this key.
@@ -169,7 +169,7 @@ class Watcher:
             raise WireError(f"this is no telemetry: {error!r}") from None
 
     def close(self) -> None:
-        """Stop listening. Twice is fine."""
+        """Stop listening. Calling it twice is allowed."""
         self._handshake.close()
         self._socket.close()
 

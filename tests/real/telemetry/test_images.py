@@ -226,13 +226,13 @@ def test_with_keys_only_who_may_watch_sees(served, client, identities, tmp_path)
 @pytest.mark.parametrize(
     ("body", "words"),
     [
-        (b"\xc1", "no picture of camera"),
-        (b"", "no picture of camera"),
-        (msgpack.packb([wire.VERSION, "jpeg", 1]), "no picture of camera"),
+        (b"\xc1", "no image of camera"),
+        (b"", "no image of camera"),
+        (msgpack.packb([wire.VERSION, "jpeg", 1]), "no image of camera"),
         (msgpack.packb([wire.VERSION, "exe", 1, b"MZ"]), "'exe'"),
-        (msgpack.packb([wire.VERSION, "jpeg", "now", b"x"]), "no picture of camera"),
-        (msgpack.packb([wire.VERSION + 1, "jpeg", 1, b"x"]), "pictures' version"),
-        (msgpack.packb([wire.VERSION, "jpeg", 1, ["x"] * 100]), "no picture of camera"),
+        (msgpack.packb([wire.VERSION, "jpeg", "now", b"x"]), "no image of camera"),
+        (msgpack.packb([wire.VERSION + 1, "jpeg", 1, b"x"]), "images' version"),
+        (msgpack.packb([wire.VERSION, "jpeg", 1, ["x"] * 100]), "no image of camera"),
     ],
 )
 def test_what_is_no_image_is_refused(body, words):
