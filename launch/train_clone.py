@@ -1,7 +1,6 @@
 """A network that learns from a script while acting itself: `python launch/train_clone.py --task so101-push`.
 
-DAgger (Ross, Gordon, Bagnell 2011) without rounds: the network drives ever more, the script labels. Extras: train,
-onnx.
+DAgger (Ross, Gordon, Bagnell 2011) without rounds: the network drives ever more, the script labels. Extras: train/onnx.
 """
 
 import argparse

@@ -144,7 +144,7 @@ class SourceData:
         """
         check_size(batch_size, "batch_size", "sample_steps")
         sample, options = self._sampler.steps(batch_size, extra_info)
-        table = self._batches.steps(sample, options.get("n_step", 1), self._may_see_hidden(options))
+        table = self._batches.steps(sample, options.get("n_step", 1), self._wants_privileged(options))
         if not options.keys().isdisjoint(_WIDER):
             self._widen(table, options)
         return table
@@ -174,7 +174,7 @@ class SourceData:
         """
         check_size(trajectory_size, "trajectory_size", "sample_trajectories")
         (numbers, weights, _), options = self._sampler.episodes(trajectory_size, extra_info)
-        hidden, length = self._may_see_hidden(options), options.get("length")
+        hidden, length = self._wants_privileged(options), options.get("length")
         drawn = zip(numbers.tolist(), weights.tolist(), strict=True)
         if length is not None:
             found = [self._batches.piece(start, length, weight, hidden) for start, weight in drawn]
@@ -313,7 +313,7 @@ class SourceData:
         if "images" in options:
             self._images.add(table, options)
 
-    def _may_see_hidden(self, options: Mapping[str, Any]) -> bool:
+    def _wants_privileged(self, options: Mapping[str, Any]) -> bool:
         """Return whether privileged state is requested, and refuse where it is forbidden or unavailable."""
         if not options.get("privileged"):
             return False
@@ -328,7 +328,7 @@ class SourceData:
         return True
 
     def _privileged(self, rows: np.ndarray, episode: np.ndarray) -> dict[str, np.ndarray]:
-        assert self._task is not None  # _may_see_hidden was there first
+        assert self._task is not None  # _wants_privileged was there first
         sensors = columns(rows, self.table.layout.sensors, "sensor")
         return dict(self._task.privileged(sensors, self._task.goal.view(self._goals[episode])))
 

@@ -88,9 +88,9 @@ class Batches:
         if self._turns:
             table["extra_info"]["agent"] = here["agent"].astype(np.int32)
         if n > 1:
-            self._look_further(table, index, n)
+            self._extend_to_n_steps(table, index, n)
         if privileged:
-            self._add_hidden(table, index)
+            self._add_privileged(table, index)
         return table
 
     def _ids(self, index: np.ndarray, episode: np.ndarray) -> np.ndarray:
@@ -104,7 +104,7 @@ class Batches:
             self._shared_ids[size] = _read_only(np.full(size, self._env_ids[0], object))
         return self._shared_ids[size]
 
-    def _look_further(self, table: StepTable, index: np.ndarray, n: int) -> None:
+    def _extend_to_n_steps(self, table: StepTable, index: np.ndarray, n: int) -> None:
         """Turn a one-step batch into an n-step batch."""
         sums = n_step(self._transitions, index, n, self._discount)
         ending = self._transitions.places(sums.last)
@@ -116,7 +116,7 @@ class Batches:
             terminated=ending.terminated, truncated=ending.truncated, discount=sums.discount, steps=sums.steps
         )
 
-    def _add_hidden(self, table: StepTable, index: np.ndarray) -> None:
+    def _add_privileged(self, table: StepTable, index: np.ndarray) -> None:
         extra, transitions = table["extra_info"], self._transitions
         last = index + extra["steps"] - 1
         extra["state"] = self._privileged(transitions.rows(index), extra["episode"])
@@ -148,7 +148,7 @@ class Batches:
                 "truncated": int(steps["extra_info"]["truncated"][-1]),
                 "lost": int(transitions.lost[episode]),
                 "weight": weight,
-                **_said(transitions.table.episodes[episode]),
+                **_episode_facts(transitions.table.episodes[episode]),
             },
         }
 
@@ -175,7 +175,7 @@ def _env_id(record: Mapping[str, Any], episode: int) -> str:
     return str(record.get("env_id") or f"episode-{episode}")
 
 
-def _said(record: Mapping[str, Any]) -> dict[str, Any]:
+def _episode_facts(record: Mapping[str, Any]) -> dict[str, Any]:
     """Return what a record says of its episode, None where it says nothing."""
     plain = {key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")}
     return {**plain, "end_reason": record.get("end"), "expert": is_expert(record), "success": is_success(record)}

@@ -108,14 +108,14 @@ class ImageLoader:
         if not cameras:
             raise SourceError(f"images: {self._transitions.table.origin} has no images")
         for camera in cameras:
-            for name, (images, mask) in self._decoded(choice, camera, parts).items():
+            for name, (images, mask) in self._decode(choice, camera, parts).items():
                 extra[name][camera], extra[f"{name}_mask"][camera] = images, mask
 
-    def _decoded(
+    def _decode(
         self, choice: ImageChoice, camera: str, parts: Mapping[str, np.ndarray]
     ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Return name -> images and mask for each part's row numbers, decoded all at once."""
-        rows, places = _laid_out(parts)
+        rows, places = _join_rows(parts)
         images, mask = self._images(choice).at(rows, camera, choice.how, choice.max_age_s)
         if choice.missing == "error" and not mask.all():
             self._refuse(rows[~mask], camera)
@@ -143,7 +143,7 @@ class ImageLoader:
         return self._opened[key]
 
 
-def _laid_out(parts: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, slice]]:
+def _join_rows(parts: Mapping[str, np.ndarray]) -> tuple[np.ndarray, dict[str, slice]]:
     """Return all row numbers joined, and the slice of each part. A frame that two parts share comes once."""
     flat = {name: numbers.reshape(-1) for name, numbers in parts.items()}
     here, there = flat["images"], flat.get("next_images")

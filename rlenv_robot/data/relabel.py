@@ -58,20 +58,20 @@ def relabelled(
             "record the environment itself, without one_at_a_time"
         )
     _check_conventions(table, task)
-    rows, layout = _kept(table, task)
+    rows, layout = _task_rows(table, task)
     stops, episodes, early = table.stops.copy(), [dict(record) for record in table.episodes], 0
     for number, (start, stop) in enumerate(zip(table.starts, table.stops, strict=True)):
         if stop <= start:
             continue
         measured = _Measured(_sensors(table, start, stop, sensors), task, table.origin)
         wanted = _goal(goal, task, measured, episodes[number], number)
-        _fill(rows[start:stop], task, measured, wanted)
+        _write_observation_and_reward(rows[start:stop], task, measured, wanted)
         over = np.asarray(task.terminated(measured, wanted), bool)
         early += bool(over[1:-1].any())
         if ends == "task":
-            stops[number] = start + _end(rows[start:stop], over)
-        _judge(rows[start : stops[number]], layout, task, episodes[number].get("verdict"))
-        episodes[number] |= _said(rows[start : stops[number]], task, measured, wanted)
+            stops[number] = start + _set_ends(rows[start:stop], over)
+        _add_verdict_reward(rows[start : stops[number]], layout, task, episodes[number].get("verdict"))
+        episodes[number] |= _episode_facts(rows[start : stops[number]], task, measured, wanted)
     kept = [note for note in table.notes if note != NO_REWARDS]
     notes = [*kept, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
     if early:
@@ -96,7 +96,7 @@ def _check_conventions(table: Table, task: Task) -> None:
         )
 
 
-def _kept(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:
+def _task_rows(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:
     """Return rows in the task's observation and action, and their layout; the rest stays as recorded."""
     group = _action_group(table, task)
     agents = tuple(agent.name for agent in agents_of(task))
@@ -200,7 +200,7 @@ def _hindsight(task: Task, measured: Arrays) -> Arrays:
     return {name: np.asarray(value) for name, value in task.hindsight(measured).items()}
 
 
-def _fill(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> None:
+def _write_observation_and_reward(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> None:
     """Write one episode's observation and reward."""
     seen = task.observe(measured, goal)
     for name in task.observation.names:
@@ -219,7 +219,7 @@ def _by_field(reward: Any) -> dict[str, Any]:
     return {reward_field(agent): value for agent, value in by_agent.items()}
 
 
-def _judge(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: Any) -> None:
+def _add_verdict_reward(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: Any) -> None:
     """Add to the last step's reward what the task gives for a person's verdict, whenever that was said."""
     more = verdict_reward(task, verdict)
     if more and len(rows) > 1:
@@ -227,7 +227,7 @@ def _judge(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: Any) -> N
             rows[reward_field(agent)][-1] += more
 
 
-def _end(rows: np.ndarray, over: np.ndarray) -> int:
+def _set_ends(rows: np.ndarray, over: np.ndarray) -> int:
     """Write the task's own flags, and return the number of rows up to its end.
 
     Row 0 is a reset, which ends nothing.
@@ -239,7 +239,7 @@ def _end(rows: np.ndarray, over: np.ndarray) -> int:
     return int(ends[0]) + 1 if len(ends) else len(rows)
 
 
-def _said(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
+def _episode_facts(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
     """Return the record that the task makes of an episode of these rows."""
     last = measured.cut(len(rows) - 1)
     agents = [agent.name for agent in agents_of(task)]
