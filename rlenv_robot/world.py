@@ -263,8 +263,7 @@ def check_members(subject: object, contract: type, optional: Sequence[type] = ()
         TypeError: naming the class, the member and the contract.
     """
     name, members = type(subject).__name__, _members(contract)
-    present = set(dir(subject))  # asks no property for its value
-    missing = [member for member in members if member not in present and not hasattr(subject, member)]
+    missing = [member for member in members if not _has(subject, member)]
     if missing:
         raise TypeError(
             f"{name!r} is no {contract.__name__}: it has no {', '.join(missing)}; "
@@ -272,8 +271,17 @@ def check_members(subject: object, contract: type, optional: Sequence[type] = ()
         )
     for other in optional:
         for member in _members(other):
-            if member not in present:
+            if not _has(subject, member):
                 _check_spelling(subject, member, other)
+
+
+def _has(subject: object, member: str) -> bool:
+    """Say whether an object has a member, without asking a property for its value.
+
+    Not by ``dir``, which would make Python 3.11 keep the object's attributes in a slower way from then on: a simulated
+    step would take 2 % longer.
+    """
+    return any(member in vars(base) for base in type(subject).__mro__) or hasattr(subject, member)
 
 
 def _check_spelling(subject: object, member: str, contract: type) -> None:

@@ -90,7 +90,8 @@ class EpisodeRules:
         self.task = task
         self.agents = agents_of(task)
         self.agent_fields = mapping(self.agents)
-        self.shows_state = mode == "training" and len(task.state) > 0
+        self._shows_state = mode == "training" and len(task.state) > 0
+        self._tells_more = self._shows_state or bool(self.agents)
 
     def draw(self, seed: int, env: int, episode: int, options: Mapping[str, Any]) -> Draw:
         """Draw an episode from its own randomness: see `episode_rng`.
@@ -159,19 +160,22 @@ class EpisodeRules:
             action: the action that led to it; None after a reset.
         """
         extra: dict[str, Any] = {"applied": state.applied}
-        if self.agents:
-            self._add_agents(extra, action)
-        if self.shows_state:
-            extra["state"] = self.task.privileged(state.sensors, goal)
+        if self._tells_more:
+            self._tell_more(extra, state, goal, action)
         if state.images:
             extra["images"] = state.images
         return extra
 
-    def _add_agents(self, extra: dict[str, Any], action: Arrays | None) -> None:
-        extra["agents"] = self.agent_fields
-        sent = {} if action is None else messages(self.agents, action)
-        if any(sent.values()):
-            extra["messages"] = sent
+    def _tell_more(
+        self, extra: dict[str, Any], state: RobotState | BatchState, goal: Arrays, action: Arrays | None
+    ) -> None:
+        if self.agents:
+            extra["agents"] = self.agent_fields
+            sent = {} if action is None else messages(self.agents, action)
+            if any(sent.values()):
+                extra["messages"] = sent
+        if self._shows_state:
+            extra["state"] = self.task.privileged(state.sensors, goal)
 
     def add_verdict(self, reward: Any, verdict: str | None) -> Any:
         """Add to the last step's reward what the person's verdict is worth; with several agents, to that of each."""
