@@ -40,7 +40,7 @@ class Waiter(Protocol):
 
 
 class TerminationSignals:
-    """SIGINT and SIGTERM, remembered instead of acted on. For the main thread.
+    """Remember SIGINT and SIGTERM instead of acting on them, until closed. For the main thread.
 
     A handler runs in the midst of whatever the main thread does. If that is a wait for a `threading.Event`, which holds
     a lock now and then, a handler that sets the event waits for that lock for ever, and so does the program. A
@@ -49,8 +49,9 @@ class TerminationSignals:
 
     def __init__(self) -> None:
         self._received: SimpleQueue[int] = SimpleQueue()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda got, _: self._received.put(got))
+        self._before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+        for number in self._before:
+            signal.signal(number, lambda received, _: self._received.put(received))
 
     def wait(self, seconds: float) -> bool:
         """Wait for a signal for at most so long; return whether one came. Each is reported once."""
@@ -59,6 +60,17 @@ class TerminationSignals:
         except Empty:
             return False
         return True
+
+    def close(self) -> None:
+        """Put back the handlers from before; the caller's program ends on signals as it did."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __enter__(self) -> TerminationSignals:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def serve(
@@ -91,11 +103,12 @@ def serve(
     from hal.realtime import settle_process
     from rlenv_robot.recording.controller_log import ServerWatch
 
-    profile, until = _as_profile(profile, robot), until or TerminationSignals()
+    profile = _as_profile(profile, robot)
     log = build_controller_log(profile, robot)
     server, spec = _assemble(profile, robot, log)
     _log.info(settle_process())
     with ExitStack() as ends:
+        until = until or ends.enter_context(TerminationSignals())
         if log is not None:
             ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
             announce(f"recording into {log.run}" if log.failure is None else f"not recording: {log.failure}")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from rlenv_robot.cli.output import StopSignals
 from rlenv_robot.robot_models import find_robot_model, robot_names
 
 __all__ = ["add", "run"]
@@ -41,6 +40,7 @@ def run(args: argparse.Namespace) -> int:
     from hal.cameras.settings import CameraSettings
     from real import Watcher
     from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
+    from rlenv_robot.serving import TerminationSignals
     from sim.rendering.mjpeg import MjpegServer
 
     robot_model = find_robot_model(args.robot)
@@ -51,8 +51,7 @@ def run(args: argparse.Namespace) -> int:
     camera = VirtualCamera(robot_model.make_sim_model(), args.view, settings, follower, args.noise)
     try:
         camera.shoot()  # raises here what would otherwise end every connection
-        signals = StopSignals()
-        with MjpegServer(camera.shoot, args.fps, args.host, args.port) as server:
+        with TerminationSignals() as signals, MjpegServer(camera.shoot, args.fps, args.host, args.port) as server:
             print(f"images of {args.robot} ({args.view}) at {server.url}", flush=True)
             while not signals.wait(0.5):
                 pass

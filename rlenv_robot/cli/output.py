@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -16,7 +14,7 @@ if TYPE_CHECKING:
     from rlenv_robot.training.evolution import Generation
 
 __all__ = [
-    "Advance", "ProgressBars", "StopSignals", "counted", "drop_unwritable_output", "one_line", "print_table",
+    "Advance", "ProgressBars", "counted", "drop_unwritable_output", "one_line", "print_table",
     "progress", "progress_bars", "say", "search_bar",
 ]  # fmt: skip
 
@@ -180,32 +178,3 @@ def search_bar(bars: ProgressBars, title: str, seconds: float) -> Callable[[Gene
         advance(generation.elapsed_s, f"generation {generation.number + 1}, median return {generation.median:.1f}")
 
     return progress
-
-
-# -- Signals ---------------------------------------------------------------------------------------------------
-
-
-class StopSignals:
-    """Remember SIGINT and SIGTERM instead of ending the program. For the main thread.
-
-    A handler runs in the midst of whatever the main thread does. If that is a wait for a `threading.Event`, which holds
-    a lock now and then, a handler that sets the event waits for that lock for ever, and so does the program. A
-    `queue.SimpleQueue` can be filled from handlers (Python's documentation calls it reentrant).
-    """
-
-    def __init__(self) -> None:
-        self._received: SimpleQueue[int] = SimpleQueue()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, lambda number, _: self._received.put(number))
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for a signal, at most so long.
-
-        Returns:
-            Whether one came since the last call that returned True.
-        """
-        try:
-            self._received.get(timeout=seconds)
-        except Empty:
-            return False
-        return True

@@ -18,7 +18,7 @@ from rlenv_robot.vector.snapshot import VectorSnapshot, snapshot_batch
 from rlenv_robot.vector.validate import check_batch, check_ids
 from rlenv_robot.world import NOTHING
 
-__all__ = ["Autoreset", "RobotBatch", "VectorEnvironment", "merged", "put"]
+__all__ = ["Autoreset", "RandomizedBatch", "RobotBatch", "VectorEnvironment", "merged", "put"]
 
 
 def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:

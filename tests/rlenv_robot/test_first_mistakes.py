@@ -27,7 +27,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a setting's type": (lambda: rr.make("so101-reach", tolerance_m="1cm"), "wrong type, tolerance_m = '1cm'"),
     "a seed alone": (lambda: rr.make("so101-reach").reset(7), r'such as reset\(\{"seed": 7\}\)'),
     "a mode alone": (lambda: rr.make("so101-reach").render("human"), r'such as render\(\{"mode": '),
-    "a batch of half an arm": (lambda: rr.make_vector("so101-reach", 2.5), "wanted are 1 or more"),
+    "a batch of half an arm": (lambda: rr.make_vector("so101-reach", 2.5), "allowed are 1 or more"),
     "a batch of boards": (lambda: rr.make_vector("go", 2), "no simulated robot"),
     "a batch that is closed": (_stepped_after_close, "close"),
     "data that are nowhere": (lambda: rr.open_source("nowhere"), "nowhere does not exist; wanted is"),

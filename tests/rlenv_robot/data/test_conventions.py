@@ -46,10 +46,10 @@ def test_a_log_of_the_mirrored_arm_is_not_rewarded(run: Path) -> None:
 
 
 def test_a_log_of_the_mirrored_arm_is_not_drawn(run: Path) -> None:
-    from rlenv_robot.rendering.history import twin
+    from rlenv_robot.rendering.history import twin_images
 
     with pytest.raises(rr.SourceError, match="convention"):
-        twin(_as_recorded_before(rr.open_source(run).table), 0, {})
+        twin_images(_as_recorded_before(rr.open_source(run).table), 0, {})
 
 
 def test_a_policy_for_the_mirrored_arm_is_not_run() -> None:
