@@ -6,14 +6,17 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, Spec, Violation
 from rlenv_robot.tables import (
     ActionTable,
+    ExtraInfo,
     ObservationTable,
+    Options,
+    Reward,
     RewardTable,
     check_action_table,
     check_env_id,
@@ -21,6 +24,9 @@ from rlenv_robot.tables import (
     check_options,
 )
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, check_members
+
+if TYPE_CHECKING:
+    from recorder.json_data import JsonObject
 
 __all__ = ["Environment", "Observer"]
 
@@ -30,17 +36,17 @@ Phase = Literal["new", "running", "ended", "closed"]
 class Observer(Protocol):
     """Sees every frame of an environment; a recorder is one."""
 
-    def begin(self, env_id: str, timestep: TimeStep, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, timestep: TimeStep, info: JsonObject) -> None:
         """An episode began with this turn."""
         ...
 
     def frame(
-        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, Any]
+        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, object]
     ) -> None:
         """An action was answered; ``extra_info`` is what the agent sent along."""
         ...
 
-    def end(self, reason: str, info: Mapping[str, Any]) -> None:
+    def end(self, reason: str, info: JsonObject) -> None:
         """The episode is over."""
         ...
 
@@ -94,7 +100,7 @@ class Environment:
 
     # -- the three interfaces ----------------------------------------------------------------------------
 
-    def reset(self, options: Mapping[str, Any] = NOTHING) -> ObservationTable:
+    def reset(self, options: Options = NOTHING) -> ObservationTable:
         """Begin an episode (R1.3).
 
         Args:
@@ -123,7 +129,7 @@ class Environment:
         return self._table(timestep, timestep.extra_info)
 
     def step(
-        self, action: ActionTable | Mapping[str, Any], extra_info: Mapping[str, Any] = NOTHING
+        self, action: ActionTable | Mapping[str, object], extra_info: Mapping[str, object] = NOTHING
     ) -> tuple[ObservationTable, RewardTable]:
         """Carry out one action (R1.4).
 
@@ -175,7 +181,7 @@ class Environment:
             raise EpisodeError(self._out_of_turn())
         return self._refuse(violation)
 
-    def render(self, options: Mapping[str, Any] = NOTHING) -> None:
+    def render(self, options: Options = NOTHING) -> None:
         """Show the present state, or history (R1.5). Takes no part in the simulation.
 
         Args:
@@ -218,7 +224,7 @@ class Environment:
 
     # -- inside ------------------------------------------------------------------------------------------
 
-    def _table(self, timestep: TimeStep, extra_info: dict[str, Any]) -> ObservationTable:
+    def _table(self, timestep: TimeStep, extra_info: ExtraInfo) -> ObservationTable:
         # A copy: what an agent does to its observation must reach neither the reward nor the guard.
         observation = {}
         for name, value in timestep.observation.items():  # a comprehension is a call more
@@ -235,7 +241,7 @@ class Environment:
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         timestep = self._timestep
         assert timestep is not None  # the phase is running
-        nothing: Any = (
+        nothing: Reward = (
             dict.fromkeys(timestep.reward, 0.0) if isinstance(timestep.reward, Mapping) else type(timestep.reward)(0)
         )
         table = self._table(timestep, {**timestep.extra_info, "error": violation.to_dict()})

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NotRequired, TypedDict
+from typing import Any, NotRequired, TypeAlias, TypedDict
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import IllegalAction, Violation
 
 __all__ = [
     "FRAME_NO_MAX",
     "ActionTable",
+    "ActionValues",
+    "BatchObservationTable",
+    "BatchRewardTable",
+    "ExtraInfo",
     "ObservationTable",
+    "Options",
+    "Reward",
     "RewardTable",
+    "Rewards",
     "StepTable",
     "TrajectoryTable",
     "VisualisationTable",
@@ -26,7 +34,23 @@ __all__ = [
 FRAME_NO_MAX = 2**31 - 1
 """Largest frame number (int32, Table 1)."""
 
+Options: TypeAlias = Mapping[str, object]
+"""Options of a call by name, as a user gives them: nothing is known of a value before it was checked."""
+
+ExtraInfo: TypeAlias = dict[str, Any]
+"""A table's ``extra_info``: arrays, numbers, text and mappings of them, by the names that the description lists."""
+
+ActionValues: TypeAlias = Mapping[str, ArrayLike]
+"""An action by the names of its spec, unchecked: arrays, or numbers and lists that NumPy makes arrays of."""
+
+Reward: TypeAlias = float | Mapping[str, float]
+"""The reward of one step; with several agents, by agent."""
+
 _ACTION_KEYS = frozenset({"env_id", "frame_no", "action"})
+
+
+Rewards: TypeAlias = np.ndarray | Mapping[str, np.ndarray]
+"""Rewards with leading axes, such as those of a batch; with several agents, by agent."""
 
 
 class ObservationTable(TypedDict):
@@ -34,8 +58,8 @@ class ObservationTable(TypedDict):
 
     env_id: str
     frame_no: int
-    observation: Mapping[str, Any]
-    extra_info: NotRequired[dict[str, Any]]
+    observation: Mapping[str, np.ndarray]
+    extra_info: NotRequired[ExtraInfo]
     terminated: int
     truncated: int
 
@@ -45,7 +69,7 @@ class ActionTable(TypedDict):
 
     env_id: str
     frame_no: int
-    action: Mapping[str, Any]
+    action: ActionValues
 
 
 class RewardTable(TypedDict):
@@ -53,7 +77,7 @@ class RewardTable(TypedDict):
 
     env_id: str
     frame_no: int
-    reward: Any
+    reward: Reward
 
 
 class VisualisationTable(TypedDict):
@@ -61,20 +85,39 @@ class VisualisationTable(TypedDict):
 
     env_id: str
     frame_no: int
-    frame_data: Mapping[str, Any]
+    frame_data: Mapping[str, np.ndarray]
+
+
+class BatchObservationTable(TypedDict):
+    """Table 1 of N environments; arrays have a leading axis (N,)."""
+
+    env_id: list[str]
+    frame_no: np.ndarray
+    observation: dict[str, np.ndarray]
+    extra_info: ExtraInfo
+    terminated: np.ndarray
+    truncated: np.ndarray
+
+
+class BatchRewardTable(TypedDict):
+    """Table 3 of N environments: a reward of shape (N,), or with several agents one for each of them."""
+
+    env_id: list[str]
+    frame_no: np.ndarray
+    reward: Rewards
 
 
 class StepTable(TypedDict):
     """Table 5. In a batch every value has a leading axis."""
 
-    env_id: Any
-    frame_no: Any
-    observation: Mapping[str, Any]
-    action: Mapping[str, Any]
-    reward: Any
-    next_observation: NotRequired[Mapping[str, Any]]
-    done: NotRequired[Any]
-    extra_info: NotRequired[dict[str, Any]]
+    env_id: np.ndarray
+    frame_no: np.ndarray
+    observation: Mapping[str, np.ndarray]
+    action: Mapping[str, np.ndarray]
+    reward: Rewards
+    next_observation: NotRequired[Mapping[str, np.ndarray]]
+    done: NotRequired[np.ndarray]
+    extra_info: NotRequired[ExtraInfo]
 
 
 class TrajectoryTable(TypedDict):
@@ -83,7 +126,7 @@ class TrajectoryTable(TypedDict):
     env_id: str
     trajectory_id: int
     steps_set: StepTable
-    extra_info: NotRequired[dict[str, Any]]
+    extra_info: NotRequired[ExtraInfo]
 
 
 def check_options(options: object, call: str, example: str, allowed: Collection[str] | None = None) -> None:
@@ -120,7 +163,7 @@ def check_env_id(env_id: object) -> str:
     return env_id
 
 
-def check_action_table(table: Any, env_id: str, frame_no: int) -> Any:
+def check_action_table(table: Any, env_id: str, frame_no: int) -> object:
     """Check all of Table 2 but the action itself.
 
     Args:
@@ -146,7 +189,7 @@ def check_action_table(table: Any, env_id: str, frame_no: int) -> Any:
     return table["action"]
 
 
-def _table_violation(table: Any, env_id: str, frame_no: int) -> Violation | None:
+def _table_violation(table: object, env_id: str, frame_no: int) -> Violation | None:
     if not isinstance(table, Mapping):
         wanted = f"wanted a mapping with {', '.join(ActionTable.__annotations__)} (Table 2)"
         return Violation("dtype", "", (), f"the action table is a {type(table).__name__}, {wanted}")
@@ -163,7 +206,7 @@ def _table_violation(table: Any, env_id: str, frame_no: int) -> Violation | None
     return None
 
 
-def _key_violation(table: Mapping[Any, Any]) -> Violation:
+def _key_violation(table: Mapping[object, object]) -> Violation:
     for key in table:
         if key not in _ACTION_KEYS:
             return Violation(
@@ -173,7 +216,7 @@ def _key_violation(table: Mapping[Any, Any]) -> Violation:
     return Violation("missing", missing, (), f"{missing} is missing, Table 2 wants env_id, frame_no and action")
 
 
-def check_extra_info(extra_info: Any) -> None:
+def check_extra_info(extra_info: object) -> None:
     """Check what every environment takes beside the action: the recorder's two entries.
 
     Raises:

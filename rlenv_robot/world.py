@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple, Never, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -16,6 +16,10 @@ from hal import Field, Spec
 from hal.frame_layout import FrameLayout
 from hal.robot import SampleSink, StreamSpec
 from hal.wrapper import pass_on, streams_of
+from rlenv_robot.tables import ExtraInfo, Options, Reward
+
+if TYPE_CHECKING:
+    from recorder.json_data import JsonDict
 
 __all__ = [
     "NOTHING", "EnvDescription", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper", "check_members", "first_part",
@@ -24,7 +28,7 @@ __all__ = [
 _NEARLY = 0.85
 """Likeness of two names, as `difflib` measures it, from which one of them is a slip."""
 
-NOTHING: Mapping[str, Any] = MappingProxyType({})
+NOTHING: Mapping[str, Never] = MappingProxyType({})
 """An empty mapping that nobody can write into."""
 
 
@@ -44,10 +48,10 @@ class TimeStep(NamedTuple):
     """
 
     observation: Mapping[str, np.ndarray]
-    reward: float | Mapping[str, float]
+    reward: Reward
     terminated: bool
     truncated: bool
-    extra_info: dict[str, Any]
+    extra_info: ExtraInfo
     stamp_ns: int = 0
     applied: Mapping[str, np.ndarray] = NOTHING
     sensors: Mapping[str, np.ndarray] = NOTHING
@@ -113,7 +117,7 @@ class World(Protocol):
         """The fields of a recorded frame."""
         ...
 
-    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+    def reset(self, options: Options) -> TimeStep:
         """Begin an episode.
 
         Raises:
@@ -121,7 +125,7 @@ class World(Protocol):
         """
         ...
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Carry out an action that fits ``action``.
 
         Raises:
@@ -129,11 +133,11 @@ class World(Protocol):
         """
         ...
 
-    def episode_info(self) -> dict[str, Any]:
+    def episode_info(self) -> JsonDict:
         """Return what the record keeps of the running episode, as plain data (goal, seed, ...)."""
         ...
 
-    def image(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Options) -> np.ndarray:
         """Draw the present state for people: uint8 of shape (height, width, 3), RGB.
 
         Raises:
@@ -226,19 +230,19 @@ class WorldWrapper:
         """Hand the inner world's samples over to these sinks."""
         pass_on(self._world, sinks)
 
-    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+    def reset(self, options: Options) -> TimeStep:
         """Reset the inner world."""
         return self._world.reset(options)
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Step the inner world."""
         return self._world.step(action, extra_info)
 
-    def episode_info(self) -> dict[str, Any]:
+    def episode_info(self) -> JsonDict:
         """Return what the inner world tells of the running episode."""
         return self._world.episode_info()
 
-    def image(self, options: Mapping[str, Any]) -> np.ndarray:
+    def image(self, options: Options) -> np.ndarray:
         """Draw the inner world."""
         return self._world.image(options)
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import DTypeLike
 
 from hal import SourceError
 from recorder.formats.runs import Run, flat, runs_of, single_reward
@@ -34,7 +34,7 @@ def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
     return table, runs
 
 
-def joined(values: Mapping[str, np.ndarray], count: int, dtype: Any = np.float32) -> np.ndarray:
+def joined(values: Mapping[str, np.ndarray], count: int, dtype: DTypeLike = np.float32) -> np.ndarray:
     """Return a single field as it is, or several fields side by side: (count, sum of their sizes)."""
     if len(values) == 1:
         return next(iter(values.values()))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from d3rlpy.dataset import MDPDataset
 
@@ -17,7 +15,7 @@ from rlenv_robot.source import SourceData
 __all__ = ["to_mdp_dataset"]
 
 
-def to_mdp_dataset(source: SourceData | Table, *, truncated: str = "append", **options: Any) -> MDPDataset:
+def to_mdp_dataset(source: SourceData | Table, *, truncated: str = "append", **options: object) -> MDPDataset:
     """Convert all episodes; several fields become one float32 vector.
 
     d3rlpy has T observations for T actions. Of a truncated episode it so never uses the last transition: where it led

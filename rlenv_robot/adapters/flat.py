@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import Field, Spec
 from rlenv_robot.tasks.flat_hints import Difference, FlatHints, HasFlatHints
@@ -124,7 +124,7 @@ class FlattenObservation:
         return vector
 
     @staticmethod
-    def _flattened(values: Any, part: Field) -> np.ndarray:
+    def _flattened(values: ArrayLike, part: Field) -> np.ndarray:
         array = np.asarray(values)
         leading = array.shape[: array.ndim - len(part.shape)]
         return array.reshape((*leading, part.size))

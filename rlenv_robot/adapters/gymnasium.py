@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias, cast
 
 import gymnasium
 import numpy as np
@@ -12,9 +13,19 @@ from gymnasium import spaces
 from hal import Field, IllegalAction, Spec, SpecMismatch
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.env import Environment
+from rlenv_robot.tables import ExtraInfo, ObservationTable, Options
 from rlenv_robot.tasks.agents import agents_of
 
-__all__ = ["GymnasiumEnv", "action_space_of", "check_flat", "flat_spaces", "scaled_action", "space_of", "to_gymnasium"]
+__all__ = [
+    "FieldSpace", "GymnasiumEnv", "Observed", "action_space_of", "check_flat", "flat_spaces", "scaled_action",
+    "space_of", "to_gymnasium",
+]  # fmt: skip
+
+FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict
+"""The spaces that observations and actions have."""
+
+Observed: TypeAlias = np.ndarray | dict[str, np.ndarray]
+"""An observation: a vector with ``flat``, else the fields by name."""
 
 
 def space_of(spec: Spec) -> spaces.Dict:
@@ -30,11 +41,11 @@ def _box(field: Field) -> spaces.Box:
     return spaces.Box(low, high, field.shape, np.dtype(field.dtype).type)
 
 
-def _spread(field: Field, bound: Any) -> np.ndarray:
+def _spread(field: Field, bound: float | tuple[float, ...]) -> np.ndarray:
     return np.broadcast_to(np.reshape(bound, field.shape if np.ndim(bound) else ()), field.shape)
 
 
-def action_space_of(spec: Spec, normalise: bool = True) -> tuple[spaces.Space[Any], Field | None]:
+def action_space_of(spec: Spec, normalise: bool = True) -> tuple[FieldSpace, Field | None]:
     """Return the space of an action; if it is scaled, its only field is in [-1, 1].
 
     Raises:
@@ -55,7 +66,7 @@ def action_space_of(spec: Spec, normalise: bool = True) -> tuple[spaces.Space[An
 
 
 def scaled_action(field: Field, action: np.ndarray) -> np.ndarray:
-    """An action in [-1, 1], with any leading axes, in the range of its field. Anything else stays out of range."""
+    """Scale an action in [-1, 1], with any leading axes, to its field's range; anything beyond stays out of range."""
     share = (action.astype(np.float64) + 1) / 2
     low, high = field.bounds
     value = (low * (1 - share) + high * share).astype(field.numpy_dtype)  # so that -1 and 1 hit the ends exactly
@@ -76,7 +87,7 @@ def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> Non
         TypeError: it is no `FlattenObservation`.
     """
     if not isinstance(flat, FlattenObservation):
-        raise TypeError(f"flat is a {type(flat).__name__}, wanted is a Flat, such as flat_for(task) makes")
+        raise TypeError(f"flat is a {type(flat).__name__}, allowed is what flat_for(task) makes")
     lines = [f"observation.{line}" for line in flat.observation.difference(observation)]
     lines += [f"action.{line}" for line in flat.action.difference(action)]
     if lines:
@@ -112,8 +123,9 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             raise ValueError(f"{env.world.name!r} has several agents: use to_pettingzoo")
         self.env, self.render_mode, self.flat = env, render_mode, flat
         self._only = env.action.fields[0] if len(env.action) == 1 else None
-        self._seen: Any = None
-        self.observation_space: spaces.Space[Any]
+        self._observed: Mapping[str, np.ndarray] = {}
+        self.observation_space: spaces.Box | spaces.Dict
+        self.action_space: FieldSpace
         if flat is None:
             self.observation_space = space_of(env.observation)
             self.action_space, self._scaled = action_space_of(env.action, normalise)
@@ -123,15 +135,15 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0
 
-    def _action(self, action: Any) -> Any:
+    def _action(self, action: object) -> object:
         """Return the action of Table 2.
 
         Raises:
             IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
         """
         if self.flat is not None and self._scaled is not None:
-            vector = self._scaled.validate(np.clip(action, -1.0, 1.0), "action")
-            return self.flat.act(vector, self._seen)
+            vector = self._scaled.validate(np.clip(np.asarray(action), -1.0, 1.0), "action")
+            return self.flat.act(vector, self._observed)
         field = self._only
         if field is None:
             return action
@@ -139,21 +151,18 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             return {field.name: action}
         return {field.name: scaled_action(field, self._scaled.validate(action, "action"))}
 
-    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+    def reset(self, *, seed: int | None = None, options: Options | None = None) -> tuple[Observed, ExtraInfo]:
         """Reset by Gymnasium's interface; ``options`` are the environment's own."""
         super().reset(seed=seed)
-        wanted = dict(options or {})
-        if seed is not None:
-            wanted["seed"] = seed
-        table = self.env.reset(wanted)
+        table = self.env.reset({**(options or {}), **({} if seed is None else {"seed": seed})})
         self._frame_no = table["frame_no"]
         return self._observation(table), self._info(table)
 
-    def _observation(self, table: Any) -> Any:
-        self._seen = table["observation"]
-        return dict(self._seen) if self.flat is None else self.flat.observe(self._seen)
+    def _observation(self, table: ObservationTable) -> Observed:
+        self._observed = table["observation"]
+        return dict(self._observed) if self.flat is None else self.flat.observe(self._observed)
 
-    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+    def step(self, action: object) -> tuple[Observed, float, bool, bool, ExtraInfo]:
         """Step by Gymnasium's interface."""
         try:
             values = self._action(action)
@@ -164,16 +173,17 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
             table, reward = self.env.step(request)
         self._frame_no = table["frame_no"]
         ends = bool(table["terminated"]), bool(table["truncated"])
-        return self._observation(table), reward["reward"], *ends, self._info(table)
+        number = cast("float", reward["reward"])  # several agents, whose reward is a mapping, were refused
+        return self._observation(table), number, *ends, self._info(table)
 
     @staticmethod
-    def _info(table: Any) -> dict[str, Any]:
+    def _info(table: ObservationTable) -> ExtraInfo:
         info = dict(table["extra_info"])
         if "success" in info:
             info["is_success"] = info["success"]
         return info
 
-    def render(self) -> Any:
+    def render(self) -> np.ndarray | None:
         """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.image({}) if self.render_mode else None
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.flat import FlattenObservation
     from rlenv_robot.adapters.gymnasium import GymnasiumEnv
     from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
+    from rlenv_robot.tasks.task import Task
 
 __all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
 
@@ -148,7 +149,7 @@ def make_vector_env(
     return to_gymnasium_vector(envs, flat=_vectors(flat, envs.task), normalise=normalise)
 
 
-def _vectors(flat: FlattenObservation | bool, task: Any) -> FlattenObservation | None:
+def _vectors(flat: FlattenObservation | bool, task: Task | None) -> FlattenObservation | None:
     from rlenv_robot.adapters.flat import flat_for
 
     if flat is True:

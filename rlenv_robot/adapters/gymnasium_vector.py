@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, cast
 
 import numpy as np
-from gymnasium import spaces
 from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
+from numpy.typing import ArrayLike
 
 from rlenv_robot.adapters.flat import FlattenObservation
-from rlenv_robot.adapters.gymnasium import action_space_of, check_flat, flat_spaces, scaled_action, space_of
+from rlenv_robot.adapters.gymnasium import (
+    FieldSpace,
+    Observed,
+    action_space_of,
+    check_flat,
+    flat_spaces,
+    scaled_action,
+    space_of,
+)
+from rlenv_robot.tables import ActionValues, BatchObservationTable, ExtraInfo, Options, Rewards
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["GymnasiumVectorEnv", "to_gymnasium_vector"]
@@ -22,7 +32,7 @@ _MODES = {
 }
 
 
-class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
+class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
     """Gymnasium's vector interface over a native batch; nothing is copied that the batch has not made for the caller.
 
     Without ``flat``, observation and action are as `GymnasiumEnv`'s with a leading axis: N of those in a
@@ -41,20 +51,21 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self.envs, self.flat, self.num_envs = envs, flat, envs.num_envs
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
         self._scaled = None
+        self.single_observation_space: FieldSpace
+        self.single_action_space: FieldSpace
         if flat is None:
-            self.single_observation_space: spaces.Space[Any] = space_of(envs.observation)
+            self.single_observation_space = space_of(envs.observation)
             self.single_action_space, self._scaled = action_space_of(envs.action, normalise)
         else:
             check_flat(flat, envs.observation, envs.action)
             self.single_observation_space, self.single_action_space = flat_spaces(flat)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
-        self._table: dict[str, Any] = {}
-        self._request: dict[str, Any] = {"env_id": envs.env_ids}
+        self._table: BatchObservationTable
 
     def reset(
-        self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[Any, dict[str, Any]]:
+        self, *, seed: int | list[int | None] | None = None, options: Options | None = None
+    ) -> tuple[Observed, ExtraInfo]:
         """Begin an episode in all environments, or in those of ``options["reset_mask"]`` (bool, shape (N,)).
 
         Args:
@@ -70,7 +81,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         mask = wanted.pop("reset_mask", None)
         if wanted:
             raise ValueError(f"reset option {min(wanted)!r} is unknown, allowed is reset_mask")
-        request: dict[str, Any] = {} if seed is None else {"seed": int(seed)}
+        request: dict[str, object] = {} if seed is None else {"seed": int(seed)}
         if mask is not None:
             if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.num_envs,):
                 raise ValueError(f"reset_mask is {mask!r}, wanted is a bool array of shape ({self.num_envs},)")
@@ -78,7 +89,9 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         self._table = self.envs.reset(request)
         return self._observation(self._table["observation"]), self._info(self._table["extra_info"])
 
-    def step(self, actions: Any) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+    def step(
+        self, actions: ArrayLike | Mapping[str, ArrayLike]
+    ) -> tuple[Observed, Rewards, np.ndarray, np.ndarray, ExtraInfo]:
         """Step all environments; return observations, rewards (float64), terminated, truncated (bool) and info.
 
         Raises:
@@ -87,8 +100,8 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         return self.step_some(None, actions)
 
     def step_some(
-        self, ids: np.ndarray | None, actions: Any
-    ) -> tuple[Any, np.ndarray, np.ndarray, np.ndarray, dict[str, Any]]:
+        self, ids: np.ndarray | None, actions: ArrayLike | Mapping[str, ArrayLike]
+    ) -> tuple[Observed, Rewards, np.ndarray, np.ndarray, ExtraInfo]:
         """Step some environments while the others stay. Actions and everything returned have all N rows.
 
         Args:
@@ -106,20 +119,20 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         ends = table["terminated"].astype(bool), table["truncated"].astype(bool)
         return self._observation(table["observation"]), reward["reward"], *ends, self._info(table["extra_info"])
 
-    def _observation(self, observation: dict[str, np.ndarray]) -> Any:
+    def _observation(self, observation: dict[str, np.ndarray]) -> Observed:
         return observation if self.flat is None else self.flat.observe(observation)
 
-    def _action(self, actions: Any) -> dict[str, Any]:
+    def _action(self, actions: ArrayLike | Mapping[str, ArrayLike]) -> ActionValues:
         if self.flat is not None:
-            return self.flat.act(actions, self._table["observation"])
+            return self.flat.act(np.asarray(actions), self._table["observation"])
         fields = self.envs.action.fields
         if len(fields) > 1:
-            return dict(actions)
+            return dict(cast("Mapping[str, ArrayLike]", actions))  # anything else raises TypeError or ValueError
         if self._scaled is None:
-            return {fields[0].name: actions}
+            return {fields[0].name: cast("ArrayLike", actions)}
         return {fields[0].name: scaled_action(fields[0], np.asarray(actions))}
 
-    def _info(self, extra: dict[str, Any]) -> dict[str, Any]:
+    def _info(self, extra: ExtraInfo) -> ExtraInfo:
         """Return ``info`` in Gymnasium's form: a value that not every environment has comes with a mask."""
         info = dict(extra)
         final = info.pop("final", None)
@@ -130,8 +143,11 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         observed = self._observation(final["observation"])
         info["final_obs"] = np.full(self.num_envs, None, object)
         for place, env in enumerate(index.tolist()):
-            one = observed[place] if self.flat is not None else {name: value[place] for name, value in observed.items()}
-            info["final_obs"][env] = one
+            info["final_obs"][env] = (
+                {name: value[place] for name, value in observed.items()}
+                if isinstance(observed, dict)
+                else observed[place]
+            )
         facts = {"success": final["success"], "is_success": final["success"], "broken": final["broken"]}
         figures = {name: self._spread(index, value) for name, value in final["metrics"].items()}
         info["final_info"] = {name: self._spread(index, value) for name, value in facts.items()} | {"metrics": figures}
@@ -147,7 +163,7 @@ class GymnasiumVectorEnv(VectorEnv[Any, Any, np.ndarray]):
         everyone[index] = values
         return everyone
 
-    def close_extras(self, **kwargs: Any) -> None:
+    def close_extras(self, **kwargs: object) -> None:
         """Close the batch; Gymnasium calls this once from ``close``."""
         self.envs.close()
 

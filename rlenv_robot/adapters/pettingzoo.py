@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TypeAlias, cast
 
 import numpy as np
 from gymnasium import spaces
@@ -11,12 +11,16 @@ from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import parallel_to_aec
 
 from hal import Field, IllegalAction, Spec
-from rlenv_robot.adapters.gymnasium import action_space_of, scaled_action, space_of
+from rlenv_robot.adapters.gymnasium import FieldSpace, action_space_of, scaled_action, space_of
 from rlenv_robot.env import Environment
+from rlenv_robot.tables import ExtraInfo, ObservationTable, Options, Reward
 from rlenv_robot.tasks.agents import agents_of, joint_action, own
 from rlenv_robot.world import TurnBasedWorld
 
 __all__ = ["JointEnv", "TurnsEnv", "to_pettingzoo", "to_pettingzoo_aec"]
+
+ByAgent: TypeAlias = dict[str, dict[str, np.ndarray]]
+"""Agent -> the fields of its observation."""
 
 _NOT_FOR_ALL = frozenset({"agents", "agent", "messages", "state"})
 
@@ -28,25 +32,25 @@ class _Acting:
         self._spec = spec
         self.space, self._scaled = action_space_of(spec, normalise)
 
-    def values(self, action: Any) -> Mapping[str, Any]:
+    def values(self, action: object) -> Mapping[str, object]:
         """Return the action by the names of the spec.
 
         Raises:
             IllegalAction: it is to be scaled, and no array in [-1, 1] of the right shape.
         """
         if isinstance(self.space, spaces.Dict):
-            return dict(action)
+            return dict(cast("Mapping[str, object]", action))  # anything else raises TypeError
         field: Field = self._spec.fields[0]
         if self._scaled is None:
             return {field.name: action}
         return {field.name: scaled_action(field, self._scaled.validate(action, "action"))}
 
 
-def _metadata(env: Environment) -> dict[str, Any]:
+def _metadata(env: Environment) -> dict[str, object]:
     return {"name": env.world.name, "render_modes": ["rgb_array"], "is_parallelizable": True}
 
 
-def _begin(env: Environment, seed: int | None, options: Mapping[str, Any] | None) -> Any:
+def _begin(env: Environment, seed: int | None, options: Options | None) -> ObservationTable:
     """Reset and return Table 1. PettingZoo sends any options: unknown ones are named, and left out."""
     known, asked = env.description.reset_options, dict(options or {})
     ignored = sorted(str(name) for name in asked if name not in known)
@@ -57,7 +61,13 @@ def _begin(env: Environment, seed: int | None, options: Mapping[str, Any] | None
     return table
 
 
-class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo tells no types
+def _before_reset(env: Environment) -> ObservationTable:
+    return {
+        "env_id": env.env_id, "frame_no": 0, "observation": {}, "extra_info": {}, "terminated": 0, "truncated": 0,
+    }  # fmt: skip
+
+
+class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
     """All agents act at once: PettingZoo's parallel interface.
 
     Each agent sees its own observation, a `Dict` of fields by its own names, and acts in a `Box` in [-1, 1] where its
@@ -86,25 +96,25 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
         self.agents: list[str] = []
         self._seen = {agent.name: space_of(agent.observation(env.observation)) for agent in self._agents}
         self._acting = {agent.name: _Acting(agent.action(env.action), normalise) for agent in self._agents}
-        self._table: Any = None
+        self._table = _before_reset(env)
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
+    def observation_space(self, agent: str) -> FieldSpace:
         """Return the space of one agent."""
         return self._seen[agent]
 
-    def action_space(self, agent: str) -> spaces.Space[Any]:
+    def action_space(self, agent: str) -> FieldSpace:
         """Return the space of one agent."""
         return self._acting[agent].space
 
-    def reset(
-        self, seed: int | None = None, options: Mapping[str, Any] | None = None
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> tuple[ByAgent, dict[str, ExtraInfo]]:
         """Reset by PettingZoo's interface; options that the environment lacks are named in ``ignored_options``."""
         self._table = _begin(self.env, seed, options)
         self.agents = list(self.possible_agents)
         return self._observations(), self._infos()
 
-    def step(self, actions: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
+    def step(
+        self, actions: Mapping[str, object]
+    ) -> tuple[ByAgent, dict[str, float], dict[str, bool], dict[str, bool], dict[str, ExtraInfo]]:
         """Step by PettingZoo's interface."""
         try:
             chosen = {agent: self._acting[agent].values(action) for agent, action in actions.items()}
@@ -114,21 +124,26 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
             joint = joint_action(self._agents, chosen)
             request = {"env_id": self.env.env_id, "frame_no": self._table["frame_no"], "action": joint}
             self._table, reward = self.env.step(request)
-        ends = [dict.fromkeys(self.agents, bool(self._table[end])) for end in ("terminated", "truncated")]
-        answer = self._observations(), dict(reward["reward"]), *ends, self._infos()
-        if self._table["terminated"] or self._table["truncated"]:
+        terminated, truncated = bool(self._table["terminated"]), bool(self._table["truncated"])
+        ends = dict.fromkeys(self.agents, terminated), dict.fromkeys(self.agents, truncated)
+        rewards = cast("Mapping[str, float]", reward["reward"])  # since the world has agents
+        answer = self._observations(), dict(rewards), *ends, self._infos()
+        if terminated or truncated:
             self.agents = []
         return answer
 
-    def _observations(self) -> dict[str, Any]:
+    def _observations(self) -> ByAgent:
         whole = self._table["observation"]
         return {agent.name: own(whole, agent.sees) for agent in self._agents}
 
-    def _infos(self) -> dict[str, Any]:
+    def _infos(self) -> dict[str, ExtraInfo]:
         extra = self._table["extra_info"]
         common = {name: value for name, value in extra.items() if name not in _NOT_FOR_ALL}
-        told = extra.get("messages", {})
-        return {name: {**common, **({"messages": told[name]} if name in told else {})} for name in self.possible_agents}
+        messages = extra.get("messages", {})
+        return {
+            name: {**common, **({"messages": messages[name]} if name in messages else {})}
+            for name in self.possible_agents
+        }
 
     def state(self) -> np.ndarray:
         """Return the task's privileged state, its fields joined; float32, shape (n,).
@@ -136,12 +151,12 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
         Raises:
             ValueError: there is none, as in inference.
         """
-        state = (self._table or {"extra_info": {}})["extra_info"].get("state")
+        state = self._table["extra_info"].get("state")
         if not state:
             raise ValueError("no privileged state: it is there in training, after a reset, if the task has any")
         return np.concatenate([np.ravel(value) for value in state.values()]).astype(np.float32)
 
-    def render(self) -> Any:
+    def render(self) -> np.ndarray | None:
         """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.image({}) if self.render_mode else None
 
@@ -150,7 +165,7 @@ class JointEnv(ParallelEnv[str, Any, Any]):  # type: ignore[misc]  # PettingZoo 
         self.env.close()
 
 
-class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
+class TurnsEnv(AECEnv[str, dict[str, np.ndarray], object]):
     """Agents act in turn: PettingZoo's AEC interface.
 
     For a `rlenv_robot.world.TurnBasedWorld`: Go, and `rlenv_robot.robot_env.turn_based.OneAtATime`. Where the world
@@ -181,27 +196,27 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         self.agents: list[str] = []
         self._space = {player: space_of(env.observation) for player in players}
         self._acting = {player: _Acting(env.action, normalise) for player in players}
-        self._table: Any = None
+        self._table = _before_reset(env)
 
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
+    def observation_space(self, agent: str) -> FieldSpace:
         """Return the space of one agent."""
         return self._space[agent]
 
-    def action_space(self, agent: str) -> spaces.Space[Any]:
+    def action_space(self, agent: str) -> FieldSpace:
         """Return the space of one agent."""
         return self._acting[agent].space
 
-    def reset(self, seed: int | None = None, options: Mapping[str, Any] | None = None) -> None:
+    def reset(self, seed: int | None = None, options: Options | None = None) -> None:
         """Reset by PettingZoo's interface; options that the environment lacks are named in ``ignored_options``."""
         self._table = _begin(self.env, seed, options)
         self.agents = list(self.possible_agents)
-        self.rewards = dict.fromkeys(self.agents, 0)
+        self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0)
         self.terminations = dict.fromkeys(self.agents, False)
         self.truncations = dict.fromkeys(self.agents, False)
         self._tell()
 
-    def step(self, action: Any) -> None:
+    def step(self, action: object) -> None:
         """Step the agent whose turn it is, by PettingZoo's interface."""
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
@@ -221,7 +236,7 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
         self._tell()
         self._accumulate_rewards()
 
-    def _rewards(self, mover: str, reward: Any) -> dict[str, Any]:
+    def _rewards(self, mover: str, reward: Reward) -> dict[str, float]:
         """Return the reward by agent; a single number is the mover's, and in a zero-sum game the others' loss."""
         if isinstance(reward, Mapping):
             return dict(reward)
@@ -242,12 +257,12 @@ class TurnsEnv(AECEnv[str, Any, Any]):  # type: ignore[misc]
             discrete = isinstance(self.action_space(self.agent_selection), spaces.Discrete)
             mine["action_mask"] = next(iter(masks.values())) if discrete else masks
 
-    def observe(self, agent: str) -> Any:
+    def observe(self, agent: str) -> dict[str, np.ndarray]:
         """Return an agent's present observation."""
-        own = self._world.seen_by(agent)
-        return dict(self._table["observation"] if own is None else own)
+        observation = self._world.seen_by(agent)
+        return dict(self._table["observation"] if observation is None else observation)
 
-    def render(self) -> Any:
+    def render(self) -> np.ndarray | None:
         """Return an image of the present state, if made with ``render_mode="rgb_array"``."""
         return self.env.world.image({}) if self.render_mode else None
 
@@ -261,10 +276,11 @@ def to_pettingzoo(env: Environment, *, normalise: bool = True, render_mode: str 
     return JointEnv(env, normalise, render_mode)
 
 
-def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> Any:
-    """PettingZoo's turn-based (AEC) interface: `TurnsEnv`, or for agents that act at once PettingZoo's own conversion.
+def to_pettingzoo_aec(env: Environment, *, normalise: bool = True, render_mode: str | None = None) -> AECEnv:
+    """Adapt an environment to PettingZoo's turn-based (AEC) interface.
 
-    That one collects the actions of all, as `rlenv_robot.robot_env.turn_based.OneAtATime` does.
+    Players in turn get a `TurnsEnv`; agents that act at once get PettingZoo's own conversion of a `JointEnv`, which
+    collects the actions of all, as `rlenv_robot.robot_env.turn_based.OneAtATime` does.
     """
     if isinstance(env.world, TurnBasedWorld):
         return TurnsEnv(env, normalise, render_mode)

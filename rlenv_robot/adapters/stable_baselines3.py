@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
 import numpy as np
 from stable_baselines3.common.vec_env import VecEnv
 
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.adapters.gymnasium_vector import GymnasiumVectorEnv
+from rlenv_robot.tables import ExtraInfo
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["StableBaselinesVecEnv", "to_stable_baselines3"]
 
+Indices = int | Iterable[int] | None
+"""Which environments are asked; None is all."""
 
-class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 is not there for everyone
+
+class StableBaselinesVecEnv(VecEnv):
     """Stable-Baselines3's interface. Episodes that end begin anew within the step, as it wants.
 
     ``infos`` at an end: ``terminal_observation`` (what was seen last), ``TimeLimit.truncated``, ``is_success``,
@@ -35,7 +38,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         self.envs = GymnasiumVectorEnv(envs, flat)
         self.render_mode = None
         super().__init__(envs.num_envs, self.envs.single_observation_space, self.envs.single_action_space)
-        self._actions: Any = None
+        self._actions = np.zeros(0, np.float32)
         self._returns, self._lengths = np.zeros(self.num_envs), np.zeros(self.num_envs, int)
 
     def reset(self) -> np.ndarray:
@@ -44,20 +47,22 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         self._reset_seeds()
         self._reset_options()
         self._returns[:], self._lengths[:] = 0, 0
-        self.reset_infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        self.reset_infos: list[ExtraInfo] = [{} for _ in range(self.num_envs)]
         return np.asarray(observation)
 
     def step_async(self, actions: np.ndarray) -> None:
         """Keep the actions for `step_wait`."""
         self._actions = actions
 
-    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[dict[str, Any]]]:
+    def step_wait(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, list[ExtraInfo]]:
         """Step all environments; return observations (N, D), rewards (float32), ends (bool) and infos."""
         observation, rewards, terminated, truncated, info = self.envs.step(self._actions)
+        assert isinstance(observation, np.ndarray)  # since flat makes vectors
+        assert isinstance(rewards, np.ndarray)  # of a single agent
         done = terminated | truncated
         self._returns += rewards
         self._lengths += 1
-        infos: list[dict[str, Any]] = [{} for _ in range(self.num_envs)]
+        infos: list[ExtraInfo] = [{} for _ in range(self.num_envs)]
         for env in np.flatnonzero(done).tolist():
             infos[env] = {
                 "terminal_observation": info["final_obs"][env],
@@ -72,11 +77,11 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         """Close the batch."""
         self.envs.close()
 
-    def get_attr(self, attr_name: str, indices: Any = None) -> list[Any]:
+    def get_attr(self, attr_name: str, indices: Indices = None) -> list[object]:
         """Return an attribute of the whole batch, once for each requested environment."""
         return [getattr(self.envs, attr_name)] * self._count(indices)
 
-    def set_attr(self, attr_name: str, value: Any, indices: Any = None) -> None:
+    def set_attr(self, attr_name: str, value: object, indices: Indices = None) -> None:
         """Refuse: a row of a batch is no environment of its own.
 
         Raises:
@@ -84,7 +89,9 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         """
         raise AttributeError(f"{attr_name!r} can't be set: the batch has no single environments")
 
-    def env_method(self, method_name: str, *method_args: Any, indices: Any = None, **method_kwargs: Any) -> list[Any]:
+    def env_method(
+        self, method_name: str, *method_args: object, indices: Indices = None, **method_kwargs: object
+    ) -> list[object]:
         """Refuse, as `set_attr` does.
 
         Raises:
@@ -92,7 +99,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         """
         raise AttributeError(f"{method_name!r} can't be called: the batch has no single environments")
 
-    def env_is_wrapped(self, wrapper_class: type[Any], indices: Any = None) -> list[bool]:
+    def env_is_wrapped(self, wrapper_class: type, indices: Indices = None) -> list[bool]:
         """Return whether the batch does the work of a wrapper: it keeps the records of `Monitor`."""
         return [wrapper_class.__name__ == "Monitor"] * self._count(indices)
 
@@ -100,7 +107,7 @@ class StableBaselinesVecEnv(VecEnv):  # type: ignore[misc]  # Stable-Baselines3 
         """Return no images: render one `Environment`, or replay a log."""
         return [None] * self.num_envs
 
-    def _count(self, indices: int | Iterable[int] | None) -> int:
+    def _count(self, indices: Indices) -> int:
         return len(list(self._get_indices(indices)))
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from tianshou.data import Batch, PrioritizedReplayBuffer, ReplayBuffer
 
@@ -91,7 +89,9 @@ def _action(run: Run, layout: FrameLayout, flat: FlattenObservation | None) -> n
     return flat.vector_of(actions, {name: value[:-1] for name, value in observed.items()})
 
 
-def _observation(parts: list[dict[str, np.ndarray]], vector: bool, flat: FlattenObservation | None) -> Any:
+def _observation(
+    parts: list[dict[str, np.ndarray]], vector: bool, flat: FlattenObservation | None
+) -> np.ndarray | Batch:
     if flat is not None:
         return np.concatenate([flat.observe(part) for part in parts])
     if vector or len(parts[0]) == 1:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -17,8 +17,11 @@ from rlenv_robot.source import SourceData
 
 __all__ = ["TransitionDataset"]
 
+Arrays: TypeAlias = "Mapping[str, np.ndarray | Arrays]"
+Tensors: TypeAlias = "dict[str, torch.Tensor | Tensors]"
 
-class TransitionDataset(Dataset[dict[str, Any]]):  # type: ignore[misc]  # torch is not there for everyone
+
+class TransitionDataset(Dataset["Tensors"]):
     """Transitions by position, gathered from the table on access.
 
     An item is a dictionary of tensors: ``observation``, ``next_observation`` and ``action`` (name -> tensor),
@@ -45,7 +48,7 @@ class TransitionDataset(Dataset[dict[str, Any]]):  # type: ignore[misc]  # torch
     def __len__(self) -> int:
         return len(self._transitions)
 
-    def __getitem__(self, index: int | Sequence[int]) -> dict[str, Any]:
+    def __getitem__(self, index: int | Sequence[int]) -> Tensors:
         """Return one transition, or a batch of them.
 
         Raises:
@@ -54,11 +57,11 @@ class TransitionDataset(Dataset[dict[str, Any]]):  # type: ignore[misc]  # torch
         positions = np.asarray(index)
         if positions.size and not (-len(self) <= positions.min() and positions.max() < len(self)):
             raise IndexError(f"position {index} is out of range, there are {len(self)} transitions")
-        found = self._transitions
+        transitions = self._transitions
         flat = np.atleast_1d(positions).astype(np.int64) % len(self)
-        facts, rows, after = found.facts[flat], found.rows(flat), found.next_rows(flat)
-        rewards = {agent: found.rewards[agent][flat] for agent in found.rewards}
-        values: dict[str, Any] = {
+        facts, rows, after = transitions.facts[flat], transitions.rows(flat), transitions.next_rows(flat)
+        rewards = {agent: transitions.rewards[agent][flat] for agent in transitions.rewards}
+        values: Arrays = {
             "observation": columns(rows, self._layout.observation, "observation"),
             "action": columns(after, self._layout.action, "action"),
             "reward": rewards if self._layout.agents else rewards[""],
@@ -70,11 +73,11 @@ class TransitionDataset(Dataset[dict[str, Any]]):  # type: ignore[misc]  # torch
         return tensors if positions.ndim else _first(tensors)
 
 
-def _tensors(values: dict[str, Any]) -> dict[str, Any]:
+def _tensors(values: Arrays) -> Tensors:
     return {
         k: _tensors(v) if isinstance(v, dict) else torch.from_numpy(np.ascontiguousarray(v)) for k, v in values.items()
     }
 
 
-def _first(tensors: dict[str, Any]) -> dict[str, Any]:
+def _first(tensors: Tensors) -> Tensors:
     return {k: _first(v) if isinstance(v, dict) else v[0] for k, v in tensors.items()}

@@ -8,13 +8,13 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 
 from hal import RobotError
+from recorder.json_data import JsonObject
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.onnx import METADATA, metadata
 
@@ -39,7 +39,7 @@ class FlatPolicy:
             chosen = self.actor(torch.from_numpy(vector.reshape(-1, self.flat.size))).numpy()
         return self.flat.act(chosen.reshape((*vector.shape[:-1], self.flat.action_size)), observation)
 
-    def save_onnx(self, path: str | Path, task: str, about: Mapping[str, Any] | None = None) -> None:
+    def save_onnx(self, path: str | Path, task: str, about: JsonObject | None = None) -> None:
         """Write an ONNX file that `rlenv_robot.policies.onnx.OnnxPolicy` loads: scaling in and out is in its graph.
 
         Args:
@@ -87,7 +87,7 @@ def _quietly() -> Iterator[None]:
         log.setLevel(level)
 
 
-class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+class _Graph(nn.Module):
     """`FlattenObservation` written in PyTorch around the network; a test compares the two."""
 
     def __init__(self, actor: nn.Module, flat: FlattenObservation) -> None:
@@ -98,18 +98,18 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
         for name, bound in zip(("low", "high"), flat.action_bounds, strict=True):
             self.register_buffer(name, torch.from_numpy(bound))
 
-    def forward(self, *fields: Any) -> tuple[Any, ...]:
+    def forward(self, *fields: torch.Tensor) -> tuple[torch.Tensor, ...]:
         flat = self.flat
-        seen = dict(zip(flat.observation.names, fields, strict=True))
+        observation = dict(zip(flat.observation.names, fields, strict=True))
         parts = [value.flatten(1) if value.ndim > 1 else value[:, None] for value in fields]
         for gap in flat.differences:
-            value = seen[gap.minuend] - seen[gap.subtrahend]
+            value = observation[gap.minuend] - observation[gap.subtrahend]
             parts.append(value.flatten(1) if value.ndim > 1 else value[:, None])
         vector = torch.cat([part.float() for part in parts], dim=1) / self.scale
         share = self.actor(vector.clamp(-flat.LIMIT, flat.LIMIT)).clamp(-1.0, 1.0)
         values = self.low * (0.5 - share / 2) + self.high * (0.5 + share / 2)
         if flat.held:
-            values = torch.where(self.strides > 0, self._centre(seen, share) + self.strides * share, values)
+            values = torch.where(self.strides > 0, self._centre(observation, share) + self.strides * share, values)
         values = torch.minimum(torch.maximum(values, self.low), self.high)
         named, place = [], 0
         for wanted in flat.action:
@@ -118,8 +118,8 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
             place += wanted.size
         return tuple(named)
 
-    def _centre(self, seen: Mapping[str, Any], share: Any) -> Any:
-        middles = {name: seen[middle].flatten(1) for name, middle in self.flat.held.items()}
+    def _centre(self, observation: Mapping[str, torch.Tensor], share: torch.Tensor) -> torch.Tensor:
+        middles = {name: observation[middle].flatten(1) for name, middle in self.flat.held.items()}
         parts = [
             middles[wanted.name][:, : wanted.size]
             if wanted.name in middles
@@ -132,7 +132,7 @@ class _Graph(nn.Module):  # type: ignore[misc]  # torch is not there for everyon
 # -- The differences in a vector once more, close up: where a grasp is decided by millimetres ----------------
 
 
-class ScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+class ScaledDifferences(nn.Module):
     """A first layer without weights: ``flat``'s vector, and its differences again, `MAGNIFIED` times as large.
 
     The differences are the last elements of the vector (see `rlenv_robot.adapters.flat.FlattenObservation`). Beside
@@ -151,7 +151,7 @@ class ScaledDifferences(nn.Module):  # type: ignore[misc]  # torch is not there 
         self._gaps = sum(flat.observation[gap.minuend].size for gap in flat.differences)
         self.size = flat.size + self._gaps
 
-    def forward(self, vector: Any) -> Any:
+    def forward(self, vector: torch.Tensor) -> torch.Tensor:
         """Return the vector with its magnified differences: shape (..., D) to (..., ``size``)."""
         gaps = vector[..., vector.shape[-1] - self._gaps :]
         return torch.cat([vector, torch.tanh(self.MAGNIFIED * gaps)], dim=-1)

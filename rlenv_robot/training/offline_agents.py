@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
+from tianshou.algorithm.algorithm_base import OfflineAlgorithm
 from tianshou.algorithm.imitation.bcq import BCQ, BCQPolicy
 from tianshou.algorithm.imitation.cql import CQL
 from tianshou.algorithm.imitation.imitation_base import ImitationPolicy, OfflineImitationLearning
 from tianshou.algorithm.imitation.td3_bc import TD3BC
 from tianshou.algorithm.modelfree.ddpg import ContinuousDeterministicPolicy
 from tianshou.algorithm.modelfree.sac import AutoAlpha, SACPolicy
-from tianshou.algorithm.optim import AdamOptimizerFactory
+from tianshou.algorithm.optim import AdamOptimizerFactory, OptimizerFactory
 from tianshou.utils.net.common import MLP, Net
 from tianshou.utils.net.continuous import (
     VAE,
@@ -35,7 +34,7 @@ _NARROW = (64, 64)
 
 def offline_agent(
     method: str, flat: FlattenObservation, gamma: float = 0.95, lr: float | None = None
-) -> tuple[Any, nn.Module]:
+) -> tuple[OfflineAlgorithm, nn.Module]:
     """Return an algorithm with ``update(buffer, sample_size)``, and its network from observation to action vectors.
 
     Args:
@@ -68,8 +67,8 @@ def offline_agent(
 
 
 def _cql(
-    flat: FlattenObservation, values: dict[str, Any], optim: Any, space: dict[str, Any], body: Any
-) -> tuple[Any, nn.Module]:
+    flat: FlattenObservation, values: dict[str, object], optim: OptimizerFactory, space: dict[str, object], body: Net
+) -> tuple[OfflineAlgorithm, nn.Module]:
     size = flat.action_size
     wide = ContinuousActorProbabilistic(
         preprocess_net=body, action_shape=(size,), unbounded=True, conditioned_sigma=True
@@ -80,7 +79,9 @@ def _cql(
     return cql, nn.Sequential(body.model, wide.mu, nn.Tanh())
 
 
-def _bcq(flat: FlattenObservation, values: dict[str, Any], optim: Any, space: dict[str, Any]) -> tuple[Any, nn.Module]:
+def _bcq(
+    flat: FlattenObservation, values: dict[str, object], optim: OptimizerFactory, space: dict[str, object]
+) -> tuple[OfflineAlgorithm, nn.Module]:
     size, latents = flat.action_size, 2 * flat.action_size
     encoder = MLP(input_dim=flat.size + size, hidden_sizes=_WIDE)
     decoder = MLP(input_dim=flat.size + latents, output_dim=size, hidden_sizes=_WIDE)
@@ -94,34 +95,34 @@ def _bcq(flat: FlattenObservation, values: dict[str, Any], optim: Any, space: di
     return bcq, LikeliestBest(policy, latents)
 
 
-class MLPWithState(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+class MLPWithState(nn.Module):
     """A network that also returns a state, as `Perturbation` requires."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
 
-    def forward(self, inputs: Any) -> tuple[Any, None]:
+    def forward(self, inputs: torch.Tensor) -> tuple[torch.Tensor, None]:
         """Return the result, and no state."""
         return self.inner(inputs), None
 
 
-class LikeliestBest(nn.Module):  # type: ignore[misc]  # torch is not there for everyone
+class LikeliestBest(nn.Module):
     """The policy that BCQ deploys: of ten actions likely under the log, the one with the highest value.
 
     Always the same ten latents, so that it is deterministic.
     """
 
-    def __init__(self, policy: Any, latents: int) -> None:
+    def __init__(self, policy: BCQPolicy, latents: int) -> None:
         super().__init__()
         self.vae, self.change, self.critic = policy.vae, policy.actor_perturbation, policy.critic
         self.register_buffer("latents", torch.randn(10, latents).clamp(-0.5, 0.5))
 
-    def forward(self, seen: Any) -> Any:
+    def forward(self, observation: torch.Tensor) -> torch.Tensor:
         """Return action vectors (batch, A) for observation vectors (batch, D)."""
         count = self.latents.shape[0]
-        many = seen.repeat_interleave(count, dim=0)  # Tianshou's networks want one leading axis
-        actions = self.change(many, self.vae.decode(many, self.latents.repeat(seen.shape[0], 1)))
+        many = observation.repeat_interleave(count, dim=0)  # Tianshou's networks want one leading axis
+        actions = self.change(many, self.vae.decode(many, self.latents.repeat(observation.shape[0], 1)))
         value = self.critic.last(self.critic.preprocess.model(torch.cat([many, actions], -1)))
         best = value.view(-1, count, 1).argmax(1, keepdim=True).expand(-1, -1, actions.shape[-1])
         return torch.gather(actions.view(-1, count, actions.shape[-1]), 1, best)[:, 0]

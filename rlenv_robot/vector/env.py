@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol, get_args, runtime_checkable
+from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import BatchState, EpisodeError, RobotSpec, Spec
 from hal.guard import CommandLimiter
-from rlenv_robot.tables import check_options
+from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
 from rlenv_robot.tasks.agents import each
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Task
@@ -167,7 +168,7 @@ class VectorEnvironment:
 
     # -- reset -------------------------------------------------------------------------------------------
 
-    def reset(self, options: Mapping[str, Any] = NOTHING) -> dict[str, Any]:
+    def reset(self, options: Options = NOTHING) -> BatchObservationTable:
         """Begin an episode in all environments, or in ``options["ids"]``.
 
         Args:
@@ -214,7 +215,7 @@ class VectorEnvironment:
 
     # -- step --------------------------------------------------------------------------------------------
 
-    def step(self, action: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    def step(self, action: Mapping[str, object]) -> tuple[BatchObservationTable, BatchRewardTable]:
         """One control period of all environments.
 
         An environment whose own action is illegal (out of range, not finite, stale ``frame_no``, after its
@@ -264,7 +265,7 @@ class VectorEnvironment:
                 held[~moved] = before.applied[name][~moved]
         return commands
 
-    def _end(self, done: np.ndarray) -> dict[str, Any]:
+    def _end(self, done: np.ndarray) -> ExtraInfo:
         """Return ``final``, how the episodes went that are over, and begin the next ones with "same_step"."""
         if not done.any():
             return {}
@@ -292,7 +293,7 @@ class VectorEnvironment:
 
     # -- tables ------------------------------------------------------------------------------------------
 
-    def _extra_info(self, action: Arrays | None = None) -> dict[str, Any]:
+    def _extra_info(self, action: Arrays | None = None) -> ExtraInfo:
         assert self._batch_state is not None
         extra = self._rules.extra_info(self._batch_state, self._goal, action)
         # The readings are overwritten at the next reset: what leaves is a copy where it must be.
@@ -304,7 +305,7 @@ class VectorEnvironment:
         self._began = False
         return extra
 
-    def _table(self, terminated: np.ndarray, truncated: np.ndarray, extra: dict[str, Any]) -> dict[str, Any]:
+    def _table(self, terminated: np.ndarray, truncated: np.ndarray, extra: ExtraInfo) -> BatchObservationTable:
         assert self._batch_state is not None
         observation = self.task.observe(self._batch_state.sensors, self._goal)
         return {
@@ -322,7 +323,7 @@ class VectorEnvironment:
 
     # -- snapshots ---------------------------------------------------------------------------------------
 
-    def snapshot(self, ids: Any = None) -> VectorSnapshot:
+    def snapshot(self, ids: ArrayLike | None = None) -> VectorSnapshot:
         """The state of all environments, or of rising numbers of some; `restore` goes on from it bit by bit.
 
         Raises:
@@ -344,7 +345,7 @@ class VectorEnvironment:
             self.task.name,
         )
 
-    def restore(self, snapshot: VectorSnapshot, ids: Any = None) -> dict[str, Any]:
+    def restore(self, snapshot: VectorSnapshot, ids: ArrayLike | None = None) -> BatchObservationTable:
         """Go on from an earlier moment, of these environments or of others made alike.
 
         Args:
@@ -377,7 +378,7 @@ class VectorEnvironment:
         return self._table(none, none.copy(), self._extra_info())
 
     def close(self) -> None:
-        """Close the batch. Twice is fine."""
+        """Close the batch. Calling it twice is allowed."""
         self.batch.close()
 
     def __enter__(self) -> VectorEnvironment:
@@ -387,5 +388,5 @@ class VectorEnvironment:
         self.close()
 
 
-def _float64(values: Any) -> np.ndarray:
+def _float64(values: ArrayLike) -> np.ndarray:
     return np.asarray(values, np.float64)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from hal import BatchState
+from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.tasks.task import Arrays
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
@@ -19,12 +19,12 @@ __all__ = ["SnapshotBatch", "VectorSnapshot", "snapshot_batch"]
 class SnapshotBatch(Protocol):
     """A batch of robots whose state can be kept and restored; `sim.batch.SimBatch` is one."""
 
-    def snapshot(self, ids: np.ndarray) -> Any:
-        """Return the state of these, as a value with a length."""
+    def snapshot(self, ids: np.ndarray) -> BatchSnapshot:
+        """Return the state of these robots, as a value with a length."""
         ...
 
-    def restore(self, snapshot: Any, ids: np.ndarray) -> BatchState:
-        """Put a state back, and return their readings of that moment."""
+    def restore(self, snapshot: BatchSnapshot, ids: np.ndarray) -> BatchState:
+        """Put a state back, and return the robots' readings of that moment."""
         ...
 
 
@@ -42,7 +42,7 @@ class VectorSnapshot(Portable):
 
     KIND = "environments"
 
-    batch: Any
+    batch: BatchSnapshot
     seed: int
     episodes: np.ndarray
     frame_no: np.ndarray
@@ -55,7 +55,7 @@ class VectorSnapshot(Portable):
     def __len__(self) -> int:
         return len(self.episodes)
 
-    def parts(self) -> tuple[dict[str, Any], Groups]:
+    def parts(self) -> tuple[JsonDict, Groups]:
         """As `Portable.parts`."""
         plain, groups = self.batch.parts()
         own = {"episodes": self.episodes, "frame_no": self.frame_no, "over": self.over}
@@ -63,7 +63,7 @@ class VectorSnapshot(Portable):
         return {"batch": plain, "seed": self.seed, "task": self.task}, {**groups, **mine}
 
     @classmethod
-    def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> VectorSnapshot:
+    def of_parts(cls, plain: JsonObject, groups: Groups) -> VectorSnapshot:
         """As `Portable.of_parts`."""
         own, (goal, sensors, applied) = groups["env"], (groups[name] for name in ("goal", "sensors", "applied"))
         batch, numbers = BatchSnapshot.of_parts(plain["batch"], groups), (own["episodes"], own["frame_no"], own["over"])

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
 from hal import Field, IllegalAction, Spec, Violation
+from recorder.json_data import JsonDict
 
 __all__ = ["check_batch", "check_ids"]
 
@@ -16,12 +16,12 @@ _KEYS = ("env_id", "frame_no", "action")
 
 def check_batch(
     spec: Spec,
-    table: Any,
+    table: object,
     env_ids: Sequence[str],
     frame_no: np.ndarray,
     over: np.ndarray,
     ignored: np.ndarray | None = None,
-) -> tuple[dict[str, np.ndarray], dict[int, dict[str, Any]]]:
+) -> tuple[dict[str, np.ndarray], dict[int, JsonDict]]:
     """Check a Table 2 with a leading axis of N.
 
     Args:
@@ -38,13 +38,13 @@ def check_batch(
     Raises:
         IllegalAction: the batch as a whole is malformed.
     """
-    _check_keys(table, _KEYS, "")
-    _check_names(table["env_id"], env_ids)
-    sent = np.asarray(table["frame_no"])
+    batch = _check_keys(table, _KEYS, "")
+    _check_names(batch["env_id"], env_ids)
+    sent = np.asarray(batch["frame_no"])
     if sent.shape != frame_no.shape or sent.dtype.kind not in "iu":
         raise _malformed("frame_no", "frame_no", f"frame_no wants {len(frame_no)} whole numbers, one for each")
-    _check_keys(table["action"], spec.names, "action")
-    values = {field.name: _array(field, table["action"][field.name], len(frame_no)) for field in spec}
+    action = _check_keys(batch["action"], spec.names, "action")
+    values = {field.name: _array(field, action[field.name], len(frame_no)) for field in spec}
     bad = over | (sent != frame_no)
     for field in spec:
         low, high = field.bounds
@@ -61,8 +61,8 @@ def check_batch(
     return {field.name: values[field.name].astype(field.numpy_dtype, copy=False) for field in spec}, errors
 
 
-def check_ids(ids: Any, num: int) -> np.ndarray:
-    """Numbers of environments: int64, rising.
+def check_ids(ids: object, num: int) -> np.ndarray:
+    """Return numbers of environments, checked: int64, rising.
 
     Raises:
         ValueError: they are something else, or out of range.
@@ -74,25 +74,26 @@ def check_ids(ids: Any, num: int) -> np.ndarray:
     return array.astype(np.int64)
 
 
-def _check_keys(values: Any, wanted: Sequence[str], what: str) -> None:
+def _check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, object]:
     name = what or "the batch (Table 2 with a leading axis)"
     if not isinstance(values, Mapping):
         raise _malformed("dtype", what, f"{name} is a {type(values).__name__}, wanted a mapping")
-    for key in (*values, *wanted):
-        if key not in wanted or key not in values:
-            code = "missing" if key in wanted else "unknown"
+    for key in (*values, *names):
+        if key not in names or key not in values:
+            code = "missing" if key in names else "unknown"
             dotted = f"{what}.{key}" if what else str(key)
-            raise _malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(wanted)}")
+            raise _malformed(code, dotted, f"{dotted} is {code}; {name} wants exactly {', '.join(names)}")
+    return values
 
 
-def _check_names(names: Any, env_ids: Sequence[str]) -> None:
+def _check_names(names: object, env_ids: Sequence[str]) -> None:
     if names is env_ids:  # as it comes back from reset and step
         return
     if not isinstance(names, Sequence | np.ndarray) or isinstance(names, str) or list(names) != list(env_ids):
         raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
 
 
-def _array(field: Field, value: Any, num: int) -> np.ndarray:
+def _array(field: Field, value: object, num: int) -> np.ndarray:
     dotted = f"action.{field.name}"
     try:
         array = np.asarray(value)
@@ -111,8 +112,8 @@ def _array(field: Field, value: Any, num: int) -> np.ndarray:
 
 def _violation(
     spec: Spec, values: Mapping[str, np.ndarray], sent: np.ndarray, frame_no: np.ndarray, over: np.ndarray, env: int
-) -> dict[str, Any]:
-    """What is wrong with one environment's action, found again slowly."""
+) -> JsonDict:
+    """Return what is wrong with one environment's action; slow, so only for one that was refused."""
     if over[env]:
         return Violation("ended", "", (), "the episode has ended: reset it first").to_dict()
     if sent[env] != frame_no[env]:

@@ -102,7 +102,7 @@ def test_what_it_can_not_do_it_says() -> None:
         envs.get_env_attr("gain")
     with pytest.raises(AttributeError, match="can't be set"):
         envs.set_env_attr("gain", 1)
-    with pytest.raises(NotImplementedError, match="draws no pictures"):
+    with pytest.raises(NotImplementedError, match="draws no images"):
         envs.render()
     with pytest.raises(ValueError, match="'goal' is unknown"):
         envs.reset(goal=1)
