@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable
-from typing import Any
 
 __all__ = ["EDGES_MS", "LoopTiming", "Rate", "Watchdog"]
 
@@ -71,41 +70,41 @@ class LoopTiming:
     """Count how far each period of a loop was from the nominal one. One thread ticks; any thread may read.
 
     Args:
-        period_s: nominal, seconds.
-        now: monotonic clock in seconds.
+        period_s: the nominal period, seconds.
+        now: the monotonic clock, seconds.
 
     Attributes:
-        counts: periods by deviation, early or late; the last bin is open.
+        counts: number of periods in each bin of deviation, early or late; the last bin is open.
         periods: number of periods.
-        overruns: periods longer than one and a half nominal ones.
+        overruns: number of periods longer than one and a half nominal periods.
         longest_s: the longest period, seconds.
     """
 
     def __init__(self, period_s: float, now: Callable[[], float] = time.monotonic) -> None:
         self.period_s = period_s
         self._now = now
-        self._before: float | None = None
+        self._last_tick: float | None = None
         self.counts = [0] * (len(EDGES_MS) + 1)
         self.periods = self.overruns = 0
         self.longest_s = 0.0
 
     def tick(self) -> None:
         """Record the beginning of a period."""
-        now, before = self._now(), self._before
-        self._before = now
-        if before is None:
+        now, last = self._now(), self._last_tick
+        self._last_tick = now
+        if last is None:
             return
-        took = now - before
-        self.counts[bisect_right(_EDGES_S, abs(took - self.period_s))] += 1
+        duration_s = now - last
+        self.counts[bisect_right(_EDGES_S, abs(duration_s - self.period_s))] += 1
         self.periods += 1
-        self.overruns += took > 1.5 * self.period_s
-        self.longest_s = max(self.longest_s, took)
+        self.overruns += duration_s > 1.5 * self.period_s
+        self.longest_s = max(self.longest_s, duration_s)
 
     def pause(self) -> None:
         """Leave the time until the next tick out of the statistics."""
-        self._before = None
+        self._last_tick = None
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, float | list[float] | list[int]]:
         """Return plain data, for telemetry and the log; times in milliseconds."""
         return {
             "period_ms": self.period_s * 1e3,
@@ -127,7 +126,7 @@ class Watchdog:
 
     Args:
         timeout_s: longest silence, seconds, above 0.
-        now: monotonic clock in seconds.
+        now: the monotonic clock, seconds.
 
     Raises:
         ValueError: the timeout is not above 0.
@@ -138,20 +137,20 @@ class Watchdog:
             raise ValueError(f"a watchdog of {timeout_s} s can't work, its timeout must be above 0")
         self.timeout_s = timeout_s
         self._now = now
-        self._fed: float | None = None
+        self._last_command: float | None = None
 
     def feed(self) -> None:
-        """Arm the watchdog and restart its time, because a valid command came."""
-        self._fed = self._now()
+        """Arm the watchdog and restart its time: a valid command came."""
+        self._last_command = self._now()
 
     def disarm(self) -> None:
         """Stop the watchdog while no commands are expected: before the first step, after an episode."""
-        self._fed = None
+        self._last_command = None
 
     @property
     def silence_s(self) -> float:
         """Seconds since the last valid command; 0 while disarmed."""
-        return 0.0 if self._fed is None else self._now() - self._fed
+        return 0.0 if self._last_command is None else self._now() - self._last_command
 
     @property
     def expired(self) -> bool:

@@ -20,9 +20,9 @@ class ClockOffset(NamedTuple):
     """The offset between two clocks at one moment.
 
     Attributes:
-        offset_ns: their clock minus ours, nanoseconds. ``theirs - offset_ns`` is on our timeline.
-        error_ns: largest error of the offset, if the clocks drift by no more than `MOST_PPM`.
-        drift_ppm: how fast their clock gains on ours, parts in a million; 0 during the first two seconds.
+        offset_ns: the remote clock minus the local one, nanoseconds; ``remote - offset_ns`` is local time.
+        error_ns: largest error of the offset if the clocks drift by no more than `MOST_PPM`.
+        drift_ppm: how fast the remote clock gains on the local one, parts in a million; 0 during the first two seconds.
         drift_error_ppm: largest error of the drift; `MOST_PPM` during the first two seconds.
         restarts: how often the estimate started anew because a clock had jumped.
     """
@@ -35,7 +35,7 @@ class ClockOffset(NamedTuple):
 
 
 class _Bounds(NamedTuple):
-    """The bounds of the offset from one exchange, at a time of our clock."""
+    """The bounds of the offset from one exchange, at a time of the local clock."""
 
     at_ns: int
     low_ns: int
@@ -59,16 +59,16 @@ class OffsetEstimator:
         """Add one exchange; times in nanoseconds.
 
         Args:
-            t0, t3: our clock when the request left and when the answer arrived.
-            t1, t2: their clock when the request arrived and when the answer left.
+            t0, t3: the local clock when the request left and when the answer arrived.
+            t1, t2: the remote clock when the request arrived and when the answer left.
 
         An exchange that took more than a second, or whose times run backwards, is ignored.
         """
         if not (0 <= t3 - t0 <= _LONGEST_NS and t2 >= t1):
             return
-        parted = int((t3 - t0) * MOST_PPM / 1e6) + 1  # the two clocks, during the exchange; as `_slack_ns`
-        bounds = _Bounds(t3, t2 - t3 - parted, t1 - t0 + parted)
-        if bounds.low_ns > bounds.high_ns:  # they took longer than all of it
+        drift_ns = _slack_ns(t3 - t0)  # of the two clocks during the exchange
+        bounds = _Bounds(t3, t2 - t3 - drift_ns, t1 - t0 + drift_ns)
+        if bounds.low_ns > bounds.high_ns:  # the remote part took longer than the whole exchange
             return
         bucket = t3 // _BUCKET_NS
         if bucket != self._bucket:
@@ -87,7 +87,7 @@ class OffsetEstimator:
             self._best.append(bounds)
 
     def at(self, now_ns: int) -> ClockOffset | None:
-        """Return the offset at a time of our clock, or None before the first exchange."""
+        """Return the offset at a time of the local clock, or None before the first exchange."""
         if not self._best:
             return None
         low, high = self._limits(now_ns)
@@ -106,14 +106,14 @@ class OffsetEstimator:
 
     def _drift(self) -> tuple[float, float]:
         first, last = self._best[0], self._best[-1]
-        apart = last.at_ns - first.at_ns
-        if apart < 2 * _BUCKET_NS:
+        span_ns = last.at_ns - first.at_ns
+        if span_ns < 2 * _BUCKET_NS:
             return 0.0, MOST_PPM
-        slowest = max((last.low_ns - first.high_ns) / apart * 1e6, -MOST_PPM)
-        fastest = min((last.high_ns - first.low_ns) / apart * 1e6, MOST_PPM)
+        slowest = max((last.low_ns - first.high_ns) / span_ns * 1e6, -MOST_PPM)
+        fastest = min((last.high_ns - first.low_ns) / span_ns * 1e6, MOST_PPM)
         return (slowest + fastest) / 2, abs(fastest - slowest) / 2
 
 
 def _slack_ns(age_ns: int) -> int:
-    """Return the largest drift within a time, rounded up."""
+    """Return the largest drift between the clocks within a time, rounded up."""
     return int(abs(age_ns) * MOST_PPM / 1e6) + 1

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any
 
 __all__ = [
     "CommandTooOld", "ConnectionLost", "DeadlineExceeded", "EpisodeError", "Fault", "IllegalAction", "LogError",
@@ -18,12 +17,12 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Violation:
-    """One way in which a value breaks its description; becomes ``extra_info["error"]`` (R1.2).
+    """One way in which a value breaks its description; reported as ``extra_info["error"]`` (R1.2).
 
     Attributes:
         code: a short machine-readable word: ``missing``, ``unknown``, ``dtype``, ``shape``, ``not_finite``,
             ``range``, ``env_id``, ``frame_no``, or a world's own (``occupied`` in Go).
-        field: the dotted name of the field, e.g. ``action.joint_target``; empty if the whole is meant.
+        field: the dotted name of the field, such as ``action.joint_target``; empty for the whole structure.
         index: the position of the offending element; empty for scalars and for the whole field.
         message: one sentence for a person: what was got, what is allowed.
     """
@@ -33,7 +32,7 @@ class Violation:
     index: tuple[int, ...]
     message: str
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> dict[str, object]:
         """Return plain data for ``extra_info["error"]``: keys code, field, index (list), message."""
         return {"code": self.code, "field": self.field, "index": list(self.index), "message": self.message}
 
@@ -45,7 +44,7 @@ class Fault:
     Attributes:
         code: a short machine-readable word: ``camera`` (an image is missing, too old or frozen), ``simulation``
             (MuJoCo warned, or a state is not finite), ``recording_ended``, or a driver's own.
-        subject: the name of the part that is concerned, e.g. the camera's; empty for the whole robot.
+        subject: the name of the part concerned, such as the camera's name; empty for the whole robot.
         message: one sentence for a person: what is wrong, and what to do.
     """
 
@@ -80,15 +79,15 @@ class StopReason:
 
 
 class RobotError(Exception):
-    """Base of every exception that this software raises on purpose."""
+    """The base class of every exception that this software raises on purpose."""
 
 
 class SpecError(RobotError, ValueError):
-    """A description is itself wrong (two fields of one name, low above high, ...)."""
+    """A description contradicts itself (two fields of one name, low above high, ...)."""
 
 
 class IllegalAction(RobotError, ValueError):
-    """An action or command that must not be executed (R1.2). Nothing moved."""
+    """An action or command is illegal (R1.2); nothing moved."""
 
     def __init__(self, violation: Violation) -> None:
         super().__init__(violation.message)
@@ -96,7 +95,7 @@ class IllegalAction(RobotError, ValueError):
 
 
 class EpisodeError(RobotError):
-    """A call in the wrong order: a step before a reset or after the end, a call after `close`."""
+    """A call came in the wrong order: a step before a reset or after the end of an episode, a call after `close`."""
 
 
 class RobotStopped(RobotError):
@@ -124,10 +123,10 @@ class StaleReading(RobotError):
     """A sensor's newest sample is older than it may be. It is never replaced by a cached value.
 
     Args:
-        sensor: the sensor's or the camera's name.
+        sensor: the name of the sensor or the camera.
         age_s: age of the newest sample, seconds.
-        max_age_s: the oldest that is allowed, seconds.
-        message: the whole message where the sensor's driver knows the cause; otherwise one is made of the figures.
+        max_age_s: the greatest age allowed, seconds.
+        message: the whole message, where the sensor's driver knows the cause; otherwise one is made from the figures.
     """
 
     def __init__(self, sensor: str, age_s: float, max_age_s: float, message: str = "") -> None:
@@ -158,11 +157,15 @@ class ConnectionLost(RobotError, ConnectionError):
 
 
 class WireError(RobotError, ValueError):
-    """A message that breaks the wire's rules (size, version, layout)."""
+    """A message breaks the rules of the wire (size, version, layout)."""
 
 
 class SpecMismatch(RobotError):
-    """Client and server, or log and task, describe the robot differently; ``difference`` has a line for each point."""
+    """Client and server, or log and task, describe the robot differently.
+
+    Attributes:
+        difference: one line for each difference.
+    """
 
     def __init__(self, what: str, difference: Iterable[str]) -> None:
         self.difference = tuple(difference)
@@ -174,7 +177,7 @@ class ResetFailed(RobotError):
 
 
 class ProfileError(RobotError, ValueError):
-    """A profile with a wrong key or value; the message names file and key."""
+    """A profile has a wrong key or value; the message names file and key."""
 
     def __init__(self, file: str, key: str, problem: str) -> None:
         super().__init__(f"{file}: {key}: {problem}" if key else f"{file}: {problem}")

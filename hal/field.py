@@ -1,4 +1,4 @@
-"""One number, or one array of them, that crosses a border: name, type, shape, range, unit, meaning."""
+"""The description of one number or array that crosses a border: name, type, shape, range, unit, meaning."""
 
 from __future__ import annotations
 
@@ -13,19 +13,25 @@ import numpy as np
 
 from hal.errors import IllegalAction, SpecError, Violation
 
-__all__ = ["DTYPES", "SHORT", "Bound", "Field"]
+__all__ = ["DTYPES", "SHORT", "Bound", "Field", "JsonDict", "JsonObject"]
+
+JsonDict = dict[str, Any]
+"""Plain data by name, as JSON, msgpack and TOML can hold it, nested as deep as it likes."""
+
+JsonObject = Mapping[str, Any]
+"""Plain data by name that is only read."""
 
 Bound = float | tuple[float, ...]
-"""One number for every element, or one number an element in C order."""
+"""One bound for all elements, or one for each element in C order."""
 
 DTYPES = (
     "float64", "float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
 )  # fmt: skip
 """The element types that numpy, ROS 2 messages and CDR all have."""
 
-_NAME = re.compile(r"[a-z](_?[a-z0-9])*")  # what a ROS 2 message field may be called
+_NAME = re.compile(r"[a-z](_?[a-z0-9])*")  # the names that ROS 2 allows for the fields of a message
 SHORT = 32
-"""Below this many elements a Python loop over floats is faster than three numpy calls."""
+"""Up to this many elements, a Python loop over floats is faster than three calls of numpy."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +39,16 @@ class Field:
     """The description of one named array (R4.2). Immutable; equal by value.
 
     Attributes:
-        name: lower case with underscores, as a ROS 2 message field.
-        shape: of one value, without leading (batch or time) axes; ``()`` is a scalar.
-        dtype: one of `DTYPES`.
-        low, high: inclusive range, one number or one an element; by default all finite values of the dtype.
-        unit: SI symbol (``rad``, ``m/s``), ``1`` if there is none.
-        meaning: one sentence.
+        name: lower case with underscores, as the name of a ROS 2 message's field.
+        shape: the shape of one value, without leading (batch or time) axes; ``()`` is a scalar.
+        dtype: the type of an element, one of `DTYPES`.
+        low, high: the inclusive range, one number for all elements or one for each; by default all finite values of
+            the dtype.
+        unit: the SI symbol (``rad``, ``m/s``), or ``1`` for a number without a unit.
+        meaning: one sentence that says which quantity the values are.
         elements: names of the elements along the last axis, or none.
-        convention: name of the document that fixes zero and sign of the values, where a number alone does not tell a
-            pose (``so101_new_calib``); fields of different conventions do not match.
+        convention: the name of the document that fixes zero and sign of the values, for values that mean a pose only
+            under such a convention (``so101_new_calib``). Fields of different conventions do not match.
 
     Raises:
         SpecError: the description contradicts itself.
@@ -62,8 +69,8 @@ class Field:
             object.__setattr__(self, key, tuple(getattr(self, key)))
         for key in ("low", "high"):
             value = getattr(self, key)
-            plain = np.asarray(value, float) + 0.0  # -0.0 becomes 0.0, so that equal fields have equal digests
-            object.__setattr__(self, key, float(plain) if plain.ndim == 0 else tuple(plain.ravel().tolist()))
+            bound = np.asarray(value, float) + 0.0  # -0.0 becomes 0.0, so that equal fields have equal digests
+            object.__setattr__(self, key, float(bound) if bound.ndim == 0 else tuple(bound.ravel().tolist()))
         self._check_description()
 
     def _check_description(self) -> None:
@@ -98,8 +105,8 @@ class Field:
         return math.prod(self.shape)
 
     @cached_property
-    def numpy_dtype(self) -> np.dtype[Any]:
-        """The element type as numpy's, little-endian."""
+    def numpy_dtype(self) -> np.dtype:
+        """The numpy dtype of an element, little-endian."""
         return np.dtype("<" + np.dtype(self.dtype).str[1:])  # numpy's own singleton on little-endian machines
 
     @property
@@ -111,21 +118,22 @@ class Field:
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest legal value, each of the field's shape and dtype, always finite (read-only)."""
+        """Lowest and highest legal values: two read-only arrays of the field's shape and dtype, always finite."""
         low, high = self._broadcast(self.low), self._broadcast(self.high)
         if self.numpy_dtype.kind != "f":
             low, high = np.ceil(low), np.floor(high)
-        pair = []
-        for side in (low, high):
-            # Saturate in Python numbers: an int64 limit is not a float64.
-            flat = [self._saturate(value, self._limits) for value in side.ravel().tolist()]
-            array = np.array(flat, self.numpy_dtype).reshape(self.shape)
-            array.setflags(write=False)
-            pair.append(array)
-        return pair[0], pair[1]
+        return self._saturated(low), self._saturated(high)
+
+    def _saturated(self, bound: np.ndarray) -> np.ndarray:
+        """Return a bound in the field's dtype, infinite sides as the dtype's extremes; read-only."""
+        # Saturate in Python numbers, since the limits of an int64 are not exact as float64.
+        elements = [self._saturate(value, self._limits) for value in bound.ravel().tolist()]
+        array = np.array(elements, self.numpy_dtype).reshape(self.shape)
+        array.setflags(write=False)
+        return array
 
     @staticmethod
-    def _saturate(value: float, limits: Any) -> float | int:
+    def _saturate(value: float, limits: np.finfo | np.iinfo) -> float | int:
         whole = isinstance(limits, np.iinfo)
         if value <= float(limits.min):
             return int(limits.min) if whole else float(limits.min)
@@ -138,18 +146,18 @@ class Field:
         low, high = self.bounds
         return low.ravel().tolist(), high.ravel().tolist()
 
-    def validate(self, value: Any, where: str = "") -> np.ndarray:
-        """The value as an array of exactly this field's shape and dtype.
+    def validate(self, value: object, where: str = "") -> np.ndarray:
+        """Return the value as an array of exactly this field's shape and dtype.
 
-        Numbers, lists and arrays are taken if they convert without changing their kind: a whole number may
-        become a float, a float never a whole number; narrower floats are rounded.
+        Numbers, lists and arrays are accepted if they convert without changing their kind: a whole number may become
+        a float, but a float never becomes a whole number. A float is rounded to a narrower float type.
 
         Args:
-            value: what to check.
-            where: what the value is part of, for the message (``action``).
+            value: a number, a nested list of numbers, or an array.
+            where: the name of the structure that holds the value (``action``), for the message.
 
         Returns:
-            The array itself if it already fits (no copy), else a new one.
+            The array itself without a copy if it already has shape and dtype, otherwise a new array.
 
         Raises:
             IllegalAction: with code dtype, shape, not_finite or range.
@@ -169,7 +177,7 @@ class Field:
                 self._refuse(array, where)
         return array
 
-    def _convert(self, value: Any, where: str) -> np.ndarray:
+    def _convert(self, value: object, where: str) -> np.ndarray:
         name = self._dotted(where)
         try:
             array = np.asarray(value)
@@ -194,36 +202,36 @@ class Field:
             return array.astype(self.numpy_dtype)
 
     def _check_whole_range(self, array: np.ndarray, where: str) -> None:
-        """Before the cast, which would wrap around."""
+        """Check the range of whole numbers before the cast, which would wrap around."""
         lows, highs = self._flat_bounds
-        for flat, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
+        for place, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
             if not low <= number <= high:
-                raise self._out_of_range(flat, number, where)
+                raise self._out_of_range(place, number, where)
 
     def _refuse(self, array: np.ndarray, where: str) -> None:
-        """Find the first offender and raise for it."""
+        """Raise for the first element that is not finite or out of range."""
         lows, highs = self._flat_bounds
-        for flat, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
+        for place, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
             if not math.isfinite(number):
-                index = self._index(flat)
+                index = self._index(place)
                 message = f"{self._dotted(where, index)} is {number}, wanted a finite number"
                 raise self._illegal("not_finite", where, index, message)
             if not low <= number <= high:
-                raise self._out_of_range(flat, number, where)
+                raise self._out_of_range(place, number, where)
 
-    def _out_of_range(self, flat: int, number: float, where: str) -> IllegalAction:
+    def _out_of_range(self, place: int, number: float, where: str) -> IllegalAction:
         lows, highs = self._flat_bounds
-        index = self._index(flat)
+        index = self._index(place)
         unit = "" if self.unit == "1" else f" {self.unit}"
-        allowed = f"{lows[flat]:.9g} to {highs[flat]:.9g}{unit}"
+        allowed = f"{lows[place]:.9g} to {highs[place]:.9g}{unit}"
         message = f"{self._dotted(where, index)} is {number:.9g}{unit}, allowed are {allowed}"
         return self._illegal("range", where, index, message)
 
     def _illegal(self, code: str, where: str, index: tuple[int, ...], message: str) -> IllegalAction:
         return IllegalAction(Violation(code, self._dotted(where), index, message))
 
-    def _index(self, flat: int) -> tuple[int, ...]:
-        return tuple(int(i) for i in np.unravel_index(flat, self.shape)) if self.shape else ()
+    def _index(self, place: int) -> tuple[int, ...]:
+        return tuple(int(i) for i in np.unravel_index(place, self.shape)) if self.shape else ()
 
     def _dotted(self, where: str, index: tuple[int, ...] = ()) -> str:
         name = f"{where}.{self.name}" if where else self.name
@@ -233,48 +241,50 @@ class Field:
         return f"{name}[{', '.join(map(str, index))}]{label}"
 
     def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> np.ndarray:
-        """Random legal values, shape ``leading + shape`` (R4.3).
+        """Draw random legal values of shape ``leading + shape`` (R4.3).
 
-        Uniform in a range with two ends, half a normal distribution from a single end, normal without any.
+        The distribution is uniform between two finite bounds, half a normal distribution from a single finite bound,
+        and normal without any.
         """
         shape = leading + self.shape
         low, high = self.bounds
         if self.numpy_dtype.kind != "f":
             return np.asarray(rng.integers(low, high, size=shape, dtype=self.dtype, endpoint=True), self.numpy_dtype)
         has_low, has_high = np.isfinite(self._broadcast(self.low)), np.isfinite(self._broadcast(self.high))
-        part, spread = rng.random(shape), rng.standard_normal(shape)
-        one_end = np.where(has_low, low + np.abs(spread), np.where(has_high, high - np.abs(spread), spread))
-        value = np.where(has_low & has_high, low * (1 - part) + high * part, one_end)
+        share, spread = rng.random(shape), rng.standard_normal(shape)
+        one_bound = np.where(has_low, low + np.abs(spread), np.where(has_high, high - np.abs(spread), spread))
+        value = np.where(has_low & has_high, low * (1 - share) + high * share, one_bound)
         return np.asarray(np.clip(value, low, high), self.numpy_dtype)
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data (JSON, msgpack, TOML); an unbounded side is None."""
+    def to_dict(self) -> JsonDict:
+        """Return plain data (for JSON, msgpack, TOML); an infinite bound is None."""
 
-        def plain(bound: Bound) -> Any:
+        def finite_or_none(bound: Bound) -> float | list[float | None] | None:
             numbers = bound if isinstance(bound, tuple) else (bound,)
             finite = [number if math.isfinite(number) else None for number in numbers]
             return finite if isinstance(bound, tuple) else finite[0]
 
         return {
-            "name": self.name, "shape": list(self.shape), "dtype": self.dtype, "low": plain(self.low),
-            "high": plain(self.high), "unit": self.unit, "meaning": self.meaning, "elements": list(self.elements),
+            "name": self.name, "shape": list(self.shape), "dtype": self.dtype,
+            "low": finite_or_none(self.low), "high": finite_or_none(self.high),
+            "unit": self.unit, "meaning": self.meaning, "elements": list(self.elements),
             **({"convention": self.convention} if self.convention else {}),
         }  # fmt: skip
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Field:
-        """The inverse of `to_dict`.
+    def from_dict(plain: JsonObject) -> Field:
+        """Make a field from the plain data of `to_dict`.
 
         Raises:
             SpecError: a key is missing, unknown or of the wrong type.
         """
 
-        def bound(value: Any, open_end: float) -> Bound:
+        def bound(value: Any, infinite: float) -> Bound:
             if isinstance(value, str | bytes):
                 raise TypeError(f"low and high are numbers, got {value!r}")
             if isinstance(value, Sequence):
-                return tuple(open_end if number is None else float(number) for number in value)
-            return open_end if value is None else float(value)
+                return tuple(infinite if number is None else float(number) for number in value)
+            return infinite if value is None else float(value)
 
         try:
             values = dict(plain)

@@ -1,22 +1,21 @@
-"""The frame row: the one record of a frame, in memory, in the log and in the table (see docs/architecture.md)."""
+"""The frame row, which records one frame in memory, in the log and in the table (see docs/architecture.md)."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from hal.field import Field
+from hal.field import Field, JsonDict, JsonObject
 from hal.spec import Spec
 
 __all__ = ["POLICY_PREFIX", "PREFIXES", "FrameLayout", "reward_field", "used_field"]
 
 PREFIXES = ("observation", "action", "applied", "sensor")
-"""What the names of a frame row's grouped fields begin with."""
+"""Prefixes of the names of the frame row's grouped fields."""
 
 POLICY_PREFIX = "policy_action"
-"""What the names of a policy's own actions begin with, where a person may have executed another."""
+"""Prefix of the names of the policy's actions, which a person may have replaced by others."""
 
 _HEAD = (
     Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
@@ -35,28 +34,28 @@ _TURN = Field("agent", (), "uint8", meaning="whose turn it is in this frame: its
 
 
 def used_field(stream: str) -> str:
-    """The name of the row's field that says which sample of a stream was used: its sequence number."""
+    """Return the name of the row's field with the sequence number of the sample that was used of a stream."""
     return f"used_{stream}"
 
 
 def reward_field(agent: str = "") -> str:
-    """The name of the row's reward field: ``reward``, or ``reward_<agent>`` with several agents."""
+    """Return the name of the row's reward field: ``reward``, or ``reward_<agent>`` with several agents."""
     return f"reward_{agent}" if agent else "reward"
 
 
 @dataclass(frozen=True)
 class FrameLayout:
-    """What a frame row is made of.
+    """Describe the fields of a frame row.
 
     Attributes:
-        observation, action: the world's.
-        agents: names of the agents that are rewarded one by one; empty for a single reward.
-        applied, sensors: a robot's commands and sensors; empty for worlds without a robot.
-        streams: names of the native-rate streams of which a frame says which sample it used.
-        policy: of the actions that a policy chose, recorded as ``policy_action_<name>`` beside the executed ones;
-            empty where nobody can take over.
-        turns: whether the agents act one at a time: then ``agent`` says who sees a frame and acts in it, and the
-            next frame's action is that one's.
+        observation, action: the observation and the action of the world.
+        agents: names of the agents that have rewards of their own; empty for a single reward.
+        applied, sensors: the commands and the sensors of the robot; empty for worlds without a robot.
+        streams: names of the native-rate streams whose used sample each frame names.
+        policy: the actions that a policy chose, recorded as ``policy_action_<name>`` beside the executed ones; empty
+            where no person can take over.
+        turns: whether the agents act one at a time. Then the field ``agent`` names the agent that sees the frame and
+            acts in it, and the action in the next frame is that agent's.
     """
 
     observation: Spec
@@ -70,7 +69,7 @@ class FrameLayout:
 
     @cached_property
     def spec(self) -> Spec:
-        """All fields of the row, named ``frame``."""
+        """The spec of all fields of the row, named ``frame``."""
         rewards = tuple(
             Field(reward_field(agent), (), "float64", meaning="of the action that led here")
             for agent in (self.agents or ("",))
@@ -85,8 +84,8 @@ class FrameLayout:
         turn = (_TURN,) if self.turns else ()
         return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + used)))
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data, for a log's metadata."""
+    def to_dict(self) -> JsonDict:
+        """Return plain data, for the metadata of a log."""
         return {
             "observation": self.observation.to_dict(),
             "action": self.action.to_dict(),
@@ -99,11 +98,11 @@ class FrameLayout:
         }
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> FrameLayout:
-        """The inverse of `to_dict`.
+    def from_dict(plain: JsonObject) -> FrameLayout:
+        """Make a layout from the plain data of `to_dict`.
 
         Raises:
-            SpecError: a part is no spec.
+            SpecError: a part is not a spec.
             KeyError: a part is missing.
         """
         return FrameLayout(

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from hal.errors import SpecError
+from hal.field import Bound
 
 __all__ = ["Limits"]
+
+_StepAndLead = tuple[np.ndarray | None, np.ndarray | None]
+"""The largest step in one period and the largest lead of a command; None where there is no limit."""
 
 
 @dataclass(frozen=True)
@@ -26,17 +29,19 @@ class Limits:
         SpecError: a limit is not a positive number.
     """
 
-    max_velocity: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
-    max_lead: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
-    _arrays: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+    max_velocity: Mapping[str, Bound] = field(default_factory=dict)
+    max_lead: Mapping[str, Bound] = field(default_factory=dict)
+    _arrays: dict[tuple[str, np.dtype, float], _StepAndLead] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         for key in ("max_velocity", "max_lead"):
             for name, value in getattr(self, key).items():
                 if not np.all(np.asarray(value, float) > 0):  # False for NaN too
                     raise SpecError(f"{key}.{name} is {value}, it must be above 0")
-            plain = {name: _plain(value) for name, value in getattr(self, key).items()}
-            object.__setattr__(self, key, plain)
+            limits = {name: _floats(value) for name, value in getattr(self, key).items()}
+            object.__setattr__(self, key, limits)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -57,12 +62,12 @@ class Limits:
         no faster than its speed, and one wrong measurement moves a command by at most one period's step.
 
         Args:
-            name: of the command.
-            target, previous, measured: the new command, the one applied last, and the last measurement, (..., n).
+            name: the name of the command.
+            target, previous, measured: the new command, the command applied last, and the last measurement, (..., n).
             period_s: time between ``previous`` and now, seconds.
 
         Returns:
-            Shape and dtype of ``target``; ``target`` itself where nothing limits it.
+            An array of the shape and dtype of ``target``; ``target`` itself where no limit changes it.
         """
         previous = np.asarray(previous, target.dtype)
         step, reach = self._as_arrays(name, target.dtype, period_s)
@@ -73,32 +78,29 @@ class Limits:
             target = _between(target, previous - step, previous + step)
         return target
 
-    def _as_arrays(
-        self, name: str, dtype: np.dtype[Any], period_s: float
-    ) -> tuple[np.ndarray | None, np.ndarray | None]:
+    def _as_arrays(self, name: str, dtype: np.dtype, period_s: float) -> _StepAndLead:
         """Return the largest step and lead as arrays; cached, since making them costs as much as applying them."""
-        made: dict[Any, tuple[np.ndarray | None, np.ndarray | None]] = self._arrays
         key = (name, dtype, period_s)
-        if key not in made:
+        if key not in self._arrays:
             velocity, lead = self.max_velocity.get(name), self.max_lead.get(name)
             step = None if velocity is None else np.asarray(velocity, dtype) * dtype.type(period_s)
-            made[key] = step, None if lead is None else np.asarray(lead, dtype)
-        return made[key]
+            self._arrays[key] = step, None if lead is None else np.asarray(lead, dtype)
+        return self._arrays[key]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data."""
+    def to_dict(self) -> dict[str, dict[str, float | list[float]]]:
+        """Return plain data: kind of limit -> command name -> limit."""
         return {
             key: {name: list(value) if isinstance(value, tuple) else value for name, value in limits.items()}
             for key, limits in (("max_velocity", self.max_velocity), ("max_lead", self.max_lead))
         }
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Limits:
+    def from_dict(plain: Mapping[str, Mapping[str, Bound]]) -> Limits:
         """Make limits from the plain data of `to_dict`.
 
         Raises:
             SpecError: a limit is not a positive number.
-            TypeError: an unknown kind of limit.
+            TypeError: the data has an unknown kind of limit.
         """
         return Limits(**plain)
 
@@ -109,7 +111,7 @@ def _between(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray
     return bounded
 
 
-def _plain(value: Any) -> float | tuple[float, ...]:
+def _floats(value: Bound) -> Bound:
     """Return one Python float, or a tuple with one for each element."""
     array = np.asarray(value, float)
     return float(array) if array.ndim == 0 else tuple(array.ravel().tolist())

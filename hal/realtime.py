@@ -12,10 +12,10 @@ from dataclasses import dataclass
 __all__ = ["SWITCH_INTERVAL_S", "RealTime", "ask_real_time", "settle_process"]
 
 SWITCH_INTERVAL_S = 0.00003
-"""How long another thread may hold Python's lock while the loop waits for it, seconds. Python's default of 5 ms is two
-periods of a fast loop."""
+"""Time for which another thread may hold Python's lock while the loop waits for the lock, seconds. Python's default of
+5 ms is two periods of a fast loop."""
 
-_PR_SET_TIMERSLACK = 29  # prctl(2); an ordinary thread's sleeps end up to 50 microseconds late without
+_PR_SET_TIMERSLACK = 29  # prctl(2); without it, the sleeps of an ordinary thread end up to 50 microseconds late
 _LOCK_ALL_ON_FAULT = 1 | 2 | 4  # mlockall(2): MCL_CURRENT | MCL_FUTURE | MCL_ONFAULT
 
 
@@ -25,15 +25,15 @@ class RealTime:
 
     Attributes:
         granted: whether the thread runs before all ordinary threads of the machine.
-        told: the answer as a sentence; after a refusal, with the reason and the setting that allows it.
+        message: the answer as a sentence; after a refusal, with the reason and the setting that allows it.
     """
 
     granted: bool
-    told: str
+    message: str
 
 
 def ask_real_time(priority: int) -> RealTime:
-    """Put the calling thread under the real-time scheduler (SCHED_FIFO), and let its sleeps end on time.
+    """Move the calling thread to the real-time scheduler (SCHED_FIFO), and let its sleeps end on time.
 
     Args:
         priority: 1 to 99; interrupt threads of a real-time kernel have 50.

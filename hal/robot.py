@@ -8,18 +8,19 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Never, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal.errors import Fault, IllegalAction, SpecError
-from hal.field import Field
+from hal.field import Bound, Field, JsonDict, JsonObject
 from hal.limits import Limits
 from hal.spec import Spec
 
 __all__ = ["BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec"]
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Mapping[str, Never] = MappingProxyType({})
 
 
 class Image(NamedTuple):
@@ -37,7 +38,7 @@ class Image(NamedTuple):
 
 
 class RobotState(NamedTuple):
-    """What a robot measured at the end of one control period.
+    """The measurements of a robot at the end of one control period.
 
     A named tuple costs a third of a frozen dataclass to make, which counts where a whole simulated step takes 25
     microseconds.
@@ -62,7 +63,7 @@ class RobotState(NamedTuple):
 
 
 class BatchState(NamedTuple):
-    """What n simulated robots measured at the end of one control period: a `RobotState` with a leading axis.
+    """The measurements of n simulated robots at the end of one control period: a `RobotState` with a leading axis.
 
     Attributes:
         sensors: sensor name -> measured values, (n, ...); arrays the caller may keep.
@@ -120,7 +121,7 @@ class StreamSpec:
 class SampleSink(Protocol):
     """Where the samples of one stream go. A recorder provides it; it never waits and never raises."""
 
-    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
+    def write(self, values: Mapping[str, ArrayLike], stamp_ns: int) -> int:
         """Take one sample; always called from the same thread.
 
         Args:
@@ -158,7 +159,7 @@ class RobotSpec:
     rate_hz: float
     limits: Limits = field(default_factory=Limits)
     cameras: tuple[CameraSpec, ...] = ()
-    home: Mapping[str, float | tuple[float, ...]] = field(default_factory=dict)
+    home: Mapping[str, Bound] = field(default_factory=dict)
     measured_by: Mapping[str, str] = field(default_factory=dict)
     max_age_s: Mapping[str, float] = field(default_factory=dict)
 
@@ -170,7 +171,7 @@ class RobotSpec:
             if self.commands[command].shape != self.sensors[sensor].shape:
                 raise self._wrong(f"sensor {sensor!r} and command {command!r} differ in shape")
         for sensor, age_s in self.max_age_s.items():
-            self.sensors[sensor]  # raises with the list of what there is
+            self.sensors[sensor]  # raises with the list of the sensors
             if not age_s > 0:
                 raise self._wrong(f"max_age_s.{sensor} is {age_s}, it must be above 0")
         for command, value in self.home.items():
@@ -181,7 +182,7 @@ class RobotSpec:
     def _wrong(self, problem: str) -> SpecError:
         return SpecError(f"robot {self.name!r}: {problem}")
 
-    def _check_home(self, command: str, value: Any) -> None:
+    def _check_home(self, command: str, value: Bound) -> None:
         try:
             self.commands[command].validate(value, "home")
         except IllegalAction as illegal:
@@ -204,7 +205,7 @@ class RobotSpec:
         """Length of a control period, seconds."""
         return 1.0 / self.rate_hz
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return plain data, for the wire and the log."""
         return {
             "name": self.name,
@@ -219,7 +220,7 @@ class RobotSpec:
         }
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> RobotSpec:
+    def from_dict(plain: JsonObject) -> RobotSpec:
         """Make a description from the plain data of `to_dict`.
 
         Raises:
@@ -256,9 +257,9 @@ class RobotSpec:
         lines = [f"sensors.{line}" for line in self.sensors.difference(other.sensors)]
         lines += [f"commands.{line}" for line in self.commands.difference(other.commands)]
         for key in ("name", "rate_hz"):
-            here, there = getattr(self, key), getattr(other, key)
-            if here != there:
-                lines.append(f"{key}: {here} here, {there} there")
+            local, remote = getattr(self, key), getattr(other, key)
+            if local != remote:
+                lines.append(f"{key}: {local} here, {remote} there")
         return lines
 
 

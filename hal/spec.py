@@ -1,39 +1,40 @@
-"""An ordered set of fields: the one description of everything that crosses a border."""
+"""An ordered set of fields, which describes everything that crosses a border."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal.errors import IllegalAction, SpecError, Violation
-from hal.field import SHORT, Field
+from hal.field import SHORT, Field, JsonDict, JsonObject
 
 __all__ = ["Spec"]
 
-_Vector = tuple[str, tuple[int, ...], np.dtype[Any], float, float, list[tuple[float, float]] | None]
-"""Name, shape, dtype, low and high of a short vector, and each element's where they differ."""
+_Vector = tuple[str, tuple[int, ...], np.dtype, float, float, list[tuple[float, float]] | None]
+"""Name, shape, dtype, low and high of a short vector, and the low and high of each element where those differ."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """Named fields, and what follows from them: validation, a packed row, a digest, samples.
+    """Describe a structure of named fields: validate, pack, sample and compare its values.
 
-    The packed row orders the fields by falling element size. So every field lies at a multiple of its own
-    element size without padding, which is also how CDR (ROS 2's encoding) lays out a message of
-    fixed-size arrays: one buffer serves memory, wire and log.
+    The packed row orders the fields by falling element size, so every field lies at a multiple of its element size
+    without padding. CDR (ROS 2's encoding) lays a message of fixed-size arrays out in the same way, so one buffer
+    serves memory, wire and log.
 
     Attributes:
-        name: what is described, in lower case (``so101_sensors``).
-        fields: in the order of the documentation.
+        name: the name of the structure, in lower case (``so101_sensors``).
+        fields: the fields, in the order in which people read them.
 
     Raises:
-        SpecError: two fields of one name.
+        SpecError: two fields have the same name.
     """
 
     name: str
@@ -42,9 +43,9 @@ class Spec:
     def __post_init__(self) -> None:
         object.__setattr__(self, "fields", tuple(self.fields))
         names = [field.name for field in self.fields]
-        twice = sorted({name for name in names if names.count(name) > 1})
-        if twice:
-            raise SpecError(f"spec {self.name!r}: two fields are called {', '.join(twice)}")
+        duplicates = sorted({name for name in names if names.count(name) > 1})
+        if duplicates:
+            raise SpecError(f"spec {self.name!r}: two fields are called {', '.join(duplicates)}")
 
     @cached_property
     def _by_name(self) -> dict[str, Field]:
@@ -52,7 +53,7 @@ class Spec:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The fields' names in order."""
+        """The names of the fields, in order."""
         return tuple(self._by_name)
 
     def __getitem__(self, name: str) -> Field:
@@ -79,29 +80,30 @@ class Spec:
         """Check a structure against the description.
 
         Args:
-            values: a mapping from every field's name to its value.
-            where: what the structure is, for the message (``action``).
+            values: a mapping from the name of every field to its value.
+            where: the name of the structure (``action``), for the message.
 
         Returns:
-            A new dictionary in the spec's order of arrays of exactly the described shapes and dtypes.
+            A new dictionary in the order of the spec, with arrays of exactly the described shapes and dtypes.
 
         Raises:
-            IllegalAction: with the first violation, in the order unknown, missing, then field by field.
+            IllegalAction: with the first violation: unknown names come first, then missing ones, then the fields in
+                order.
         """
-        # A legal vector of the very dtype, as a robot's commands mostly are, is known in a third of the thorough
-        # check's time, which counts where a whole simulated step takes 25 microseconds.
+        # Most commands of a robot are legal vectors of the right dtype. This loop accepts them in a third of the
+        # thorough check's time, which counts where a whole simulated step takes 25 microseconds.
         checked: dict[str, np.ndarray] = {}
         try:
-            for name, shape, dtype, low, high, ends in self._vectors:
+            for name, shape, dtype, low, high, ranges in self._vectors:
                 value = values[name]
                 if value.__class__ is not np.ndarray or value.dtype is not dtype or value.shape != shape:
                     break
-                if ends is None:  # one range for all, at half the cost
+                if ranges is None:  # one range for all elements, at half the cost
                     for number in value.tolist():
                         if not low <= number <= high:  # False for NaN too
                             return self._validate_thoroughly(values, where)
                 else:
-                    for number, (low, high) in zip(value.tolist(), ends):  # noqa: B905 (its cost; the shape agrees)
+                    for number, (low, high) in zip(value.tolist(), ranges):  # noqa: B905 (its cost; the shape agrees)
                         if not low <= number <= high:
                             return self._validate_thoroughly(values, where)
                 checked[name] = value
@@ -114,11 +116,11 @@ class Spec:
 
     @cached_property
     def _vectors(self) -> tuple[_Vector, ...]:
-        """The fields that are short vectors."""
+        """Return the fields that are short vectors."""
         short = [field for field in self.fields if len(field.shape) == 1 and field.size <= SHORT]
         return tuple(_vector(field) for field in short)
 
-    def _validate_thoroughly(self, values: Any, where: str) -> dict[str, np.ndarray]:
+    def _validate_thoroughly(self, values: object, where: str) -> dict[str, np.ndarray]:
         if not isinstance(values, Mapping):
             message = f"{where or self.name} is a {type(values).__name__}, wanted a mapping with {self._listed()}"
             raise IllegalAction(Violation("dtype", where, (), message))
@@ -127,51 +129,48 @@ class Spec:
             raise IllegalAction(self._key_violation(values, where))
         return {name: field.validate(values[name], where) for name, field in fields.items()}
 
-    def _key_violation(self, values: Mapping[Any, Any], where: str) -> Violation:
-        what = where or self.name
-        for name in values:
+    def _key_violation(self, names: Collection[object], where: str) -> Violation:
+        structure = where or self.name
+        for name in names:
             if name not in self._by_name:
-                return Violation(
-                    "unknown", f"{what}.{name}", (), f"{what}.{name} is unknown, allowed are {self._listed()}"
-                )
-        missing = next(name for name in self._by_name if name not in values)
-        return Violation(
-            "missing", f"{what}.{missing}", (), f"{what}.{missing} is missing, wanted are {self._listed()}"
-        )
+                path = f"{structure}.{name}"
+                return Violation("unknown", path, (), f"{path} is unknown, allowed are {self._listed()}")
+        path = f"{structure}.{next(name for name in self._by_name if name not in names)}"
+        return Violation("missing", path, (), f"{path} is missing, wanted are {self._listed()}")
 
     def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
-        """Random legal values with the leading axes in front (R4.3)."""
+        """Draw random legal values, each of shape ``leading`` + the shape of its field (R4.3)."""
         return {field.name: field.sample(rng, leading) for field in self.fields}
 
     # -- rows --------------------------------------------------------------------------------------------
 
     @cached_property
-    def row_dtype(self) -> np.dtype[Any]:
-        """The packed row: little-endian, no padding, every field at a multiple of its element size."""
+    def row_dtype(self) -> np.dtype:
+        """The dtype of a packed row: little-endian, no padding, every field at a multiple of its element size."""
         ordered = sorted(self.fields, key=lambda field: -field.numpy_dtype.itemsize)
         return np.dtype([(field.name, field.numpy_dtype, field.shape) for field in ordered])
 
     def rows(self, *leading: int) -> np.ndarray:
-        """Empty (zero) rows of the given leading shape."""
+        """Return packed rows of zeros, of shape ``leading``."""
         return np.zeros(leading, self.row_dtype)
 
-    def pack_into(self, row: np.ndarray | np.void, values: Mapping[str, Any]) -> None:
-        """Write validated values, with the leading axes of ``row``, into it. Leaves other fields as they are."""
+    def pack_into(self, row: np.ndarray | np.void, values: Mapping[str, ArrayLike]) -> None:
+        """Write validated values with the leading axes of ``row`` into the row; its other fields stay as they are."""
         for name, value in values.items():
             row[name] = value
 
-    def pack(self, values: Mapping[str, Any]) -> bytes:
-        """One row as bytes. The values must have passed `validate`."""
+    def pack(self, values: Mapping[str, ArrayLike]) -> bytes:
+        """Return one row as bytes. The values must have passed `validate`."""
         row = self.rows()
         self.pack_into(row, values)
         return row.tobytes()
 
     def view(self, rows: np.ndarray | np.void) -> dict[str, np.ndarray]:
-        """The fields of rows of any leading shape, as views in the order of the spec."""
+        """Return the fields of rows of any leading shape, as views in the order of the spec."""
         return {name: rows[name] for name in self._by_name}
 
-    def unpack(self, buffer: Any) -> dict[str, np.ndarray]:
-        """The fields of one row's bytes, as read-only arrays over the same memory.
+    def unpack(self, buffer: bytes | bytearray | memoryview) -> dict[str, np.ndarray]:
+        """Return the fields of the bytes of one row, as read-only arrays over the same memory.
 
         Raises:
             SpecError: the buffer is not exactly one row long.
@@ -181,7 +180,7 @@ class Spec:
             raise SpecError(f"a row of {self.name!r} has {self.row_dtype.itemsize} bytes, got {size}")
         if not self.fields:
             return {}
-        row = np.frombuffer(buffer, self.row_dtype).reshape(())  # not [0]: its scalar fields would be no arrays
+        row = np.frombuffer(buffer, self.row_dtype).reshape(())  # [0] would give scalars, not arrays, for scalar fields
         row.setflags(write=False)
         return self.view(row)
 
@@ -189,12 +188,12 @@ class Spec:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 (hex) of everything but the meanings: a reworded sentence breaks no connection."""
+        """The SHA-256 (hex) of everything but the meanings, so that a reworded sentence breaks no connection."""
         plain = [{key: value for key, value in field.to_dict().items() if key != "meaning"} for field in self.fields]
         return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()
 
     def difference(self, other: Spec) -> list[str]:
-        """What differs, a line each, as ``field: key: mine, theirs``; empty where the digests agree."""
+        """Return a line ``field: key: mine, theirs`` for each difference; no line where the digests agree."""
         lines = [f"{name}: only here" for name in self.names if name not in other]
         lines += [f"{name}: only there" for name in other.names if name not in self]
         for field in self.fields:
@@ -205,20 +204,20 @@ class Spec:
         return lines
 
     def conflicting_conventions(self, other: Spec) -> list[str]:
-        """Return a line for each field that both have and that follows another convention there."""
-        both = ((field, other[field.name]) for field in self.fields if field.name in other)
-        return [_convention_difference(mine, theirs) for mine, theirs in both if mine.convention != theirs.convention]
+        """Return a line for each field that both specs have under different conventions."""
+        shared = ((field, other[field.name]) for field in self.fields if field.name in other)
+        return [_convention_difference(mine, theirs) for mine, theirs in shared if mine.convention != theirs.convention]
 
-    def to_dict(self) -> dict[str, Any]:
-        """As plain data: name and fields."""
+    def to_dict(self) -> JsonDict:
+        """Return plain data: name and fields."""
         return {"name": self.name, "fields": [field.to_dict() for field in self.fields]}
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Spec:
-        """The inverse of `to_dict`.
+    def from_dict(plain: JsonObject) -> Spec:
+        """Make a spec from the plain data of `to_dict`.
 
         Raises:
-            SpecError: it is no spec.
+            SpecError: the data is no spec.
         """
         try:
             return Spec(str(plain["name"]), tuple(Field.from_dict(field) for field in plain["fields"]))
@@ -228,26 +227,26 @@ class Spec:
     # -- composition -------------------------------------------------------------------------------------
 
     def prefixed(self, prefix: str) -> Spec:
-        """The same fields under ``prefix_<name>``."""
+        """Return a spec with the same fields under the names ``<prefix>_<name>``."""
         return Spec(self.name, tuple(replace(field, name=f"{prefix}_{field.name}") for field in self.fields))
 
     @staticmethod
     def joined(name: str, parts: Iterable[Spec]) -> Spec:
-        """All fields of the parts, in order."""
+        """Return a spec with all fields of the parts, in order."""
         return Spec(name, tuple(field for part in parts for field in part.fields))
 
 
 def _vector(field: Field) -> _Vector:
-    ends = list(zip(*(side.tolist() for side in field.bounds), strict=True))
-    return (field.name, field.shape, field.numpy_dtype, *ends[0], ends if len(set(ends)) > 1 else None)
+    ranges = list(zip(*(bound.tolist() for bound in field.bounds), strict=True))
+    return (field.name, field.shape, field.numpy_dtype, *ranges[0], ranges if len(set(ranges)) > 1 else None)
 
 
 def _field_difference(mine: Field, theirs: Field) -> list[str]:
-    here, there = mine.to_dict(), theirs.to_dict()
+    local, remote = mine.to_dict(), theirs.to_dict()
     lines = [
-        f"{mine.name}: {key}: {here[key]} here, {there[key]} there"
-        for key in here
-        if key not in ("meaning", "convention") and here[key] != there[key]
+        f"{mine.name}: {key}: {local[key]} here, {remote[key]} there"
+        for key in local
+        if key not in ("meaning", "convention") and local[key] != remote[key]
     ]
     if mine.convention != theirs.convention:
         lines.append(_convention_difference(mine, theirs))

@@ -9,6 +9,7 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 
 from hal.errors import StopReason
+from hal.field import JsonObject
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
 from hal.robot import Robot, RobotSpec, RobotState, SampleSink, StreamSpec
@@ -43,7 +44,7 @@ class RobotWrapper:
             member whose name looks like a misspelling of an optional one; the message names class and member.
     """
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, **options: object) -> None:
         super().__init_subclass__(**options)
         _check_spelling(cls, vars(cls), (*_REQUIRED_MEMBERS, *OPTIONAL_MEMBERS))
 
@@ -111,13 +112,13 @@ class RobotWrapper:
         if stream_to is not None:
             stream_to(sinks)
 
-    def about(self) -> Mapping[str, Any]:
+    def about(self) -> JsonObject:
         """Report, as plain data for the log and for people, what the robot knows beyond its measurements.
 
         Takes no longer than a step and raises nothing. Default: an empty mapping.
         """
         about = self._offered("about")
-        report: Mapping[str, Any] = {} if about is None else about()
+        report: JsonObject = {} if about is None else about()
         return report
 
     def arm_watchdog(self, timeout_s: float) -> bool:

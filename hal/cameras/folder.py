@@ -1,4 +1,4 @@
-"""A folder of images, played as if a camera took them."""
+"""A folder of images that is played as if a camera took them."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ _ENDINGS = (".jpg", ".jpeg", ".png", ".bmp")
 
 
 class Folder:
-    """The images of a folder by the order of their names, ``fps`` a second.
+    """Play the images of a folder in the order of their names, ``fps`` a second.
 
     Args:
-        settings: of the camera.
-        wait: how to wait for the next image's time.
+        settings: the settings of the camera.
+        wait: waits for the time of the next image.
     """
 
     def __init__(self, settings: CameraSettings, wait: Wait) -> None:
@@ -30,7 +30,11 @@ class Folder:
         self._next, self._due = 0, 0.0
 
     def open(self) -> None:
-        """As `Source.open`."""
+        """List the images of the folder.
+
+        Raises:
+            RobotError: the folder holds none.
+        """
         folder = Path(self._settings.source)
         self._files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
         if not self._files:
@@ -38,7 +42,12 @@ class Folder:
         self._next, self._due = 0, time.monotonic()
 
     def read(self) -> Frame:
-        """As `Source.read`. JPEG files are given as they are."""
+        """Wait for the time of the next image, and return that image; a JPEG file as it is.
+
+        Raises:
+            EndOfStream: there are no more images, and ``loop`` is false.
+            RobotError: the file is too large, or no image.
+        """
         if self._next == len(self._files):
             if not self._settings.loop:
                 raise EndOfStream(f"{self._settings.shown} is at its end; loop = true plays it again")
@@ -51,10 +60,10 @@ class Folder:
         return Frame(_image(path), time.monotonic_ns())
 
     def cancel(self) -> None:
-        """Its waits end by themselves."""
+        """Do nothing: the waits end by themselves."""
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Do nothing: no file stays open."""
 
 
 def _image(path: Path) -> bytes | np.ndarray:

@@ -1,4 +1,4 @@
-"""Motion JPEG over HTTP: each part of the answer is one image, which is kept as it came."""
+"""Motion JPEG over HTTP: each part of the answer is one image, whose bytes are kept."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SILENCE_S = 2.0
 """Longest wait for the next bytes."""
 
 _IMAGE_S = 5.0
-"""Longest wait for a whole image; ends a sender that drips."""
+"""Longest wait for a whole image, which ends the connection to a sender that drips bytes."""
 
 _MAX_HEAD = 16 * 1024
 _PIECE = 64 * 1024
@@ -27,13 +27,13 @@ _BLANK = b"\r\n\r\n"
 
 
 class MjpegStream:
-    """A stream of type ``multipart/x-mixed-replace``, as network cameras and mjpg-streamer send it.
+    """Read a stream of type ``multipart/x-mixed-replace``, as network cameras and mjpg-streamer send it.
 
-    A user and password in the URL are sent as HTTP's basic authentication. An image's stamp is when its first bytes
-    were read here.
+    A user and a password in the URL are sent by HTTP's basic authentication. The stamp of an image is the time at which
+    its first bytes were read.
 
     Args:
-        settings: of the camera.
+        settings: the settings of the camera.
     """
 
     def __init__(self, settings: CameraSettings) -> None:
@@ -45,7 +45,12 @@ class MjpegStream:
         self._deadline = 0.0
 
     def open(self) -> None:
-        """As `Source.open`."""
+        """Connect, and check that the answer is motion JPEG.
+
+        Raises:
+            ConnectionLost: the camera does not answer, or refuses.
+            RobotError: the answer is something else.
+        """
         parts = urlsplit(self._settings.source)
         kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
         self._connection = connection = kind(parts.hostname or "", parts.port, timeout=_SILENCE_S)
@@ -77,12 +82,12 @@ class MjpegStream:
             )
 
     def read(self) -> Frame:
-        """As `Source.read`.
+        """Wait for the next image.
 
         Raises:
-            DeadlineExceeded: the bytes drip, or stopped.
-            ConnectionLost: the other side ended the stream.
-            RobotError: a part is too large or its head is damaged.
+            DeadlineExceeded: the bytes stopped, or come too slowly.
+            ConnectionLost: the camera ended the stream.
+            RobotError: a part is too large, or its head is damaged.
         """
         self._deadline = time.monotonic() + _IMAGE_S
         while not (head := self._until(_BLANK, _MAX_HEAD)).strip():
@@ -96,23 +101,23 @@ class MjpegStream:
     # -- bytes ---------------------------------------------------------------------------------------------
 
     def _until(self, mark: bytes, limit: int, *, keep: bool = False) -> bytes:
-        """What comes before a mark; the mark itself is dropped, or kept for the next part's head."""
-        looked = 0
-        while (at := self._buffer.find(mark, looked)) < 0:
-            looked = max(0, len(self._buffer) - len(mark) + 1)
+        """Return the bytes before a mark, and drop the mark, or keep it as the beginning of the next part."""
+        searched = 0
+        while (at := self._buffer.find(mark, searched)) < 0:
+            searched = max(0, len(self._buffer) - len(mark) + 1)
             if len(self._buffer) > limit:
                 raise RobotError(f"a part of the stream is longer than {limit} bytes; is this motion JPEG?")
             self._fill()
-        found = bytes(self._buffer[:at])
+        part = bytes(self._buffer[:at])
         del self._buffer[: at if keep else at + len(mark)]
-        return found
+        return part
 
     def _exactly(self, size: int) -> bytes:
         while len(self._buffer) < size:
             self._fill()
-        found = bytes(self._buffer[:size])
+        part = bytes(self._buffer[:size])
         del self._buffer[:size]
-        return found
+        return part
 
     def _fill(self) -> None:
         if self._response is None:
@@ -130,13 +135,13 @@ class MjpegStream:
             raise DeadlineExceeded(f"{self._settings.shown} sent no whole image", _IMAGE_S)
 
     def cancel(self) -> None:
-        """As `Source.cancel`."""
+        """End a `read` under way by shutting the socket down; from any thread."""
         if self._socket is not None:
             with contextlib.suppress(OSError):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
-        """As `Source.close`."""
+        """Close the connection. Calling it twice is allowed."""
         if self._response is not None:
             self._response.close()
         if self._connection is not None:
@@ -163,7 +168,7 @@ def _content_length(head: bytes) -> int | None:
 
 
 def _delimiter(head: bytes) -> bytes:
-    """The line that parts the images, as it is really sent: some cameras announce another in their answer."""
+    """Return the line that separates the images, as it comes in the stream: some cameras announce another one."""
     for line in head.split(b"\r\n"):
         if line.startswith(b"--") and len(line) > 2:
             return line

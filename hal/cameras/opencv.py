@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -20,15 +21,15 @@ _RECENT_NS = 1_000_000_000
 
 
 class _Capture:
-    """What the three have in common: one ``cv2.VideoCapture``."""
+    """A source that reads from one ``cv2.VideoCapture``."""
 
     def __init__(self, settings: CameraSettings) -> None:
         self._settings = settings
-        self._cv2: Any = None
+        self._cv2: ModuleType
         self._capture: Any = None
 
-    def _opened(self, *how: Any) -> Any:
-        capture = self._cv2.VideoCapture(*how)
+    def _opened(self, *arguments: object) -> Any:
+        capture = self._cv2.VideoCapture(*arguments)
         if not capture.isOpened():
             raise ConnectionLost(f"{self._settings.shown} can't be opened by OpenCV; {self._hint}")
         self._capture = capture
@@ -47,7 +48,7 @@ class _Capture:
         return Frame(pixels, stamp_ns)
 
     def cancel(self) -> None:
-        """OpenCV's waits can't be ended from outside; they have deadlines of their own."""
+        """Do nothing: OpenCV's waits can't be ended from outside, and have deadlines of their own."""
 
     def close(self) -> None:
         """Release the capture. Calling it twice is allowed."""
@@ -57,12 +58,16 @@ class _Capture:
 
 
 class Device(_Capture):
-    """A USB camera (UVC). It is asked for motion JPEG, since 30 raw images a second fill a USB 2 bus."""
+    """Read a USB camera (UVC), as motion JPEG, since 30 raw images a second fill a USB 2 bus."""
 
     _hint = "does another program use it?"
 
     def open(self) -> None:
-        """As `Source.open`."""
+        """Open the device, and request size, rate and motion JPEG.
+
+        Raises:
+            ConnectionLost: OpenCV can't open the device.
+        """
         cv2, settings = opencv(), self._settings
         self._cv2 = cv2
         number = int(settings.source) if settings.source.isdigit() else settings.source
@@ -73,7 +78,11 @@ class Device(_Capture):
         capture.set(cv2.CAP_PROP_FPS, settings.fps)
 
     def read(self) -> Frame:
-        """As `Source.read`. The stamp is the kernel's, where the driver tells it on the monotonic clock."""
+        """Wait for the next image. The stamp is the kernel's where the driver stamps on the monotonic clock.
+
+        Raises:
+            ConnectionLost: the device gives no more images.
+        """
         frame = self._grabbed()
         if frame is None:
             raise ConnectionLost(f"{self._settings.shown} gives no images any more; look at its plug")
@@ -83,18 +92,26 @@ class Device(_Capture):
 
 
 class Stream(_Capture):
-    """An RTSP stream."""
+    """Read an RTSP stream."""
 
     _hint = "is the address right, and does the camera want a user and a password (rtsp://USER:PASSWORD@HOST/...)?"
 
     def open(self) -> None:
-        """As `Source.open`."""
+        """Connect.
+
+        Raises:
+            ConnectionLost: OpenCV can't open the stream.
+        """
         cv2 = self._cv2 = opencv()
         timeouts = [cv2.CAP_PROP_OPEN_TIMEOUT_MSEC, _TIMEOUT_MS, cv2.CAP_PROP_READ_TIMEOUT_MSEC, _TIMEOUT_MS]
         self._opened(self._settings.source, cv2.CAP_FFMPEG, timeouts)
 
     def read(self) -> Frame:
-        """As `Source.read`."""
+        """Wait for the next image.
+
+        Raises:
+            ConnectionLost: the stream ended, or no image came in time.
+        """
         frame = self._grabbed()
         if frame is None:
             raise ConnectionLost(f"{self._settings.shown} gave no image for {_TIMEOUT_MS / 1e3:g} s, or ended")
@@ -102,11 +119,11 @@ class Stream(_Capture):
 
 
 class VideoFile(_Capture):
-    """A video file, played at its own rate.
+    """Play a video file at its own rate.
 
     Args:
-        settings: of the camera.
-        wait: how to wait for the next image's time.
+        settings: the settings of the camera.
+        wait: waits for the time of the next image.
     """
 
     def __init__(self, settings: CameraSettings, wait: Wait) -> None:
@@ -115,14 +132,23 @@ class VideoFile(_Capture):
         self._due = 0.0
 
     def open(self) -> None:
-        """As `Source.open`."""
+        """Open the file.
+
+        Raises:
+            ConnectionLost: OpenCV can't open the file.
+        """
         cv2 = self._cv2 = opencv()
         rate = self._opened(self._settings.source).get(cv2.CAP_PROP_FPS)
         self._period_s = 1.0 / (rate if 0 < rate < 1000 else self._settings.fps)
         self._due = time.monotonic()
 
     def read(self) -> Frame:
-        """As `Source.read`; at the end from the beginning, where the settings say so."""
+        """Wait for the time of the next image, and return that image; with ``loop``, begin anew at the end of the file.
+
+        Raises:
+            EndOfStream: the file has ended, and ``loop`` is false.
+            RobotError: the file holds no image that OpenCV can read.
+        """
         self._wait(max(0.0, self._due - time.monotonic()))
         self._due = max(self._due + self._period_s, time.monotonic() - self._period_s)
         frame = self._grabbed()

@@ -30,21 +30,22 @@ class CameraSettings:
         source: a number or a path under ``/dev`` for a USB camera, the path of a video file or of a folder of
             images, or the URL of a stream: ``http(s)://`` for motion JPEG, ``rtsp(s)://``.
         name: lower case, digits and underscores.
-        width, height: of its images, pixels; a camera that gives others is refused.
-        fps: requested of a USB camera, and the pace of a folder, images a second; files and streams have their own.
-        quality: of JPEG, 1 to 100. An image that comes as JPEG is kept as it is.
-        max_age_s: greatest age of the newest image, seconds.
-        frozen_s: how long the same image may repeat, seconds; inf allows it for ever. A sensor has noise, so an image
-            that stays the same to the last bit is an old one.
+        width, height: the size of its images, pixels; a camera with images of another size is refused.
+        fps: images a second that are requested of a USB camera, and at which a folder is played; files and streams have
+            rates of their own.
+        quality: the quality of JPEG, 1 to 100. An image that comes as JPEG is kept as it is.
+        max_age_s: greatest valid age of the newest image, seconds.
+        frozen_s: longest time for which the same image may repeat, seconds; inf sets no limit. A sensor has noise, so
+            an image that stays the same to the last bit is an old one.
         loss: the effect of a lost or frozen camera. ``fault``: a fault of the reading, which ends the episode;
             ``stop``: reset and step raise `hal.StaleReading`, which stops a served robot; ``note``: the reading lacks
             the image, and the log says so.
         loop: whether a file or folder begins anew at its end.
-        delay_s: known delay from the lens to here, seconds; the image's time stamp is earlier by it.
+        delay_s: the known delay between lens and computer, seconds, which is subtracted from each image's time stamp.
         meaning: a description of the view, for people.
 
     Raises:
-        ValueError: one of them is not allowed; the message begins with its name.
+        ValueError: a setting is not allowed; the message begins with its name.
     """
 
     source: str
@@ -79,7 +80,7 @@ class CameraSettings:
 
     @property
     def shown(self) -> str:
-        """The source as messages show it: without the user and password, or the query, that a URL may hold."""
+        """The source for messages: a URL without its user, its password and its query."""
         if "://" not in self.source:
             return self.source
         parts = urlsplit(self.source)
@@ -91,7 +92,7 @@ def _check_ranges(settings: CameraSettings) -> None:
     """Check the numbers against the ranges that their annotations declare.
 
     Raises:
-        ValueError: one is out of its range; the message begins with its name.
+        ValueError: a number is out of its range; the message begins with its name.
     """
     for name, hint in get_type_hints(CameraSettings, include_extras=True).items():
         value = getattr(settings, name)

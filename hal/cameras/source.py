@@ -1,9 +1,10 @@
-"""What can be known of a JPEG without decoding it: whether it is whole, and its size."""
+"""Sources of images: their interface, and checks that need no decoding of an image."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from types import ModuleType
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -15,17 +16,17 @@ _START, _END = b"\xff\xd8", b"\xff\xd9"
 _SIZE_MARKERS = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}  # SOF0 to SOF15; the three are tables
 _SCAN = 0xDA
 _PADDING = 64
-"""Bytes behind the end marker that some cameras fill up with."""
+"""Most bytes of padding that a camera may add behind the end marker."""
 
 
 def jpeg_size(data: bytes) -> tuple[int, int]:
-    """Width and height, pixels.
+    """Return width and height of a JPEG, pixels, without decoding it.
 
-    The segments are walked as ITU-T T.81 annex B lays them out, up to the frame header (SOF). The compressed data
-    behind it is not looked at, but must end with the end marker.
+    The function walks the segments (ITU-T T.81, annex B) up to the frame header (SOF). It does not look into the
+    compressed data, which must only end with the end marker.
 
     Raises:
-        RobotError: it is no JPEG, or is cut off.
+        RobotError: the data is no JPEG, or is cut off.
     """
     if data[:2] != _START:
         raise RobotError(f"{len(data)} bytes are no JPEG: they begin with {data[:4].hex(' ') or 'nothing'}")
@@ -46,19 +47,19 @@ def jpeg_size(data: bytes) -> tuple[int, int]:
     raise RobotError(f"a JPEG of {len(data)} bytes is damaged: it has no frame header")
 
 
-# -- What a source of images is, and what all of them need -------------------------------------------------
+# -- The interface of sources ----------------------------------------------------------------------------------
 
 
 Wait = Callable[[float], bool]
-"""Waits so many seconds, or shorter and then True if the camera is to be closed: `threading.Event.wait`."""
+"""Wait for a number of seconds, or return True earlier if the camera is being closed: `threading.Event.wait`."""
 
 
 class Frame(NamedTuple):
-    """One image as its source gives it.
+    """One image of a source.
 
     Attributes:
         data: a JPEG, or pixels as uint8 of shape (height, width, 3) in OpenCV's BGR order.
-        stamp_ns: monotonic clock of this machine, as near to the capture as the source knows.
+        stamp_ns: time on this machine's monotonic clock, as near to the capture as the source knows.
     """
 
     data: bytes | np.ndarray
@@ -66,17 +67,17 @@ class Frame(NamedTuple):
 
 
 class EndOfStream(RobotError):
-    """A file or folder that is not played in a loop has come to its end."""
+    """A file or folder that is not played in a loop has ended."""
 
 
 class Source(Protocol):
-    """Gives one image after the other, to one thread. Every wait in it has a deadline."""
+    """Give one image after the other to one thread. Each wait has a deadline."""
 
     def open(self) -> None:
         """Connect.
 
         Raises:
-            RobotError, OSError: it is not there, or is not what it should be; the message says what to do.
+            RobotError, OSError: the source is missing, or of another kind; the message says what to do.
         """
         ...
 
@@ -84,8 +85,8 @@ class Source(Protocol):
         """Wait for the next image.
 
         Raises:
-            EndOfStream: there are no more.
-            RobotError, OSError: it is lost; `close`, then `open`, may bring it back.
+            EndOfStream: there are no more images.
+            RobotError, OSError: the source is lost; `close`, then `open`, may bring it back.
         """
         ...
 
@@ -94,15 +95,15 @@ class Source(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go. Calling it twice is allowed."""
+        """Release the source. Calling it twice is allowed."""
         ...
 
 
-def opencv() -> Any:
-    """The module cv2.
+def opencv() -> ModuleType:
+    """Import OpenCV, and return the module ``cv2``.
 
     Raises:
-        RobotError: it is not installed.
+        RobotError: OpenCV is not installed.
     """
     try:
         import cv2
@@ -110,4 +111,5 @@ def opencv() -> Any:
         raise RobotError(
             f"images need OpenCV ({error}): pip install 'rlenv-robot[headless]', or [vision] with windows"
         ) from None
-    return cv2
+    module: ModuleType = cv2
+    return module

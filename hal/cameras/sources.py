@@ -1,4 +1,4 @@
-"""Which source of images a camera's settings mean, and which cameras are here."""
+"""The choice of a source by a camera's settings, and the list of this machine's cameras."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["make_source", "video_devices"]
 
 
 def make_source(settings: CameraSettings, wait: Wait) -> Source:
-    """The source that the settings name; not opened yet.
+    """Make the source that the settings name, without opening it.
 
     Args:
-        settings: of the camera.
-        wait: how a source that sets its own pace waits.
+        settings: the settings of the camera.
+        wait: waits for a source that sets its own pace.
 
     Raises:
-        RobotError: there is no such device, file or folder; the message lists the devices there are.
+        RobotError: there is no such device, file or folder; the message lists the devices of this machine.
     """
     text = settings.source
     if text.startswith(("http://", "https://")):
@@ -44,14 +44,16 @@ def make_source(settings: CameraSettings, wait: Wait) -> Source:
 
 
 def video_devices() -> list[str]:
-    """The USB cameras that this machine shows: by their names, which outlive a change of the plug, else by number."""
+    """Return the USB cameras of this machine: by their names, which outlive a change of the plug, or by number."""
     named = sorted(str(path) for path in Path("/dev/v4l/by-id").glob("*-index0"))
     return named or sorted(str(path) for path in Path("/dev").glob("video[0-9]*"))
 
 
 def _devices_here() -> str:
-    found = video_devices()
-    return f"cameras here are {', '.join(found)}" if found else "no USB camera is plugged in (there is no /dev/video*)"
+    devices = video_devices()
+    return (
+        f"cameras here are {', '.join(devices)}" if devices else "no USB camera is plugged in (there is no /dev/video*)"
+    )
 
 
 def _check_device(text: str) -> None:

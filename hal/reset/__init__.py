@@ -1,1 +1,1 @@
-"""Resets of a real robot: the confirmation of a person or a fixture, the way home, and the record of both."""
+"""Resets of a real robot: the confirmation by a person or a machine, and the record of the reset."""

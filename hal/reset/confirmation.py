@@ -1,28 +1,29 @@
-"""What is asked of a person or a fixture, and what they may answer."""
+"""The requests to a person or a machine at a reset and after an episode, and their answers."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 from hal.errors import ResetFailed
+from hal.field import JsonDict
 
 __all__ = ["VERDICTS", "Answer", "Automatic", "ResetConfirmation", "ResetRequest", "VerdictRequest", "verdict_of"]
 
 VERDICTS = ("success", "failure", "discard")
-"""What a person may say of an episode: the task was done, it was not, or the episode is no data."""
+"""The verdicts on an episode: the task was done, the task was not done, or the episode is no data."""
 
 
 @dataclass(frozen=True, slots=True)
 class ResetRequest:
-    """What is asked of whoever resets the scene.
+    """A request to reset the scene.
 
     Attributes:
-        robot: the robot's name.
-        episode: how many resets this robot was asked for before.
-        deadline_s: how long the answer may take.
-        message: what to do, for a person.
-        verdict: whether the answer may also say how the episode went that ended with this reset.
+        robot: the name of the robot.
+        episode: number of resets that were requested of this robot before.
+        deadline_s: longest time for the answer, seconds.
+        message: the instruction for a person.
+        verdict: whether the answer may also give a verdict on the episode that ended with this reset.
     """
 
     robot: str
@@ -31,8 +32,8 @@ class ResetRequest:
     message: str = "bring the scene to its start"
     verdict: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a machine is asked: ``{"ask": "reset", ...}`` with the attributes."""
+    def to_dict(self) -> JsonDict:
+        """Return the request to a machine: ``{"ask": "reset", ...}`` with the attributes."""
         return {
             "ask": "reset", "robot": self.robot, "episode": self.episode, "deadline_s": self.deadline_s,
             "message": self.message, "verdict": self.verdict,
@@ -41,13 +42,13 @@ class ResetRequest:
 
 @dataclass(frozen=True, slots=True)
 class VerdictRequest:
-    """What is asked about an episode that has just ended; nothing moves for it.
+    """A request for a verdict on the episode that has just ended; nothing moves for it.
 
     Attributes:
-        robot: the robot's name.
-        episode: which of its episodes, counted from 0.
-        deadline_s: how long the answer may take.
-        message: the question, for a person.
+        robot: the name of the robot.
+        episode: the number of the episode, counted from 0.
+        deadline_s: longest time for the answer, seconds.
+        message: the question to a person.
     """
 
     robot: str
@@ -55,8 +56,8 @@ class VerdictRequest:
     deadline_s: float
     message: str = "how did it go?"
 
-    def to_dict(self) -> dict[str, Any]:
-        """As a machine is asked: ``{"ask": "verdict", ...}`` with the attributes."""
+    def to_dict(self) -> JsonDict:
+        """Return the request to a machine: ``{"ask": "verdict", ...}`` with the attributes."""
         return {
             "ask": "verdict", "robot": self.robot, "episode": self.episode, "deadline_s": self.deadline_s,
             "message": self.message,
@@ -64,12 +65,12 @@ class VerdictRequest:
 
 
 class Answer(NamedTuple):
-    """What was answered.
+    """The answer to a request.
 
     Attributes:
-        by: who answered: ``terminal``, ``fixture``, ``command``, ``gpio``, ``automatic``.
-        note: anything they added.
-        verdict: one of `VERDICTS` on the episode that ended, or None where nothing was said of it.
+        by: the source of the answer: ``terminal``, ``fixture``, ``command``, ``gpio`` or ``automatic``.
+        note: a remark with the answer.
+        verdict: one of `VERDICTS` on the episode that ended, or None for no verdict.
     """
 
     by: str
@@ -78,53 +79,57 @@ class Answer(NamedTuple):
 
 
 class ResetConfirmation(Protocol):
-    """Asks somebody to reset the scene and waits for the word that it is done. For one thread at a time."""
+    """Ask a person or a machine to reset the scene, and wait for the answer. For one thread at a time."""
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Return when the scene is ready.
+        """Return the answer once the scene is ready.
 
         Raises:
             DeadlineExceeded: no answer within ``request.deadline_s``.
-            ResetFailed: the answer was no.
+            ResetFailed: the answer was a refusal.
         """
         ...
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """Return what is said of the episode; at once and with no verdict, where this signal can't say any.
+        """Return the verdict on the episode; at once and without a verdict where this confirmation can't give any.
 
         Raises:
             DeadlineExceeded: no answer within ``request.deadline_s``.
-            ResetFailed: nobody is there to be asked, or the answer can't be understood.
+            ResetFailed: nobody can be asked, or the answer can't be understood.
         """
         ...
 
     def close(self) -> None:
-        """Let go of sockets and the like. Calling it twice is allowed."""
+        """Release sockets and other resources. Calling it twice is allowed."""
         ...
 
 
 class Automatic:
-    """The scene needs nobody: simulation, or a task that has no objects."""
+    """Confirm every reset at once, for scenes that nobody needs to reset: a simulation, or a task without objects."""
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Ready at once."""
+        """Return at once that the scene is ready."""
         return Answer("automatic")
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """No verdict: nobody looked."""
+        """Return no verdict, since nobody watched the episode."""
         return Answer("automatic")
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
-def verdict_of(answer: Any, who: str) -> str | None:
-    """The verdict in a machine's answer (``{"verdict": ...}``), or None.
+def verdict_of(answer: object, source: str) -> str | None:
+    """Return the verdict in a machine's answer (``{"verdict": ...}``), or None for an answer without one.
+
+    Args:
+        answer: the parsed answer.
+        source: the name of the machine, for the message.
 
     Raises:
-        ResetFailed: it is none of `VERDICTS`.
+        ResetFailed: the verdict is none of `VERDICTS`.
     """
     verdict = answer.get("verdict") if isinstance(answer, dict) else None
     if verdict is None or verdict in VERDICTS:
         return verdict
-    raise ResetFailed(f"{who} gave the verdict {verdict!r:.80}, allowed are {', '.join(VERDICTS)}, or none")
+    raise ResetFailed(f"{source} gave the verdict {verdict!r:.80}, allowed are {', '.join(VERDICTS)}, or none")

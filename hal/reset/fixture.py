@@ -1,29 +1,33 @@
-"""A machine that resets the scene, over ZeroMQ."""
+"""A reset machine that is reached over ZeroMQ."""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from typing import Any
+from typing import TYPE_CHECKING
 
 from hal.errors import DeadlineExceeded, ResetFailed
+from hal.field import JsonObject
 from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest, verdict_of
+
+if TYPE_CHECKING:  # ZeroMQ is loaded when the fixture is first asked
+    import zmq
 
 __all__ = ["Fixture"]
 
 _LARGEST_ANSWER = 65536
-"""Bytes; a fixture's answer is a sentence."""
+"""Most bytes of an answer, which is a sentence."""
 
 
 class Fixture:
-    """A machine that resets the scene, spoken to in JSON over ZeroMQ (it binds a REP or ROUTER socket).
+    """Confirm resets and ask for verdicts through a machine that speaks JSON over ZeroMQ.
 
-    Asked: ``{"ask": "reset", "id": ..., "robot": ..., "episode": ..., "deadline_s": ..., "message": ...,
-    "verdict": ...}``. Answers: ``{"id": <the same>, "ready": true, "note": ""}``, or ``"ready": false`` with the reason
-    as note; ``"verdict": "success"`` (or ``failure``, ``discard``) where it judges episodes. Asked
-    ``{"ask": "verdict", ...}`` it answers with ``id`` and ``verdict``, which may be null.
-    Answers with another id are late ones from before, and dropped.
+    The machine binds a REP or ROUTER socket. The request for a reset is ``{"ask": "reset", "id": ..., "robot": ...,
+    "episode": ..., "deadline_s": ..., "message": ..., "verdict": ...}``. The machine answers ``{"id": <the same>,
+    "ready": true, "note": ""}``, or ``"ready": false`` with the reason as the note; a machine that judges episodes adds
+    ``"verdict": "success"`` (or ``failure``, ``discard``). It answers the request ``{"ask": "verdict", ...}`` with
+    ``id`` and ``verdict``, which may be null. An answer with another id belongs to an earlier request and is dropped.
 
     Args:
         address: a ZeroMQ endpoint such as ``tcp://127.0.0.1:5556`` or ``ipc://fixture``.
@@ -31,14 +35,14 @@ class Fixture:
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self._socket: Any = None
+        self._socket: zmq.Socket[bytes] | None = None
 
-    def _open(self) -> Any:
+    def _open(self) -> zmq.Socket[bytes]:
         import zmq
 
         if self._socket is not None:
             return self._socket
-        socket: Any = zmq.Context.instance().socket(zmq.DEALER)
+        socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.MAXMSGSIZE, _LARGEST_ANSWER)
         try:
@@ -51,11 +55,11 @@ class Fixture:
         return socket
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Send the request and wait for its own answer.
+        """Send the request and wait for the answer with its id.
 
         Raises:
             DeadlineExceeded: no answer in time.
-            ResetFailed: the fixture said no, its verdict is none, or its address is no address.
+            ResetFailed: the fixture refused, its verdict is not one of `VERDICTS`, or its address can't be used.
         """
         answer, note = self._exchange(request)
         if answer.get("ready") is not True:
@@ -63,7 +67,7 @@ class Fixture:
         return Answer("fixture", note, verdict_of(answer, self._name) if request.verdict else None)
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """As `ask`, about an episode."""
+        """Ask for a verdict on an episode. Raises as `ask` does."""
         answer, note = self._exchange(request)
         return Answer("fixture", note, verdict_of(answer, self._name))
 
@@ -71,15 +75,15 @@ class Fixture:
     def _name(self) -> str:
         return f"the fixture at {self.address}"
 
-    def _exchange(self, request: ResetRequest | VerdictRequest) -> tuple[dict[str, Any], str]:
+    def _exchange(self, request: ResetRequest | VerdictRequest) -> tuple[JsonObject, str]:
         socket = self._open()
-        asked = uuid.uuid4().hex
-        socket.send_multipart([b"", json.dumps({**request.to_dict(), "id": asked}).encode()])
+        request_id = uuid.uuid4().hex
+        socket.send_multipart([b"", json.dumps({**request.to_dict(), "id": request_id}).encode()])
         end = time.monotonic() + request.deadline_s
-        while (left := end - time.monotonic()) > 0:
-            if socket.poll(max(1, int(left * 1000))):
+        while (left_s := end - time.monotonic()) > 0:
+            if socket.poll(max(1, int(left_s * 1000))):
                 answer = _parse(socket.recv_multipart()[-1])
-                if answer.get("id") == asked:
+                if answer.get("id") == request_id:
                     return answer, str(answer.get("note", ""))
         self.close()  # an unanswered request must not reach the fixture later
         hint = f"is the fixture at {self.address} running?"
@@ -92,8 +96,8 @@ class Fixture:
             self._socket = None
 
 
-def _parse(frame: bytes) -> dict[str, Any]:
-    """A fixture's answer; one that isn't a JSON object counts as no answer."""
+def _parse(frame: bytes) -> JsonObject:
+    """Return the fixture's answer; an empty one, which has no id, where the frame is no JSON object."""
     try:
         answer = json.loads(frame)
     except (ValueError, RecursionError):

@@ -12,18 +12,18 @@ __all__ = ["Gpio"]
 
 
 class Gpio:
-    """A line that says "ready" by becoming active after the question was asked.
+    """Confirm resets by a GPIO line that becomes active after the request.
 
-    A line that is active already says nothing, as an Enter from before the question does not: it must be released and
-    pressed again. It gives no verdicts.
+    A line that is already active at the request does not count, like an Enter typed before the question: the button
+    must be released and pressed again. A line gives no verdicts.
 
     Needs the extra ``gpio`` (the bindings of libgpiod 2) and a kernel with the GPIO character device.
 
     Args:
-        chip: the chip's device, such as ``/dev/gpiochip0``.
-        line: the line's offset on that chip.
+        chip: the device of the chip, such as ``/dev/gpiochip0``.
+        line: the offset of the line on the chip.
         active_low: whether low voltage is active, as with a button to ground.
-        debounce_s: changes shorter than this are a bouncing contact's, seconds.
+        debounce_s: a change that lasts less than this comes from a bouncing contact and is ignored, seconds.
     """
 
     def __init__(self, chip: str, line: int, *, active_low: bool = False, debounce_s: float = 0.02) -> None:
@@ -34,7 +34,7 @@ class Gpio:
         """Wait for the line to become active.
 
         Raises:
-            DeadlineExceeded: it did not.
+            DeadlineExceeded: the line did not become active in time.
             ResetFailed: the line can't be used, with the reason.
         """
         with self._requested() as lines:
@@ -44,7 +44,7 @@ class Gpio:
         return Answer("gpio", f"{self.chip} line {self.line}")
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """No verdict: a line has but one word."""
+        """Return no verdict, since a line can only confirm."""
         return Answer("gpio")
 
     @property
@@ -70,4 +70,4 @@ class Gpio:
             raise ResetFailed(f"{self._name} can't be used: {error}; {hint}") from error
 
     def close(self) -> None:
-        """Nothing to close: the line is held only while a question is open."""
+        """Do nothing: the line is held only during a request."""

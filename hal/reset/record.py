@@ -7,15 +7,15 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 from hal.errors import DeadlineExceeded, EpisodeError, ResetFailed, RobotStopped
+from hal.field import JsonDict
 from hal.reset.confirmation import VERDICTS, Answer
 
 __all__ = ["Outcome", "ResetProgress", "ResetRecord", "ResetState"]
 
 _SHORT, _LONG = 100, 300
-"""Characters of what others said that a record keeps: as JSON it must fit into an event of 1000 on the wire."""
+"""Most characters of a text by others in a record, which as JSON must fit into an event of 1000 bytes on the wire."""
 
 
 class ResetState(StrEnum):
@@ -81,7 +81,7 @@ class ResetRecord:
         """Return the record without its verdict."""
         return replace(self, verdict=None, judged=None)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return plain data."""
         return {**asdict(self), "seconds": dict(self.seconds)}
 
@@ -95,15 +95,15 @@ class ResetRecord:
         try:
             plain = json.loads(text)
             seconds = {str(state): float(value) for state, value in plain["seconds"].items()}
-            words = [plain[key] for key in ("outcome", "detail", "by", "note")]
+            texts = [plain[key] for key in ("outcome", "detail", "by", "note")]
             verdict, episode, judged = plain["verdict"], plain["episode"], plain["judged"]
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
             return None
-        if not all(isinstance(word, str) for word in words) or verdict not in (None, *VERDICTS):
+        if not all(isinstance(text, str) for text in texts) or verdict not in (None, *VERDICTS):
             return None
         if type(episode) is not int or (judged is not None and type(judged) is not int):
             return None
-        return ResetRecord(words[0], words[1], words[2], words[3], verdict, seconds, episode, judged)
+        return ResetRecord(texts[0], texts[1], texts[2], texts[3], verdict, seconds, episode, judged)
 
 
 class ResetProgress:
@@ -156,17 +156,17 @@ class ResetProgress:
         self.go(ResetState.READY, answer.by)
 
     def done(self, detail: str) -> ResetRecord:
-        """The robot is settled at its start."""
+        """End the reset well: the robot is settled at its start."""
         self._leave(ResetState.SETTLED)
-        self.record = self._made(Outcome.DONE, detail)
+        self.record = self._record(Outcome.DONE, detail)
         self._on_event(ResetState.SETTLED, detail)
         return self.record
 
     def failed(self, error: BaseException) -> ResetRecord:
-        """It did not get there."""
+        """End the reset with the error that made it fail."""
         outcome = self._outcome(error)
         self._leave(ResetState.FAILED)
-        self.record = self._made(outcome, str(error) or type(error).__name__)
+        self.record = self._record(outcome, str(error) or type(error).__name__)
         if self._asked:
             self._on_event(ResetState.FAILED, self.record.detail)
         return self.record
@@ -188,7 +188,7 @@ class ResetProgress:
         self.state, self._since = state, now
         self._asked = self._asked or state is ResetState.ASKED
 
-    def _made(self, outcome: Outcome, detail: str) -> ResetRecord:
+    def _record(self, outcome: Outcome, detail: str) -> ResetRecord:
         answer = self._answer
         return ResetRecord(
             outcome.value, _short(detail, _LONG), _short(answer.by, _SHORT), _short(answer.note, _SHORT),
@@ -197,12 +197,12 @@ class ResetProgress:
 
 
 def _short(text: str, most: int) -> str:
-    """One line of printable characters; a quote or a backslash, which JSON doubles, counts for two."""
+    """Return one line of printable characters; a quote or a backslash, which JSON doubles, counts for two."""
     line = "".join(char if char.isprintable() else " " for char in text)
     line = " ".join(line.split())
-    kept = 0
+    length = 0
     for number, char in enumerate(line):
-        kept += 2 if char in '"\\' else 1
-        if kept > most:
+        length += 2 if char in '"\\' else 1
+        if length > most:
             return line[:number]
     return line

@@ -1,4 +1,4 @@
-"""A person at a terminal, over ssh too."""
+"""A person who confirms resets at a terminal, over ssh too."""
 
 from __future__ import annotations
 
@@ -23,22 +23,27 @@ _CLOSED = "the terminal is closed, so nobody can answer there; use another signa
 
 
 class Terminal:
-    """A person at a terminal: Enter (or ``y``, ``yes``, ``ok``) when ready; anything else refuses.
+    """Confirm resets by a person at a terminal: Enter (or ``y``, ``yes``, ``ok``) when ready; anything else refuses.
 
-    Where the verdict on the last episode is asked for too, ``s``, ``f`` or ``d`` and Enter gives it and says that the
-    scene is ready. What was typed before the question counts for nothing at a real terminal: an early Enter must not
-    move a robot.
+    Where the request also asks for a verdict on the last episode, ``s``, ``f`` or ``d`` and Enter gives the verdict and
+    confirms the reset. A real terminal ignores what was typed before the question: an early Enter must not move a
+    robot.
 
     Args:
-        source: where answers are read, a stream with a file descriptor; by default standard input.
-        target: where the question is written; by default standard error.
+        source: the stream from which answers are read, with a file descriptor; by default standard input.
+        target: the stream to which questions are written; by default standard error.
     """
 
     def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
         self._source, self._target = source, target
 
     def ask(self, request: ResetRequest) -> Answer:
-        """Write the request and wait for a line."""
+        """Write the request and wait for one line.
+
+        Raises:
+            DeadlineExceeded: no line came in time.
+            ResetFailed: the person refused, or the terminal is closed.
+        """
         hint = "Enter when ready, n to refuse"
         if request.verdict:
             hint = f"Enter when ready, with a verdict on the last episode if you like ({_KEYS}), n to refuse"
@@ -53,7 +58,12 @@ class Terminal:
         return Answer("terminal", answer)
 
     def judge(self, request: VerdictRequest) -> Answer:
-        """Write the question and wait for a line that answers it: a verdict, or Enter alone for none."""
+        """Write the question and wait for a line that answers it: a verdict, or Enter alone for none.
+
+        Raises:
+            DeadlineExceeded: no answer came in time.
+            ResetFailed: the terminal is closed.
+        """
         end = time.monotonic() + request.deadline_s
         question = f"[{request.robot}] episode {request.episode}: {request.message} {_KEYS}, Enter for no verdict: "
         while True:
@@ -72,11 +82,11 @@ class Terminal:
             return _read_line(source, left_s, left_s if deadline_s is None else deadline_s)
 
     def close(self) -> None:
-        """The streams are not ours to close."""
+        """Do nothing: the streams belong to the caller."""
 
 
 def _descriptor(source: TextIO | None) -> int:
-    if source is not None:  # as it is where there is no terminal
+    if source is not None:  # sys.stdin is None in a process without a terminal
         with contextlib.suppress(OSError, ValueError):
             return source.fileno()
     raise ResetFailed(_CLOSED)
@@ -84,7 +94,7 @@ def _descriptor(source: TextIO | None) -> int:
 
 @contextlib.contextmanager
 def _by_lines(source: int) -> Iterator[None]:
-    """Forget what was typed before, and take lines with an echo, even while a terminal gives single keys."""
+    """Drop what was typed before, and read lines with an echo, even from a terminal in the mode of single keys."""
     if not os.isatty(source):
         yield
         return
@@ -101,7 +111,7 @@ def _by_lines(source: int) -> Iterator[None]:
 
 
 def _read_line(source: int, left_s: float, deadline_s: float) -> str:
-    """A line, byte by byte: a buffered reader would hide the next line from select, and wait for an end forever."""
+    """Read one line byte by byte: a buffered reader would hide the next line from select, and could wait forever."""
     line = bytearray()
     end = time.monotonic() + left_s
     while not line.endswith(b"\n"):

@@ -1,1 +1,1 @@
-"""Descriptions of the robots that this software knows, one file each."""
+"""Descriptions of the robots that this software ships, one file each."""

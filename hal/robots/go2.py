@@ -1,4 +1,4 @@
-"""A quadruped of twelve joints in the dimensions of Unitree's Go2: what it measures and what it can be told."""
+"""A quadruped of twelve joints in the dimensions of Unitree's Go2: its sensors and its commands."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ HIGH = tuple(high for _, high in _RANGES)
 """Joint ranges, rad (the maker's public description go2_description)."""
 
 TORQUE_LIMIT = (23.7, 23.7, 45.43) * 4
-"""What the motors give at most, N m (go2_description)."""
+"""Largest torques of the motors, N m (go2_description)."""
 
 STANCE = (0.0, 0.9, -1.8) * 4
-"""Standing with the feet under the hips, rad."""
+"""Joint angles at which the robot stands with its feet under its hips, rad."""
 
 
 def _joints(name: str, unit: str, meaning: str, low: Bound, high: Bound) -> Field:

@@ -1,4 +1,4 @@
-"""The SO-101 arm: six Feetech STS3215 servos. What it is, where its gripper is, and what LeRobot calls its units."""
+"""The SO-101 arm with six Feetech STS3215 servos: its description, its kinematics, and LeRobot's units."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = [
 ]  # fmt: skip
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
-"""The joints in servo order, ids 1 to 6."""
+"""The joints in the order of the servos, ids 1 to 6."""
 
 CONVENTION = "so101_new_calib"
 """Zero and sign of the joint angles: the maker's model of that name. Versions before 0.2 had the mirror image of it."""
@@ -50,9 +50,9 @@ class Link:
 
     Attributes:
         joint: name of the joint.
-        offset: of its origin in the parent's frame, metres.
-        axis: of its rotation, ``x``, ``y`` or ``z`` of the parent's frame.
-        sign: 1.0 where a positive angle is a right-handed turn about the axis, else -1.0.
+        offset: the joint's origin in the parent's frame, metres.
+        axis: the axis of its rotation, ``x``, ``y`` or ``z`` of the parent's frame.
+        sign: 1.0 where a positive angle is a right-handed turn about the axis, otherwise -1.0.
         zero: the turn about the axis at angle 0, rad.
     """
 
@@ -70,8 +70,9 @@ CHAIN = (
     Link("wrist_flex", (0.1349, 0.0, 0.0052), "y"),
     Link("wrist_roll", (0.0611, 0.0, 0.0), "x", sign=-1.0, zero=ROLL_ZERO),
 )
-"""From the table's surface under the base to the gripper, at zero angles: upper arm up, forearm forward.
+"""The chain of joints from the table's surface under the base to the gripper.
 
+At zero angles the upper arm points up and the forearm points forward.
 Signs, zeros and distances are the maker's (SO-ARM100, ``Simulation/SO101/so101_new_calib.urdf``), rounded to 0.1 mm.
 LeRobot feeds measured degrees into that file unchanged. The sideways offsets of the printed brackets, which cancel to
 0.2 mm at the gripper, are left out. ``tests/hal/robots/test_so101_official.py`` compares the two in 1,000 poses.
@@ -88,7 +89,7 @@ GRASP = (0.0981, 0.0, 0.0)
 
 
 def _turn(axis: str, angle: np.ndarray) -> np.ndarray:
-    """Rotation matrices about a coordinate axis, shape (..., 3, 3)."""
+    """Return rotation matrices about a coordinate axis, shape (..., 3, 3)."""
     cosine, sine = np.cos(angle), np.sin(angle)
     first, second = {"x": (1, 2), "y": (2, 0), "z": (0, 1)}[axis]
     matrix = np.zeros((*np.shape(angle), 3, 3), cosine.dtype)
@@ -99,7 +100,7 @@ def _turn(axis: str, angle: np.ndarray) -> np.ndarray:
 
 
 def forward_kinematics(joint_position: np.ndarray, tool: tuple[float, float, float] = TIP) -> np.ndarray:
-    """Return where a point of the gripper is.
+    """Return the position of a point of the gripper.
 
     Args:
         joint_position: rad, shape (..., 5) or (..., 6); the gripper's own angle does not matter.
@@ -118,21 +119,21 @@ def forward_kinematics(joint_position: np.ndarray, tool: tuple[float, float, flo
 
 
 def from_lerobot(units: np.ndarray) -> np.ndarray:
-    """LeRobot's calibrated units (-100..100, gripper 0..100) as angles in rad, shape (..., 6)."""
+    """Convert LeRobot's calibrated units (-100..100, gripper 0..100) to angles in rad, shape (..., 6)."""
     units = _floating(units)
     low, high, start, end = _calibration(units.dtype)
     return np.asarray(low + (units - start) * (high - low) / (end - start))
 
 
 def to_lerobot(joint_position: np.ndarray) -> np.ndarray:
-    """Angles in rad as LeRobot's calibrated units, shape (..., 6)."""
+    """Convert angles in rad to LeRobot's calibrated units, shape (..., 6)."""
     joint_position = _floating(joint_position)
     low, high, start, end = _calibration(joint_position.dtype)
     return np.asarray(start + (joint_position - low) * (end - start) / (high - low))
 
 
 def _floating(values: np.ndarray) -> np.ndarray:
-    """Whole numbers as floats: the constants here must not be rounded to their type."""
+    """Convert whole numbers to floats, so that no constant of this module is rounded to a whole number."""
     array = np.asarray(values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
 
@@ -173,7 +174,7 @@ SO101 = RobotSpec(
 """The arm as LeRobot drives it, at 30 Hz. 4 rad/s is under the servo's no-load speed of 45 rpm (4.7 rad/s) at 12 V."""
 
 
-# -- Inverse kinematics of the SO-101, in closed form: joint angles that bring the finger tips somewhere -----
+# -- Inverse kinematics of the SO-101, in closed form ---------------------------------------------------------
 
 
 _PAN_X, _PAN_Z = CHAIN[0].offset[0], CHAIN[0].offset[2]
@@ -185,7 +186,7 @@ _LOWER_ANGLE = np.arctan2(CHAIN[3].offset[2], CHAIN[3].offset[0])
 _HAND = CHAIN[4].offset[0] + TIP[0]  # `TIP` and `GRASP` differ beside the roll axis only
 
 _STEEPNESS = np.arange(np.pi / 2, 0.3, -0.05)
-"""Pitches that `steepest` tries, rad, from straight down."""
+"""The pitches that `steepest` tries, rad, from straight down to nearly level."""
 
 
 def inverse_kinematics(
@@ -196,32 +197,32 @@ def inverse_kinematics(
 ) -> np.ndarray:
     """Return the five angles of the arm with its elbow up for which `forward_kinematics` gives ``position``.
 
-    Shoulder, elbow and wrist turn about parallel axes, so their sum is the gripper's pitch, and what is left is a
-    triangle of upper arm, forearm and the way from shoulder to wrist (law of cosines).
+    Shoulder, elbow and wrist turn about parallel axes, so the sum of their angles is the gripper's pitch. The law of
+    cosines then solves the triangle of upper arm, forearm and the line from shoulder to wrist.
 
     Args:
-        position: of the tool's point in the base frame, metres, shape (..., 3).
-        pitch: of the gripper below the horizontal, rad; pi/2 points straight down. Shape (...) or a number.
+        position: the tool's point in the base frame, metres, shape (..., 3).
+        pitch: the gripper's pitch below the horizontal, rad; pi/2 points straight down. Shape (...) or a number.
         roll: the angle of ``wrist_roll``, rad, likewise.
         tool: `TIP` or `GRASP`.
 
     Returns:
-        Angles in rad, shape (..., 5); NaN where the place is out of reach or a joint out of its range.
+        Angles in rad, shape (..., 5); NaN where the position is out of reach or a joint is out of its range.
     """
     point = np.asarray(position, np.float64)
     turn = ROLL_ZERO - np.asarray(roll)
-    beside = tool[1] * np.cos(turn)  # the arm's own plane passes so far beside the point
-    off = tool[1] * np.sin(turn)  # and within that plane the point lies so far off the roll axis
+    lateral = tool[1] * np.cos(turn)  # distance of the point from the plane in which the arm moves
+    offset = tool[1] * np.sin(turn)  # distance of the point from the roll axis within that plane
     x, y = point[..., 0] - _PAN_X, point[..., 1]
     with np.errstate(invalid="ignore", divide="ignore"):  # out of reach becomes NaN
-        forward = np.sqrt(x**2 + y**2 - beside**2)
-        pan = np.arctan2(beside, forward) - np.arctan2(y, x)
-        ahead = forward - _LIFT_X - _HAND * np.cos(pitch) - off * np.sin(pitch)
-        above = point[..., 2] - _PAN_Z - _LIFT_Z + _HAND * np.sin(pitch) - off * np.cos(pitch)
-        reach = np.hypot(ahead, above)
+        forward = np.sqrt(x**2 + y**2 - lateral**2)
+        pan = np.arctan2(lateral, forward) - np.arctan2(y, x)
+        wrist_x = forward - _LIFT_X - _HAND * np.cos(pitch) - offset * np.sin(pitch)
+        wrist_z = point[..., 2] - _PAN_Z - _LIFT_Z + _HAND * np.sin(pitch) - offset * np.cos(pitch)
+        reach = np.hypot(wrist_x, wrist_z)
         bend = np.arccos((_UPPER**2 + reach**2 - _LOWER**2) / (2 * _UPPER * reach))
-    upper = np.arctan2(above, ahead) + bend
-    lower = np.arctan2(above - _UPPER * np.sin(upper), ahead - _UPPER * np.cos(upper))
+    upper = np.arctan2(wrist_z, wrist_x) + bend
+    lower = np.arctan2(wrist_z - _UPPER * np.sin(upper), wrist_x - _UPPER * np.cos(upper))
     lift = _UPPER_ANGLE - upper
     elbow = _LOWER_ANGLE - lower - lift
     angles = np.stack(np.broadcast_arrays(pan, lift, elbow, pitch - lift - elbow, roll), axis=-1)
@@ -232,19 +233,19 @@ def inverse_kinematics(
 def steepest(
     position: np.ndarray, roll: np.ndarray | float = SIDEWAYS, tool: tuple[float, float, float] = TIP
 ) -> np.ndarray:
-    """Return the steepest pitch, straight down at most, with which a place can be reached.
+    """Return the steepest pitch, at most straight down, with which the gripper reaches a position.
 
     Args:
-        position: metres, shape (..., 3).
+        position: the tool's point in the base frame, metres, shape (..., 3).
         roll: the angle of ``wrist_roll``, rad, shape (...) or a number.
         tool: as for `inverse_kinematics`.
 
     Returns:
-        Rad, shape (...); NaN where no pitch of 0.3 rad or more reaches it.
+        Pitches in rad, shape (...); NaN where no pitch of 0.3 rad or more reaches the position.
     """
     point = np.asarray(position, np.float64)[..., None, :]
-    found = ~np.isnan(inverse_kinematics(point, _STEEPNESS, np.asarray(roll)[..., None], tool)[..., 0])
-    return np.where(found.any(axis=-1), _STEEPNESS[found.argmax(axis=-1)], np.nan)
+    reached = ~np.isnan(inverse_kinematics(point, _STEEPNESS, np.asarray(roll)[..., None], tool)[..., 0])
+    return np.where(reached.any(axis=-1), _STEEPNESS[reached.argmax(axis=-1)], np.nan)
 
 
 def finger_axis(pan: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray) -> np.ndarray:
@@ -252,28 +253,28 @@ def finger_axis(pan: np.ndarray, pitch: np.ndarray | float, roll: np.ndarray) ->
 
     Args:
         pan: the angle of ``shoulder_pan``, rad, shape (...).
-        pitch: of the gripper below the horizontal, rad, shape (...) or a number.
+        pitch: the gripper's pitch below the horizontal, rad, shape (...) or a number.
         roll: the angle of ``wrist_roll``, rad, shape (...).
 
     Returns:
         Unit vectors, shape (..., 3).
     """
     yaw, turn = -np.asarray(pan), ROLL_ZERO - np.asarray(roll)
-    ahead = np.sin(turn) * np.sin(pitch)
-    beside = np.cos(turn)
+    forward = np.sin(turn) * np.sin(pitch)
+    lateral = np.cos(turn)
     axis = (
-        np.cos(yaw) * ahead - np.sin(yaw) * beside,
-        np.sin(yaw) * ahead + np.cos(yaw) * beside,
+        np.cos(yaw) * forward - np.sin(yaw) * lateral,
+        np.sin(yaw) * forward + np.cos(yaw) * lateral,
         np.sin(turn) * np.cos(pitch),
     )
     return np.stack(np.broadcast_arrays(*axis), axis=-1)
 
 
-# -- The SO-101 and a cube on its table, with somebody who tells where the cube is ---------------------------
+# -- The SO-101 and a cube on its table, whose position a tracker measures ------------------------------------
 
 
 CUBE_AREA = ((0.17, 0.30), (-0.12, 0.12))
-"""Where the middle of the cube lies at a reset: x and y on the table, metres; the gripper reaches all of it."""
+"""Range of x and range of y of the cube's middle at a reset, metres; the gripper reaches all of this area."""
 
 CUBE_HALF = 0.0125
 """Half the cube's edge, metres."""
@@ -291,4 +292,4 @@ SO101_CUBE: RobotSpec = replace(
     ),
     max_age_s={**SO101.max_age_s, "cube_position": 0.1, "cube_orientation": 0.1},
 )
-"""The arm, and where the cube is: what a simulation knows, and a real arm needs a tracker for (a camera, a marker)."""
+"""The arm, and the pose of the cube, which a simulation knows and a real arm needs a tracker for (camera, marker)."""

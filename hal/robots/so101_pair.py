@@ -15,31 +15,31 @@ from hal.spec import Spec
 __all__ = ["APART", "BAR_HALF", "HOME", "SIDES", "SO101_PAIR", "from_right", "turn_from_right"]
 
 SIDES = ("left", "right")
-"""The left arm's base is the origin of the table; the right one's is `APART` ahead of it, turned by half a turn."""
+"""The base of the left arm is the origin of the table. The base of the right arm is `APART` ahead, turned by pi."""
 
 APART = 0.60
-"""From base to base along x, metres."""
+"""Distance between the two bases along x, metres."""
 
 BAR_HALF = (0.12, 0.0125, 0.010)
 """Half the bar's length, width and height, metres; it lies along x between the arms."""
 
 HOME = (0.0, -1.0, 0.8, 1.0, -1.5221, 0.0)
-"""Of each arm, rad: drawn back so that the two grippers are 14 cm apart."""
+"""Joint angles of each arm at rest, rad: drawn back, so that the two grippers are 14 cm apart."""
 
 
 def from_right(point: np.ndarray) -> np.ndarray:
-    """A place in the right base's frame as one in the table's, or the other way round; shape (..., 3), metres."""
-    place: np.ndarray = turn_from_right(point) + np.asarray((APART, 0.0, 0.0), point.dtype)
-    return place
+    """Convert a point from the frame of the right base to the table's frame, or back; shape (..., 3), metres."""
+    converted: np.ndarray = turn_from_right(point) + np.asarray((APART, 0.0, 0.0), point.dtype)
+    return converted
 
 
 def turn_from_right(direction: np.ndarray) -> np.ndarray:
-    """As `from_right`, for a direction."""
-    turned: np.ndarray = direction * np.asarray((-1.0, -1.0, 1.0), direction.dtype)
-    return turned
+    """Convert a direction as `from_right` converts a point."""
+    converted: np.ndarray = direction * np.asarray((-1.0, -1.0, 1.0), direction.dtype)
+    return converted
 
 
-def _of(side: str, spec: Spec) -> tuple[Field, ...]:
+def _of_side(side: str, spec: Spec) -> tuple[Field, ...]:
     return tuple(replace(field, name=f"{side}_{field.name}", meaning=f"{side} arm: {field.meaning}") for field in spec)
 
 
@@ -48,14 +48,14 @@ _AXES = ("x", "y", "z")
 SO101_PAIR = RobotSpec(
     name="so101-pair",
     sensors=Spec("so101_pair_sensors", (
-        *_of("left", SO101.sensors),
-        *_of("right", SO101.sensors),
+        *_of_side("left", SO101.sensors),
+        *_of_side("right", SO101.sensors),
         Field("bar_position", (3,), "float32", -10.0, 10.0, "m", "middle of the bar on the table", _AXES),
         Field("bar_orientation", (4,), "float32", -1.0, 1.0, "1", "unit quaternion", ("w", "x", "y", "z")),
         Field("bar_velocity", (3,), "float32", -100.0, 100.0, "m/s", "of the bar's middle", _AXES),
         Field("bar_turning", (3,), "float32", -1000.0, 1000.0, "rad/s", "of the bar, about its own axes", _AXES),
     )),
-    commands=Spec("so101_pair_commands", tuple(field for side in SIDES for field in _of(side, SO101.commands))),
+    commands=Spec("so101_pair_commands", tuple(field for side in SIDES for field in _of_side(side, SO101.commands))),
     rate_hz=SO101.rate_hz,
     limits=Limits(
         max_velocity={f"{side}_joint_target": SO101.limits.max_velocity["joint_target"] for side in SIDES},
@@ -66,4 +66,4 @@ SO101_PAIR = RobotSpec(
     measured_by={f"{side}_joint_target": f"{side}_joint_position" for side in SIDES},
     max_age_s={f"{side}_{name}": age for side in SIDES for name, age in SO101.max_age_s.items()},
 )  # fmt: skip
-"""One robot with two arms on one clock. Where the bar is, a simulation knows; real arms need a tracker for it."""
+"""One robot with two arms on one clock. A simulation knows the pose of the bar; real arms need a tracker for it."""

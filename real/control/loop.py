@@ -197,7 +197,9 @@ class ControlLoop:
     def _run(self) -> None:
         if self._priority:
             self.real_time = ask_real_time(self._priority)
-            _log.log(logging.INFO if self.real_time.granted else logging.WARNING, "real time: %s", self.real_time.told)
+            _log.log(
+                logging.INFO if self.real_time.granted else logging.WARNING, "real time: %s", self.real_time.message
+            )
         while not self._over:
             try:
                 command = self._next()

@@ -246,7 +246,7 @@ class Server:
             "why": loop.lifecycle.why[:1000],
             "holder": self._lease.holder,
             "cadence": loop.loop_timing.to_dict(),
-            "real_time": loop.real_time.told,
+            "real_time": loop.real_time.message,
             "late_commands": loop.ages.refused,
             "recording": None if recording is None else dict(recording),
         }

@@ -1,4 +1,4 @@
-"""What the scheduler grants is said, and why not if not."""
+"""Requests for real-time scheduling report the scheduler's answer, and the reason of a refusal."""
 
 from __future__ import annotations
 
@@ -22,42 +22,42 @@ assert gc.get_freeze_count() > 0
 
 
 def in_a_thread(priority: int) -> tuple[RealTime, int]:
-    """What it was granted, and under which scheduler it really runs."""
-    found: list[tuple[RealTime, int]] = []
-    thread = threading.Thread(target=lambda: found.append((ask_real_time(priority), os.sched_getscheduler(0))))
+    """Ask on a thread of its own; return the answer and the policy under which the thread runs."""
+    answers: list[tuple[RealTime, int]] = []
+    thread = threading.Thread(target=lambda: answers.append((ask_real_time(priority), os.sched_getscheduler(0))))
     thread.start()
     thread.join(10)
-    return found[0]
+    return answers[0]
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="this system has no SCHED_FIFO")
-def test_what_is_told_is_what_the_system_says() -> None:
-    told, policy = in_a_thread(10)
-    assert told.granted == (policy == os.SCHED_FIFO)
-    assert ("SCHED_FIFO, priority 10" in told.told) == told.granted
-    assert os.sched_getscheduler(0) != os.SCHED_FIFO, "it is the asking thread's alone"
+def test_the_answer_is_the_policy_of_the_thread() -> None:
+    answer, policy = in_a_thread(10)
+    assert answer.granted == (policy == os.SCHED_FIFO)
+    assert ("SCHED_FIFO, priority 10" in answer.message) == answer.granted
+    assert os.sched_getscheduler(0) != os.SCHED_FIFO, "the policy of other threads stays"
 
 
 @pytest.mark.skipif(not hasattr(os, "sched_setscheduler"), reason="this system has no SCHED_FIFO")
-def test_a_refusal_says_what_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_names_the_reason_and_the_setting_that_allows_it(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object) -> None:
         raise PermissionError(1, "Operation not permitted")
 
     monkeypatch.setattr(realtime.os, "sched_setscheduler", refuse)
-    told, _ = in_a_thread(10)
-    assert not told.granted
-    assert "Operation not permitted" in told.told
-    assert "LimitRTPRIO=10" in told.told
+    answer, _ = in_a_thread(10)
+    assert not answer.granted
+    assert "Operation not permitted" in answer.message
+    assert "LimitRTPRIO=10" in answer.message
 
 
 @pytest.mark.parametrize("priority", [0, 100, -1])
-def test_a_priority_that_does_not_exist(priority: int) -> None:
+def test_a_priority_out_of_range_is_refused(priority: int) -> None:
     with pytest.raises(ValueError, match="allowed are 1 to 99"):
         ask_real_time(priority)
 
 
 @pytest.mark.process
-def test_a_process_is_settled() -> None:
+def test_settling_a_process_freezes_the_collector_and_shortens_the_switch_interval() -> None:
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "memory is" in done.stdout
