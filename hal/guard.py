@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import logging
-import threading
 from collections.abc import Callable, Mapping
 from math import isfinite
 from typing import Any, NoReturn
@@ -12,11 +10,10 @@ import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
 from hal.robot import BatchState, Robot, RobotSpec, RobotState
+from hal.stop_latch import StopLatch
 from hal.wrapper import RobotWrapper, inner_robots
 
 __all__ = ["CommandLimiter", "Guard", "check_fresh", "guarded", "innermost_guard"]
-
-_log = logging.getLogger(__name__)
 
 _SHORT = 32
 """Largest sensor whose numbers are checked in Python, which is faster than NumPy for a short array."""
@@ -118,11 +115,14 @@ class Guard(RobotWrapper):
     is too fast or too far ahead of the arm to the nearest legal command, which shows in ``RobotState.applied``.
     A reading with a value that is not a finite number stops the robot, and no caller gets it; a simulation reports
     its failed physics as a fault instead, which ends the episode and needs nobody to clear a stop.
-    A stop is latched here: the guard refuses every later command until a reset names why the stop may be cleared. Of
-    several guards around one robot the innermost logs the stop, so that the log holds it once.
+    A stop is latched (`StopLatch`): the guard refuses every later command until a reset names why the stop may be
+    cleared, and succeeds. All guards around one robot share the latch of the innermost.
 
     Args:
         robot: the robot to guard; its ``spec`` holds the limits.
+
+    Attributes:
+        latch: of the robot's stop.
     """
 
     def __init__(self, robot: Robot) -> None:
@@ -139,9 +139,10 @@ class Guard(RobotWrapper):
         self._long = tuple(field.name for field in numbers if field.name not in self._short)
         self._simulated = self.simulated
         self._last: RobotState | None = None
-        self._stopped: StopReason | None = None
-        self._lock = threading.Lock()
-        self._logs_stops = not any(isinstance(inner, Guard) for inner in (robot, *inner_robots(robot)))
+        inner_guards = [inner for inner in (robot, *inner_robots(robot)) if isinstance(inner, Guard)]
+        self._innermost = not inner_guards
+        self.latch: StopLatch = StopLatch() if self._innermost else inner_guards[-1].latch
+        self._stops = 0  # the latch's number at the last reset; after another stop that reset counts no more
 
     @property
     def spec(self) -> RobotSpec:
@@ -151,22 +152,35 @@ class Guard(RobotWrapper):
     @property
     def stopped(self) -> StopReason | None:
         """Return the reason of the latched stop, or None."""
-        return self._stopped
+        return self.latch.reason
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the robot; ``options["clear_stop"]``, a reason, clears a latched stop and is logged.
 
+        The stop is cleared when the inner robot's reset has succeeded; a reset that fails leaves it latched. A stop
+        that comes during the reset, or after it was asked for, is never cleared by it.
+
         Raises:
-            RobotStopped: a stop is latched and the options don't clear it, or a sensor's value is not a finite number.
+            RobotStopped: a stop is latched and the options don't clear it, or came during the reset; or a sensor's
+                value is not a finite number.
             StaleReading: a sensor's sample is older than the spec allows.
         """
-        self._clear(options.get("clear_stop"))
-        self._last = None
-        robot_state = self._robot.reset(options)
-        check_fresh(self._spec, robot_state)
-        self._check_finite(robot_state)
-        self._last = self._copied(robot_state)
-        return robot_state
+        with self.latch.resetting(options.get("clear_stop")) as clearance:
+            self._last = None
+            try:
+                clearance.check()
+                robot_state = self._robot.reset(options)
+                check_fresh(self._spec, robot_state)
+                self._check_finite(robot_state)
+                last = self._copied(robot_state)
+                clearance.use()
+            except BaseException:
+                self._stop_driver_again()
+                raise
+            finally:
+                self.latch.log()
+            self._last, self._stops = last, clearance.number
+            return robot_state
 
     def _copied(self, robot_state: RobotState) -> RobotState:
         """Copy what the limits go by: a caller that writes into its reading must not move the limits."""
@@ -177,30 +191,28 @@ class Guard(RobotWrapper):
             applied[name] = robot_state.applied[name].copy()
         return RobotState(sensors, applied, robot_state.stamp_ns)
 
-    def _clear(self, reason: object) -> None:
-        with self._lock:
-            if self._stopped is None:
-                return
-            if not (isinstance(reason, str) and reason.strip()):
-                raise RobotStopped(self._stopped)
-            if self._logs_stops:
-                _log.warning("stop cleared: was %r, cleared because %r", self._stopped.text, reason)
-            self._stopped = None
+    def _stop_driver_again(self) -> None:
+        """Stop the driver where a stop is latched: a reset or a step that overlapped with it may have undone it."""
+        reason = self.latch.reason
+        if self._innermost and reason is not None:
+            super().stop(reason)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         """Validate the command, limit it as the class says, and have the robot carry it out.
 
         Raises:
             IllegalAction: the command breaks the spec; nothing moved.
-            RobotStopped: a stop is latched, or the reading holds a value that is not a finite number.
+            RobotStopped: a stop is latched, or the reading holds a value that is not a finite number. A step that was
+                under way when the stop came returns its reading; it is the last.
             StaleReading: a sensor's sample is older than the spec allows.
-            EpisodeError: before the first reset.
+            EpisodeError: before the first reset, or after a stop that no reset of this robot cleared.
         """
         values = self._validate(command, "command")
-        if self._stopped is not None:
-            raise RobotStopped(self._stopped)
+        stops, stopped = self.latch.state
+        if stopped is not None:
+            raise RobotStopped(stopped)
         last = self._last
-        if last is None:
+        if last is None or stops != self._stops:
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         if self._limits:
             # In a new dictionary: the caller's own is what was asked for, and is recorded as such.
@@ -208,13 +220,28 @@ class Guard(RobotWrapper):
             for name in self._limits:
                 if values[name] is not asked[name]:
                     self._check_limited(name, values[name], last)
-        robot_state = self._robot.step(values)
+        robot_state = self._step_unless_stopped(values, stops)
         if robot_state.age_ns:
             check_fresh(self._spec, robot_state)
         if not self._simulated:
             self._check_finite(robot_state)
         if self._limits:
             self._last = self._copied(robot_state)
+        return robot_state
+
+    def _step_unless_stopped(self, values: Mapping[str, np.ndarray], stops: int) -> RobotState:
+        """Step the robot, with a look at the latch immediately before and after it.
+
+        Args:
+            values: legal commands.
+            stops: the latch's number when the command was taken.
+        """
+        latch = self.latch
+        if latch.number != stops:
+            raise RobotStopped(latch.reason or "the robot was stopped")
+        robot_state = self._robot.step(values)
+        if latch.number != stops:
+            self._stop_driver_again()
         return robot_state
 
     def _check_limited(self, name: str, values: np.ndarray, last: RobotState) -> None:
@@ -240,16 +267,15 @@ class Guard(RobotWrapper):
     def _refuse(self, reason: str) -> NoReturn:
         """Stop the robot and raise the stop's reason, which is an earlier one where it was stopped already."""
         self.stop(reason)
-        raise RobotStopped(self._stopped or reason)
+        raise RobotStopped(self.latch.reason or reason)
 
     def stop(self, reason: str | StopReason) -> None:
         """Latch a stop and pass it on; from any thread. The first reason stays."""
-        with self._lock:
-            if self._stopped is None:
-                self._stopped = StopReason.of(reason)
-                if self._logs_stops:
-                    _log.log(logging.INFO if self._stopped.orderly else logging.ERROR, "stopped: %s", reason)
-        super().stop(reason)
+        self.latch.stop(reason)
+        try:
+            super().stop(reason)
+        finally:
+            self.latch.log()
 
 
 def _is_finite(values: np.ndarray) -> bool:

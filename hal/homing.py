@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hal.errors import ResetFailed
-from hal.guard import guarded
+from hal.guard import guarded, innermost_guard
 from hal.reset.confirmation import Answer, ResetConfirmation, ResetRequest, VerdictRequest
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Robot, RobotState
@@ -76,7 +76,9 @@ class Homing(RobotWrapper):
         *,
         verdicts: bool = False,
     ) -> None:
-        super().__init__(guarded(robot))
+        inner = guarded(robot)
+        super().__init__(inner)
+        self._latch = innermost_guard(inner).latch
         self._signal, self._verdicts = signal, verdicts
         self._settings = settings or HomingSettings()
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
@@ -94,15 +96,27 @@ class Homing(RobotWrapper):
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset the robot: ask for the scene, then go to ``options["start"]`` or home, and settle there.
 
+        While a stop is latched the robot is not touched before the scene is confirmed: a refusal leaves the stop
+        latched, and the reason to clear it unused.
+
         Raises:
             IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
+            RobotStopped: a stop is latched and the options don't clear it, so nobody was asked; or it came during the
+                reset.
         """
         start = self._start(options)
         progress = ResetProgress(self._on_event, self._episode, self._begun)
         try:
-            robot_state = self._robot.reset(options)  # refuses while a stop is latched, before anybody is asked
-            self._ask(progress)
-            robot_state = self._go(start, robot_state, progress)
+            with self._latch.resetting(options.get("clear_stop")) as clearance:
+                asks_first = clearance.pending
+                if asks_first:
+                    self._ask(progress)
+                robot_state = self._robot.reset(options)  # refuses if a stop has come meanwhile
+                if not asks_first:
+                    self._ask(progress)
+                clearance.use()  # also where an inner reset did it: from here on the robot moves
+                robot_state = self._go(start, robot_state, progress)
+                clearance.check()
         except BaseException as error:
             self._over(progress.failed(error), progress.asked)
             raise

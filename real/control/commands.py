@@ -20,7 +20,7 @@ class Reset(NamedTuple):
     request_id: Any
     options: Mapping[str, Any]
     stops: int
-    """Number of stops before this reset was asked for; a later stop is not cleared by it."""
+    """The stop latch's number when this reset was asked for; a later stop is not cleared by it."""
 
 
 class Step(NamedTuple):

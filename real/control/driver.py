@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped
-from hal.guard import Guard
 from hal.homing import HomingSettings, towards
 from hal.robot import RobotSpec, RobotState
+from hal.stop_latch import StopLatch
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by
@@ -49,12 +49,12 @@ class DriverWatch:
         return f"the robot's driver has not returned from a step for {HANGS_S:g} s; check its cable, power and log"
 
 
-def stop_faulty(robot: RobotWrapper, guard: Guard, lifecycle: Lifecycle, where: str, error: Exception) -> Exception:
+def stop_faulty(robot: RobotWrapper, latch: StopLatch, lifecycle: Lifecycle, where: str, error: Exception) -> Exception:
     """Stop a robot that raised, as it can't be trusted to have moved, and log the error. Serving goes on.
 
     Args:
-        robot: stopped, unless the error only says that it is stopped already, or that there is no episode.
-        guard: the innermost guard of the robot, which knows whether it is stopped.
+        robot: stopped, unless the error only says that it is stopped already.
+        latch: of the robot's stop.
         lifecycle: takes up the stop.
         where: what was under way.
         error: what the robot raised.
@@ -62,18 +62,21 @@ def stop_faulty(robot: RobotWrapper, guard: Guard, lifecycle: Lifecycle, where: 
     Returns:
         The error for the client.
     """
-    if guard.stopped is not None:
-        lifecycle.stop(guard.stopped)
-    if isinstance(error, RobotStopped | EpisodeError):
-        return error
+    stopped = latch.reason
+    if stopped is not None:
+        lifecycle.stop(stopped)
+        if isinstance(error, RobotStopped | EpisodeError):
+            return error
+    own = error if isinstance(error, RobotStopped) else None  # a stop of the robot's own, such as its stop button's
     _log.error("the robot failed in %s", where, exc_info=error)
-    reason = f"fault in {where}: {type(error).__name__}: {error}"
+    reason = f"fault in {where}: {type(error).__name__}: {error}" if own is None else own.reason
     try:
         robot.stop(reason)
     except Exception:
+        latch.stop(reason)
         _log.exception("the robot could not be stopped either")
     lifecycle.stop(reason)
-    return stopped_by(error)
+    return stopped_by(error) if own is None else own
 
 
 def park(

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from hal.errors import EpisodeError, StopReason
+from hal.stop_latch import StopLatch
 
 __all__ = ["WAYS", "Lifecycle", "State", "Transition"]
 
@@ -45,6 +46,9 @@ WAYS: Mapping[State, frozenset[State]] = {
 }
 """From each state, the states that it can go to."""
 
+_CLEARING = frozenset({State.ARMING, State.RESETTING})
+"""The states of a reset, which may clear a stop that came before it."""
+
 
 class Transition(NamedTuple):
     """One change of state: when (monotonic clock, nanoseconds), from which, to which, and why."""
@@ -56,25 +60,48 @@ class Transition(NamedTuple):
 
 
 class Lifecycle:
-    """Keep the state of one robot. `go` and `stop` are for any thread, and so is reading.
+    """Keep the state of one robot. Every method is for any thread, and so is reading.
+
+    The stop latch alone says whether the robot is stopped: while a stop is latched the state is STOPPED, whoever
+    stopped the robot, except during the reset that is about to clear this very stop.
 
     Args:
         name: of the robot, for the log.
         now_ns: monotonic clock, nanoseconds.
+        latch: of the robot's stop; None makes one.
 
     Attributes:
-        state: the state now.
-        why: why the robot is in it.
         armed: whether the robot was opened: once it was ready, resets no longer begin with arming.
     """
 
-    def __init__(self, name: str, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self, name: str, now_ns: Callable[[], int] = time.monotonic_ns, latch: StopLatch | None = None
+    ) -> None:
         self._name, self._now_ns = name, now_ns
-        self._lock = threading.Lock()
-        self.state = State.DISARMED
-        self.why = "the server was started"
+        self._latch = latch or StopLatch()
+        self._lock = threading.RLock()
+        self._state, self._why = State.DISARMED, "the server was started"
+        self._clears = -1  # the newest stop that the reset under way knows of
         self.armed = False
         self._history: deque[Transition] = deque(maxlen=_REMEMBERED)
+
+    @property
+    def state(self) -> State:
+        """The state now."""
+        return self._state if self._latched() is None else State.STOPPED
+
+    @property
+    def why(self) -> str:
+        """Why the robot is in its state."""
+        latched = self._latched()
+        return self._why if latched is None else latched.text
+
+    def _latched(self) -> StopReason | None:
+        """Return the latched stop, unless the reset under way is about to clear it."""
+        number, latched = self._latch.state
+        if latched is not None and self._state in _CLEARING and number == self._clears:
+            return None
+        return latched
 
     @property
     def history(self) -> tuple[Transition, ...]:
@@ -82,14 +109,26 @@ class Lifecycle:
         with self._lock:
             return tuple(self._history)
 
-    def go(self, state: State, why: str) -> None:
+    def go(self, state: State, why: str, clears: int | None = None) -> None:
         """Make one transition, and log it.
 
+        Args:
+            state: the next one.
+            why: the reason.
+            clears: for a reset: the number of the newest stop that it knows of (`StopLatch.number`).
+
         Raises:
-            EpisodeError: there is no such transition; nothing changed.
+            EpisodeError: there is no such transition, or a stop is latched that the transition does not clear; nothing
+                changed.
         """
         with self._lock:
-            self._go(state, why)
+            number, latched = self._latch.state
+            clears = self._clears if clears is None else clears
+            if latched is not None and (state not in _CLEARING or number != clears):
+                raise self._impossible(state, why)
+            transition = self._go(state, why)
+            self._clears = clears if state in _CLEARING else -1
+        self._log(transition)
 
     def go_unless_stopped(self, state: State, why: str) -> None:
         """Make a transition that a stop may have overtaken; then the stop counts and nothing changes."""
@@ -102,21 +141,31 @@ class Lifecycle:
         return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:
-        """Go to STOPPED; where it is already, the first reason stays."""
+        """Go to STOPPED; where it is already, the first reason stays. The latch has the stop already."""
         reason = StopReason.of(reason)
         with self._lock:
-            if self.state is not State.STOPPED:
-                self._go(State.STOPPED, reason.text, logging.INFO if reason.orderly else logging.WARNING)
+            if self._state is State.STOPPED:
+                return
+            transition = self._go(State.STOPPED, reason.text)
+        self._log(transition, logging.INFO if reason.orderly else logging.WARNING)
 
-    def _go(self, state: State, why: str, level: int = logging.INFO) -> None:
-        before = self.state
-        if state not in WAYS[before]:
-            ways = ", ".join(sorted(WAYS[before]))
-            raise EpisodeError(
-                f"{self._name} is {before} ({self.why}) and can't be {state} next ({why}); "
-                f"from {before} it can only be {ways}"
-            )
-        self._history.append(Transition(self._now_ns(), before, state, why))
-        self.state, self.why = state, why
+    def _go(self, state: State, why: str) -> Transition:
+        if state not in WAYS[self._state]:
+            raise self._impossible(state, why)
+        transition = Transition(self._now_ns(), self._state, state, why)
+        self._history.append(transition)
+        self._state, self._why = state, why
         self.armed = self.armed or state in (State.READY, State.RESETTING)
-        _log.log(level, "%s: %s -> %s: %s", self._name, before, state, why)
+        return transition
+
+    def _impossible(self, state: State, why: str) -> EpisodeError:
+        before = self.state
+        ways = ", ".join(sorted(WAYS[before]))
+        return EpisodeError(
+            f"{self._name} is {before} ({self.why}) and can't be {state} next ({why}); "
+            f"from {before} it can only be {ways}"
+        )
+
+    def _log(self, transition: Transition, level: int = logging.INFO) -> None:
+        """Log a transition; without the lock, so that a slow log delays nobody's stop."""
+        _log.log(level, "%s: %s -> %s: %s", self._name, transition.before, transition.after, transition.why)

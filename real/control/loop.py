@@ -78,7 +78,7 @@ class ControlLoop:
     ) -> None:
         settings = settings or LoopSettings()
         self._robot = guarded(robot)
-        self._guard = innermost_guard(self._robot)
+        self._latch = innermost_guard(self._robot).latch
         spec = self._robot.spec
         ticks = ticks_of(spec, settings.control_hz)
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
@@ -97,13 +97,13 @@ class ControlLoop:
         self._interpolator = SetpointInterpolator(spec.commands, ticks)
         self._driver = DriverWatch()
         self._held: Mapping[str, np.ndarray] | None = None  # what the actuators hold, where that is known
-        self.lifecycle = Lifecycle(spec.name)
+        self.lifecycle = Lifecycle(spec.name, latch=self._latch)
         self.loop_timing = LoopTiming(spec.period_s, now)
         self.ages = MaxAge(settings.max_command_age_s if self._pacing.real_time else None, spec.period_s)
         self._priority = settings.priority
         self.real_time = RealTime(False, "not asked for")
         self.latest: RobotState | None = None
-        self._stops = 0
+        self._episode_stops = 0  # the latch's number when the episode began; another stop ends the episode for good
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
 
     # -- from any thread ---------------------------------------------------------------------------------
@@ -117,7 +117,7 @@ class ControlLoop:
     @property
     def stopped(self) -> str | None:
         """Why the robot is stopped, or None."""
-        reason = self._guard.stopped
+        reason = self._latch.reason
         return None if reason is None else reason.text
 
     @property
@@ -133,7 +133,7 @@ class ControlLoop:
         """Ask for a reset. It does not clear a stop that comes after this call."""
         if self._observer is not None:
             self._observer.ordered(request_id, None, None)
-        self._commands.put(Reset(request_id, options, self._stops))
+        self._commands.put(Reset(request_id, options, self._latch.number))
 
     def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
         """Ask for one control period of a command.
@@ -152,14 +152,20 @@ class ControlLoop:
         self._commands.put(Finish())
 
     def stop(self, reason: str | StopReason) -> None:
-        """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``."""
-        self._stops += 1
-        self._robot.stop(reason)  # first of all
+        """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
+
+        A driver that can't be stopped is logged: no command reaches it any more.
+        """
+        self._latch.stop(reason)  # first of all
+        try:
+            self._robot.stop(reason)
+        except Exception:
+            _log.exception("%s: the driver's stop failed; no further command is sent to it", self.spec.name)
         self.lifecycle.stop(reason)
 
     def check_driver(self) -> None:
         """Stop a robot whose driver hangs. The state then says so, and nothing goes on if the driver comes back."""
-        if (hangs := self._driver.hangs) and self._pacing.real_time and not self._guard.stopped:
+        if (hangs := self._driver.hangs) and self._pacing.real_time and self._latch.reason is None:
             self.stop(hangs)
 
     def report(self, state: str) -> None:
@@ -210,12 +216,19 @@ class ControlLoop:
     def _next(self) -> Command | None:
         """Return the next command, or None for a tick without one."""
         interpolator = self._interpolator
-        if interpolator.step is None:  # one that is under way is followed to its end
-            episode = self._pacing.real_time and interpolator.applied is not None
-            if not episode or self._guard.stopped is not None:
-                self._let_device_rest()
-                return self._pacing.wait_for_command(self._commands)
+        if interpolator.step is None and not self._in_episode:  # a step that is under way is followed to its end
+            self._let_device_rest()
+            return self._pacing.wait_for_command(self._commands)
         return self._pacing.next_tick(self._commands, self._replaced)
+
+    @property
+    def _in_episode(self) -> bool:
+        """Whether a tick without a command is to be filled: the robot holds, and no stop came since the reset."""
+        return (
+            self._pacing.real_time
+            and self._interpolator.applied is not None
+            and self._latch.number == self._episode_stops
+        )
 
     def _tell(self, request_id: Any, outcome: RobotState | Exception) -> None:
         """Answer a command; its client first, since somebody waits there."""
@@ -234,7 +247,7 @@ class ControlLoop:
     def _step(self, step: Step) -> None:
         interpolator = self._interpolator
         refusal: RobotError | None
-        if interpolator.applied is None or self.lifecycle.state is State.HOLDING:
+        if interpolator.applied is None or self.lifecycle.episode_over is not None:
             refusal = self._out_of_episode()
         else:
             refusal = self.ages.refusal(step.sent_ns)
@@ -254,18 +267,18 @@ class ControlLoop:
 
     def _out_of_episode(self) -> RobotError:
         """Return why a command is not followed where there is no episode, or a broken one."""
-        if self._interpolator.applied is not None:
-            return EpisodeError(f"{self.lifecycle.why}; this episode is broken, call reset")
-        stopped = self._guard.stopped
+        stopped = self._latch.reason
         if stopped is not None:
             return RobotStopped(stopped)
+        if self._interpolator.applied is not None:
+            return EpisodeError(f"{self.lifecycle.why}; this episode is broken, call reset")
         return EpisodeError("step before reset: call reset first, it reads where the robot is")
 
     def _hold(self, _: None = None) -> None:
         """Fill one tick without a new command."""
         interpolator = self._interpolator
         if interpolator.step is None:
-            if not self._pacing.real_time or interpolator.applied is None or self._guard.stopped is not None:
+            if not self._in_episode:
                 return
             self._check_silence()  # only here: where a command was waiting, the robot was slow and not its client
         self.loop_timing.tick()
@@ -307,7 +320,7 @@ class ControlLoop:
         elif isinstance(error, IllegalAction):
             self._tell(step.request_id, error)
             self._check_silence()
-            if self._pacing.real_time and self._interpolator.applied is not None and self._guard.stopped is None:
+            if self._in_episode:
                 self._move()
         else:
             self._tell(step.request_id, self._fault("step", error))
@@ -315,14 +328,12 @@ class ControlLoop:
     def _reset(self, reset: Reset) -> None:
         self._quiet()
         self._let_device_rest()  # a reset may wait for a person
-        if reset.stops != self._stops:
-            self._tell(reset.request_id, RobotStopped(f"{self._guard.stopped} (after this reset was asked for)"))
-            return
-        if self._guard.stopped is None or reset.options.get("clear_stop"):
-            self._held = None
-            self.lifecycle.go(State.RESETTING if self.lifecycle.armed else State.ARMING, "a reset was asked for")
         try:
-            robot_state = self._robot.reset(reset.options)
+            with self._latch.resetting(reset.options.get("clear_stop"), reset.stops):
+                self._held = None
+                after = State.RESETTING if self.lifecycle.armed else State.ARMING
+                self.lifecycle.go(after, "a reset was asked for", clears=reset.stops)
+                robot_state = self._robot.reset(reset.options)
         except RobotError as error:  # raised by the robot or its reset, which knows where it stands
             self._failed(error)
             self._tell(reset.request_id, error)
@@ -333,27 +344,28 @@ class ControlLoop:
 
     def _failed(self, error: RobotError) -> None:
         """Take up a reset that did not reach its end."""
-        stopped = self._guard.stopped or (error.reason if isinstance(error, RobotStopped) else None)
+        stopped = self._latch.reason
         if stopped is not None:
             self.lifecycle.stop(stopped)
+        elif isinstance(error, RobotStopped):  # the robot reports a stop of its own, such as its stop button's
+            self.stop(StopReason(error.reason, error.orderly))
         else:
             after = State.HOLDING if self.lifecycle.armed else State.DISARMED
             self.lifecycle.go_unless_stopped(after, f"the reset failed: {error}")
 
     def _begin(self, reset: Reset, robot_state: RobotState) -> None:
-        if reset.stops != self._stops:  # a stop came in the instant in which the reset cleared an older one
-            self._robot.stop("stopped while a reset was under way")
-            reason = self._guard.stopped or "the robot was stopped"
-            self.lifecycle.stop(reason)
-            self._tell(reset.request_id, RobotStopped(reason))
-            return
         self._held = robot_state.applied
+        self._episode_stops = reset.stops
         self._interpolator.begin(robot_state.applied)
         self.latest = robot_state
         self._pacing.restart()
         self._device_armed = self._pacing.real_time and self._robot.arm_watchdog(self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")
-        self._tell(reset.request_id, robot_state)
+        number, stopped = self._latch.state
+        if number == reset.stops:
+            self._tell(reset.request_id, robot_state)
+        else:  # a stop came after the reset's end; the episode is over before it began
+            self._tell(reset.request_id, RobotStopped(stopped or "the robot was stopped during the reset"))
 
     def _rest(self, _: Finish) -> None:
         if self.lifecycle.state in (State.READY, State.RUNNING):
@@ -372,7 +384,7 @@ class ControlLoop:
         held = self._held
         self._quiet()
         try:
-            if held is not None and self._guard.stopped is None:
+            if held is not None and self._latch.reason is None:
                 self.lifecycle.go_unless_stopped(State.RESETTING, "the server ends: the robot goes to its home")
                 end = park(self._robot.spec, self._paced_step, held, command.deadline_s, command.velocity)
                 _log.info("parking: %s", end)
@@ -390,4 +402,4 @@ class ControlLoop:
 
     def _fault(self, where: str, error: Exception) -> Exception:
         """Stop a robot that raised, and return what its client is answered."""
-        return stop_faulty(self._robot, self._guard, self.lifecycle, where, error)
+        return stop_faulty(self._robot, self._latch, self.lifecycle, where, error)

@@ -1,0 +1,117 @@
+"""A stop has one owner, and a reset clears only the stop that it knew of."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+import pytest
+
+from hal.errors import RobotStopped, StopReason
+from hal.stop_latch import StopLatch
+
+
+def test_the_first_reason_stays_and_every_stop_counts() -> None:
+    latch = StopLatch()
+    assert latch.state == (0, None)
+    assert latch.stop("smoke") == 1
+    assert latch.stop("fire") == 2
+    assert latch.state == (2, StopReason("smoke"))
+
+
+def test_any_stop_replaces_an_orderly_one_and_none_replaces_another() -> None:
+    latch = StopLatch()
+    latch.stop(StopReason("the server was closed", orderly=True))
+    latch.stop("smoke")
+    latch.stop(StopReason("the server was closed", orderly=True))
+    assert latch.reason == StopReason("smoke")
+
+
+def test_a_clearing_never_clears_a_later_stop() -> None:
+    latch = StopLatch()
+    seen = latch.stop("smoke")
+    latch.stop("fire")
+    assert not latch.clear("it was steam", seen)
+    assert latch.reason == StopReason("smoke")
+    assert latch.clear("all is out", latch.number)
+    assert latch.reason is None
+
+
+@pytest.mark.parametrize("why", ["", "  ", None, 5])
+def test_a_clearing_needs_a_reason(why: Any) -> None:
+    latch = StopLatch()
+    seen = latch.stop("smoke")
+    with pytest.raises(ValueError, match="smoke"):
+        latch.clear(why, seen)
+    with pytest.raises(RobotStopped), latch.resetting(why):
+        pass
+    assert latch.reason is not None
+
+
+def test_a_reset_that_was_asked_for_before_a_stop_does_not_begin() -> None:
+    latch = StopLatch()
+    asked = latch.stop("smoke")
+    latch.stop("fire")
+    with pytest.raises(RobotStopped, match="after this reset was asked for"), latch.resetting("steam", asked):
+        pass
+    with latch.resetting("steam", latch.number) as clearance:
+        clearance.use()
+    assert latch.reason is None
+
+
+def test_a_stop_during_a_reset_stays_for_the_wrappers_inside_too() -> None:
+    latch = StopLatch()
+    latch.stop("smoke")
+    with latch.resetting("steam") as outer:
+        latch.stop("fire")
+        with latch.resetting("steam") as inner, pytest.raises(RobotStopped):
+            inner.use()
+        with pytest.raises(RobotStopped):
+            outer.use()
+    assert latch.reason is not None
+    with latch.resetting("both are out") as clearance:
+        assert clearance.pending
+        clearance.use()
+        assert not clearance.pending
+
+
+def test_a_stop_from_another_thread_is_not_kept_waiting_by_a_slow_log() -> None:
+    latch = StopLatch()
+    release = threading.Event()
+
+    class Slow(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            release.wait(10)
+
+    logger, handler = logging.getLogger("hal.stop_latch"), Slow()
+    logger.addHandler(handler)
+    try:
+        latch.stop("smoke")
+        thread = threading.Thread(target=latch.log)
+        thread.start()
+        assert latch.stop("fire") == 2, "the log must not hold the latch's lock"
+        release.set()
+        thread.join(10)
+    finally:
+        release.set()
+        logger.removeHandler(handler)
+
+
+def test_of_many_racing_clearings_none_survives_a_later_stop() -> None:
+    """Every interleaving of one clearing and one stop ends stopped, unless the clearing knew of the stop."""
+    for _ in range(2000):
+        latch = StopLatch()
+        seen = latch.stop("smoke")
+        barrier = threading.Barrier(2)
+
+        def clear(latch: StopLatch = latch, seen: int = seen, barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            latch.clear("steam", seen)
+
+        thread = threading.Thread(target=clear)
+        thread.start()
+        barrier.wait()
+        latch.stop("fire")
+        thread.join()
+        assert latch.reason is not None
