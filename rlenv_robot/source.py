@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -10,9 +9,11 @@ from types import MappingProxyType
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import SourceError
 from hal.frame_layout import FrameLayout
+from recorder.json_data import JsonDict
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.batches import Batches
@@ -21,20 +22,20 @@ from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.hindsight import relabel_goals
 from rlenv_robot.data.images import ImageLoader
-from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, check_size, read
+from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, CheckedOptions, check_size, read
 from rlenv_robot.data.pairs import PreferencePair, draw_pairs
 from rlenv_robot.data.relabel import Goal, Sensors, relabelled
 from rlenv_robot.data.sampling import RequestSampler
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
-from rlenv_robot.tables import ActionTable, StepTable, TrajectoryTable
+from rlenv_robot.tables import ActionTable, Options, StepTable, TrajectoryTable
 from rlenv_robot.tasks.task import Task
 
 __all__ = ["SourceData", "open_source"]
 
 _WIDER = frozenset({"goals", "images", *WINDOWS})
 
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
+_NOTHING: Options = MappingProxyType({})
 
 
 class SourceData:
@@ -69,8 +70,8 @@ class SourceData:
             raise SourceError(f"discount is {discount}, it must be from 0 to 1")
         if task is None and (goal != "recorded" or ends != "recorded" or sensors is not None):
             raise SourceError("goal, ends and sensors are for a task that rewards anew: give task= too")
-        seen = table if task is None else relabelled(table, task, goal, sensors, ends)
-        self.table = seen if mode == "training" else _public(seen)
+        visible = table if task is None else relabelled(table, task, goal, sensors, ends)
+        self.table = visible if mode == "training" else _public(visible)
         self.transitions = Transitions.of(self.table)
         if not len(self.transitions):
             raise SourceError(
@@ -86,7 +87,7 @@ class SourceData:
         """Return the number of transitions."""
         return len(self.transitions)
 
-    def init(self, options: Mapping[str, Any] = _NOTHING) -> None:
+    def init(self, options: Options = _NOTHING) -> None:
         """Set the data to the first state or to a given one; forget all TD errors (R3.2).
 
         Args:
@@ -96,8 +97,8 @@ class SourceData:
         Raises:
             SourceError: an option is unknown or out of range.
         """
-        given = read(options, INIT, "init")
-        episode, frame = given.get("episode", 0), given.get("frame", 0)
+        checked = read(options, INIT, "init")
+        episode, frame = checked.get("episode", 0), checked.get("frame", 0)
         count = len(self.table.starts)
         if episode >= count:
             raise SourceError(f"init: there is no episode {episode}, {self.table.origin} has 0 to {count - 1}")
@@ -105,9 +106,9 @@ class SourceData:
         if frame >= length:
             raise SourceError(f"init: episode {episode} has no frame {frame}, it has 0 to {length - 1}")
         self._episode, self._row = int(episode), int(self.table.starts[episode]) + int(frame)
-        self._sampler = RequestSampler(self.transitions, self.discount, given.get("seed"), self._batches.numbers)
+        self._sampler = RequestSampler(self.transitions, self.discount, checked.get("seed"), self._batches.numbers)
 
-    def sample_steps(self, batch_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> StepTable:
+    def sample_steps(self, batch_size: int, extra_info: Options = _NOTHING) -> StepTable:
         """Draw transitions (R3.3), by default with replacement.
 
         Args:
@@ -149,9 +150,7 @@ class SourceData:
             self._widen(table, options)
         return table
 
-    def sample_trajectories(
-        self, trajectory_size: int, extra_info: Mapping[str, Any] = _NOTHING
-    ) -> list[TrajectoryTable]:
+    def sample_trajectories(self, trajectory_size: int, extra_info: Options = _NOTHING) -> list[TrajectoryTable]:
         """Draw whole episodes (R3.4), by default with replacement.
 
         Args:
@@ -177,15 +176,15 @@ class SourceData:
         hidden, length = self._wants_privileged(options), options.get("length")
         drawn = zip(numbers.tolist(), weights.tolist(), strict=True)
         if length is not None:
-            found = [self._batches.piece(start, length, weight, hidden) for start, weight in drawn]
+            trajectories = [self._batches.piece(start, length, weight, hidden) for start, weight in drawn]
         else:
-            found = [self._batches.trajectory(number, weight, hidden) for number, weight in drawn]
+            trajectories = [self._batches.trajectory(number, weight, hidden) for number, weight in drawn]
         if "images" in options:
-            for trajectory in found:
+            for trajectory in trajectories:
                 self._images.add(trajectory["steps_set"], options)
-        return found
+        return trajectories
 
-    def sample_pairs(self, pair_size: int, extra_info: Mapping[str, Any] = _NOTHING) -> list[PreferencePair]:
+    def sample_pairs(self, pair_size: int, extra_info: Options = _NOTHING) -> list[PreferencePair]:
         """Draw pairs of episodes of which one is preferred (R6.4), with replacement.
 
         Args:
@@ -204,7 +203,7 @@ class SourceData:
             self.transitions, pair_size, extra_info, self._sampler.rng, lambda e: self._batches.trajectory(e, 1.0)
         )
 
-    def get_all_actions(self, extra_info: Mapping[str, Any] = _NOTHING) -> ActionTable:
+    def get_all_actions(self, extra_info: Options = _NOTHING) -> ActionTable:
         """Return all distinct actions that were taken in the current state (R3.5).
 
         Args:
@@ -223,11 +222,11 @@ class SourceData:
         layout = self.table.layout
         row = self.table.rows[self._row]
         state = options.get("state") or {name: row[f"observation_{name}"] for name in layout.observation.names}
-        found = self._states.positions(state, options.get("tolerance", 0.0))
+        positions = self._states.positions(state, options.get("tolerance", 0.0))
         if not options.keys().isdisjoint(FILTERS):
-            found = np.intersect1d(found, select(self.transitions, options), assume_unique=True)
-        taken = columns(self.transitions.next_rows(found), layout.action, "action")
-        packed = layout.action.rows(len(found))
+            positions = np.intersect1d(positions, select(self.transitions, options), assume_unique=True)
+        taken = columns(self.transitions.next_rows(positions), layout.action, "action")
+        packed = layout.action.rows(len(positions))
         layout.action.pack_into(packed, taken)
         distinct = np.unique(packed) if len(layout.action) else packed[:0]
         return {
@@ -236,7 +235,7 @@ class SourceData:
             "action": {name: np.ascontiguousarray(distinct[name]) for name in layout.action.names},
         }
 
-    def statistics(self, extra_info: Mapping[str, Any] = _NOTHING) -> dict[str, Any] | None:
+    def statistics(self, extra_info: Options = _NOTHING) -> JsonDict | None:
         """Describe the data that pass the filters by figures, as plain data (R3.6).
 
         Args:
@@ -259,7 +258,7 @@ class SourceData:
         """
         return statistics(self.transitions, extra_info, self.discount, self.mode == "training")
 
-    def update_priorities(self, index: Any, td_error: Any) -> None:
+    def update_priorities(self, index: ArrayLike, td_error: ArrayLike) -> None:
         """Set the priorities of ``priority: td_error``; transitions without one count as the largest known.
 
         Args:
@@ -302,7 +301,7 @@ class SourceData:
     def _images(self) -> ImageLoader:
         return ImageLoader(self.transitions, self._windows)
 
-    def _widen(self, table: StepTable, options: Mapping[str, Any]) -> None:
+    def _widen(self, table: StepTable, options: CheckedOptions) -> None:
         """Add other goals, windows and images to a batch."""
         if "goals" in options:
             others = [name for name in ("n_step", "stack", "future", "privileged") if options.get(name, False)]
@@ -313,7 +312,7 @@ class SourceData:
         if "images" in options:
             self._images.add(table, options)
 
-    def _wants_privileged(self, options: Mapping[str, Any]) -> bool:
+    def _wants_privileged(self, options: CheckedOptions) -> bool:
         """Return whether privileged state is requested, and refuse where it is forbidden or unavailable."""
         if not options.get("privileged"):
             return False

@@ -13,10 +13,10 @@ from hal import IllegalAction, Violation
 __all__ = [
     "FRAME_NO_MAX",
     "ActionTable",
-    "ActionValues",
     "BatchObservationTable",
     "BatchRewardTable",
     "ExtraInfo",
+    "FieldValues",
     "ObservationTable",
     "Options",
     "Reward",
@@ -40,8 +40,8 @@ Options: TypeAlias = Mapping[str, object]
 ExtraInfo: TypeAlias = dict[str, Any]
 """A table's ``extra_info``: arrays, numbers, text and mappings of them, by the names that the description lists."""
 
-ActionValues: TypeAlias = Mapping[str, ArrayLike]
-"""An action by the names of its spec, unchecked: arrays, or numbers and lists that NumPy makes arrays of."""
+FieldValues: TypeAlias = Mapping[str, ArrayLike]
+"""Values by field, unchecked: arrays, or numbers and lists that NumPy makes arrays of."""
 
 Reward: TypeAlias = float | Mapping[str, float]
 """The reward of one step; with several agents, by agent."""
@@ -69,7 +69,7 @@ class ActionTable(TypedDict):
 
     env_id: str
     frame_no: int
-    action: ActionValues
+    action: FieldValues
 
 
 class RewardTable(TypedDict):

@@ -87,7 +87,7 @@ def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> Non
         TypeError: it is no `FlattenObservation`.
     """
     if not isinstance(flat, FlattenObservation):
-        raise TypeError(f"flat is a {type(flat).__name__}, allowed is what flat_for(task) makes")
+        raise TypeError(f"flat is a {type(flat).__name__}, allowed is a FlattenObservation: flat_for(task)")
     lines = [f"observation.{line}" for line in flat.observation.difference(observation)]
     lines += [f"action.{line}" for line in flat.action.difference(action)]
     if lines:

@@ -20,7 +20,7 @@ from rlenv_robot.adapters.gymnasium import (
     scaled_action,
     space_of,
 )
-from rlenv_robot.tables import ActionValues, BatchObservationTable, ExtraInfo, Options, Rewards
+from rlenv_robot.tables import BatchObservationTable, ExtraInfo, FieldValues, Options, Rewards
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["GymnasiumVectorEnv", "to_gymnasium_vector"]
@@ -122,7 +122,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
     def _observation(self, observation: dict[str, np.ndarray]) -> Observed:
         return observation if self.flat is None else self.flat.observe(observation)
 
-    def _action(self, actions: ArrayLike | Mapping[str, ArrayLike]) -> ActionValues:
+    def _action(self, actions: ArrayLike | Mapping[str, ArrayLike]) -> FieldValues:
         if self.flat is not None:
             return self.flat.act(np.asarray(actions), self._table["observation"])
         fields = self.envs.action.fields

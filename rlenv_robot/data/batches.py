@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cached_property, lru_cache
-from typing import Any
 
 import numpy as np
 
 from hal.frame_layout import reward_field
+from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.sampler import n_step
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_expert
 from rlenv_robot.data.sampling import Sample
-from rlenv_robot.tables import StepTable, TrajectoryTable
+from rlenv_robot.tables import Reward, StepTable, TrajectoryTable
 
 __all__ = ["Batches", "Privileged"]
 
@@ -152,7 +152,7 @@ class Batches:
             },
         }
 
-    def _return(self, first: int, last: int) -> Any:
+    def _return(self, first: int, last: int) -> Reward:
         sums = {agent: float(reward[first:last].sum()) for agent, reward in self._transitions.rewards.items()}
         return sums if self._agents else sums[""]
 
@@ -171,11 +171,11 @@ def _read_only(values: np.ndarray) -> np.ndarray:
     return values
 
 
-def _env_id(record: Mapping[str, Any], episode: int) -> str:
+def _env_id(record: JsonObject, episode: int) -> str:
     return str(record.get("env_id") or f"episode-{episode}")
 
 
-def _episode_facts(record: Mapping[str, Any]) -> dict[str, Any]:
+def _episode_facts(record: JsonObject) -> JsonDict:
     """Return what a record says of its episode, None where it says nothing."""
     plain = {key: record.get(key) for key in ("source", "policy", "verdict", "goal", "seed", "task")}
     return {**plain, "end_reason": record.get("end"), "expert": is_expert(record), "success": is_success(record)}

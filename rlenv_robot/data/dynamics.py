@@ -3,21 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import SourceError, Spec
+from recorder.json_data import JsonDict
 from recorder.table.transitions import Transitions, columns
+from rlenv_robot.tables import FieldValues
 
 __all__ = ["Model", "model_error", "model_return"]
 
 Named = Mapping[str, np.ndarray]
-Model = Callable[[Named, Named], Mapping[str, Any]]
+Model = Callable[[Named, Named], FieldValues]
 """The next observation from observation and action; all fields with a leading axis (B,)."""
 
 
-def model_error(transitions: Transitions, part: np.ndarray, model: Model, horizon: int) -> dict[str, Any]:
+def model_error(transitions: Transitions, part: np.ndarray, model: Model, horizon: int) -> JsonDict:
     """Return the root mean square prediction error of each field, open loop over ``horizon`` steps.
 
     The model starts at a recorded observation and is given the recorded actions; after the first step it
@@ -62,11 +64,11 @@ def model_return(
     transitions: Transitions,
     part: np.ndarray,
     model: Model,
-    agent: Callable[[Named], Mapping[str, Any]],
-    reward: Callable[[Named, Named, Named], Any],
+    agent: Callable[[Named], FieldValues],
+    reward: Callable[[Named, Named, Named], ArrayLike],
     horizon: int,
     discount: float,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Return what a policy earns inside the model, starting from the first observations of the episodes.
 
     Args:
@@ -105,12 +107,12 @@ def _like(spec: Spec, count: int) -> dict[str, np.ndarray]:
     return spec.view(spec.rows(count))
 
 
-def _checked(answer: Mapping[str, Any], like: Named, function: str) -> dict[str, np.ndarray]:
+def _checked(answer: FieldValues, like: Named, function: str) -> dict[str, np.ndarray]:
     values = {}
-    for name, wanted in like.items():
-        if name not in answer or np.shape(answer[name]) != wanted.shape:
+    for name, example in like.items():
+        if name not in answer or np.shape(answer[name]) != example.shape:
             got = f"shape {np.shape(answer[name])}" if name in answer else "nothing"
-            raise SourceError(f"{function} returned {got} for {name!r}, wanted shape {wanted.shape}")
+            raise SourceError(f"{function} returned {got} for {name!r}, wanted shape {example.shape}")
         values[name] = np.asarray(answer[name])
     return values
 

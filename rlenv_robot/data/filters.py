@@ -4,19 +4,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import Field, IllegalAction, SourceError, Spec
+from recorder.json_data import JsonObject
 from recorder.log.labels import is_success
 from recorder.table.transitions import Transitions
+from rlenv_robot.data.options import NearOption, Tolerance
+from rlenv_robot.tables import FieldValues, Options
 
 __all__ = ["has_discarded", "is_expert", "near", "need_rewards", "select", "shaped"]
 
+_T = TypeVar("_T")
 
-def select(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
+
+def select(transitions: Transitions, options: Options) -> np.ndarray:
     """Apply the filters among the options, in the order of `rlenv_robot.data.options.FILTERS`.
 
     Episodes that a person discarded pass only where ``verdict`` or ``episodes`` asks for them by name.
@@ -60,14 +66,14 @@ def has_discarded(transitions: Transitions) -> bool:
     return any(record.get("verdict") == "discard" for record in transitions.table.episodes)
 
 
-def _not_discarded(transitions: Transitions, options: Mapping[str, Any]) -> np.ndarray:
+def _not_discarded(transitions: Transitions, options: Options) -> np.ndarray:
     if not options.keys().isdisjoint(("verdict", "episodes")) or not has_discarded(transitions):
         return np.ones(len(transitions), bool)
-    kept = [record.get("verdict") != "discard" for record in transitions.table.episodes]
-    return _by_episode(transitions, np.array(kept, bool))
+    passes = [record.get("verdict") != "discard" for record in transitions.table.episodes]
+    return _by_episode(transitions, np.array(passes, bool))
 
 
-def _nothing_left(transitions: Transitions, name: str, value: Any, before: np.ndarray) -> str:
+def _nothing_left(transitions: Transitions, name: str, value: object, before: np.ndarray) -> str:
     detail = ""
     if name == "min_return":
         left = np.unique(transitions.facts["episode"][before])
@@ -95,20 +101,20 @@ def need_rewards(transitions: Transitions, what: str) -> None:
         )
 
 
-def is_expert(record: Mapping[str, Any]) -> bool | None:
+def is_expert(record: JsonObject) -> bool | None:
     """Return whether an expert demonstrated an episode; None if its record doesn't say."""
     if record.get("expert") is not None:
         return bool(record["expert"])
     return None if record.get("source") is None else record["source"] == "expert"
 
 
-def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], tolerance: Any) -> np.ndarray:
+def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, tolerance: Tolerance) -> np.ndarray:
     """Return which rows' fields lie within the tolerance of the given values, in every element.
 
     Args:
         rows: frame rows, (B,).
         spec, prefix: the group of fields (``observation``).
-        wanted: field -> value; fields that are left out don't count.
+        values: field -> value; fields that are left out don't count.
         tolerance: a number, or a mapping from field to number; a field that is left out must be equal.
 
     Returns:
@@ -120,15 +126,15 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, wanted: Mapping[str, Any], t
     if isinstance(tolerance, Mapping) and not tolerance.keys() <= set(spec.names):
         raise SourceError(f"tolerance names {', '.join(tolerance)}; {prefix} has {', '.join(spec.names)}")
     fits = np.ones(len(rows), bool)
-    for name, value in wanted.items():
-        value = shaped(spec, prefix, name, value)
+    for name, given_value in values.items():
+        value = shaped(spec, prefix, name, given_value)
         allowed = float(tolerance.get(name, 0.0) if isinstance(tolerance, Mapping) else tolerance)
         gap = np.abs(rows[f"{prefix}_{name}"].astype(float) - value)
         fits &= (gap <= allowed).all(axis=tuple(range(1, gap.ndim)))
     return fits
 
 
-def shaped(spec: Spec, prefix: str, name: str, value: Any) -> np.ndarray:
+def shaped(spec: Spec, prefix: str, name: str, value: ArrayLike) -> np.ndarray:
     """Return a value as an array of the named field's shape and dtype.
 
     Raises:
@@ -145,13 +151,16 @@ def shaped(spec: Spec, prefix: str, name: str, value: Any) -> np.ndarray:
 
 
 _Filter = Callable[[Transitions, Any, np.ndarray, str], np.ndarray]
+"""Which steps pass, (N,) bool: of all transitions, by the option's value (which `read` checked), among those that are
+left, (N,) bool; with the option's name for messages.
+"""
 
 
 def _by_episode(transitions: Transitions, passes: np.ndarray) -> np.ndarray:
     return np.asarray(passes[transitions.facts["episode"]])
 
 
-def _episodes(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+def _episodes(transitions: Transitions, value: slice | Sequence[int], before: np.ndarray, name: str) -> np.ndarray:
     count = len(transitions.first)
     passes = np.zeros(count, bool)
     if isinstance(value, slice):
@@ -165,33 +174,35 @@ def _episodes(transitions: Transitions, value: Any, before: np.ndarray, name: st
     return _by_episode(transitions, passes)
 
 
-def _recorded(transitions: Transitions, values: list[Any], name: str) -> list[Any]:
+def _recorded(transitions: Transitions, values: list[_T], name: str) -> list[_T]:
     """Return the values, or refuse if no episode records one."""
     if all(value is None for value in values):
         raise SourceError(f"{name}: not one of the {len(values)} episodes of {transitions.table.origin} records it")
     return values
 
 
-def _labelled(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+def _labelled(transitions: Transitions, value: str | Sequence[str], before: np.ndarray, name: str) -> np.ndarray:
     words = _recorded(transitions, [record.get(name) for record in transitions.table.episodes], name)
-    wanted = {value} if isinstance(value, str) else set(value)
-    return _by_episode(transitions, np.array([word in wanted for word in words], bool))
+    allowed = {value} if isinstance(value, str) else set(value)
+    return _by_episode(transitions, np.array([word in allowed for word in words], bool))
 
 
-def _judged(judge: Callable[[Mapping[str, Any]], bool | None]) -> _Filter:
-    def passes(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
-        said = _recorded(transitions, [judge(record) for record in transitions.table.episodes], name)
-        return _by_episode(transitions, np.array([word is not None and word == value for word in said], bool))
+def _judged(judge: Callable[[JsonObject], bool | None]) -> _Filter:
+    def passes(transitions: Transitions, value: bool, before: np.ndarray, name: str) -> np.ndarray:
+        judgements = _recorded(transitions, [judge(record) for record in transitions.table.episodes], name)
+        return _by_episode(
+            transitions, np.array([judged is not None and judged == value for judged in judgements], bool)
+        )
 
     return passes
 
 
-def _min_return(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+def _min_return(transitions: Transitions, value: float, before: np.ndarray, name: str) -> np.ndarray:
     need_rewards(transitions, name)
     return _by_episode(transitions, transitions.returns >= value)
 
 
-def _top_fraction(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+def _top_fraction(transitions: Transitions, value: float, before: np.ndarray, name: str) -> np.ndarray:
     need_rewards(transitions, name)
     left = np.unique(transitions.facts["episode"][before])
     best = left[np.argsort(-transitions.returns[left], kind="stable")]
@@ -202,27 +213,28 @@ def _top_fraction(transitions: Transitions, value: Any, before: np.ndarray, name
     return _by_episode(transitions, passes)
 
 
-def _of_group(tolerance: Any, wanted: Mapping[str, Any], groups: Mapping[str, Any]) -> Any:
+def _of_group(tolerance: Tolerance, values: FieldValues, groups: Mapping[str, FieldValues]) -> Tolerance:
     """Return the tolerances of one group's fields from a mapping for both groups."""
     if not isinstance(tolerance, Mapping):
         return tolerance
-    asked = {name for prefix in ("observation", "action") for name in groups.get(prefix, {})}
+    asked = {name for fields in groups.values() for name in fields}
     if not tolerance.keys() <= asked:
         raise SourceError(f"near: tolerance names {', '.join(tolerance)}; the fields asked for are {', '.join(asked)}")
-    return {name: tolerance[name] for name in wanted if name in tolerance}
+    return {name: tolerance[name] for name in values if name in tolerance}
 
 
-def _intervention(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+def _intervention(transitions: Transitions, value: bool, before: np.ndarray, name: str) -> np.ndarray:
     return np.asarray((transitions.facts["intervention"] != 0) == value)
 
 
-def _near(transitions: Transitions, value: Any, before: np.ndarray, name: str) -> np.ndarray:
+def _near(transitions: Transitions, value: NearOption, before: np.ndarray, name: str) -> np.ndarray:
     left, layout = np.flatnonzero(before), transitions.table.layout
     here, there = transitions.rows(left), transitions.next_rows(left)
     fits = np.ones(len(left), bool)
+    groups = {"observation": value.get("observation", {}), "action": value.get("action", {})}
     for prefix, spec, rows in (("observation", layout.observation, here), ("action", layout.action, there)):
-        wanted = value.get(prefix, {})
-        fits &= near(rows, spec, prefix, wanted, _of_group(value.get("tolerance", 0.0), wanted, value))
+        values = groups[prefix]
+        fits &= near(rows, spec, prefix, values, _of_group(value.get("tolerance", 0.0), values, groups))
     passes = np.zeros(len(transitions), bool)
     passes[left[fits]] = True
     return passes

@@ -5,21 +5,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import SourceError, Spec
+from recorder.json_data import JsonDict
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.filters import need_rewards
+from rlenv_robot.tables import FieldValues
 
 __all__ = ["Agent", "Features", "LinearQ", "fit_q", "fitted_q"]
 
 Named = Mapping[str, np.ndarray]
-Agent = Callable[[Named], Mapping[str, Any]]
+Agent = Callable[[Named], FieldValues]
 """The policy to be judged: actions (B, ...) from observations (B, ...), drawn if it is a random one."""
 
-Features = Callable[[Named, Named], Any]
+Features = Callable[[Named, Named], ArrayLike]
 """(B, D) numbers that describe observation and action."""
 
 _RIDGE = 1e-6
@@ -62,7 +64,7 @@ def fitted_q(
     discount: float,
     features: Features | None,
     iterations: int,
-) -> dict[str, Any]:
+) -> JsonDict:
     """Estimate the policy's mean value at the first observations of the episodes, by `fit_q`.
 
     Returns:

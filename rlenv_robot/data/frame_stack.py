@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import numpy as np
 
 from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
+from rlenv_robot.data.options import CheckedOptions
 from rlenv_robot.tables import StepTable
 
 __all__ = ["WINDOWS", "Windows"]
@@ -29,7 +27,7 @@ class Windows:
         self._transitions, self._rows = transitions, rows
         self._layout = transitions.table.layout
 
-    def add(self, table: StepTable, options: Mapping[str, Any]) -> None:
+    def add(self, table: StepTable, options: CheckedOptions) -> None:
         """Widen the fields of a batch.
 
         * ``stack`` = k: ``observation`` and ``next_observation`` become (B, k, ...), oldest first, the own frame
@@ -54,7 +52,7 @@ class Windows:
             ahead = index[:, None] + np.arange(1, options["future"] + 1)
             extra["future_observation"], extra["future_mask"] = self._frames(ahead, begin, stop)
 
-    def before(self, index: np.ndarray, count: int, ahead: Any = 0) -> np.ndarray:
+    def before(self, index: np.ndarray, count: int, ahead: int | np.ndarray = 0) -> np.ndarray:
         """Return the row numbers of stacks, (B, count): frames up to a transition's own, oldest first.
 
         Args:
@@ -62,23 +60,25 @@ class Windows:
             count: frames in a stack.
             ahead: how many frames after the transition's first one the stack ends, (B,) or for all.
         """
-        own = (index + ahead)[:, None]
-        return self._numbers(own + np.arange(1 - count, 1), *self._transitions.spans(index))[0]
+        last = (index + ahead)[:, None]
+        return self._numbers(last + np.arange(1 - count, 1), *self._transitions.spans(index))[0]
 
     def after(self, index: np.ndarray, count: int) -> np.ndarray:
         """Return the row numbers of the frames after the transitions' first ones, (B, count)."""
         return self._numbers(index[:, None] + np.arange(1, count + 1), *self._transitions.spans(index))[0]
 
-    def _frames(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
+    def _frames(
+        self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray
+    ) -> tuple[dict[str, np.ndarray], np.ndarray]:
         """Return the observations of frames (B, W), and which of the frames exist.
 
         The frame of a number is where the transition at that position begins; the last one, ``stop``, is where
         the transition before it ends.
         """
-        numbers, there = self._numbers(frame, begin, stop)
+        numbers, exist = self._numbers(frame, begin, stop)
         rows = self._rows.rows(numbers)
         fields = {name: rows[f"observation_{name}"] for name in self._layout.observation.names}
-        return fields, there
+        return fields, exist
 
     def _numbers(self, frame: np.ndarray, begin: np.ndarray, stop: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the frames' row numbers, (B, W), of the nearest frame where one is missing; and which exist."""
@@ -87,7 +87,7 @@ class Windows:
         at = np.minimum(inside, high - 1)
         return self._transitions.row(at.reshape(-1)).reshape(at.shape) + (inside - at), inside == frame
 
-    def _actions(self, position: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], Any]:
+    def _actions(self, position: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
         inside = np.minimum(position, stop[:, None] - 1)
         rows = self._rows.rows(self._transitions.row(inside.reshape(-1)).reshape(inside.shape) + 1)
         return {name: rows[f"action_{name}"] for name in self._layout.action.names}, inside == position

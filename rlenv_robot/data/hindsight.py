@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from hal import SourceError
 from recorder.table.transitions import Transitions, columns
-from rlenv_robot.tables import StepTable
+from rlenv_robot.data.options import CheckedOptions
+from rlenv_robot.tables import Rewards, StepTable
 from rlenv_robot.tasks.task import GoalTask, Task
 
 __all__ = ["relabel_goals"]
@@ -22,7 +22,7 @@ def relabel_goals(
     table: StepTable,
     transitions: Transitions,
     task: Task | None,
-    options: Mapping[str, Any],
+    options: CheckedOptions,
     rng: np.random.Generator,
     discount: float,
 ) -> None:
@@ -43,7 +43,7 @@ def relabel_goals(
     Raises:
         SourceError: there is no task, it has no ``hindsight``, or sensors were not recorded.
     """
-    reached = _hindsight_of(transitions, task)
+    goal_task = _goal_task(transitions, task)
     assert task is not None
     extra = table["extra_info"]
     chosen = rng.random(len(extra["index"])) < options.get("goal_share", _SHARE)
@@ -54,14 +54,14 @@ def relabel_goals(
     stop = transitions.spans(index)[1]
     where = stop - 1 if options["goals"] == "final" else index + (rng.random(len(index)) * (stop - index)).astype(int)
     spec = transitions.table.layout.sensors
-    seen = columns(transitions.next_rows(where), spec, "sensor")
-    goal = {name: np.asarray(value) for name, value in reached({n: v[None] for n, v in seen.items()}).items()}
+    reached = {name: value[None] for name, value in columns(transitions.next_rows(where), spec, "sensor").items()}
+    goal = {name: np.asarray(value) for name, value in goal_task.hindsight(reached).items()}
     before = columns(transitions.rows(index), spec, "sensor")
     after = columns(transitions.next_rows(index), spec, "sensor")
     action = {name: value[chosen] for name, value in table["action"].items()}
-    for key, sensors in (("observation", before), ("next_observation", after)):
+    for fields, sensors in ((table["observation"], before), (table["next_observation"], after)):
         for name, value in task.observe(sensors, goal).items():
-            table[key][name][chosen] = value  # type: ignore[literal-required]
+            fields[name][chosen] = value
     reward = task.reward(before, action, after, goal)
     for batch_reward, value in zip(_rewards(table["reward"]), _rewards(reward), strict=True):
         batch_reward[chosen] = value
@@ -70,17 +70,17 @@ def relabel_goals(
     extra["discount"][chosen] = np.where(over, 0.0, discount)
 
 
-def _hindsight_of(transitions: Transitions, task: Task | None) -> Any:
+def _goal_task(transitions: Transitions, task: Task | None) -> GoalTask:
     if task is None:
         raise SourceError("goals: a task computes what another goal is worth; give one: open_source(path, task=...)")
     if not isinstance(task, GoalTask):
         raise SourceError(f"goals: task {task.name!r} has no method hindsight(sensors) -> goal")
     if not len(transitions.table.layout.sensors):
         raise SourceError(f"goals: {transitions.table.origin} has no recorded sensors to compute goals from")
-    return task.hindsight
+    return task
 
 
-def _rewards(reward: Any) -> list[Any]:
+def _rewards(reward: Rewards) -> list[np.ndarray]:
     """Return the rewards of several agents in the order of their names, or the single reward."""
     return [reward[agent] for agent in sorted(reward)] if isinstance(reward, Mapping) else [reward]
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import SourceError
 from recorder.images.images import Images
 from recorder.images.sources import ImageSources
+from recorder.json_data import JsonDict
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.frame_stack import Windows
+from rlenv_robot.data.options import CheckedOptions
 from rlenv_robot.tables import StepTable
 
 __all__ = ["ImageChoice", "ImageLoader"]
@@ -48,20 +49,20 @@ class ImageChoice:
     next: bool = True
 
     @staticmethod
-    def of(value: Any) -> ImageChoice:
+    def of(value: object) -> ImageChoice:
         """Return the choice for a checked value: True, names of cameras, or a mapping."""
         if value is True:
             return ImageChoice()
-        given = dict(value) if isinstance(value, Mapping) else {"cameras": value}
-        if isinstance(given.get("cameras"), str):
-            given["cameras"] = (given["cameras"],)
+        settings: JsonDict = dict(value) if isinstance(value, Mapping) else {"cameras": value}
+        if isinstance(settings.get("cameras"), str):
+            settings["cameras"] = (settings["cameras"],)
         for name in ("cameras", "crop", "size"):
-            if given.get(name) is not None:
-                given[name] = tuple(given[name])
-        return ImageChoice(**{name: one for name, one in given.items() if one is not None})
+            if settings.get(name) is not None:
+                settings[name] = tuple(settings[name])
+        return ImageChoice(**{name: one for name, one in settings.items() if one is not None})
 
     @property
-    def decoding(self) -> dict[str, Any]:
+    def decoding(self) -> JsonDict:
         """Return the settings of `recorder.images.images.Images`."""
         names = ("crop", "size", "order", "layout", "cache_bytes")
         return {field.name: getattr(self, field.name) for field in fields(self) if field.name in names}
@@ -77,13 +78,13 @@ class ImageLoader:
 
     def __init__(self, transitions: Transitions, windows: Windows) -> None:
         self._transitions, self._windows = transitions, windows
-        self._opened: dict[Any, Images] = {}
+        self._opened: dict[Hashable, Images] = {}
 
     @cached_property
     def _sources(self) -> ImageSources:
         return ImageSources(self._transitions.table)
 
-    def add(self, table: StepTable, options: Mapping[str, Any]) -> None:
+    def add(self, table: StepTable, options: CheckedOptions) -> None:
         """Add the images of ``options["images"]`` to a batch's ``extra_info``.
 
         ``images`` and ``next_images``, and with the option ``future`` also ``future_images``: camera -> uint8 of shape
@@ -119,12 +120,12 @@ class ImageLoader:
         images, mask = self._images(choice).at(rows, camera, choice.how, choice.max_age_s)
         if choice.missing == "error" and not mask.all():
             self._refuse(rows[~mask], camera)
-        found = {}
+        decoded = {}
         for name, numbers in parts.items():
             shape = numbers.shape if numbers.ndim > 1 and numbers.shape[1] > 1 else numbers.shape[:1]
             part = places[name]
-            found[name] = images[part].reshape(*shape, *images.shape[1:]), mask[part].reshape(shape)
-        return found
+            decoded[name] = images[part].reshape(*shape, *images.shape[1:]), mask[part].reshape(shape)
+        return decoded
 
     def _refuse(self, rows: np.ndarray, camera: str) -> None:
         row, starts = int(rows[0]), self._transitions.table.starts

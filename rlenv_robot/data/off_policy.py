@@ -3,24 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import SourceError
+from recorder.json_data import JsonDict
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.filters import need_rewards
 from rlenv_robot.data.fitted_q import LinearQ
 
 __all__ = ["LogProbability", "off_policy"]
 
-LogProbability = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], Any]
+LogProbability = Callable[[Mapping[str, np.ndarray], Mapping[str, np.ndarray]], ArrayLike]
 """Log probability (density) of actions in observations, both with a leading axis (B,); returns (B,)."""
 
 
 def off_policy(
     transitions: Transitions, part: np.ndarray, policy: LogProbability, discount: float, model: LinearQ | None = None
-) -> dict[str, Any]:
+) -> JsonDict:
     """Estimate a policy's return by importance sampling, per decision and self-normalised (Precup et al. 2000).
 
     With ``rho[e, t]`` the product of the probability ratios up to step t of episode e of E:
@@ -81,7 +82,7 @@ def _doubly_robust(
     summed: np.ndarray,
     factor: np.ndarray,
     model: LinearQ,
-) -> dict[str, Any]:
+) -> JsonDict:
     layout = transitions.table.layout
     observation = columns(transitions.rows(positions), layout.observation, "observation")
     action = columns(transitions.next_rows(positions), layout.action, "action")

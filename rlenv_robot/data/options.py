@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Literal, TypeAlias, TypedDict, cast
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import SourceError
+from rlenv_robot.tables import FieldValues, Options
 
 __all__ = [
     "ACTIONS",
@@ -18,7 +20,11 @@ __all__ = [
     "PAIRS",
     "STEPS",
     "TRAJECTORIES",
+    "Arrays",
     "Check",
+    "CheckedOptions",
+    "NearOption",
+    "Tolerance",
     "call",
     "check_size",
     "choice",
@@ -27,11 +33,78 @@ __all__ = [
     "whole",
 ]
 
-Check = Callable[[Any], str | None]
-"""Says what is allowed if the value is not, else None."""
+Check = Callable[[object], str | None]
+"""Returns None for a value that is allowed, else a description of those that are."""
+
+Arrays: TypeAlias = Mapping[str, np.ndarray]
+"""Fields by name, each with a leading axis (B,)."""
+
+Tolerance: TypeAlias = float | Mapping[str, float]
+"""How far a value may lie from another: for all fields, or by field."""
 
 
-def read(options: Mapping[str, Any], allowed: Mapping[str, Check], function: str) -> dict[str, Any]:
+class NearOption(TypedDict, total=False):
+    """The option ``near``: values of an observation, an action or both, and how far a step may lie from them."""
+
+    observation: FieldValues
+    action: FieldValues
+    tolerance: Tolerance
+
+
+class CheckedOptions(TypedDict, total=False):
+    """Options of the source-data functions after `read`; each function takes some of them.
+
+    What they mean: `rlenv_robot.source.SourceData`, `rlenv_robot.data.filters`.
+    """
+
+    # filters
+    episodes: slice | Sequence[int]
+    source: str | Sequence[str]
+    policy: str | Sequence[str]
+    verdict: str | Sequence[str]
+    expert: bool
+    success: bool
+    min_return: float
+    top_fraction: float
+    intervention: bool
+    near: NearOption
+    # the current state, and how a sample is drawn
+    seed: int
+    episode: int
+    frame: int
+    priority: Literal["return", "reward", "advantage", "td_error"]
+    alpha: float
+    beta: float
+    replace: bool
+    privileged: bool
+    length: int
+    # what a step is widened by
+    n_step: int
+    stack: int
+    chunk: int
+    future: int
+    goals: Literal["future", "final"]
+    goal_share: float
+    images: Literal[True] | str | Sequence[str] | Options
+    # pairs and actions
+    by: Literal["return", "success"]
+    min_margin: float
+    state: FieldValues
+    tolerance: Tolerance
+    # statistics
+    kind: str
+    bins: int
+    field: str
+    horizon: int
+    iterations: int
+    agent: Callable[[Arrays], FieldValues]
+    features: Callable[[Arrays, Arrays], ArrayLike]
+    model: Callable[[Arrays, Arrays], FieldValues]
+    reward: Callable[[Arrays, Arrays, Arrays], ArrayLike]
+    log_probability: Callable[[Arrays, Arrays], ArrayLike]
+
+
+def read(options: object, allowed: Mapping[str, Check], function: str) -> CheckedOptions:
     """Return the options that are not None, checked.
 
     Raises:
@@ -42,29 +115,29 @@ def read(options: Mapping[str, Any], allowed: Mapping[str, Check], function: str
             f"{function}: options are {_short(options)} ({type(options).__name__}), allowed is a mapping from option "
             f"to value with {', '.join(allowed)}"
         )
-    given = {name: value for name, value in options.items() if value is not None}
-    for name, value in given.items():
+    present = {name: value for name, value in options.items() if value is not None}
+    for name, value in present.items():
         if name not in allowed:
             raise SourceError(f"{function}: option {name!r} is unknown, allowed are {', '.join(allowed)}")
-        wanted = allowed[name](value)
-        if wanted:
-            raise SourceError(f"{function}: option {name!r} is {_short(value)}, allowed is {wanted}")
-    return given
+        problem = allowed[name](value)
+        if problem:
+            raise SourceError(f"{function}: option {name!r} is {_short(value)}, allowed is {problem}")
+    return cast("CheckedOptions", present)  # the checks of `allowed` made it one
 
 
-def check_size(size: Any, name: str, function: str) -> None:
+def check_size(size: object, name: str, function: str) -> None:
     """Refuse anything but a whole number from 1.
 
     Raises:
         SourceError: the size is something else.
     """
-    if size.__class__ is not int or size < 1:
+    if not isinstance(size, int) or size.__class__ is not int or size < 1:
         problem = whole(1)(size)
         if problem:
             raise SourceError(f"{function}: {name} is {_short(size)}, allowed is {problem}")
 
 
-def _short(value: Any) -> str:
+def _short(value: object) -> str:
     text = repr(value)
     return text if len(text) <= 80 else text[:77] + "..."
 
@@ -72,7 +145,7 @@ def _short(value: Any) -> str:
 def whole(low: int) -> Check:
     """Return a check for a whole number from ``low``."""
 
-    def check(value: Any) -> str | None:
+    def check(value: object) -> str | None:
         fits = isinstance(value, int | np.integer) and not isinstance(value, bool) and value >= low
         return None if fits else f"a whole number from {low}"
 
@@ -82,9 +155,10 @@ def whole(low: int) -> Check:
 def number(low: float, high: float = math.inf) -> Check:
     """Return a check for a finite number in the closed range."""
 
-    def check(value: Any) -> str | None:
-        real = isinstance(value, int | float | np.number) and not isinstance(value, bool)
-        return None if real and low <= value <= high and math.isfinite(value) else _range(low, high)
+    def check(value: object) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
+            return _range(low, high)
+        return None if low <= value <= high and math.isfinite(value) else _range(low, high)
 
     return check
 
@@ -105,16 +179,16 @@ def call(arguments: str) -> Check:
     return lambda value: None if callable(value) else f"a function of {arguments}"
 
 
-def _truth(value: Any) -> str | None:
+def _truth(value: object) -> str | None:
     return None if isinstance(value, bool | np.bool_) else "True or False"
 
 
-def _labels(value: Any) -> str | None:
+def _labels(value: object) -> str | None:
     many = isinstance(value, Sequence) and all(isinstance(word, str) for word in value)
     return None if isinstance(value, str) or many else "a word or a list of words"
 
 
-def _episodes(value: Any) -> str | None:
+def _episodes(value: object) -> str | None:
     if isinstance(value, slice):
         return None
     try:
@@ -125,30 +199,30 @@ def _episodes(value: Any) -> str | None:
     return None if numbers.ndim == 1 and whole_numbers else "a slice or a list of episode numbers"
 
 
-def _fraction(value: Any) -> str | None:
+def _fraction(value: object) -> str | None:
     return "a number above 0, at most 1" if value == 0 else number(0.0, 1.0)(value)
 
 
-def _tolerance(value: Any) -> str | None:
+def _tolerance(value: object) -> str | None:
     numbers = list(value.values()) if isinstance(value, Mapping) else [value]
     return "a number from 0, or one for each field" if any(number(0.0)(one) for one in numbers) else None
 
 
-def _near(value: Any) -> str | None:
-    wanted = 'a mapping with "observation", "action" or both (field -> value), and "tolerance" (a number from 0)'
+def _near(value: object) -> str | None:
+    allowed = 'a mapping with "observation", "action" or both (field -> value), and "tolerance" (a number from 0)'
     if not isinstance(value, Mapping) or not value.keys() <= {"observation", "action", "tolerance"}:
-        return wanted
+        return allowed
     groups = [value[key] for key in ("observation", "action") if key in value]
     fits = groups and all(isinstance(group, Mapping) and group for group in groups)
-    return None if fits and not _tolerance(value.get("tolerance", 0.0)) else wanted
+    return None if fits and not _tolerance(value.get("tolerance", 0.0)) else allowed
 
 
-def _state(value: Any) -> str | None:
+def _state(value: object) -> str | None:
     return None if isinstance(value, Mapping) and value else "an observation: a mapping from field to value"
 
 
 def _pixels(count: int, *names: str) -> Check:
-    def check(value: Any) -> str | None:
+    def check(value: object) -> str | None:
         fits = isinstance(value, Sequence) and len(value) == count and not any(whole(0)(one) for one in value)
         return None if fits else f"({', '.join(names)}) in pixels"
 
@@ -171,15 +245,15 @@ IMAGES: Mapping[str, Check] = {
 """What the option ``images`` may hold; what each means: `rlenv_robot.data.images.ImageChoice`."""
 
 
-def _images(value: Any) -> str | None:
+def _images(value: object) -> str | None:
     if not isinstance(value, Mapping):
         return None if value is True or not _labels(value) else "True, names of cameras, or a mapping"
     for name, one in value.items():
         if name not in IMAGES:
             return f"a mapping with {', '.join(IMAGES)}; not {name!r}"
-        wanted = None if one is None else IMAGES[name](one)
-        if wanted:
-            return f"{wanted} as {name!r}"
+        problem = None if one is None else IMAGES[name](one)
+        if problem:
+            return f"{problem} as {name!r}"
     return None
 
 

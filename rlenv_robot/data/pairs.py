@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypedDict
+from collections.abc import Callable
+from typing import TypedDict
 
 import numpy as np
 
@@ -12,7 +12,7 @@ from recorder.log.labels import is_success
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import need_rewards, select
 from rlenv_robot.data.options import PAIRS, read
-from rlenv_robot.tables import TrajectoryTable
+from rlenv_robot.tables import Options, TrajectoryTable
 
 __all__ = ["PreferencePair", "draw_pairs"]
 
@@ -33,7 +33,7 @@ class PreferencePair(TypedDict):
 def draw_pairs(
     transitions: Transitions,
     size: int,
-    extra_info: Mapping[str, Any],
+    extra_info: Options,
     rng: np.random.Generator,
     make: Callable[[int], TrajectoryTable],
 ) -> list[PreferencePair]:
@@ -79,12 +79,12 @@ def draw_pairs(
 
 
 def _scores(transitions: Transitions, numbers: np.ndarray, by: str) -> tuple[np.ndarray, np.ndarray]:
-    """Episodes that have a score, and the scores."""
+    """Return the numbers of the episodes that have a score, and the scores."""
     if by == "return":
         need_rewards(transitions, "sample_pairs by return")
         return numbers, transitions.returns[numbers]
-    said = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
-    known = np.array([one is not None for one in said], bool)
-    if not known.any():
+    judgements = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
+    judged = np.array([one is not None for one in judgements], bool)
+    if not judged.any():
         raise SourceError(f"sample_pairs by success: not one of the {len(numbers)} episodes records it")
-    return numbers[known], np.array([float(one) for one in said if one is not None])
+    return numbers[judged], np.array([float(one) for one in judgements if one is not None])

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
 from hal.frame_layout import FrameLayout, reward_field
 from recorder.formats.runs import NO_REWARDS
+from recorder.json_data import JsonDict, JsonObject
 from recorder.table.table import Table
 from recorder.table.transitions import columns
+from rlenv_robot.tables import FieldValues, Rewards
 from rlenv_robot.tasks.agents import agents_of
 from rlenv_robot.tasks.episode_rules import verdict_reward
 from rlenv_robot.tasks.task import Arrays, GoalTask, Task
 
 __all__ = ["Goal", "Sensors", "relabelled"]
 
-Goal = str | Mapping[str, Any]
+Goal = str | FieldValues
 """``recorded``: the episode's own; ``hindsight``: what the episode reached; or a goal (name -> value) for all."""
 
 Sensors = Callable[[dict[str, np.ndarray], dict[str, np.ndarray]], Mapping[str, np.ndarray]]
@@ -64,16 +65,16 @@ def relabelled(
         if stop <= start:
             continue
         measured = _Measured(_sensors(table, start, stop, sensors), task, table.origin)
-        wanted = _goal(goal, task, measured, episodes[number], number)
-        _write_observation_and_reward(rows[start:stop], task, measured, wanted)
-        over = np.asarray(task.terminated(measured, wanted), bool)
+        episode_goal = _goal(goal, task, measured, episodes[number], number)
+        _write_observation_and_reward(rows[start:stop], task, measured, episode_goal)
+        over = np.asarray(task.terminated(measured, episode_goal), bool)
         early += bool(over[1:-1].any())
         if ends == "task":
             stops[number] = start + _set_ends(rows[start:stop], over)
         _add_verdict_reward(rows[start : stops[number]], layout, task, episodes[number].get("verdict"))
-        episodes[number] |= _episode_facts(rows[start : stops[number]], task, measured, wanted)
-    kept = [note for note in table.notes if note != NO_REWARDS]
-    notes = [*kept, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
+        episodes[number] |= _episode_facts(rows[start : stops[number]], task, measured, episode_goal)
+    notes_before = [note for note in table.notes if note != NO_REWARDS]
+    notes = [*notes_before, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
     if early:
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
@@ -147,8 +148,8 @@ def _action_group(table: Table, task: Task) -> str:
     )
 
 
-def _alike(wanted: Field, found: Field) -> bool:
-    return wanted.shape == found.shape and wanted.unit == found.unit
+def _alike(field: Field, other: Field) -> bool:
+    return field.shape == other.shape and field.unit == other.unit
 
 
 def _sensors(table: Table, start: int, stop: int, compute: Sensors | None) -> Mapping[str, np.ndarray]:
@@ -163,11 +164,11 @@ def _goal_name(goal: Goal) -> str:
     return repr(goal) if isinstance(goal, str) else "given by the user"
 
 
-def _goal(goal: Goal, task: Task, measured: Arrays, record: Mapping[str, Any], number: int) -> Arrays:
+def _goal(goal: Goal, task: Task, measured: Arrays, record: JsonObject, number: int) -> Arrays:
     if isinstance(goal, str) and goal == "hindsight":
         return _hindsight(task, measured)
     if not isinstance(goal, str):
-        values: Mapping[str, Any] | None = goal
+        values: FieldValues | None = goal
         where = "goal"
     elif goal == "recorded":
         values = record.get("goal", None if len(task.goal) else {})
@@ -202,10 +203,10 @@ def _hindsight(task: Task, measured: Arrays) -> Arrays:
 
 def _write_observation_and_reward(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> None:
     """Write one episode's observation and reward."""
-    seen = task.observe(measured, goal)
+    observation = task.observe(measured, goal)
     for name in task.observation.names:
         # A task may pass the sensors on unread; then the data's own mapping says what is missing.
-        rows[f"observation_{name}"] = seen[name] if name in seen else measured[name]
+        rows[f"observation_{name}"] = observation[name] if name in observation else measured[name]
     before, after = measured.cut(slice(-1)), measured.cut(slice(1, None))
     action = {name: rows[f"action_{name}"][1:] for name in task.action.names}
     for name, reward in _by_field(task.reward(before, action, after, goal)).items():
@@ -213,13 +214,13 @@ def _write_observation_and_reward(rows: np.ndarray, task: Task, measured: _Measu
         rows[name][1:] = np.where(rows["acted"][1:] == 1, reward, 0.0)
 
 
-def _by_field(reward: Any) -> dict[str, Any]:
+def _by_field(reward: Rewards) -> dict[str, np.ndarray]:
     """Return the reward by the name of its field in a row; with several agents, one field for each."""
     by_agent = reward if isinstance(reward, Mapping) else {"": reward}
     return {reward_field(agent): value for agent, value in by_agent.items()}
 
 
-def _add_verdict_reward(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: Any) -> None:
+def _add_verdict_reward(rows: np.ndarray, layout: FrameLayout, task: Task, verdict: str | None) -> None:
     """Add to the last step's reward what the task gives for a person's verdict, whenever that was said."""
     more = verdict_reward(task, verdict)
     if more and len(rows) > 1:
@@ -239,7 +240,7 @@ def _set_ends(rows: np.ndarray, over: np.ndarray) -> int:
     return int(ends[0]) + 1 if len(ends) else len(rows)
 
 
-def _episode_facts(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> dict[str, Any]:
+def _episode_facts(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> JsonDict:
     """Return the record that the task makes of an episode of these rows."""
     last = measured.cut(len(rows) - 1)
     agents = [agent.name for agent in agents_of(task)]

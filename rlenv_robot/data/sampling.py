@@ -20,11 +20,12 @@ The algorithm, for M transitions that pass the filters and batches of B:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import SourceError
 from recorder.table.sampler import (
@@ -37,7 +38,8 @@ from recorder.table.sampler import (
 )
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import has_discarded, need_rewards, select
-from rlenv_robot.data.options import FILTERS, STEPS, TRAJECTORIES, read
+from rlenv_robot.data.options import FILTERS, STEPS, TRAJECTORIES, CheckedOptions, read
+from rlenv_robot.tables import Options
 
 __all__ = ["Prefetch", "RequestSampler", "Sample", "SampleRequest", "TdErrors"]
 
@@ -106,10 +108,14 @@ class Prefetch:
         self._block, self._size, self._next = Sample(positions, weights, rows), count, size
 
 
+_Key = tuple[str, Hashable]
+"""The function that was called, and its options as something hashable."""
+
+
 class SampleRequest(NamedTuple):
     """A request whose options were checked, what it draws from, and draws made ahead."""
 
-    options: dict[str, Any]
+    options: CheckedOptions
     distribution: Distribution
     prefetch: Prefetch
 
@@ -134,14 +140,14 @@ class RequestSampler:
         self._transitions, self._discount, self._prepare = transitions, discount, prepare
         self._rng = np.random.default_rng(seed)
         self._errors = TdErrors(len(transitions))
-        self._requests: dict[Any, SampleRequest] = {}
+        self._requests: dict[_Key, SampleRequest] = {}
 
     @property
     def rng(self) -> np.random.Generator:
         """The generator of all draws."""
         return self._rng
 
-    def steps(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Sample, dict[str, Any]]:
+    def steps(self, size: int, extra_info: Options) -> tuple[Sample, CheckedOptions]:
         """Return drawn transitions, and the checked options.
 
         Raises:
@@ -149,7 +155,7 @@ class RequestSampler:
         """
         return self._sample("sample_steps", size, extra_info, self._step_distribution)
 
-    def episodes(self, size: int, extra_info: Mapping[str, Any]) -> tuple[Sample, dict[str, Any]]:
+    def episodes(self, size: int, extra_info: Options) -> tuple[Sample, CheckedOptions]:
         """Return drawn episodes (with ``length``, the positions at which pieces begin), and the checked options.
 
         Raises:
@@ -161,9 +167,9 @@ class RequestSampler:
         self,
         function: str,
         size: int,
-        extra_info: Mapping[str, Any],
-        make: Callable[[Mapping[str, Any]], tuple[dict[str, Any], Distribution]],
-    ) -> tuple[Sample, dict[str, Any]]:
+        extra_info: Options,
+        make: Callable[[Options], tuple[CheckedOptions, Distribution]],
+    ) -> tuple[Sample, CheckedOptions]:
         key = (function, _request_key(extra_info))
         request = self._requests.get(key)
         if request is None:
@@ -177,7 +183,7 @@ class RequestSampler:
         positions, weights = request.distribution.sample(self._rng, size, beta, replace=False)
         return Sample(positions, weights, None), request.options
 
-    def _remember(self, key: Any, options: dict[str, Any], distribution: Distribution) -> SampleRequest:
+    def _remember(self, key: _Key, options: CheckedOptions, distribution: Distribution) -> SampleRequest:
         while len(self._requests) >= _REMEMBERED:
             self._requests.pop(next(iter(self._requests)))
         prepare = self._prepare if key[0] == "sample_steps" else None
@@ -187,7 +193,7 @@ class RequestSampler:
 
     # -- what a request draws from ---------------------------------------------------------------------------
 
-    def _step_distribution(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Distribution]:
+    def _step_distribution(self, extra_info: Options) -> tuple[CheckedOptions, Distribution]:
         options = read(extra_info, STEPS, "sample_steps")
         positions = self._selected(options)
         priority, alpha = options.get("priority"), options.get("alpha", 1.0)
@@ -199,7 +205,7 @@ class RequestSampler:
         selected = score if isinstance(positions, range) else score[positions]
         return options, Distribution(positions, priorities(selected, alpha))
 
-    def _selected(self, options: Mapping[str, Any]) -> np.ndarray | range:
+    def _selected(self, options: CheckedOptions) -> np.ndarray | range:
         """Return the positions that pass the filters; a range where all do, whose list need not be written down."""
         if any(name in options for name in FILTERS) or has_discarded(self._transitions):
             return select(self._transitions, options)
@@ -214,14 +220,14 @@ class RequestSampler:
             return returns_to_go(self._transitions, self._discount)
         return np.asarray(np.maximum(advantages(self._transitions, self._discount), 0.0))
 
-    def _episode_distribution(self, extra_info: Mapping[str, Any]) -> tuple[dict[str, Any], Distribution]:
+    def _episode_distribution(self, extra_info: Options) -> tuple[CheckedOptions, Distribution]:
         options = read(extra_info, TRAJECTORIES, "sample_trajectories")
         if "length" in options:
             return options, self._piece_distribution(options)
         numbers = np.unique(self._transitions.facts["episode"][select(self._transitions, options)])
         return options, self._by_return(numbers, numbers, options)
 
-    def _piece_distribution(self, options: Mapping[str, Any]) -> Distribution:
+    def _piece_distribution(self, options: CheckedOptions) -> Distribution:
         """Return where pieces may begin: positions that at least ``length`` transitions follow without a break."""
         positions = np.asarray(self._selected(options))
         starts = positions[positions + options["length"] <= self._transitions.spans(positions)[1]]
@@ -233,7 +239,7 @@ class RequestSampler:
             )
         return self._by_return(starts, self._transitions.places(starts).episode, options)
 
-    def _by_return(self, values: np.ndarray, episodes: np.ndarray, options: Mapping[str, Any]) -> Distribution:
+    def _by_return(self, values: np.ndarray, episodes: np.ndarray, options: CheckedOptions) -> Distribution:
         """Return a distribution over values, by the returns of their episodes if the priority asks for it."""
         if options.get("priority") is None:
             return Distribution(values)
@@ -242,7 +248,7 @@ class RequestSampler:
 
     # -- feedback --------------------------------------------------------------------------------------------
 
-    def update(self, index: Any, td_error: Any) -> None:
+    def update(self, index: ArrayLike, td_error: ArrayLike) -> None:
         """Store TD errors; see `rlenv_robot.source.SourceData.update_priorities`."""
         positions, errors = np.asarray(index), np.asarray(td_error, float)
         if positions.ndim != 1 or positions.shape != errors.shape or positions.dtype.kind not in "iu":
@@ -340,7 +346,7 @@ _PLAIN = frozenset({str, int, float, bool, type(None)})
 _EMPTY = (dict, MappingProxyType)
 
 
-def _request_key(extra_info: Mapping[str, Any]) -> Any:
+def _request_key(extra_info: Options) -> Hashable:
     """Return what a request is remembered by; its options are mostly a few words and numbers."""
     if not extra_info and isinstance(extra_info, _EMPTY):
         return ()
@@ -353,7 +359,7 @@ def _request_key(extra_info: Mapping[str, Any]) -> Any:
     return _hashable(extra_info)
 
 
-def _hashable(value: Any) -> Any:
+def _hashable(value: object) -> Hashable:
     """Return something hashable that is equal where the options are equal."""
     if isinstance(value, Mapping):
         return tuple((name, _hashable(part)) for name, part in value.items())

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 import mujoco
 import numpy as np
 
 from hal import BatchState, SourceError
 from hal.guard import CommandLimiter
-from rlenv_robot.tasks.task import Task
+from rlenv_robot.tasks.task import Arrays, Task
 from sim.batch import SimBatch
 from sim.model import Columns, SimModel, as_slice
 
@@ -39,7 +36,7 @@ class SimulatedDynamics:
         self._sim_model, self._task, self._threads = sim_model, task, threads
         self._batch: SimBatch | None = None
 
-    def __call__(self, observation: Mapping[str, np.ndarray], action: Mapping[str, np.ndarray]) -> dict[str, Any]:
+    def __call__(self, observation: Arrays, action: Arrays) -> dict[str, np.ndarray]:
         """Return the next observation, with the leading axis (B,) of observation and action."""
         count = len(next(iter(observation.values())))
         if self._batch is None or self._batch.num != count:
@@ -53,21 +50,22 @@ class SimulatedDynamics:
         sensors = batch.step(CommandLimiter(self._sim_model.spec).apply(commands, last)).sensors
         return {**observation, **{name: sensors[name] for name in observation if name in sensors}}
 
-    def _place(self, batch: SimBatch, observation: Mapping[str, np.ndarray]) -> None:
+    def _place(self, batch: SimBatch, observation: Arrays) -> None:
         """Write the observed part of the state to where the sensors read it from."""
         live = {name: batch.open_batch.bind(name) for name in _STATE}
-        told = {name: np.zeros(array.shape[1], bool) for name, array in live.items()}
+        observed = {name: np.zeros(array.shape[1], bool) for name, array in live.items()}
         for name, values in observation.items():
             reader = self._sim_model.sensors.get(name)
             if isinstance(reader, Columns) and reader.field in _STATE:
                 columns = as_slice(reader.columns)
                 index = columns if isinstance(columns, slice) else np.asarray(columns)
                 live[reader.field][:, index] = np.asarray(values).reshape(len(values), -1)
-                told[reader.field][index] = True
+                observed[reader.field][index] = True
         for field in ("qpos", "qvel"):
-            if not told[field].all():
+            part = observed[field]
+            if not part.all():
                 raise SourceError(
-                    f"the observation tells {told[field].sum()} of the {len(told[field])} numbers of {field} of "
+                    f"the observation tells {part.sum()} of the {len(part)} numbers of {field} of "
                     f"{self._sim_model.spec.name!r}, so the simulator can't be put there; record the missing sensors"
                 )
         batch.open_batch.forward(None, mujoco.mjtStage.mjSTAGE_VEL.value)

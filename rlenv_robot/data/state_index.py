@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 
 from hal import Spec
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import near, shaped
+from rlenv_robot.data.options import Tolerance
+from rlenv_robot.tables import FieldValues
 
 __all__ = ["StateIndex"]
 
@@ -36,7 +37,7 @@ class StateIndex:
         self._hashes: tuple[np.ndarray, np.ndarray] | None = None
         self._sorted: dict[tuple[str, int], tuple[np.ndarray, np.ndarray]] | None = None
 
-    def positions(self, state: Mapping[str, Any], tolerance: Any) -> np.ndarray:
+    def positions(self, state: FieldValues, tolerance: Tolerance) -> np.ndarray:
         """Return the positions of the transitions whose observation is within the tolerance, ascending.
 
         Args:
@@ -49,13 +50,13 @@ class StateIndex:
         near(self._transitions.table.rows[:0], self._spec, "observation", state, tolerance)  # refuses what is wrong
         exact = not any(tolerance.values()) if isinstance(tolerance, Mapping) else tolerance == 0
         whole = set(state) == set(self._spec.names)
-        found = self._equal(state) if exact and whole else self._boxed(state, tolerance)
-        rows = self._transitions.rows(found)
-        return np.sort(found[near(rows, self._spec, "observation", state, tolerance)])
+        candidates = self._equal(state) if exact and whole else self._boxed(state, tolerance)
+        rows = self._transitions.rows(candidates)
+        return np.sort(candidates[near(rows, self._spec, "observation", state, tolerance)])
 
     # -- equal states ----------------------------------------------------------------------------------------
 
-    def _equal(self, state: Mapping[str, Any]) -> np.ndarray:
+    def _equal(self, state: FieldValues) -> np.ndarray:
         if self._hashes is None:
             hashes = np.concatenate([_hash(self._spec, rows) for rows in self._chunks()])
             order = np.argsort(hashes)
@@ -64,18 +65,18 @@ class StateIndex:
         row = np.zeros(1, [(f"observation_{f.name}", f.numpy_dtype, f.shape) for f in self._spec])
         for name, value in state.items():
             row[f"observation_{name}"] = shaped(self._spec, "observation", name, value)
-        wanted = _hash(self._spec, row)
-        left, right = np.searchsorted(hashes, wanted), np.searchsorted(hashes, wanted, side="right")
+        key = _hash(self._spec, row)
+        left, right = np.searchsorted(hashes, key), np.searchsorted(hashes, key, side="right")
         return np.asarray(order[left[0] : right[0]])
 
-    def _chunks(self) -> Any:
+    def _chunks(self) -> Iterator[np.ndarray]:
         count = len(self._transitions)
         for begin in range(0, count, _CHUNK):
             yield self._transitions.rows(np.arange(begin, min(begin + _CHUNK, count)))
 
     # -- near states -----------------------------------------------------------------------------------------
 
-    def _boxed(self, state: Mapping[str, Any], tolerance: Any) -> np.ndarray:
+    def _boxed(self, state: FieldValues, tolerance: Tolerance) -> np.ndarray:
         """Return candidates: positions within the tolerance in the best of the sorted elements."""
         ranges = []
         for (name, element), (values, order) in self._columns().items():
@@ -97,11 +98,11 @@ class StateIndex:
         if self._sorted is None:
             count = len(self._transitions)
             some = self._transitions.rows(np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64))
-            known: dict[tuple[str, int], int] = {}
+            distinct: dict[tuple[str, int], int] = {}
             for field in self._spec:
                 flat = some[f"observation_{field.name}"].reshape(len(some), -1)
-                known |= {(field.name, k): len(np.unique(flat[:, k])) for k in range(flat.shape[1])}
-            best = sorted(known, key=lambda one: -known[one])[:_COLUMNS]
+                distinct |= {(field.name, k): len(np.unique(flat[:, k])) for k in range(flat.shape[1])}
+            best = sorted(distinct, key=lambda element: -distinct[element])[:_COLUMNS]
             self._sorted = {one: self._column(*one) for one in best}
         return self._sorted
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hal import Field, SourceError
+from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.sampler import advantages
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.dynamics import model_error, model_return
 from rlenv_robot.data.filters import is_expert, need_rewards, select
-from rlenv_robot.data.fitted_q import fit_q, fitted_q
+from rlenv_robot.data.fitted_q import Agent, Features, fit_q, fitted_q
 from rlenv_robot.data.off_policy import off_policy
-from rlenv_robot.data.options import FILTERS, Check, call, choice, read, whole
+from rlenv_robot.data.options import FILTERS, Check, CheckedOptions, call, choice, read, whole
+from rlenv_robot.tables import Options
 
 __all__ = ["KINDS", "advantage", "coverage", "episodes", "histogram", "returns", "statistics", "summary", "timing"]
 
@@ -27,7 +29,7 @@ _AT_LIMIT = 1e-3
 """An action this near to a limit, in parts of the range, is at it."""
 
 
-def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> dict[str, Any]:
+def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> JsonDict:
     """Describe which part of the legal range the actions cover, element by element.
 
     Args:
@@ -54,7 +56,7 @@ def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> dict[str,
     }
 
 
-def _field_coverage(field: Field, values: np.ndarray, bins: int) -> dict[str, Any]:
+def _field_coverage(field: Field, values: np.ndarray, bins: int) -> JsonDict:
     lows, highs = (np.broadcast_to(np.ravel(side), values.shape[1]) for side in (field.low, field.high))
     three = zip(values.astype(float).T, lows, highs, strict=True)
     columns = [_element_coverage(column, low, high, bins) for column, low, high in three]
@@ -89,7 +91,7 @@ _LATE = 1.5
 """A period counts as late from this many nominal ones: half a period too long, so jitter alone is not late."""
 
 
-def _moments(values: np.ndarray) -> dict[str, Any]:
+def _moments(values: np.ndarray) -> JsonDict:
     """Return mean, deviation, range and quantiles along the first axis, as lists of the other axes' shape."""
     values = np.asarray(values)
     flat = values.reshape(len(values), math.prod(values.shape[1:]))
@@ -112,7 +114,7 @@ def _column_moments(ordered: np.ndarray) -> list[float]:
     return [float(mean), float(ordered.std(dtype=float)), float(ordered[0]), float(ordered[-1]), *quantiles.tolist()]
 
 
-def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
+def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> JsonDict:
     """Summarise episodes, steps, returns, lengths, timing, and the distribution of every field.
 
     Args:
@@ -121,7 +123,7 @@ def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dic
         privileged: whether sensors and applied commands are described too.
     """
     numbers = np.unique(transitions.facts["episode"][part])
-    known = not np.isnan(transitions.facts["reward"][part]).any()
+    rewarded = not np.isnan(transitions.facts["reward"][part]).any()
     table = transitions.table
     return {
         "kind": "summary",
@@ -130,15 +132,15 @@ def summary(transitions: Transitions, part: np.ndarray, privileged: bool) -> dic
         "episodes": len(numbers),
         "steps": len(part),
         "lengths": _moments(transitions.lengths[numbers]),
-        "returns": _moments(transitions.returns[numbers]) if known else None,
-        "rewards": _moments(transitions.facts["reward"][part]) if known else None,
+        "returns": _moments(transitions.returns[numbers]) if rewarded else None,
+        "rewards": _moments(transitions.facts["reward"][part]) if rewarded else None,
         "interventions": int(transitions.facts["intervention"][part].sum()),
         "fields": _fields(transitions, part, privileged),
         "timing": timing(transitions, part),
     }
 
 
-def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> dict[str, Any]:
+def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> JsonDict:
     layout = transitions.table.layout
     groups = [("observation", layout.observation, 0), ("action", layout.action, 1)]
     if privileged:
@@ -155,7 +157,7 @@ def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> dic
     }
 
 
-def returns(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
+def returns(transitions: Transitions, part: np.ndarray) -> JsonDict:
     """Return the undiscounted return of each episode, and their distribution.
 
     Raises:
@@ -167,7 +169,7 @@ def returns(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
     return {"kind": "returns", "episode": numbers.tolist(), "return": values.tolist(), **_moments(values)}
 
 
-def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> dict[str, Any]:
+def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int) -> JsonDict:
     """Count the values of a field (``observation.state``, ``action.joint_target``, ``reward``) in bins.
 
     Returns:
@@ -193,25 +195,25 @@ def histogram(transitions: Transitions, part: np.ndarray, field: str, bins: int)
 
 def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.ndarray, list[str], str]:
     layout = transitions.table.layout
-    known: dict[str, tuple[Field, str]] = {
+    columns: dict[str, tuple[Field, str]] = {
         f"{prefix}.{one.name}": (one, f"{prefix}_{one.name}")
         for prefix, spec in (("observation", layout.observation), ("action", layout.action))
         for one in spec
     }
     if field == "reward":
         return transitions.facts["reward"][part], [], "1"
-    if field not in known:
-        raise SourceError(f"histogram: field {field!r} is unknown, allowed are {', '.join([*known, 'reward'])}")
-    one, column = known[field]
+    if field not in columns:
+        raise SourceError(f"histogram: field {field!r} is unknown, allowed are {', '.join([*columns, 'reward'])}")
+    one, column = columns[field]
     rows = transitions.next_rows(part) if column.startswith("action_") else transitions.rows(part)
     return rows[column], list(one.elements), one.unit
 
 
-def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
+def episodes(transitions: Transitions, part: np.ndarray) -> JsonDict:
     """Return a line of plain data for each episode: its length, return and end, and what its record says."""
     lines = []
     for number in np.unique(transitions.facts["episode"][part]).tolist():
-        record: Mapping[str, Any] = transitions.table.episodes[number]
+        record: JsonObject = transitions.table.episodes[number]
         value = float(transitions.returns[number])
         lines.append({
             "episode": number,
@@ -226,7 +228,7 @@ def episodes(transitions: Transitions, part: np.ndarray) -> dict[str, Any]:
     return {"kind": "episodes", "episodes": lines}
 
 
-def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
+def timing(transitions: Transitions, part: np.ndarray) -> JsonDict | None:
     """Describe the periods between neighbouring frames' stamps; with agents in turn, between joint actions.
 
     Returns:
@@ -253,7 +255,7 @@ def timing(transitions: Transitions, part: np.ndarray) -> dict[str, Any] | None:
     }
 
 
-def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> dict[str, Any]:
+def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> JsonDict:
     """Describe the distribution of the Monte-Carlo advantage (`recorder.table.sampler.advantages`).
 
     Raises:
@@ -276,7 +278,7 @@ class _Request(NamedTuple):
 
     transitions: Transitions
     part: np.ndarray
-    options: Mapping[str, Any]
+    options: CheckedOptions
     discount: float
     privileged: bool
 
@@ -284,19 +286,17 @@ class _Request(NamedTuple):
 class _Kind(NamedTuple):
     """One kind: its function, its own options, and the required ones."""
 
-    compute: Callable[[_Request], dict[str, Any] | None]
+    compute: Callable[[_Request], JsonDict | None]
     options: Mapping[str, Check]
     required: tuple[str, ...] = ()
 
 
-def statistics(
-    transitions: Transitions, extra_info: Mapping[str, Any], discount: float, privileged: bool
-) -> dict[str, Any] | None:
+def statistics(transitions: Transitions, extra_info: Options, discount: float, privileged: bool) -> JsonDict | None:
     """Compute the kind that the options ask for; see `rlenv_robot.source.SourceData.statistics`."""
     name = extra_info.get("kind", "summary") if isinstance(extra_info, Mapping) else "summary"
     choices = choice(*KINDS)
     problem = choices(name)
-    if problem:
+    if problem or not isinstance(name, str):
         raise SourceError(f"statistics: kind is {name!r}, allowed is {problem}")
     kind = KINDS[name]
     allowed = {"kind": choices, **kind.options, **FILTERS}
@@ -310,32 +310,43 @@ def statistics(
     return kind.compute(_Request(transitions, part, options, discount, privileged))
 
 
-def _is_word(value: Any) -> str | None:
+def _is_word(value: object) -> str | None:
     return None if isinstance(value, str) else "a word"
 
 
-def _model_error(request: _Request) -> dict[str, Any]:
+def _model_error(request: _Request) -> JsonDict:
     options = request.options
     return model_error(request.transitions, request.part, options["model"], options.get("horizon", 1))
 
 
-def _model_return(request: _Request) -> dict[str, Any]:
+def _model_return(request: _Request) -> JsonDict:
     options = request.options
     functions = (options["model"], options["agent"], options["reward"])
     return model_return(request.transitions, request.part, *functions, options["horizon"], request.discount)
 
 
-def _fit_arguments(request: _Request) -> tuple[Any, ...]:
+class _FitArguments(NamedTuple):
+    """The arguments of `fit_q` and `fitted_q`, in their order."""
+
+    transitions: Transitions
+    part: np.ndarray
+    agent: Agent
+    discount: float
+    features: Features | None
+    iterations: int
+
+
+def _fit_arguments(request: _Request) -> _FitArguments:
     options = request.options
-    fit = (options["agent"], request.discount, options.get("features"), options.get("iterations", 1000))
-    return (request.transitions, request.part, *fit)
+    fit = options["agent"], request.discount, options.get("features"), options.get("iterations", 1000)
+    return _FitArguments(request.transitions, request.part, *fit)
 
 
-def _fitted_q(request: _Request) -> dict[str, Any]:
+def _fitted_q(request: _Request) -> JsonDict:
     return fitted_q(*_fit_arguments(request))
 
 
-def _off_policy(request: _Request) -> dict[str, Any]:
+def _off_policy(request: _Request) -> JsonDict:
     model = fit_q(*_fit_arguments(request)) if "agent" in request.options else None
     return off_policy(request.transitions, request.part, request.options["log_probability"], request.discount, model)
 
