@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
-from math import isfinite
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
+from hal.reading_check import FollowingError, ReadingCheck
 from hal.robot import BatchState, Robot, RobotSpec, RobotState
 from hal.stop_latch import StopLatch
 from hal.wrapper import RobotWrapper, inner_robots
 
 __all__ = ["CommandLimiter", "Guard", "check_fresh", "guarded", "innermost_guard"]
 
-_SHORT = 32
-"""Largest sensor whose numbers are checked in Python, which is faster than NumPy for a short array."""
+JITTER = 1.5
+"""Most time that a guard lets a robot catch up on, in control periods: half a period of jitter is no hurry."""
 
 MARGIN = 1e-3
 """Share of a limit that the quick test leaves out: what is nearer goes through `Limits.apply` and its rounding."""
@@ -50,7 +51,12 @@ class CommandLimiter:
         self._spec = spec
         self._quick = {name: _quick_test(spec, name) for name in spec.limits.names}
 
-    def apply(self, commands: Mapping[str, np.ndarray], last: RobotState | BatchState) -> dict[str, np.ndarray]:
+    def apply(
+        self,
+        commands: Mapping[str, np.ndarray],
+        last: RobotState | BatchState,
+        passed_s: float | None = None,
+    ) -> dict[str, np.ndarray]:
         """Return the legal commands nearest to ``commands``, in a new dictionary.
 
         A command that is within its limits is returned as the same array.
@@ -58,20 +64,35 @@ class CommandLimiter:
         Args:
             commands: name -> target, shape (..., n) with any leading axes; they passed ``spec.commands.validate``.
             last: the reading before, with the same leading axes.
+            passed_s: time since the last command, seconds; None: one period of the robot.
         """
         limited = dict(commands)
         for name, quick in self._quick.items():
             target, sensor = limited[name], self._spec.measured_by.get(name)
             measured = None if sensor is None else last.sensors[sensor]
-            if quick is None or target.ndim != 1 or not quick(target, last.applied[name], measured):
-                limited[name] = self._limit(name, target, last.applied[name], measured)
+            if (
+                passed_s is not None
+                or quick is None
+                or target.ndim != 1
+                or not quick(target, last.applied[name], measured)
+            ):
+                limited[name] = self._limit(name, target, last.applied[name], measured, passed_s)
         return limited
 
-    def _limit(self, name: str, target: np.ndarray, applied: np.ndarray, measured: np.ndarray | None) -> np.ndarray:
+    def _limit(
+        self,
+        name: str,
+        target: np.ndarray,
+        applied: np.ndarray,
+        measured: np.ndarray | None,
+        passed_s: float | None,
+    ) -> np.ndarray:
         spec = self._spec
-        target = spec.limits.apply(name, target, applied, measured, spec.period_s)
+        target = spec.limits.apply(
+            name, target, applied, measured, spec.period_s if passed_s is None else min(passed_s, spec.period_s)
+        )
         low, high = spec.commands[name].bounds
-        bounded: np.ndarray = np.minimum(np.maximum(target, low), high)  # measured may lie outside the range
+        bounded: np.ndarray = np.minimum(np.maximum(target, low), high)  # applied may lie outside the range
         return bounded
 
 
@@ -112,20 +133,33 @@ class Guard(RobotWrapper):
     """Let only legal commands through to a robot.
 
     The guard refuses a command that is out of range, not finite, or of the wrong shape as a whole. It brings one that
-    is too fast or too far ahead of the arm to the nearest legal command, which shows in ``RobotState.applied``.
-    A reading with a value that is not a finite number stops the robot, and no caller gets it; a simulation reports
-    its failed physics as a fault instead, which ends the episode and needs nobody to clear a stop.
+    is too fast or too far ahead of the arm to the nearest legal command, which shows in ``RobotState.applied``. A goal
+    that is held stays, whatever is measured. Speed limits go by the time that really passed since the last command,
+    at most one period a command, so that a driver that returns at once moves no faster.
+
+    A reading with a value that is not a finite number, or outside the range of its field, stops the robot, and no
+    caller gets it. So does an applied command that differs from its measurement by more than
+    `Limits.max_following_error` for more than ``following_error_ticks`` readings in a row: the arm is blocked, pushed,
+    or measured wrongly. A simulation has its own time and reports its failed physics as a fault instead, which ends
+    the episode and needs nobody to clear a stop; its following error is bounded only where its spec says so. Of several
+    guards, the one next to the motors judges time and following error.
+
     A stop is latched (`StopLatch`): the guard refuses every later command until a reset names why the stop may be
     cleared, and succeeds. All guards around one robot share the latch of the innermost.
 
     Args:
         robot: the robot to guard; its ``spec`` holds the limits.
+        now: monotonic clock, seconds; by default this machine's.
 
     Attributes:
         latch: of the robot's stop.
+        now: the clock.
+        called_s: ``now()`` when the driver was called for the step that it has not returned from; None between steps,
+            and for a guard that does not watch (`watch_calls`).
+        latest: the newest reading that passed, also of a reset's way home; None before the first.
     """
 
-    def __init__(self, robot: Robot) -> None:
+    def __init__(self, robot: Robot, now: Callable[[], float] | None = None) -> None:
         super().__init__(robot)
         self._spec = robot.spec
         self._limits = self._spec.limits.names
@@ -134,10 +168,17 @@ class Guard(RobotWrapper):
         )
         self._limiter = CommandLimiter(self._spec)
         self._validate = self._spec.commands.validate
-        numbers = [field for field in self._spec.sensors if field.numpy_dtype.kind == "f"]
-        self._short = tuple(field.name for field in numbers if len(field.shape) == 1 and field.size <= _SHORT)
-        self._long = tuple(field.name for field in numbers if field.name not in self._short)
+        self._problem = ReadingCheck(self._spec.sensors).problem
         self._simulated = self.simulated
+        inner_guard = RobotWrapper(robot).guarded
+        bounds = {} if inner_guard else self._spec.limits.following_error_bounds(simulated=self._simulated)
+        self._following = FollowingError(self._spec, bounds) if bounds else None
+        self._timed = not self._simulated and not inner_guard
+        self.now: Callable[[], float] = now or time.monotonic
+        self._watches = self._timed
+        self.called_s: float | None = None
+        self.latest: RobotState | None = None
+        self._stepped_s = self._credit_s = 0.0
         self._last: RobotState | None = None
         inner_guards = [inner for inner in (robot, *inner_robots(robot)) if isinstance(inner, Guard)]
         self._innermost = not inner_guards
@@ -148,6 +189,11 @@ class Guard(RobotWrapper):
     def spec(self) -> RobotSpec:
         """Return the guarded robot's spec."""
         return self._spec
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a guard limits the robot: True."""
+        return True
 
     @property
     def stopped(self) -> StopReason | None:
@@ -171,7 +217,10 @@ class Guard(RobotWrapper):
                 clearance.check()
                 robot_state = self._robot.reset(options)
                 check_fresh(self._spec, robot_state)
-                self._check_finite(robot_state)
+                if self._simulated:
+                    self._check_finite(robot_state)
+                else:
+                    self._check_values(robot_state)
                 last = self._copied(robot_state)
                 clearance.use()
             except BaseException:
@@ -179,7 +228,10 @@ class Guard(RobotWrapper):
                 raise
             finally:
                 self.latch.log()
-            self._last, self._stops = last, clearance.number
+            if self._following is not None:
+                self._following.begin()
+            self._stepped_s, self._credit_s = self.now(), self._spec.period_s
+            self._last, self._stops, self.latest = last, clearance.number, robot_state
             return robot_state
 
     def _copied(self, robot_state: RobotState) -> RobotState:
@@ -216,7 +268,8 @@ class Guard(RobotWrapper):
             raise EpisodeError("step before reset: call reset first, it reads where the robot is")
         if self._limits:
             # In a new dictionary: the caller's own is what was asked for, and is recorded as such.
-            asked, values = values, self._limiter.apply(values, last)
+            passed_s = self._passed_s() if self._timed else None
+            asked, values = values, self._limiter.apply(values, last, passed_s)
             for name in self._limits:
                 if values[name] is not asked[name]:
                     self._check_limited(name, values[name], last)
@@ -224,9 +277,12 @@ class Guard(RobotWrapper):
         if robot_state.age_ns:
             check_fresh(self._spec, robot_state)
         if not self._simulated:
-            self._check_finite(robot_state)
+            self._check_values(robot_state)
+        if self._following is not None:
+            self._check_following(self._following, robot_state)
         if self._limits:
             self._last = self._copied(robot_state)
+        self.latest = robot_state
         return robot_state
 
     def _step_unless_stopped(self, values: Mapping[str, np.ndarray], stops: int) -> RobotState:
@@ -239,30 +295,55 @@ class Guard(RobotWrapper):
         latch = self.latch
         if latch.number != stops:
             raise RobotStopped(latch.reason or "the robot was stopped")
-        robot_state = self._robot.step(values)
+        robot_state = self._watched_step(values) if self._watches else self._robot.step(values)
         if latch.number != stops:
             self._stop_driver_again()
         return robot_state
+
+    def watch_calls(self) -> None:
+        """Keep `called_s` from now on. A guard next to the motors of a robot does so from its beginning."""
+        self._watches = True
+
+    def _watched_step(self, values: Mapping[str, np.ndarray]) -> RobotState:
+        self.called_s = self.now()
+        try:
+            return self._robot.step(values)
+        finally:
+            self.called_s = None
+
+    def _passed_s(self) -> float | None:
+        """Return how much time the next command may use, seconds; None for a whole period, the ordinary case.
+
+        Every command uses up what it may; what is left of a longer period makes up for a shorter one.
+        """
+        now, period_s = self.now(), self._spec.period_s
+        credit_s = min(self._credit_s + now - self._stepped_s, JITTER * period_s)
+        passed_s = max(0.0, min(credit_s, period_s))
+        self._stepped_s, self._credit_s = now, credit_s - passed_s
+        return None if passed_s == period_s else passed_s
+
+    def _check_following(self, following: FollowingError, robot_state: RobotState) -> None:
+        reason = following.check(robot_state)
+        if reason is not None:
+            self._refuse(reason)
 
     def _check_limited(self, name: str, values: np.ndarray, last: RobotState) -> None:
         sensor = self._spec.measured_by.get(name)
         if not (_is_finite(values) and (sensor is None or _is_finite(last.sensors[sensor]))):
             self._refuse(f"{name!r} can't be limited, the last reading holds a value that is not a finite number")
 
-    def _check_finite(self, robot_state: RobotState) -> None:
-        """Stop a robot that measures a value that is not a finite number, before anybody computes with it."""
-        sensors, total = robot_state.sensors, 0.0
-        for name in self._short:
-            total += sum(sensors[name].tolist())  # a fifth of what NumPy takes for a few numbers
-        if not isfinite(total):
-            for name in self._short:
-                self._stop_unless_finite(name, sensors[name])
-        for name in self._long:
-            self._stop_unless_finite(name, sensors[name])
+    def _check_values(self, robot_state: RobotState) -> None:
+        """Stop a robot whose reading breaks its spec, before anybody computes with it."""
+        problem = self._problem(robot_state.sensors)
+        if problem is not None:
+            self._refuse(f"{problem}; check its cable, calibration and driver")
 
-    def _stop_unless_finite(self, name: str, values: np.ndarray) -> None:
-        if not _is_finite(values):
-            self._refuse(f"sensor {name!r} measured a value that is not a finite number; check its cable and driver")
+    def _check_finite(self, robot_state: RobotState) -> None:
+        """Stop a simulation that can't begin: its failed physics are a fault only within an episode."""
+        for field in self._spec.sensors:
+            values = robot_state.sensors.get(field.name)
+            if values is not None and field.numpy_dtype.kind == "f" and not _is_finite(values):
+                self._refuse(f"sensor {field.name!r} measured a value that is not a finite number")
 
     def _refuse(self, reason: str) -> NoReturn:
         """Stop the robot and raise the stop's reason, which is an earlier one where it was stopped already."""

@@ -1,16 +1,20 @@
-"""Limits on the speed of a command and on its lead over the measurement: pure arithmetic over any leading axes."""
+"""Limits on a command's speed, lead and following error: pure arithmetic over any leading axes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from hal.errors import SpecError
 from hal.field import Bound
 
-__all__ = ["Limits"]
+__all__ = ["FOLLOWING_ERROR_FACTOR", "Limits"]
+
+FOLLOWING_ERROR_FACTOR = 1.1
+"""Default bound of the following error, as a multiple of ``max_lead``: a tenth beyond what the guard itself allows."""
 
 _StepAndLead = tuple[np.ndarray | None, np.ndarray | None]
 """The largest step in one period and the largest lead of a command; None where there is no limit."""
@@ -23,20 +27,31 @@ class Limits:
     Attributes:
         max_velocity: command name -> fastest change, units a second (one number, or one for each element).
         max_lead: command name -> largest distance between command and measured value, in the command's unit. LeRobot
-            calls it ``max_relative_target``. It bounds the force of a position servo.
+            calls it ``max_relative_target``. It bounds the force of a position servo. It never moves a goal: a
+            command equal to the one applied last stays, whatever is measured.
+        max_following_error: command name -> largest distance between applied and measured value, in the command's
+            unit; a larger one for more than ``following_error_ticks`` readings in a row stops the robot. For a command
+            that is not listed, `FOLLOWING_ERROR_FACTOR` times its ``max_lead``; simulations have no such default,
+            since their physics and pushes may be anything.
+        following_error_ticks: readings in a row that may be beyond ``max_following_error``, at least 0.
 
     Raises:
-        SpecError: a limit is not a positive number.
+        SpecError: a limit is not a positive number, or ``following_error_ticks`` is no whole number of at least 0.
     """
 
     max_velocity: Mapping[str, Bound] = field(default_factory=dict)
     max_lead: Mapping[str, Bound] = field(default_factory=dict)
-    _arrays: dict[tuple[str, np.dtype, float], _StepAndLead] = field(
+    max_following_error: Mapping[str, Bound] = field(default_factory=dict)
+    following_error_ticks: int = 3
+    _arrays: dict[tuple[str, np.dtype], tuple[float, _StepAndLead]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
     def __post_init__(self) -> None:
-        for key in ("max_velocity", "max_lead"):
+        ticks = self.following_error_ticks
+        if type(ticks) is not int or ticks < 0:
+            raise SpecError(f"following_error_ticks is {ticks!r}, it must be a whole number of at least 0")
+        for key in ("max_velocity", "max_lead", "max_following_error"):
             for name, value in getattr(self, key).items():
                 if not np.all(np.asarray(value, float) > 0):  # False for NaN too
                     raise SpecError(f"{key}.{name} is {value}, it must be above 0")
@@ -45,8 +60,17 @@ class Limits:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the commands that have a limit."""
+        """Names of the commands whose speed or lead is limited."""
         return tuple(dict.fromkeys((*self.max_velocity, *self.max_lead)))
+
+    def following_error_bounds(self, *, simulated: bool = False) -> dict[str, Bound]:
+        """Return the bound of each command's following error, in the command's unit.
+
+        Args:
+            simulated: leave out the defaults that follow from ``max_lead``.
+        """
+        defaults = {} if simulated else {name: _scaled(lead) for name, lead in self.max_lead.items()}
+        return {**defaults, **self.max_following_error}
 
     def apply(
         self,
@@ -58,8 +82,8 @@ class Limits:
     ) -> np.ndarray:
         """Return the command nearest to ``target`` that keeps the limits.
 
-        The speed is applied last, so it wins where both can't hold: a command follows an arm that was pushed away
-        no faster than its speed, and one wrong measurement moves a command by at most one period's step.
+        No measurement moves a goal: the lead limits how far a new target may run ahead of the arm, down to staying
+        at ``previous``. The speed is applied last.
 
         Args:
             name: the name of the command.
@@ -73,29 +97,32 @@ class Limits:
         step, reach = self._as_arrays(name, target.dtype, period_s)
         if reach is not None and measured is not None:
             near = np.asarray(measured, target.dtype)
-            target = _between(target, near - reach, near + reach)
+            low, high = np.minimum(near - reach, previous), np.maximum(near + reach, previous)
+            target = _between(target, low, high)
         if step is not None:
             target = _between(target, previous - step, previous + step)
         return target
 
     def _as_arrays(self, name: str, dtype: np.dtype, period_s: float) -> _StepAndLead:
-        """Return the largest step and lead as arrays; cached, since making them costs as much as applying them."""
-        key = (name, dtype, period_s)
-        if key not in self._arrays:
+        """Return the largest step and lead as arrays, cached for the last period: making costs as much as applying."""
+        cached = self._arrays.get((name, dtype))
+        if cached is None or cached[0] != period_s:
             velocity, lead = self.max_velocity.get(name), self.max_lead.get(name)
             step = None if velocity is None else np.asarray(velocity, dtype) * dtype.type(period_s)
-            self._arrays[key] = step, None if lead is None else np.asarray(lead, dtype)
-        return self._arrays[key]
+            cached = self._arrays[name, dtype] = period_s, (step, None if lead is None else np.asarray(lead, dtype))
+        return cached[1]
 
-    def to_dict(self) -> dict[str, dict[str, float | list[float]]]:
-        """Return plain data: kind of limit -> command name -> limit."""
-        return {
-            key: {name: list(value) if isinstance(value, tuple) else value for name, value in limits.items()}
-            for key, limits in (("max_velocity", self.max_velocity), ("max_lead", self.max_lead))
-        }
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data: kind of limit -> command name -> limit; following errors only where they are set."""
+        plain: dict[str, Any] = {"max_velocity": _listed(self.max_velocity), "max_lead": _listed(self.max_lead)}
+        if self.max_following_error:
+            plain["max_following_error"] = _listed(self.max_following_error)
+        if self.following_error_ticks != Limits.following_error_ticks:
+            plain["following_error_ticks"] = self.following_error_ticks
+        return plain
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Mapping[str, Bound]]) -> Limits:
+    def from_dict(plain: Mapping[str, Any]) -> Limits:
         """Make limits from the plain data of `to_dict`.
 
         Raises:
@@ -115,3 +142,12 @@ def _floats(value: Bound) -> Bound:
     """Return one Python float, or a tuple with one for each element."""
     array = np.asarray(value, float)
     return float(array) if array.ndim == 0 else tuple(array.ravel().tolist())
+
+
+def _listed(limits: Mapping[str, Bound]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in limits.items()}
+
+
+def _scaled(lead: Bound) -> Bound:
+    factor = FOLLOWING_ERROR_FACTOR
+    return lead * factor if isinstance(lead, float) else tuple(value * factor for value in lead)

@@ -176,7 +176,7 @@ class RobotSpec:
                 raise self._wrong(f"max_age_s.{sensor} is {age_s}, it must be above 0")
         for command, value in self.home.items():
             self._check_home(command, value)
-        for command in self.limits.names:
+        for command in dict.fromkeys((*self.limits.names, *self.limits.max_following_error)):
             self._check_limits(command)
 
     def _wrong(self, problem: str) -> SpecError:
@@ -193,12 +193,12 @@ class RobotSpec:
         field = self.commands[command]
         if field.numpy_dtype.kind != "f":
             raise self._wrong(f"limits are for commands of a float type, {command!r} is {field.dtype}")
-        for key, limits in (("max_velocity", self.limits.max_velocity), ("max_lead", self.limits.max_lead)):
-            limit = limits.get(command)
+        for key in ("max_velocity", "max_lead", "max_following_error"):
+            limit = getattr(self.limits, key).get(command)
             if isinstance(limit, tuple) and (len(limit),) != field.shape[-1:]:
                 raise self._wrong(f"{key}.{command} has {len(limit)} numbers, the command has shape {field.shape}")
-        if command in self.limits.max_lead and command not in self.measured_by:
-            raise self._wrong(f"max_lead.{command} needs measured_by.{command}: the sensor that it is a lead over")
+            if limit is not None and key != "max_velocity" and command not in self.measured_by:
+                raise self._wrong(f"{key}.{command} needs measured_by.{command}: the sensor that measures the command")
 
     @property
     def period_s(self) -> float:

@@ -19,7 +19,8 @@ __all__ = ["OPTIONAL_MEMBERS", "RobotWrapper", "Streaming", "inner_robots", "pas
 _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 
 OPTIONAL_MEMBERS = (
-    "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "last_reset", "judge",
+    "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
+    "judge",
 )  # fmt: skip
 """What a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each member and has its default."""
 
@@ -150,6 +151,14 @@ class RobotWrapper:
     def simulated(self) -> bool:
         """Whether nothing real moves: then time may stand still, and no watchdog is needed. Default: False."""
         return bool(self._offered("simulated", False))
+
+    @property
+    def guarded(self) -> bool:
+        """Whether a guard next to the motors limits the commands, such as a remote robot's server. Default: False.
+
+        A guard further out then leaves the passing of time and the following error to it.
+        """
+        return bool(self._offered("guarded", False))
 
     @property
     def last_reset(self) -> ResetRecord | None:

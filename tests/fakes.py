@@ -180,7 +180,7 @@ class Everything:
     """A robot that is all that a robot can be, and writes down what is asked of it."""
 
     spec = RobotSpec("everything", Spec("sensors", (Field("at", (1,)),)), Spec("commands", (Field("to", (1,)),)), 10.0)
-    streams, simulated, last_reset = (STREAM,), True, RECORD
+    streams, simulated, guarded, last_reset = (STREAM,), True, True, RECORD
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []

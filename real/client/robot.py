@@ -130,6 +130,9 @@ class RemoteRobot:
             return self._expect
         return server_spec(self._ask_once(MessageKind.HELLO, self._introduction(move=False)))
 
+    guarded = True
+    """The server's guard limits the commands, by the time that passes there."""
+
     @property
     def clock(self) -> ClockOffset | None:
         """The server's monotonic clock beside this machine's, as of now; None before the first step.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,5 +12,7 @@ from tests.fakes import Puppet
 
 
 @pytest.fixture
-def puppet() -> Callable[..., Puppet]:
+def puppet(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Puppet]:
+    """A robot whose steps take no time; to a guard without a clock of its own, each takes a second."""
+    monkeypatch.setattr("hal.guard.time", SimpleNamespace(monotonic=itertools.count(100.0).__next__))
     return Puppet

@@ -25,10 +25,16 @@ from hal import (
 )
 from hal.errors import StopReason
 from hal.guard import CommandLimiter
+from tests.fakes import TWO_JOINTS, ManualClock
 
 
 def target(*values: float) -> dict[str, np.ndarray]:
     return {"target": np.asarray(values, np.float32)}
+
+
+def hold(guard: Guard, steps: int) -> None:
+    for _ in range(steps):
+        guard.step(target(0, 0))
 
 
 @pytest.fixture
@@ -68,13 +74,126 @@ def test_an_arm_pushed_outside_its_range_is_led_back_inside(puppet: Any) -> None
     assert guard.step(target(0.0, 0.0)).applied["target"][0] == 1.0
 
 
-def test_one_wrong_measurement_moves_a_command_no_faster_than_its_speed(guard: Guard, inner: Any) -> None:
-    """An encoder's glitch of half a turn must not send the arm after it: the lead never overrules the speed."""
+def test_one_wrong_measurement_moves_no_goal(guard: Guard, inner: Any) -> None:
+    """An encoder's glitch of half a turn must not send the arm after it."""
     inner.angle = np.float32([3.14, -3.14])
     inner.follows = 0.0
     guard.step(target(0, 0))
     robot_state = guard.step(target(0, 0))
-    np.testing.assert_allclose(robot_state.applied["target"], [0.2, -0.2])  # 2 rad/s for 0.1 s
+    np.testing.assert_array_equal(robot_state.applied["target"], [0.0, 0.0])
+    inner.follows = 1.0
+    hold(guard, 5)
+
+
+@pytest.mark.parametrize("offset", [2 * np.pi, -2 * np.pi, 0.9, -0.9])
+@pytest.mark.parametrize("at", [0.0, 0.6])
+def test_a_wrong_encoder_moves_no_held_goal_and_stops_the_robot(puppet: Any, offset: float, at: float) -> None:
+    """A servo's wrap or a slipped horn: at rest, and while a client commands home."""
+
+    class Shifted(puppet):  # type: ignore[misc]
+        shift = 0.0
+
+        def _robot_state(self) -> Any:
+            state = super()._robot_state()
+            return state._replace(sensors={"angle": state.sensors["angle"] + np.float32([self.shift, 0.0])})
+
+    robot = Shifted(at=(at, 0.0))
+    guard = Guard(robot)
+    guard.reset({})
+    robot.shift = offset
+    with pytest.raises(RobotStopped, match=r"following error: command 'target' \[hip\] is .* allowed are 0\.55"):
+        hold(guard, 10)
+    assert guard.stopped is not None
+    commands = np.array([[at, 0.0], *robot.told])
+    assert len(robot.told) == TWO_JOINTS.limits.following_error_ticks + 1
+    assert (np.abs(commands[:, 0]) <= at + 1e-6).all(), "never away from home"
+    assert (np.abs(np.diff(commands[:, 0])) <= 0.2 + 1e-6).all()
+
+
+def test_a_following_error_within_its_bound_is_no_reason_to_stop(puppet: Any) -> None:
+    limits = Limits({"target": 2.0}, {"target": 0.5}, {"target": (0.8, 0.4)}, following_error_ticks=2)
+    robot = puppet(replace(TWO_JOINTS, limits=limits))
+    guard = Guard(robot)
+    guard.reset({})
+    robot.follows = 0.0
+    for error in (0.79, 0.81, 0.81, 0.79, -0.81, 0.81, 0.5):  # never more than two readings in a row beyond it
+        robot.angle = np.float32([error, 0.0])
+        guard.step(target(0, 0))
+    robot.angle = np.float32([0.0, 0.41])
+    with pytest.raises(RobotStopped, match=r"'target' \[knee\] is -0\.41 rad from its measurement, allowed are 0\.4"):
+        hold(guard, 3)
+
+
+def test_a_simulation_may_be_pushed_unless_its_spec_sets_a_bound(puppet: Any) -> None:
+    for limits, stops in ((TWO_JOINTS.limits, False), (Limits(max_following_error={"target": 1.0}), True)):
+        robot = puppet(replace(TWO_JOINTS, limits=limits))
+        robot.simulated, robot.follows = True, 0.0
+        guard = Guard(robot)
+        guard.reset({})
+        robot.angle = np.float32([2.0, 0.0])
+        if stops:
+            with pytest.raises(RobotStopped, match="following error"):
+                hold(guard, 5)
+        else:
+            hold(guard, 20)
+
+
+@pytest.mark.parametrize("in_reset", [False, True])
+@pytest.mark.parametrize("value", [10.1, -11.0])
+def test_a_reading_outside_its_field_stops_and_reaches_nobody(
+    guard: Guard, inner: Any, value: float, in_reset: bool
+) -> None:
+    inner.angle, inner.follows = np.float32([0.0, value]), 0.0
+    with pytest.raises(RobotStopped, match=r"sensor 'angle' \[knee\] measured .* outside its range -10.* to 10"):
+        guard.reset({}) if in_reset else guard.step(target(0, 0))
+    assert guard.stopped is not None
+
+
+def test_a_reading_a_rounding_beyond_its_field_passes(guard: Guard, inner: Any) -> None:
+    inner.follows = 0.0
+    inner.angle = np.nextafter(np.float32([10, -10]), np.float32([11, -11]))
+    guard.step(target(0, 0))
+
+
+@pytest.mark.parametrize("sensors", [{}, {"angle": np.zeros(3, np.float32)}, {"angle": np.float32(0)}])
+def test_a_reading_of_the_wrong_shape_stops_and_names_its_sensor(
+    guard: Guard, inner: Any, sensors: dict[str, Any]
+) -> None:
+    puppet_step = inner.step
+    inner.step = lambda command: puppet_step(command)._replace(sensors=sensors)
+    with pytest.raises(RobotStopped, match=r"'angle' (was not measured|has shape)"):
+        guard.step(target(0, 0))
+
+
+@pytest.mark.parametrize("hurry", [0.0, 0.01, 0.09])
+def test_a_driver_that_returns_too_early_moves_no_faster_than_its_limit(puppet: Any, hurry: float) -> None:
+    """Limits go by the time that passed, not by the number of commands."""
+    clock = ManualClock()
+
+    class Hasty(puppet):  # type: ignore[misc]
+        def step(self, command: Any) -> Any:
+            clock.advance(max(hurry, 0.001))
+            return super().step(command)
+
+    robot = Hasty(at=(-1.0, 0.0))
+    guard = Guard(robot, clock)
+    guard.reset({})
+    began = clock.now
+    while clock.now < began + 0.4:
+        guard.step(target(1.0, 0.0))
+    assert robot.angle[0] + 1.0 <= 2.0 * (clock.now - began + 0.1) + 1e-5  # the first command has its whole period
+    assert robot.angle[0] + 1.0 >= 2.0 * (clock.now - began) - 1e-5
+    assert np.abs(np.diff([-1.0, *(told[0] for told in robot.told)])).max() <= 0.2 + 1e-6
+
+
+def test_jitter_costs_no_speed_and_a_pause_gives_no_longer_stride(puppet: Any) -> None:
+    clock, robot = ManualClock(), puppet(at=(-1.0, 0.0))
+    guard = Guard(robot, clock)
+    guard.reset({})
+    for passed_s in (0.1, 0.14, 0.06, 0.13, 0.07, 5.0, 0.1):
+        clock.advance(passed_s)
+        guard.step(target(1.0, 0.0))
+    np.testing.assert_allclose(np.diff([-1.0, *(told[0] for told in robot.told)]), 0.2, rtol=1e-5)
 
 
 @pytest.mark.requirement("R1.2")
@@ -245,8 +364,10 @@ def test_an_ordinary_command_stays_the_same_array_and_a_fast_one_does_not() -> N
     slow, fast = np.full(2, 0.099, np.float32), np.full(2, 0.101, np.float32)
     assert limit(spec, slow, still, still) is slow
     np.testing.assert_allclose(limit(spec, fast, still, still), 0.1)  # 3 rad/s for 1/30 s
-    pushed_away = limit(spec, still, still, np.array([0.55, 0.0]))
-    np.testing.assert_allclose(pushed_away, [0.05, 0.0], atol=1e-6)  # 0.5 rad ahead of the arm at most
+    away = np.array([0.55, 0.0])
+    np.testing.assert_array_equal(limit(spec, still, still, away), 0.0)  # no measurement moves a goal
+    np.testing.assert_array_equal(limit(spec, -slow, still, away), [0.0, slow[1] * -1])  # nor lets it run farther
+    np.testing.assert_array_equal(limit(spec, slow, still, away), slow)  # towards the arm it may
 
 
 def test_a_command_that_is_no_vector_is_limited() -> None:

@@ -22,8 +22,10 @@ def test_speed_and_lead_hold_and_the_rest_is_left_alone(
     lead = np.asarray((0.5, 1.0, 4.0), np.float32)
     assert result.dtype == np.float32
     assert (np.abs(result - previous) <= 0.2 + 1e-5).all()
-    in_reach = np.abs(np.clip(target, measured - lead, measured + lead) - previous) <= 0.2
-    assert (np.abs(result - measured)[in_reach] <= lead[np.nonzero(in_reach)[1]] + 1e-5).all()
+    low, high = np.minimum(measured - lead, previous), np.maximum(measured + lead, previous)
+    assert ((result >= low - 1e-5) & (result <= high + 1e-5)).all(), "within the lead, or no farther than it was"
+    held = limits.apply("q", previous, previous, measured, 0.1)
+    np.testing.assert_array_equal(held, previous)
     free = (np.abs(target - previous) < 0.19) & (np.abs(target - measured) < lead - 0.01)
     np.testing.assert_array_equal(result[free], target[free])
 
@@ -45,6 +47,19 @@ def test_plain_data_and_back() -> None:
     assert limits.names == ("q", "p")
 
 
+def test_following_errors_follow_from_the_lead_and_are_plain_data_only_where_they_are_set() -> None:
+    limits = Limits(max_lead={"q": (1.0, 2.0), "p": 1.0}, max_following_error={"p": 0.5})
+    assert limits.following_error_bounds() == {"q": pytest.approx((1.1, 2.2)), "p": 0.5}
+    assert limits.following_error_bounds(simulated=True) == {"p": 0.5}
+    assert Limits.from_dict(json.loads(json.dumps(limits.to_dict()))) == limits
+    assert set(Limits(max_lead={"q": 1.0}).to_dict()) == {"max_velocity", "max_lead"}
+    ticked = Limits(following_error_ticks=0)
+    assert Limits.from_dict(ticked.to_dict()) == ticked
+    for ticks in (-1, 1.0, True):
+        with pytest.raises(SpecError, match="following_error_ticks"):
+            Limits(following_error_ticks=ticks)
+
+
 @pytest.mark.parametrize("value", [0, -1, np.nan, (1.0, 0.0)])
 def test_limits_are_positive(value: float) -> None:
     with pytest.raises(SpecError, match=r"max_lead.q is .* above 0"):
@@ -57,6 +72,7 @@ def test_it_is_clipping_bit_for_bit(target: np.ndarray, previous: np.ndarray, me
     result = Limits({"q": 2.0}, {"q": 0.5}).apply("q", target, previous, measured, 0.1)
     step = np.float32(2.0) * np.float32(0.1)
     with np.errstate(over="ignore", invalid="ignore"):
-        wanted = np.clip(target, measured - np.float32(0.5), measured + np.float32(0.5))
+        low = np.minimum(measured - np.float32(0.5), previous)
+        wanted = np.clip(target, low, np.maximum(measured + np.float32(0.5), previous))
         wanted = np.clip(wanted, previous - step, previous + step)
     np.testing.assert_array_equal(result, wanted)

@@ -50,9 +50,10 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
 }
 OWN = {
     *((Homing, name) for name in ("reset", "step", "last_reset", "judge")),  # its step comes after its reset
+    *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
 }
-"""What these do in their own way: one resets and asks, the other writes down."""
+"""What these do in their own way: one resets and asks, another guards, another writes down."""
 
 ASKED: dict[str, Callable[[Any], Any]] = {
     "spec": lambda robot: robot.spec.name,
@@ -66,12 +67,13 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "arm_watchdog": lambda robot: robot.arm_watchdog(0.2),
     "disarm_watchdog": lambda robot: robot.disarm_watchdog(),
     "simulated": lambda robot: robot.simulated,
+    "guarded": lambda robot: robot.guarded,
     "last_reset": lambda robot: robot.last_reset,
     "judge": lambda robot: robot.judge("is it in the box?", 5.0),
 }
 NOTHING = {
     "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
-    "last_reset": None, "judge": None,
+    "guarded": False, "last_reset": None, "judge": None,
 }  # fmt: skip
 """What they say of a robot that is nothing besides."""
 

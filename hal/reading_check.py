@@ -1,0 +1,136 @@
+"""Judge what a robot measures: values within their fields, and an arm that follows its commands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+
+from hal.field import SHORT, Bound, Field
+from hal.robot import RobotSpec, RobotState
+from hal.spec import Spec
+
+__all__ = ["FollowingError", "ReadingCheck"]
+
+ROUNDING = 1e-6
+"""Share of an end of a sensor's range by which a reading may lie beyond it: rounding, such as of a unit quaternion."""
+
+
+class ReadingCheck:
+    """Find what breaks the description of a robot's sensors.
+
+    Args:
+        sensors: their description.
+    """
+
+    def __init__(self, sensors: Spec) -> None:
+        self._ranges = tuple(_range(field) for field in sensors)
+
+    def problem(self, values: Mapping[str, np.ndarray]) -> str | None:
+        """Return what is wrong with the values of the sensors, or None."""
+        for limits in self._ranges:
+            name = limits.field.name
+            problem = limits.problem(values[name]) if name in values else f"sensor {name!r} was not measured"
+            if problem is not None:
+                return problem
+        return None
+
+
+class _Range(NamedTuple):
+    """The legal values of one sensor.
+
+    Attributes:
+        field: of the sensor.
+        low, high: the ends as float64, of the field's shape.
+        ends: lowest and highest of each element where there are few elements, or None.
+    """
+
+    field: Field
+    low: np.ndarray
+    high: np.ndarray
+    ends: list[tuple[float, float]] | None
+
+    def problem(self, values: np.ndarray) -> str | None:
+        """Return what is wrong with the values, or None."""
+        field = self.field
+        if np.shape(values) != field.shape:
+            return f"sensor {field.name!r} has shape {np.shape(values)}, its description says {field.shape}"
+        values = np.asarray(values)
+        if self._legal(values):
+            return None
+        if not np.isfinite(values).all():
+            return f"sensor {field.name!r} measured a value that is not a finite number"
+        flat = int(np.argmin(((values >= self.low) & (values <= self.high)).ravel()))
+        return (
+            f"sensor {_element(field, flat)} measured {values.ravel()[flat]:.6g} {field.unit}, outside its range "
+            f"{self.low.ravel()[flat]:.6g} to {self.high.ravel()[flat]:.6g}"
+        )
+
+    def _legal(self, values: np.ndarray) -> bool:
+        if self.ends is None:
+            return bool(((values >= self.low) & (values <= self.high)).all())  # False for NaN too
+        for number, (low, high) in zip(values.ravel().tolist(), self.ends, strict=True):  # a fifth of NumPy's time
+            if not low <= number <= high:
+                return False
+        return True
+
+
+def _range(field: Field) -> _Range:
+    low, high = (side.astype(np.float64) for side in field.bounds)
+    largest = np.finfo(np.float64).max  # so that an infinity is outside of every range
+    with np.errstate(over="ignore"):
+        low = np.maximum(low - ROUNDING * np.abs(low), -largest)
+        high = np.minimum(high + ROUNDING * np.abs(high), largest)
+    few = list(zip(low.ravel().tolist(), high.ravel().tolist(), strict=True)) if field.size <= SHORT else None
+    return _Range(field, low, high, few)
+
+
+def _element(field: Field, flat: int) -> str:
+    """Return the name of a field's element for a message: of the joint, where the elements have names."""
+    if not field.shape:
+        return repr(field.name)
+    index = np.unravel_index(flat, field.shape)
+    label = field.elements[index[-1]] if field.elements else ", ".join(str(number) for number in index)
+    return f"{field.name!r} [{label}]"
+
+
+class FollowingError:
+    """Count readings whose applied command is far from its measurement. For one thread.
+
+    Args:
+        spec: of the robot.
+        bounds: command name -> largest distance, as `Limits.following_error_bounds`.
+    """
+
+    def __init__(self, spec: RobotSpec, bounds: Mapping[str, Bound]) -> None:
+        self._ticks = spec.limits.following_error_ticks
+        self._bounds = tuple(
+            (spec.commands[name], spec.measured_by[name], np.broadcast_to(bound, spec.commands[name].shape).ravel())
+            for name, bound in bounds.items()
+        )
+        self._counts = [0] * len(self._bounds)
+
+    def begin(self) -> None:
+        """Begin to count anew."""
+        self._counts = [0] * len(self._bounds)
+
+    def check(self, robot_state: RobotState) -> str | None:
+        """Return why the robot is to be stopped after this reading, or None.
+
+        Args:
+            robot_state: a reading whose values are legal.
+        """
+        for number, (field, sensor, bound) in enumerate(self._bounds):
+            errors = (robot_state.applied[field.name] - robot_state.sensors[sensor]).ravel()
+            if (abs(errors) <= bound).all():
+                self._counts[number] = 0
+                continue
+            self._counts[number] += 1
+            if self._counts[number] > self._ticks:
+                flat = int(np.argmin(abs(errors) <= bound))
+                return (
+                    f"following error: command {_element(field, flat)} is {errors[flat]:+.3g} {field.unit} from its "
+                    f"measurement, allowed are {bound[flat]:.3g}; look whether the arm is blocked or its encoder wrong"
+                )
+        return None
