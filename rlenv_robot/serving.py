@@ -119,10 +119,12 @@ def serve(
         while not until.wait(_POLL_S) and not server.network_dead:
             pass
         network_dead = server.network_dead
-        if network_dead:
-            _log.critical("the network's thread has ended, so no client can reach the robot; the server ends")
-        announce("closing: the robot goes home, if it was ever reset, and is held")
-        server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
+        if network_dead:  # no motion where nobody could stop it
+            _log.critical("the network's thread has ended, so no stop is read any more; the robot is held where it is")
+            server.close()
+        else:
+            announce("closing: the robot goes home, if it was ever reset, and is held")
+            server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
     return int(network_dead)
 
 

@@ -101,7 +101,9 @@ class Connection:
             if self._shift_ns is not None:
                 times = asked_ns + self._shift_ns
         try:
-            send_frames(self._socket, wire.encode(kind, self.session, sequence, detail, frames, times))
+            escape = kind is MessageKind.STOP  # whatever its reason holds, a stop goes out
+            parts = wire.encode(kind, self.session, sequence, detail, frames, times, escape=escape)
+            send_frames(self._socket, parts)
         except zmq.Again:
             raise self._no_answer(kind, _SEND_S) from None
         end = time.monotonic() + silence_s

@@ -20,6 +20,7 @@ from hal.errors import (
     Violation,
     WireError,
 )
+from real.protocol.text import encodable, error_text
 
 __all__ = ["error_from_list", "error_to_list", "stopped_by"]
 
@@ -40,8 +41,9 @@ def error_to_list(error: BaseException) -> list[Any]:
 
     ``code`` is the name of the class in `hal.errors`, ``subject`` the sensor or field that is concerned (or empty),
     ``values`` the other attributes. Any exception that is not one of ours becomes a `RobotError` that names its class.
+    Whatever the exception is, this function raises nothing.
     """
-    message = str(error)[:_LONGEST]
+    message = encodable(error_text(error), _LONGEST)
     match error:
         case CommandTooOld():
             return ["CommandTooOld", "", message, {"age_s": error.age_s, "max_age_s": error.max_age_s}]
@@ -59,7 +61,7 @@ def error_to_list(error: BaseException) -> list[Any]:
     name = type(error).__name__
     if type(error) is _MESSAGE_ONLY.get(name):
         return [name, "", message, {}]
-    return ["RobotError", "", f"{name}: {error}"[:_LONGEST], {}]
+    return ["RobotError", "", encodable(f"{name}: {message}", _LONGEST), {}]
 
 
 _MAKERS: Mapping[str, Callable[[str, str, Values], RobotError]] = {

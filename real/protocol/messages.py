@@ -14,6 +14,7 @@ import zmq
 
 from hal.errors import WireError
 from hal.reset.confirmation import VERDICTS, Answer
+from real.protocol.text import encodable
 
 __all__ = [
     "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "answer_from_list",
@@ -92,9 +93,20 @@ class Message(NamedTuple):
 
 
 def encode(
-    kind: MessageKind, session: int, sequence: int, detail: Any = None, frames: Sequence[Any] = (), times: Any = None
+    kind: MessageKind,
+    session: int,
+    sequence: int,
+    detail: Any = None,
+    frames: Sequence[Any] = (),
+    times: Any = None,
+    *,
+    escape: bool = False,
 ) -> list[Any]:
     """Return a message as the frames of one multipart send.
+
+    Args:
+        kind, session, sequence, detail, frames, times: as the attributes of `Message`.
+        escape: whether text that UTF-8 can't carry is escaped, as in every answer of a server, rather than refused.
 
     Raises:
         WireError: the detail is not plain data, or the message breaks the caps.
@@ -102,13 +114,23 @@ def encode(
     inline = bool(frames) and len(frames[0]) <= _INLINE
     body = (VERSION, kind, session, sequence, times, detail, frames[0] if inline else None)
     try:
-        header = msgpack.packb(body, default=_plain)
+        header = _pack(body, escape)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"a {kind.name} message can carry numbers, text, lists and mappings only: {error}") from None
     parts = [header, *frames[inline:]]
     if len(parts) != 1 or len(header) > MAX_HEADER_BYTES:
         _check_sizes(parts)
     return parts
+
+
+def _pack(body: Any, escape: bool) -> bytes:
+    try:
+        header: bytes = msgpack.packb(body, default=_plain)
+    except UnicodeEncodeError:
+        if not escape:
+            raise
+        header = msgpack.packb(body, default=_plain, unicode_errors="backslashreplace")
+    return header
 
 
 def _plain(value: Any) -> Any:
@@ -187,7 +209,7 @@ _NOTE = 1000
 
 def answer_to_list(answer: Answer) -> list[Any]:
     """Return who answered, the note and the verdict, for the wire."""
-    return [answer.by[:_NOTE], answer.note[:_NOTE], answer.verdict]
+    return [encodable(answer.by, _NOTE), encodable(answer.note, _NOTE), answer.verdict]
 
 
 def answer_from_list(data: Any) -> Answer | None:

@@ -20,6 +20,7 @@ from real.protocol.errors import error_to_list
 from real.protocol.keys import Entry, Role
 from real.protocol.messages import Message, MessageKind, answer_to_list, receive_frames, send_frames
 from real.protocol.rows import RobotStateCodec, RowCodec
+from real.protocol.text import printable
 from real.server.lease import Lease, LeaseTransfer, RequestId
 
 if TYPE_CHECKING:
@@ -146,7 +147,7 @@ class RequestHandler:
             )
 
     def _hello(self, peer: bytes, message: Message) -> None:
-        digest, name = _value(message, "digest", str), _value(message, "name", str)[:200]
+        digest, name = _value(message, "digest", str), printable(_value(message, "name", str), 200)
         request_id = self._request_id(peer, message, 0)
         if digest and digest != self._spec.digest:
             self._send(request_id, MessageKind.MISMATCH, None, [self._packed_spec])
@@ -239,7 +240,7 @@ class RequestHandler:
         self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
 
     def _stop(self, peer: bytes, message: Message) -> None:
-        self._loop.stop(StopReason(_value(message, "reason", str)[:1000], _value(message, "orderly", bool)))
+        self._loop.stop(StopReason(printable(_value(message, "reason", str), 1000), _value(message, "orderly", bool)))
         self._send(self._request_id(peer, message), MessageKind.DONE)
 
     def _release(self, peer: bytes, message: Message) -> None:
@@ -258,7 +259,7 @@ class RequestHandler:
             self._refuse(request_id, outcome)
             return
         if isinstance(outcome, Answer):
-            self._send(request_id, MessageKind.DONE, answer_to_list(outcome))
+            self._send_answer(request_id, outcome)
             return
         try:
             detail, frames = self._robot_states.encode(outcome)
@@ -266,6 +267,14 @@ class RequestHandler:
         except Exception as error:  # whatever a driver put into its reading
             self._loop.stop(f"the robot's reading does not fit its spec: {error}")
             self._refuse(request_id, error)
+
+    def _send_answer(self, request_id: RequestId, answer: Answer) -> None:
+        try:
+            detail = answer_to_list(answer)
+        except Exception as error:  # whatever a user's confirmation put into its answer
+            self._refuse(request_id, error)
+        else:
+            self._send(request_id, MessageKind.DONE, detail)
 
     def tell(self, state: str, detail: str) -> None:
         """Send a reset's progress to its client; without a reset under way do nothing."""
@@ -307,9 +316,14 @@ class RequestHandler:
 
     def _send(self, request_id: RequestId, kind: MessageKind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
         times = (request_id.came_ns, time.monotonic_ns()) if request_id.came_ns else None
-        parts = [request_id.peer, *wire.encode(kind, request_id.session, request_id.sequence, detail, frames, times)]
+        to = request_id.session, request_id.sequence
         try:
-            send_frames(self._router, parts, zmq.NOBLOCK)
+            parts = wire.encode(kind, *to, detail, frames, times, escape=True)
+        except WireError as error:  # its client waits for an answer of some kind
+            _log.error("an answer of kind %s could not be made: %s", kind.name, error)
+            parts = wire.encode(MessageKind.ERROR, *to, error_to_list(error), (), times, escape=True)
+        try:
+            send_frames(self._router, [request_id.peer, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
             _log.warning("an answer of kind %s could not be sent: %s", kind.name, error)
 

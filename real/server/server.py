@@ -22,6 +22,7 @@ from real.control.observer import ServerObserver
 from real.control.settings import LoopSettings, check_above_zero
 from real.protocol.keys import CONTROL, TELEMETRY
 from real.protocol.messages import check_address
+from real.protocol.text import printable
 from real.server.lease import Lease
 from real.server.request_handler import Judging, RequestHandler
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
@@ -243,7 +244,7 @@ class Server:
         return {
             "pictures": None if images is None else {"address": self._images, **images.to_dict()},
             "state": loop.lifecycle.state.value,
-            "why": loop.lifecycle.why[:1000],
+            "why": printable(loop.lifecycle.why, 1000),
             "holder": self._lease.holder,
             "cadence": loop.loop_timing.to_dict(),
             "real_time": loop.real_time.message,

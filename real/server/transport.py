@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from queue import SimpleQueue
 from typing import Protocol
 
@@ -34,6 +35,9 @@ end."""
 
 STAND_IN_S = 0.005
 """In lockstep, how long a busy robot may leave the network alone before the other thread reads it."""
+
+FAULT_REPORT_S = 1.0
+"""Least time between two reports of faults of the network thread, seconds."""
 
 Outcome = RobotState | Answer | Exception
 Outgoing = tuple[RequestId, Outcome] | tuple[str, str]
@@ -68,6 +72,30 @@ class Transport(Protocol):
     def close(self) -> None:
         """Send what is left, end the thread, close the socket. Call this after the control loop has ended."""
         ...
+
+
+class _Barrier:
+    """End a fault of one message, answer or tick there: the thread that reads stops must outlive all of them."""
+
+    def __init__(self) -> None:
+        self._silent_until_s, self._unreported = 0.0, 0
+
+    def run(self, work: Callable[[], None]) -> None:
+        """Call a function; log what it raises, at most once a second.
+
+        Raises:
+            zmq.Again: no message came.
+        """
+        try:
+            work()
+        except zmq.Again:
+            raise
+        except Exception:
+            self._unreported += 1
+            if (now_s := time.monotonic()) >= self._silent_until_s:
+                _log.exception("the network thread met a fault and goes on (faults since the last report: %d)",
+                               self._unreported)  # fmt: skip
+                self._silent_until_s, self._unreported = now_s + FAULT_REPORT_S, 0
 
 
 class ThreadTransport:
@@ -112,7 +140,7 @@ class ThreadTransport:
             self._outgoing.close()
 
     def _run(self, router: zmq.Socket[bytes], handler: RequestHandler, outgoing: CommandQueue[Outgoing]) -> None:
-        both, answers_only, rate_limiter = zmq.Poller(), zmq.Poller(), RateLimiter()
+        both, answers_only, rate_limiter, barrier = zmq.Poller(), zmq.Poller(), RateLimiter(), _Barrier()
         answers = outgoing.fileno()
         both.register(router, zmq.POLLIN)
         both.register(answers, zmq.POLLIN)
@@ -124,14 +152,14 @@ class ThreadTransport:
                 if flooded:
                     flooded = rate_limiter.spent
                 if router in ready:
-                    handler.receive()
+                    barrier.run(handler.receive)
                     flooded = rate_limiter.take()
                 if answers in ready:
-                    _deliver(handler, outgoing.collect())
+                    _deliver(handler, outgoing.collect(), barrier)
                 if (now_s := time.monotonic()) > tick_s:
                     tick_s = now_s + TICK_S / 2  # a poll may end a little early
-                    handler.tick()
-            _deliver(handler, outgoing.collect())
+                    barrier.run(handler.tick)
+            _deliver(handler, outgoing.collect(), barrier)
 
 
 class LockstepTransport:
@@ -148,6 +176,7 @@ class LockstepTransport:
         self._thread: threading.Thread | None = None
         self._router: zmq.Socket[bytes] | None = None
         self._handler: RequestHandler | None = None
+        self._barrier = _Barrier()
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """As `Transport.start`."""
@@ -165,10 +194,10 @@ class LockstepTransport:
                 self._over.wait(FETCH_MS / 1e3)
             elif handler.idle:  # the other thread may have handled a command just now
                 try:
-                    handler.receive()
+                    self._barrier.run(handler.receive)
                 except zmq.Again:
                     self._tell_all(handler)
-                    handler.tick()
+                    self._barrier.run(handler.tick)
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """As `Transport.answer`."""
@@ -176,7 +205,7 @@ class LockstepTransport:
             if self._handler is not None:  # None: closed although the robot had not returned in time
                 if not self._progress.empty():
                     self._tell_all(self._handler)
-                self._handler.answer(request_id, outcome)
+                self._barrier.run(partial(self._handler.answer, request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
         """As `Transport.tell`."""
@@ -200,7 +229,7 @@ class LockstepTransport:
 
     def _tell_all(self, handler: RequestHandler) -> None:
         while not self._progress.empty():
-            handler.tell(*self._progress.get())
+            self._barrier.run(partial(handler.tell, *self._progress.get()))
 
     def _stand_in(self) -> None:
         while not self._over.wait(STAND_IN_S):
@@ -208,8 +237,6 @@ class LockstepTransport:
                 continue  # the control thread waits for messages
             try:
                 self._serve_waiting()
-            except Exception:  # a bug here must not leave a busy robot without a reader for stops
-                _log.exception("the network could not be served while the robot was busy")
             finally:
                 self._lock.release()
 
@@ -220,16 +247,16 @@ class LockstepTransport:
         self._tell_all(handler)
         for _ in range(100):  # then the control thread gets the lock, however many messages wait
             try:
-                handler.receive(zmq.NOBLOCK)
+                self._barrier.run(partial(handler.receive, zmq.NOBLOCK))
             except zmq.Again:
                 break
-        handler.tick()
+        self._barrier.run(handler.tick)
 
 
-def _deliver(handler: RequestHandler, outgoing: Iterable[Outgoing]) -> None:
+def _deliver(handler: RequestHandler, outgoing: Iterable[Outgoing], barrier: _Barrier) -> None:
     for item in outgoing:
         match item:
             case (RequestId() as request_id, outcome):
-                handler.answer(request_id, outcome)
+                barrier.run(partial(handler.answer, request_id, outcome))
             case (str(state), str(detail)):
-                handler.tell(state, detail)
+                barrier.run(partial(handler.tell, state, detail))

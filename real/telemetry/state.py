@@ -78,6 +78,7 @@ class Publisher:
     ) -> None:
         self._socket, self._look, self._period_s = socket, look, 1.0 / rate_hz
         self._codec = RobotStateCodec(spec)
+        self._fails = False
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rlenv-robot telemetry", daemon=True)
 
@@ -96,8 +97,11 @@ class Publisher:
             while not self._over.wait(self._period_s):
                 try:
                     socket.send(self._message(), zmq.NOBLOCK)
+                    self._fails = False
                 except Exception:  # a strange reading must not end the telemetry that would tell of it
-                    _log.exception("a message of telemetry could not be made")
+                    if not self._fails:
+                        _log.exception("messages of telemetry can't be made")
+                    self._fails = True
 
     def _message(self) -> bytes:
         about, robot_state = self._look()
@@ -105,7 +109,9 @@ class Publisher:
         if robot_state is not None:
             _, (row, *_) = self._codec.encode(robot_state._replace(images={}))
             about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": faults_to_list(robot_state.faults)}
-        packed: bytes = msgpack.packb([wire.VERSION, time.monotonic_ns(), about, row])
+        packed: bytes = msgpack.packb(
+            [wire.VERSION, time.monotonic_ns(), about, row], unicode_errors="backslashreplace"
+        )
         return packed
 
 
