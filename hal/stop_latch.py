@@ -42,6 +42,7 @@ class StopLatch:
         self._state = LatchState(0, None)
         self._clearance: Clearance | None = None
         self._unlogged: deque[tuple[int, str, tuple[str, ...]]] = deque()
+        self._thread = threading.local()
 
     @property
     def state(self) -> LatchState:
@@ -60,6 +61,8 @@ class StopLatch:
 
     def stop(self, reason: str | StopReason) -> int:
         """Latch a stop and return its number. Nothing is logged yet: stop the driver first, then call `log`."""
+        if getattr(self._thread, "passes_on", False):
+            return self._state.number
         stop = StopReason.of(reason)
         with self._lock:
             number, latched = self._state
@@ -68,6 +71,15 @@ class StopLatch:
             if is_first:
                 self._unlogged.append((logging.INFO if stop.orderly else logging.ERROR, "stopped: %s", (stop.text,)))
             return number + 1
+
+    @contextmanager
+    def passing_on(self) -> Iterator[None]:
+        """Pass a stop on that was latched before: within, and on this thread alone, `stop` does not count it again."""
+        self._thread.passes_on = True
+        try:
+            yield
+        finally:
+            self._thread.passes_on = False
 
     def clear(self, why: str, seen: int) -> bool:
         """Clear the latched stop, unless a later one has come. Call `log` when the robot has been told.

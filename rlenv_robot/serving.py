@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import signal
+import threading
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -23,12 +25,21 @@ if TYPE_CHECKING:
     from real.server.server import Server
     from rlenv_robot.recording.controller_log import ControllerLog
 
-__all__ = ["TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server", "serve"]
+__all__ = [
+    "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server", "serve",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
 """How often a serving process looks whether it is to end; a bare wait would not see a signal on every platform."""
+
+
+DRIVER_HANGS = 3
+"""Exit code of a server whose driver did not return from a call, and was left alone."""
+
+_END_S = 8.0
+"""Longest end of a server beyond its parking, seconds; then its process is ended as it is."""
 
 
 class Waiter(Protocol):
@@ -93,7 +104,9 @@ def serve(
 
     Returns:
         The exit code for a supervisor: 0 after an orderly end; 1 where the network's thread had ended, so that no
-        client could reach the robot any more and a new process is needed.
+        client could reach the robot any more and a new process is needed; 3 (`DRIVER_HANGS`) where the driver did not
+        return from a call. Without ``until``, an end that takes 8 s longer than the parking may ends the process, with
+        the same code.
 
     Raises:
         ProfileError: a setting of the profile is not allowed, or its driver can't be made.
@@ -103,11 +116,13 @@ def serve(
     from hal.realtime import settle_process
     from rlenv_robot.recording.controller_log import ServerWatch
 
-    profile = _as_profile(profile, robot)
+    profile, owns_process = _as_profile(profile, robot), until is None
     log = build_controller_log(profile, robot)
     server, spec = _assemble(profile, robot, log)
     _log.info(settle_process())
+    deadline = _deadline(profile.serve.lower_s + _END_S)
     with ExitStack() as ends:
+        ends.callback(deadline.cancel)
         until = until or ends.enter_context(TerminationSignals())
         if log is not None:
             ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
@@ -119,13 +134,27 @@ def serve(
         while not until.wait(_POLL_S) and not server.network_dead:
             pass
         network_dead = server.network_dead
+        if owns_process:
+            deadline.start()
         if network_dead:  # no motion where nobody could stop it
             _log.critical("the network's thread has ended, so no stop is read any more; the robot is held where it is")
             server.close()
         else:
             announce("closing: the robot goes home, if it was ever reset, and is held")
             server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
-    return int(network_dead)
+    return DRIVER_HANGS if server.abandoned is not None else int(network_dead)
+
+
+def _deadline(seconds: float) -> threading.Timer:
+    """Return a timer that ends this process as it is."""
+
+    def end() -> None:
+        _log.critical("the server did not end within %g s; its process is ended, with code %d", seconds, DRIVER_HANGS)
+        os._exit(DRIVER_HANGS)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    return timer
 
 
 def _as_profile(profile: Profile | str | Path | None, robot: Robot | None) -> Profile:

@@ -302,13 +302,16 @@ class RemoteRobot:
 
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
+            RobotError: the server commands nothing any more, but its driver did not confirm. Use that button as well.
         """
         stop = StopReason.of(reason)
         self._stopped = self._stopped or stop
         try:
-            self._ask_once(MessageKind.STOP, {"reason": stop.text, "orderly": stop.orderly})
+            done = self._ask_once(MessageKind.STOP, {"reason": stop.text, "orderly": stop.orderly})
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
+        if done.detail is not None:
+            raise RobotError(f"the stop is latched, and nothing is commanded any more, but {done.detail}")
 
     def status(self) -> dict[str, Any]:
         """Return the status of the server's robot, as ``server`` in `about`; on a connection of its own.

@@ -3,26 +3,137 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from hal.errors import EpisodeError, RobotStopped
+from hal.errors import EpisodeError, RobotStopped, StopReason
 from hal.homing import HomingSettings, towards
 from hal.robot import RobotSpec, RobotState
 from hal.stop_latch import StopLatch
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by
+from real.protocol.text import error_text, printable
 
-__all__ = ["HANGS_S", "DriverWatch", "park", "stop_faulty"]
+__all__ = ["HANGS_S", "STOP_S", "DriverStopper", "DriverWatch", "park", "stop_faulty"]
 
 _log = logging.getLogger(__name__)
 
 HANGS_S = 1.0
 """A driver that has not returned from one step for so long hangs, seconds: thirty periods of an arm, and longer than
 any pause that a busy machine makes."""
+
+STOP_S = 0.1
+"""Longest time for which a stop waits for its driver, seconds; a later return is still taken up."""
+
+
+class DriverStopper:
+    """Call a robot's ``stop`` and ``close`` on threads of their own: a driver that blocks costs nobody else.
+
+    Args:
+        robot: stopped and closed.
+        latch: of the robot, where each stop was latched before it is passed on.
+        now: monotonic clock, seconds.
+    """
+
+    def __init__(self, robot: RobotWrapper, latch: StopLatch, now: Callable[[], float] = time.monotonic) -> None:
+        self._robot, self._latch, self._now = robot, latch, now
+        self._changed = threading.Condition()
+        self._next: str | StopReason | None = None
+        self._called_s: float | None = None  # when the call under way began
+        self._asked = self._answered = 0
+        self._failure: str | None = None
+
+    @property
+    def trouble(self) -> str | None:
+        """Why the last stop is not known to have reached the driver, or None."""
+        called_s, failure = self._called_s, self._failure
+        if called_s is not None and (late_s := self._now() - called_s) > STOP_S:
+            return f"the driver's stop() has not returned for {late_s:.1f} s; use the robot's own stop button"
+        return None if failure is None else f"the driver's stop() failed: {failure}; use the robot's own stop button"
+
+    def call_stop(self, reason: str | StopReason) -> int:
+        """Have the robot stopped, and return at once. From any thread.
+
+        While a call is under way, one more follows it, with the newest reason.
+
+        Returns:
+            The number of this call, for `wait`.
+        """
+        with self._changed:
+            self._next = reason
+            self._asked += 1
+            number, is_idle = self._asked, self._called_s is None
+            if is_idle:
+                self._called_s = self._now()
+        if is_idle:
+            try:
+                threading.Thread(target=self._stop, name="rlenv-robot stop", daemon=True).start()
+            except RuntimeError:  # the machine has no thread left: better here than not at all
+                self._stop()
+        return number
+
+    def wait(self, number: int) -> None:
+        """Wait until a call has returned, for at most `STOP_S`; not at all while an earlier call hangs."""
+        with self._changed:
+            if self.trouble is None or self._called_s is None:
+                self._changed.wait_for(lambda: self._answered >= number, STOP_S)
+
+    def _stop(self) -> None:
+        while True:
+            with self._changed:
+                reason, number = self._next, self._asked
+                self._next = None
+                if reason is None:
+                    self._called_s = None
+                    self._changed.notify_all()
+                    return
+                self._called_s = self._now()
+            failure = None
+            try:
+                with self._latch.passing_on():
+                    self._robot.stop(reason)
+            except Exception as error:
+                failure = printable(f"{type(error).__name__}: {error_text(error)}", 1000)
+                _log.exception("the driver's stop() failed")
+            with self._changed:
+                self._failure, self._answered = failure, number
+                self._changed.notify_all()
+
+    def close(self, timeout_s: float) -> str | None:
+        """Close the robot.
+
+        Args:
+            timeout_s: longest wait for a ``stop`` under way, and then for the ``close``, seconds.
+
+        Returns:
+            Why the robot is left alone, or None.
+
+        Raises:
+            Exception: whatever the robot's ``close`` raises.
+        """
+        with self._changed:
+            if not self._changed.wait_for(lambda: self._called_s is None, timeout_s):
+                return f"the robot's driver did not return within {timeout_s:g} s from its stop(); it is left alone"
+        errors: list[BaseException] = []
+
+        def close() -> None:
+            try:
+                self._robot.close()
+            except BaseException as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=close, name="rlenv-robot close", daemon=True)
+        thread.start()
+        thread.join(timeout_s)
+        if thread.is_alive():
+            return f"the robot's driver did not return within {timeout_s:g} s from its close(); it is left alone"
+        if errors:
+            raise errors[0]
+        return None
 
 
 class DriverWatch:
@@ -49,11 +160,13 @@ class DriverWatch:
         return f"the robot's driver has not returned from a step for {HANGS_S:g} s; check its cable, power and log"
 
 
-def stop_faulty(robot: RobotWrapper, latch: StopLatch, lifecycle: Lifecycle, where: str, error: Exception) -> Exception:
+def stop_faulty(
+    stop: Callable[[str], object], latch: StopLatch, lifecycle: Lifecycle, where: str, error: Exception
+) -> Exception:
     """Stop a robot that raised, as it can't be trusted to have moved, and log the error. Serving goes on.
 
     Args:
-        robot: stopped, unless the error only says that it is stopped already.
+        stop: stops the robot; not called where the error only says that it is stopped already.
         latch: of the robot's stop.
         lifecycle: takes up the stop.
         where: what was under way.
@@ -69,13 +182,8 @@ def stop_faulty(robot: RobotWrapper, latch: StopLatch, lifecycle: Lifecycle, whe
             return error
     own = error if isinstance(error, RobotStopped) else None  # a stop of the robot's own, such as its stop button's
     _log.error("the robot failed in %s", where, exc_info=error)
-    reason = f"fault in {where}: {type(error).__name__}: {error}" if own is None else own.reason
-    try:
-        robot.stop(reason)
-    except Exception:
-        latch.stop(reason)
-        _log.exception("the robot could not be stopped either")
-    lifecycle.stop(reason)
+    reason = own.reason if own is not None else f"fault in {where}: {type(error).__name__}: {error_text(error)}"
+    stop(printable(reason, 8000))
     return stopped_by(error) if own is None else own
 
 

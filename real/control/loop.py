@@ -17,7 +17,7 @@ from hal.guard import guarded, innermost_guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
-from real.control.driver import DriverWatch, park, stop_faulty
+from real.control.driver import DriverStopper, DriverWatch, park, stop_faulty
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 from real.control.lifecycle import Lifecycle, State
 from real.control.limits import MaxAge
@@ -59,6 +59,7 @@ class ControlLoop:
         latest: the newest reading, or None.
         ages: the largest age of a command, and how many commands were too old.
         real_time: what the scheduler granted the control thread.
+        abandoned: why `close` left the driver alone, which did not return; or None.
 
     Raises:
         ValueError: the watchdog is shorter than two control periods, a robot that is not simulated would have none, or
@@ -95,7 +96,7 @@ class ControlLoop:
         self._over = False
         self._device_armed = False
         self._interpolator = SetpointInterpolator(spec.commands, ticks)
-        self._driver = DriverWatch()
+        self._driver, self._stopper = DriverWatch(), DriverStopper(self._robot, self._latch)
         self._held: Mapping[str, np.ndarray] | None = None  # what the actuators hold, where that is known
         self.lifecycle = Lifecycle(spec.name, latch=self._latch)
         self.loop_timing = LoopTiming(spec.period_s, now)
@@ -103,6 +104,7 @@ class ControlLoop:
         self._priority = settings.priority
         self.real_time = RealTime(False, "not asked for")
         self.latest: RobotState | None = None
+        self.abandoned: str | None = None
         self._episode_stops = 0  # the latch's number when the episode began; another stop ends the episode for good
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
 
@@ -151,22 +153,32 @@ class ControlLoop:
         """End the episode: nobody will command any more, and the robot rests where it is."""
         self._commands.put(Finish())
 
-    def stop(self, reason: str | StopReason) -> None:
+    def stop(self, reason: str | StopReason) -> str | None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
 
-        A driver that can't be stopped is logged: no command reaches it any more.
+        The stop is latched first: from then on nothing is commanded. The driver's own ``stop`` runs on another thread,
+        for which this call waits for at most `real.control.driver.STOP_S`.
+
+        Returns:
+            Why the driver's ``stop`` is not known to have worked, or None.
         """
-        self._latch.stop(reason)  # first of all
-        try:
-            self._robot.stop(reason)
-        except Exception:
-            _log.exception("%s: the driver's stop failed; no further command is sent to it", self.spec.name)
+        self._latch.stop(reason)
+        call = self._stopper.call_stop(reason)
         self.lifecycle.stop(reason)
+        self._stopper.wait(call)
+        self._latch.log()  # here too: the driver's stop may not return
+        return self._stopper.trouble
+
+    @property
+    def driver_trouble(self) -> str | None:
+        """Why the driver is not known to have stopped, or None."""
+        return self._stopper.trouble if self._latch.reason is not None else None
 
     def check_driver(self) -> None:
         """Stop a robot whose driver hangs. The state then says so, and nothing goes on if the driver comes back."""
-        if (hangs := self._driver.hangs) and self._pacing.real_time and self._latch.reason is None:
-            self.stop(hangs)
+        hangs = self._driver.hangs
+        if hangs and self._pacing.real_time and self.lifecycle.state is not State.STOPPED:
+            self.stop(self._latch.reason or hangs)
 
     def report(self, state: str) -> None:
         """Take up a reset's progress: the robot is opened, and the scene is being asked for."""
@@ -182,21 +194,35 @@ class ControlLoop:
             deadline_s: longest way, seconds.
             velocity: fastest change of a command, units a second; None: that of a reset.
         """
-        if self._thread.is_alive():
+        if self._thread.is_alive() and self._latch.reason is None and self._driver.hangs is None:
             done = threading.Event()
             self._commands.put(Park(deadline_s, done, velocity))
             done.wait(deadline_s + 1.0)
 
-    def close(self, timeout_s: float = 5.0) -> None:
-        """Stop the robot, end the thread and close the robot. Calling it twice is allowed."""
+    def close(self, timeout_s: float = 3.0) -> None:
+        """Stop the robot, end the thread and close the robot. Calling it twice is allowed.
+
+        A driver that does not return from a step, its ``stop`` or its ``close`` is left alone, and `abandoned` says so.
+
+        Args:
+            timeout_s: longest wait for the thread, and then for the driver's ``close``, seconds.
+
+        Raises:
+            Exception: whatever the driver's ``close`` raises.
+        """
+        self.abandoned = self._end(timeout_s)
+        if self.abandoned is not None:
+            _log.error("%s", self.abandoned)
+
+    def _end(self, timeout_s: float) -> str | None:
+        """Return why the driver is left alone, or None."""
         if self._thread.is_alive():
             self.stop(StopReason("the server was closed", orderly=True))
             self._commands.put(Quit())
             self._thread.join(timeout_s)
             if self._thread.is_alive():
-                _log.error("the robot's driver did not return within %g s of its stop; it is left alone", timeout_s)
-                return
-        self._robot.close()
+                return f"the robot's driver did not return within {timeout_s:g} s of its stop; it is left alone"
+        return self._stopper.close(timeout_s)
 
     # -- on the loop's own thread ------------------------------------------------------------------------
 
@@ -402,4 +428,4 @@ class ControlLoop:
 
     def _fault(self, where: str, error: Exception) -> Exception:
         """Stop a robot that raised, and return what its client is answered."""
-        return stop_faulty(self._robot, self._latch, self.lifecycle, where, error)
+        return stop_faulty(self.stop, self._latch, self.lifecycle, where, error)

@@ -240,8 +240,8 @@ class RequestHandler:
         self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
 
     def _stop(self, peer: bytes, message: Message) -> None:
-        self._loop.stop(StopReason(printable(_value(message, "reason", str), 1000), _value(message, "orderly", bool)))
-        self._send(self._request_id(peer, message), MessageKind.DONE)
+        reason = StopReason(printable(_value(message, "reason", str), 1000), _value(message, "orderly", bool))
+        self._send(self._request_id(peer, message), MessageKind.DONE, self._loop.stop(reason))
 
     def _release(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session)

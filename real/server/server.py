@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -177,6 +178,11 @@ class Server:
         return self._transport.network_dead
 
     @property
+    def abandoned(self) -> str | None:
+        """Why `close` left the driver alone, which did not return from a call; or None."""
+        return self._loop.abandoned
+
+    @property
     def lifecycle(self) -> Lifecycle:
         """The robot's state, why it is in it, and the last transitions."""
         return self._loop.lifecycle
@@ -244,7 +250,7 @@ class Server:
         return {
             "pictures": None if images is None else {"address": self._images, **images.to_dict()},
             "state": loop.lifecycle.state.value,
-            "why": printable(loop.lifecycle.why, 1000),
+            "why": printable("; ".join(filter(None, (loop.lifecycle.why, loop.driver_trouble))), 1000),
             "holder": self._lease.holder,
             "cadence": loop.loop_timing.to_dict(),
             "real_time": loop.real_time.message,
@@ -302,16 +308,13 @@ class Server:
                 self._closed = True
 
     def _close(self, lower_s: float, velocity: float | None) -> None:
-        if lower_s > 0:
-            self._loop.park(lower_s, velocity)
-        self._loop.close()
-        self._transport.close()
-        if self._publisher is not None:
-            self._publisher.close()
-        if self._image_publisher is not None:
-            self._image_publisher.close()
-        if self._authenticator is not None:
-            self._authenticator.close()
+        with ExitStack() as ends:  # each of them, whatever the driver's close raises
+            for part in (self._authenticator, self._image_publisher, self._publisher, self._transport):
+                if part is not None:
+                    ends.callback(part.close)
+            if lower_s > 0:
+                self._loop.park(lower_s, velocity)
+            self._loop.close()
 
     def __enter__(self) -> Server:
         return self if self._address is not None else self.start()

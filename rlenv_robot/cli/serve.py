@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import argparse
 import logging
+import os
+import sys
 from dataclasses import fields, replace
 
 from rlenv_robot.cli.output import drop_unwritable_output, say
 from rlenv_robot.config.profile import Profile, RobotSection, ServeSection, load_profile
-from rlenv_robot.serving import serve
+from rlenv_robot.serving import DRIVER_HANGS, serve
 
 __all__ = ["add", "run"]
 
@@ -45,11 +47,19 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until Ctrl-C or SIGTERM; return 1 where no client could reach the robot any more, for a supervisor."""
+    """Serve until Ctrl-C or SIGTERM; return the exit code of `rlenv_robot.serving.serve`, for a supervisor.
+
+    Where the driver did not return from a call, the process ends here: a thread of the driver's would keep it alive.
+    """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
     code = serve(replace(profile, serve=_with_flags(profile.serve, args)), announce=say)
     drop_unwritable_output()
+    if code == DRIVER_HANGS:
+        logging.critical("the robot's driver hangs; the process ends without it, with code %d", code)
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(code)
     return code
 
 

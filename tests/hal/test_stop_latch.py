@@ -115,3 +115,14 @@ def test_of_many_racing_clearings_none_survives_a_later_stop() -> None:
         latch.stop("fire")
         thread.join()
         assert latch.reason is not None
+
+
+def test_a_stop_that_is_passed_on_counts_once() -> None:
+    latch = StopLatch()
+    number = latch.stop("a hand")
+    with latch.passing_on():
+        assert latch.stop("a hand") == number
+        assert latch.clear("the hand is gone", seen=number)
+        latch.stop("a hand")
+    assert latch.reason is None
+    assert latch.stop("another hand") == number + 1
