@@ -15,10 +15,10 @@ from sim.randomize.distribution import Distribution, Fixed, distribution
 __all__ = ["LONGEST_S", "DelayModel"]
 
 LONGEST_S = 2.0
-"""The longest delay that commands and readings on their way are kept for, seconds. Longer is an outage."""
+"""The longest delay for which commands and readings are buffered, seconds. A longer delay is an outage."""
 
 Value = float | Distribution
-"""A number, or what it is drawn from for every episode of every simulation."""
+"""A number, or the distribution from which it is drawn for every episode of every simulation."""
 
 _UNITS = {"command_delay": "s", "reading_delay": "s", "command_jitter": "s", "reading_jitter": "s",
           "command_loss": "1", "reading_loss": "1", "sensor_rate": "Hz", "sensor_phase": "1"}  # fmt: skip
@@ -42,22 +42,22 @@ class DelayModel:
     ``reading_jitter`` old; its age is in ``RobotState.age_ns``. A lost reading repeats the one before it, older.
 
     Attributes:
-        command_delay: from the agent to the actuators, s.
-        command_jitter: added to every command's delay, s.
+        command_delay: delay from the agent to the actuators, s.
+        command_jitter: random delay that is added for every command, s.
         command_loss: share of commands that never arrive.
-        reading_delay: from the sensors to the agent, all of them, s.
-        reading_jitter: added to every reading's delay, s.
+        reading_delay: delay from all sensors to the agent, s.
+        reading_jitter: random delay that is added for every reading, s.
         reading_loss: share of readings that never arrive.
         sensor_delay: sensor name -> delay of this sensor alone, s.
-        sensor_rate: sensor name -> samples a second, Hz; between them the last one is held.
-        sensor_phase: where in its own period a sensor with a rate samples first, as a share of it, 0 to 1.
-        quantisation: sensor name -> step to whose multiples it is rounded, in the sensor's unit.
+        sensor_rate: sensor name -> samples a second, Hz; between two samples the sensor holds the last one.
+        sensor_phase: time of the first sample of a sensor with a rate, as a share of its period, 0 to 1.
+        quantisation: sensor name -> resolution; values are rounded to its multiples, in the sensor's unit.
         backlash: command name -> play between motor and joint, the whole width of the gap, in the command's unit.
-            The joint's side is told what a play operator makes of the command (Krasnosel'skii and Pokrovskii,
-            "Systems with Hysteresis", 1989): it follows once the command has crossed the gap.
+            The joint gets the output of a play operator (Krasnosel'skii and Pokrovskii, "Systems with Hysteresis",
+            1989): it follows once the command has crossed the gap.
 
     Raises:
-        SpecError: a value that can't be: below 0, a share of 1 or more, a delay beyond `LONGEST_S`.
+        SpecError: a value is out of range: below 0, a share of 1 or more, or a delay beyond `LONGEST_S`.
     """
 
     command_delay: Value = _ZERO
@@ -74,28 +74,21 @@ class DelayModel:
 
     def __post_init__(self) -> None:
         for item in dataclasses.fields(self):
-            given = getattr(self, item.name)
-            if item.name in _BY_NAME:
-                if not isinstance(given, Mapping):
-                    raise SpecError(f"timing.{item.name} is {given!r}, it must be a table: name -> value")
-                made: Any = {name: _made(f"{item.name}.{name}", value) for name, value in given.items()}
-            else:
-                made = _made(item.name, given)
-            object.__setattr__(self, item.name, made)
+            object.__setattr__(self, item.name, _parsed(item.name, getattr(self, item.name)))
         for path, value in self.values():
             self._check(path, value)
-        for what, longest in (("command", self.command_s), ("reading", self.reading_s)):
+        for kind, longest in (("command", self.command_s), ("reading", self.reading_s)):
             if longest > LONGEST_S:
                 raise SpecError(
-                    f"timing: a {what} may be {longest:g} s late, delay, jitter and pauses between samples together; "
+                    f"timing: a {kind} may be {longest:g} s late, delay, jitter and pauses between samples together; "
                     f"{LONGEST_S:g} s is the longest that is kept"
                 )
 
     def _check(self, path: str, value: Distribution) -> None:
         name = path.partition(".")[0]
-        above = name in ("sensor_rate", "quantisation")
-        if value.low < 0 or (above and value.low <= 0):
-            raise SpecError(f"timing.{path} may be {value.low:g}, it must be {'above' if above else 'at least'} 0")
+        positive = name in ("sensor_rate", "quantisation")
+        if value.low < 0 or (positive and value.low <= 0):
+            raise SpecError(f"timing.{path} may be {value.low:g}, it must be {'above' if positive else 'at least'} 0")
         if name in ("command_loss", "reading_loss", "sensor_phase") and not value.high < 1:
             raise SpecError(f"timing.{path} may be {value.high:g}, it must be below 1")
 
@@ -111,11 +104,11 @@ class DelayModel:
     def _values(self) -> dict[str, Distribution]:
         values: dict[str, Distribution] = {}
         for item in dataclasses.fields(self):
-            given = getattr(self, item.name)
-            if isinstance(given, Mapping):
-                values.update({f"{item.name}.{name}": value for name, value in given.items()})
-            elif given != _ZERO:
-                values[item.name] = given
+            setting = getattr(self, item.name)
+            if isinstance(setting, Mapping):
+                values.update({f"{item.name}.{name}": value for name, value in setting.items()})
+            elif setting != _ZERO:
+                values[item.name] = setting
         return values
 
     def _named(self, kind: str) -> dict[str, Distribution]:
@@ -138,19 +131,20 @@ class DelayModel:
         """Refuse sensors and commands that the robot does not have, and rates that its physics can't resolve.
 
         Raises:
-            SpecError: an unknown sensor or command, one of whole numbers, or a rate above that of the physics.
+            SpecError: the robot lacks a sensor or command, a field holds whole numbers, or a rate exceeds that of the
+                physics.
         """
-        for what, named, known in (
+        for key, table, fields in (
             ("sensor_delay", self.sensor_delay, spec.sensors),
             ("sensor_rate", self.sensor_rate, spec.sensors),
             ("quantisation", self.quantisation, spec.sensors),
             ("backlash", self.backlash, spec.commands),
         ):
-            for name in named:
-                if name not in known:
-                    raise SpecError(f"timing.{what}.{name}: {spec.name!r} has {', '.join(known.names) or 'none'}")
-                if what in ("quantisation", "backlash") and known[name].numpy_dtype.kind != "f":
-                    raise SpecError(f"timing.{what}.{name}: that is for fractions, this is {known[name].dtype}")
+            for name in table:
+                if name not in fields:
+                    raise SpecError(f"timing.{key}.{name}: {spec.name!r} has {', '.join(fields.names) or 'none'}")
+                if key in ("quantisation", "backlash") and fields[name].numpy_dtype.kind != "f":
+                    raise SpecError(f"timing.{key}.{name}: that is for fractions, this is {fields[name].dtype}")
         for name, rate in self._named("sensor_rate").items():
             if rate.high > (1 + 1e-9) / timestep:
                 raise SpecError(
@@ -171,21 +165,29 @@ class DelayModel:
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> DelayModel:
-        """Make a model from plain data, such as the ``[timing]`` of a profile.
+        """Make a delay model from plain data, such as the ``[timing]`` of a profile.
 
         `sim.randomize.distribution.distribution` says which values are allowed.
 
         Raises:
-            SpecError: an unknown key, or a value that can't be.
+            SpecError: a key is unknown, or a value is out of range.
         """
-        known = [item.name for item in dataclasses.fields(DelayModel)]
+        keys = [item.name for item in dataclasses.fields(DelayModel)]
         for key in plain:
-            if key not in known:
-                raise SpecError(f"timing.{key} is unknown, allowed are {', '.join(known)}")
+            if key not in keys:
+                raise SpecError(f"timing.{key} is unknown, allowed are {', '.join(keys)}")
         return DelayModel(**plain)
 
 
-def _made(path: str, value: Any) -> Distribution:
+def _parsed(key: str, setting: object) -> Distribution | dict[str, Distribution]:
+    if key not in _BY_NAME:
+        return _distribution(key, setting)
+    if not isinstance(setting, Mapping):
+        raise SpecError(f"timing.{key} is {setting!r}, it must be a table: name -> value")
+    return {name: _distribution(f"{key}.{name}", value) for name, value in setting.items()}
+
+
+def _distribution(path: str, value: object) -> Distribution:
     try:
         return distribution(value)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""What the controls of a MuJoCo model mean: target, torque or something else, in which unit and range."""
+"""The meaning of the controls of a MuJoCo model: target, torque or something else, with unit and range."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _HINGE, _SLIDE = mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.
 
 @dataclass(frozen=True, slots=True)
 class ActuatorKind:
-    """A field that actuators of one kind and unit share: its name, its unit, and a sentence."""
+    """A command field for actuators of one kind and unit: its name, its unit and its meaning."""
 
     field: str
     unit: str
@@ -37,11 +37,11 @@ class Actuator:
     """One actuator with one control.
 
     Attributes:
-        name: its own, else its joint's, else its number.
-        kind: what it is told.
-        column: in ``ctrl``.
-        low, high: range of the control; infinite where there is none.
-        qpos: for a position servo, where its joint is in ``qpos``; else None.
+        name: the name of the actuator, otherwise of its joint, otherwise ``actuator_<number>``.
+        kind: the command field of the actuator.
+        column: the index of its control in ``ctrl``.
+        low, high: the range of the control; infinite where the control has no range.
+        qpos: the index of the joint in ``qpos`` for a position servo, otherwise None.
     """
 
     name: str
@@ -53,13 +53,13 @@ class Actuator:
 
 
 def actuators(model: mujoco.MjModel) -> list[Actuator]:
-    """Every actuator that takes one control, in order."""
-    made = []
+    """Return every control of the model's actuators, in order."""
+    controls = []
     for number in range(model.nactuator):
         column, width = int(model.actuator_ctrladr[number]), int(model.actuator_ctrlnum[number])
         for part in range(width):
-            made.append(_actuator(model, number, column + part, f"[{part}]" if width > 1 else ""))
-    return made
+            controls.append(_actuator(model, number, column + part, f"[{part}]" if width > 1 else ""))
+    return controls
 
 
 def _actuator(model: mujoco.MjModel, number: int, column: int, suffix: str) -> Actuator:
@@ -74,12 +74,12 @@ def _actuator(model: mujoco.MjModel, number: int, column: int, suffix: str) -> A
     name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_ACTUATOR, number)
     if not name and joint is not None:
         name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_JOINT, joint)
-    place = int(model.jnt_qposadr[joint]) if kind.field in ("angle_target", "distance_target") else None
-    return Actuator((name or f"actuator_{number}") + suffix, kind, column, low, high, place)
+    qpos = int(model.jnt_qposadr[joint]) if kind.field in ("angle_target", "distance_target") else None
+    return Actuator((name or f"actuator_{number}") + suffix, kind, column, low, high, qpos)
 
 
 def _joint(model: mujoco.MjModel, number: int) -> int | None:
-    """The hinge or slide that it moves directly, with a gear of 1; else None."""
+    """Return the hinge or slide that the actuator moves directly, with a gear of 1; None for any other actuator."""
     gear = model.actuator_gear[model.actuator_outadr[number], 0]
     if model.actuator_trntype[number] != mujoco.mjtTrn.mjTRN_JOINT.value or gear != 1:
         return None
@@ -88,15 +88,15 @@ def _joint(model: mujoco.MjModel, number: int) -> int | None:
 
 
 def _law(model: mujoco.MjModel, number: int) -> str:
-    """force = gain ctrl + bias: of a position servo, a velocity servo, a motor, or of something else."""
+    """Return the kind of the force law ``force = gain ctrl + bias``: position, velocity, motor or other."""
     gain, bias = float(model.actuator_gainprm[number, 0]), model.actuator_biasprm[number]
-    plain = model.actuator_gaintype[number] == mujoco.mjtGain.mjGAIN_FIXED.value
-    still = model.actuator_dyntype[number] == mujoco.mjtDyn.mjDYN_NONE.value
-    if plain and model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_AFFINE.value and gain:
-        if bias[1] == -gain:  # whatever filter is before it: the target is an angle
+    fixed = model.actuator_gaintype[number] == mujoco.mjtGain.mjGAIN_FIXED.value
+    immediate = model.actuator_dyntype[number] == mujoco.mjtDyn.mjDYN_NONE.value
+    if fixed and model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_AFFINE.value and gain:
+        if bias[1] == -gain:  # with any filter before it: the target is a position
             return "position"
         if bias[1] == 0 and bias[2] == -gain:
             return "velocity"
-    if plain and still and gain == 1 and model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_NONE.value:
+    if fixed and immediate and gain == 1 and model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_NONE.value:
         return "motor"
     return "other"

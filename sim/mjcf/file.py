@@ -1,4 +1,4 @@
-"""The robot in a file of MJCF: what `from_mjcf` makes of it, with a name, views for images, a start for each seed."""
+"""The robot in an MJCF file, with a name, cameras for images, and a start for each seed."""
 
 from __future__ import annotations
 
@@ -14,31 +14,33 @@ from sim.model import Scatter, SimModel
 __all__ = ["mjcf_file"]
 
 _UNNAMED = ("", "MuJoCo Model")
-"""What MuJoCo calls a model whose file gives it no name."""
+"""Names that MuJoCo gives to a model whose file does not name it."""
 
 _VIEWS = {"view": ((0.45, -0.8, 0.35), (0.0, 0.0, 1.0)), "overhead": ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))}
-"""Name -> from where it looks at the middle of what moves, and what is up in the image."""
+"""Camera name -> direction from the middle of the moving bodies to the camera, and the direction that is up."""
 
-_AWAY = 3.2
-"""How far, in the size of what moves: so that at 45 degrees a pendulum's whole circle is in the image."""
+_DISTANCE = 3.2
+"""Distance of a camera from the middle over the size of the moving bodies. With a field of view of 45 degrees, the
+whole circle of a pendulum is in the image."""
 
 _SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
-"""From which colour to which, red, green and blue; as in our own models."""
+"""The two colours of the sky's gradient, red, green and blue, as in this package's models."""
 
 
 def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
-    """The robot of a file; see `sim.mjcf.robot.from_mjcf`.
+    """Make the robot of an MJCF file; see `sim.mjcf.robot.from_mjcf`.
 
-    It is called as its model is, or else as the file. For images it gets what it lacks: cameras ``view`` and
-    ``overhead``, which look at all that moves, a light at the camera, a sky.
+    The robot has the name of its model, or of the file where the model has none. For images, the function adds the
+    cameras ``view`` and ``overhead``, which look at all moving bodies, a light at the camera and a sky, where the model
+    lacks them.
 
     Args:
-        path: ends in ``.xml``.
-        start_noise: a reset puts each hinge (rad) and slide (m) up to so far from its start, drawn uniformly from the
-            reset's seed, and within its range.
+        path: the path of the file, which ends in ``.xml``.
+        start_noise: largest distance of each hinge (rad) and slide (m) from its start after a reset; the distance is
+            drawn uniformly from the reset's seed and keeps the joint within its range.
 
     Raises:
-        SpecError: there is no such file, it can't be compiled, or nothing in it can be commanded.
+        SpecError: there is no such file, it can't be compiled, or it has nothing to command.
     """
     file = Path(path)
     if not file.is_file():
@@ -50,34 +52,34 @@ def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
     except (ValueError, OSError, mujoco.FatalError) as error:
         raise SpecError(f"{path}: not a model that MuJoCo can use: {error}") from error
     name = file.stem if mjcf.modelname in _UNNAMED else mjcf.modelname
-    return from_mjcf(mjcf, name=name, scatter=_around(start_noise, mjcf.compile()) if start_noise else None)
+    return from_mjcf(mjcf, name=name, scatter=_noise(start_noise, mjcf.compile()) if start_noise else None)
 
 
 def _add_views(mjcf: mujoco.MjSpec) -> None:
-    there = {camera.name for camera in mjcf.cameras}
-    missing = [name for name in _VIEWS if name not in there]
+    present = {camera.name for camera in mjcf.cameras}
+    missing = [name for name in _VIEWS if name not in present]
     if not missing:
         return
     middle, size = _middle(mjcf.compile())
     for name in missing:
-        direction, up = (np.array(each) for each in _VIEWS[name])
+        direction, up = map(np.array, _VIEWS[name])
         backwards = direction / np.linalg.norm(direction)  # a camera looks along its own -z
         right = np.cross(up, backwards)
         right /= np.linalg.norm(right)
         turn = np.empty(4)
         mujoco.mju_mat2Quat(turn, np.column_stack([right, np.cross(backwards, right), backwards]).ravel())
-        mjcf.worldbody.add_camera(name=name, pos=middle + _AWAY * size * backwards, quat=turn)
+        mjcf.worldbody.add_camera(name=name, pos=middle + _DISTANCE * size * backwards, quat=turn)
 
 
 def _middle(model: mujoco.MjModel) -> tuple[np.ndarray, float]:
-    """The middle of what moves, as the model lies, and across how much it reaches, metres."""
+    """Return the middle and the size of the moving bodies in the model's default pose, metres."""
     data = mujoco.MjData(model)
     mujoco.mj_kinematics(model, data)
     moving = np.flatnonzero((model.body_weldid[model.geom_bodyid] != 0) & (model.geom_rbound > 0))
     if not len(moving):
         return np.array(model.stat.center), float(model.stat.extent)
-    places, radii = data.geom_xpos[moving], model.geom_rbound[moving, None]
-    low, high = (places - radii).min(0), (places + radii).max(0)
+    centres, radii = data.geom_xpos[moving], model.geom_rbound[moving, None]
+    low, high = (centres - radii).min(0), (centres + radii).max(0)
     return (low + high) / 2, float((high - low).max())
 
 
@@ -90,13 +92,13 @@ def _add_light(mjcf: mujoco.MjSpec) -> None:
         mjcf.add_texture(name="sky", type=sky, builtin=gradient, rgb1=_SKY[0], rgb2=_SKY[1], width=64, height=384)
 
 
-def _around(noise: float, model: mujoco.MjModel) -> Scatter:
-    kinds = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
-    joints = np.flatnonzero(np.isin(model.jnt_type, kinds))
-    places, limited = model.jnt_qposadr[joints], model.jnt_limited[joints].astype(bool)[:, None]
+def _noise(largest: float, model: mujoco.MjModel) -> Scatter:
+    types = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
+    joints = np.flatnonzero(np.isin(model.jnt_type, types))
+    addresses, limited = model.jnt_qposadr[joints], model.jnt_limited[joints].astype(bool)[:, None]
     low, high = np.where(limited, model.jnt_range[joints], (-np.inf, np.inf)).T
 
     def scatter(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
-        qpos[places] = np.clip(qpos[places] + rng.uniform(-noise, noise, len(places)), low, high)
+        qpos[addresses] = np.clip(qpos[addresses] + rng.uniform(-largest, largest, len(addresses)), low, high)
 
     return scatter

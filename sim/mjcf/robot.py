@@ -1,12 +1,11 @@
-"""Units of MuJoCo's sensors (XML reference, "sensor"): lengths in metres, angles in radians, as in MJCF itself."""
+"""A robot from any MJCF: commands from its actuators, sensors from its joints and from its sensors."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import mujoco
 import numpy as np
@@ -27,11 +26,9 @@ SENSOR_UNITS: Mapping[str, str] = {
     "subtreelinvel": "m/s", "subtreeangmom": "kg m^2/s", "tendonpos": "m", "tendonvel": "m/s", "geomdist": "m",
     "e_potential": "J", "e_kinetic": "J", "clock": "s",
 }  # fmt: skip
-"""Sensor type -> unit, where it is the same for every object. Others (a joint's, an actuator's) depend on theirs."""
-
-
-# -- Any MJCF as a robot: commands from its actuators, sensors from its joints and its own sensors -----------
-
+"""Sensor type -> unit (MuJoCo's XML reference, "sensor"), where the unit is the same for every object. The units of
+joint and actuator sensors depend on the joint or the actuator. Lengths are in metres and angles in radians, as in
+MJCF."""
 
 _USUAL_HZ = 50.0
 _RATE = "rate_hz"
@@ -51,37 +48,37 @@ def from_mjcf(
     scatter: Scatter | None = None,
     change: Callable[[RobotSpec], RobotSpec] | None = None,
 ) -> SimModel:
-    """A simulated robot from any MJCF.
+    """Make a simulated robot from any MJCF.
 
-    Commands, one field for each kind and unit, with the actuators' names as elements and their ``ctrlrange`` as range
-    (for a position servo without one the range of its joint): ``angle_target`` (rad) and ``distance_target`` (m) of
-    position servos, ``angular_velocity_target`` and ``velocity_target`` of velocity servos, ``torque`` (N m) and
-    ``force`` (N) of motors on a joint with a gear of 1, ``control`` (no unit) of whatever else there is.
+    The commands have one field for each kind and unit, with the names of the actuators as elements and their
+    ``ctrlrange`` as the range (a position servo without one takes the range of its joint): ``angle_target`` (rad) and
+    ``distance_target`` (m) of position servos, ``angular_velocity_target`` and ``velocity_target`` of velocity servos,
+    ``torque`` (N m) and ``force`` (N) of motors on a joint with a gear of 1, ``control`` (no unit) of all others.
 
-    Sensors: ``joint_position`` and ``joint_velocity`` of all hinges, ``slide_position`` and ``slide_velocity`` of all
-    slides, ``<joint>_orientation`` and ``<joint>_angular_velocity`` of a ball joint, the same with
-    ``<joint>_position`` and ``<joint>_velocity`` of a free one, and every ``<sensor>`` by its name. What those measure
-    of forces and accelerations is of the last physics step, the rest of the period's end.
+    The sensors are ``joint_position`` and ``joint_velocity`` of all hinges, ``slide_position`` and ``slide_velocity``
+    of all slides, ``<joint>_orientation`` and ``<joint>_angular_velocity`` of a ball joint, these and
+    ``<joint>_position`` and ``<joint>_velocity`` of a free joint, and every ``<sensor>`` by its name. Forces and
+    accelerations are those of the last physics step; all other quantities are those at the end of the period.
 
     Args:
-        source: path of a file; MJCF text; an `mujoco.MjSpec`, or a compiled model.
-        name: of the kind of robot; by default the model's own.
-        rate_hz: control periods a second, a whole number of physics steps each; by default what the model says in a
-            ``<custom><numeric name="rate_hz" data="100"/></custom>``, or else the nearest to 50.
-        dtype: of commands and sensors, ``float32`` or ``float64``.
-        keyframe: where a reset begins; by default the first, or the model's default pose.
-        scatter: what a reset's seed changes, see `SimModel`.
-        change: makes the final description of the one that was derived, to add limits, ages, meanings.
+        source: the path of a file, MJCF text, a `mujoco.MjSpec`, or a compiled model.
+        name: the name of the kind of robot; by default the name of the model.
+        rate_hz: control periods a second, a whole number of physics steps each; by default the value of
+            ``<custom><numeric name="rate_hz" data="100"/></custom>`` in the model, otherwise the rate nearest to 50.
+        dtype: the dtype of commands and sensors, ``float32`` or ``float64``.
+        keyframe: the number of the keyframe at which a reset begins; by default the first, or the model's default pose.
+        scatter: changes the start by the reset's seed, see `SimModel`.
+        change: returns the final description for the derived one, to add limits, ages and meanings.
 
     Raises:
         SpecError: the file can't be read or compiled, has nothing to command, or the rate does not fit its timestep.
     """
-    model, own = _compiled(source)
-    name = name or own or "robot"
+    model, model_name = _compiled(source)
+    name = name or model_name or "robot"
     parts = actuators(model)
     if not parts:
         raise SpecError(f"{name}: there is no actuator with a control in it, so nothing could be commanded")
-    rate_hz = rate_hz or _own_rate(model)
+    rate_hz = rate_hz or _rate_of(model)
     substeps = max(1, round(1.0 / ((rate_hz or _USUAL_HZ) * model.opt.timestep)))
     rate_hz = rate_hz or 1.0 / (substeps * model.opt.timestep)
     keyframe = (0 if model.nkey else -1) if keyframe is None else keyframe
@@ -99,7 +96,7 @@ def from_mjcf(
     return SimModel(spec, model, substeps, readers, columns, start, keyframe, scatter)
 
 
-def _compiled(source: Any) -> tuple[mujoco.MjModel, str]:
+def _compiled(source: str | Path | mujoco.MjSpec | mujoco.MjModel) -> tuple[mujoco.MjModel, str]:
     if isinstance(source, mujoco.MjModel):
         return source, ""
     try:
@@ -114,20 +111,20 @@ def _compiled(source: Any) -> tuple[mujoco.MjModel, str]:
         raise SpecError(f"the MJCF can't be used: {error}") from error
 
 
-def _own_rate(model: mujoco.MjModel) -> float | None:
+def _rate_of(model: mujoco.MjModel) -> float | None:
     number = mujoco.mj_name2id(model, mujoco.mjtObj.mjOBJ_NUMERIC, _RATE)
     return None if number < 0 else float(model.numeric_data[model.numeric_adr[number]])
 
 
-def _field_name(text: str, taken: Mapping[str, Any] | None = None) -> str:
-    """A legal field name that nobody has yet."""
+def _field_name(text: str, taken: Container[str] = ()) -> str:
+    """Return a legal field name made from the text that is not taken yet."""
     words = [word for word in re.split(r"[^a-z0-9]+", text.lower()) if word]
-    plain = "_".join(words) or "unnamed"
-    plain = plain if plain[0].isalpha() else f"n{plain}"
-    number, chosen = 2, plain
-    while taken is not None and chosen in taken:
-        number, chosen = number + 1, f"{plain}_{number}"
-    return chosen
+    base = "_".join(words) or "unnamed"
+    base = base if base[0].isalpha() else f"n{base}"
+    number, name = 2, base
+    while name in taken:
+        number, name = number + 1, f"{base}_{number}"
+    return name
 
 
 # -- commands ------------------------------------------------------------------------------------------------------
@@ -146,9 +143,9 @@ def _commands(parts: list[Actuator], dtype: str) -> tuple[list[Field], dict[str,
             )
         )  # fmt: skip
         columns[kind.field] = tuple(part.column for part in group)
-        places = tuple(part.qpos for part in group if part.qpos is not None)
-        if len(places) == len(group):
-            start[kind.field] = places
+        addresses = tuple(part.qpos for part in group if part.qpos is not None)
+        if len(addresses) == len(group):
+            start[kind.field] = addresses
     return fields, columns, start
 
 
@@ -159,19 +156,19 @@ def _home(
     home = {}
     for field in commands:
         low, high = field.bounds
-        wanted = ctrl[np.asarray(columns[field.name])].astype(field.numpy_dtype)
-        home[field.name] = tuple(np.clip(wanted, low, high).tolist())
+        command = ctrl[np.asarray(columns[field.name])].astype(field.numpy_dtype)
+        home[field.name] = tuple(np.clip(command, low, high).tolist())
     return home
 
 
 def _measured(
     spec: RobotSpec, model: mujoco.MjModel, start: Mapping[str, Indices], readers: Mapping[str, Reader]
 ) -> RobotSpec:
-    """A pose command is measured by the sensor of the very same joints, where there is one."""
+    """Pair each pose command with the sensor of the same joints in the same order, where there is one."""
     pairs = {}
-    for command, places in start.items():
+    for command, addresses in start.items():
         for sensor, reader in readers.items():
-            if isinstance(reader, Columns) and (reader.field, reader.columns) == ("qpos", places):
+            if isinstance(reader, Columns) and (reader.field, reader.columns) == ("qpos", addresses):
                 pairs[command] = sensor
     return replace(spec, measured_by=pairs)
 
@@ -192,12 +189,12 @@ def _sensors(model: mujoco.MjModel, dtype: str) -> tuple[list[Field], dict[str, 
     for kind, (position, unit, velocity, rate) in _JOINTS.items():
         joints = np.flatnonzero(model.jnt_type == kind).tolist()
         if joints:
-            names = tuple(_name(model, mujoco.mjtObj.mjOBJ_JOINT, "joint", each) for each in joints)
-            for what, field, addresses, of in (
+            names = tuple(_name(model, mujoco.mjtObj.mjOBJ_JOINT, "joint", joint) for joint in joints)
+            for sensor_name, field, addresses, sensor_unit in (
                 (position, "qpos", model.jnt_qposadr, unit), (velocity, "qvel", model.jnt_dofadr, rate)
             ):  # fmt: skip
-                columns = Columns(field, tuple(int(addresses[each]) for each in joints))
-                add(what, columns, len(joints), of, f"of {what.partition('_')[0]}s", names)
+                columns = Columns(field, tuple(int(addresses[joint]) for joint in joints))
+                add(sensor_name, columns, len(joints), sensor_unit, f"of {sensor_name.partition('_')[0]}s", names)
     for joint in range(model.njnt):
         if model.jnt_type[joint] not in _JOINTS:
             _add_free(model, joint, add)
@@ -212,18 +209,18 @@ def _sensors(model: mujoco.MjModel, dtype: str) -> tuple[list[Field], dict[str, 
 
 def _add_free(model: mujoco.MjModel, joint: int, add: Callable[..., None]) -> None:
     name = _name(model, mujoco.mjtObj.mjOBJ_JOINT, "joint", joint)
-    place, speed = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
+    qpos, qvel = int(model.jnt_qposadr[joint]), int(model.jnt_dofadr[joint])
     if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_FREE:
-        add(f"{name}_position", _run("qpos", place, 3), 3, "m", "in the world", ("x", "y", "z"))
-        add(f"{name}_velocity", _run("qvel", speed, 3), 3, "m/s", "in the world", ("x", "y", "z"))
-        place, speed = place + 3, speed + 3
-    add(f"{name}_orientation", _run("qpos", place, 4), 4, "1", "unit quaternion", ("w", "x", "y", "z"))
-    add(f"{name}_angular_velocity", _run("qvel", speed, 3), 3, "rad/s", "in the body's frame", ("x", "y", "z"))
+        add(f"{name}_position", _run("qpos", qpos, 3), 3, "m", "in the world", ("x", "y", "z"))
+        add(f"{name}_velocity", _run("qvel", qvel, 3), 3, "m/s", "in the world", ("x", "y", "z"))
+        qpos, qvel = qpos + 3, qvel + 3
+    add(f"{name}_orientation", _run("qpos", qpos, 4), 4, "1", "unit quaternion", ("w", "x", "y", "z"))
+    add(f"{name}_angular_velocity", _run("qvel", qvel, 3), 3, "rad/s", "in the body's frame", ("x", "y", "z"))
 
 
 def _run(field: str, first: int, size: int) -> Columns:
     return Columns(field, slice(first, first + size))
 
 
-def _name(model: mujoco.MjModel, kind: Any, otherwise: str, number: int) -> str:
+def _name(model: mujoco.MjModel, kind: mujoco.mjtObj, otherwise: str, number: int) -> str:
     return str(mujoco.mj_id2name(model, kind, number) or f"{otherwise}_{number}")

@@ -1,4 +1,4 @@
-"""What a number may be drawn from: fixed, uniform, log-uniform, truncated normal, a choice, or as it was measured."""
+"""Distributions to draw a number from: fixed, uniform, log-uniform, truncated normal, a choice, or measured."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = [
 
 
 class Distribution(Protocol):
-    """A bounded distribution. It is drawn from by its quantile function, so one uniform number is one draw."""
+    """A bounded distribution with a quantile function, which turns one uniform number into one draw."""
 
     @property
     def low(self) -> float:
@@ -25,40 +25,40 @@ class Distribution(Protocol):
 
     @property
     def high(self) -> float:
-        """The largest."""
+        """The largest number that can be drawn."""
         ...
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """The number below which this share of draws lies; float64, any shape, shares in [0, 1)."""
+        """Return the number below which this share of draws lies; float64, any shape, shares in [0, 1)."""
         ...
 
 
-def _bounds(name: str, low: float, high: float) -> None:
+def _check_bounds(name: str, low: float, high: float) -> None:
     if not -math.inf < low <= high < math.inf:  # False for NaN too
         raise ValueError(f"{name} is from {low} to {high}, wanted are two finite numbers, the lower one first")
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed:
-    """Always the same number."""
+    """Always draw the same number."""
 
     value: float
 
     def __post_init__(self) -> None:
-        _bounds("fixed", self.value, self.value)
+        _check_bounds("fixed", self.value, self.value)
 
     @property
     def low(self) -> float:
-        """The number."""
+        """The fixed number."""
         return self.value
 
     @property
     def high(self) -> float:
-        """The number."""
+        """The fixed number."""
         return self.value
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """The number."""
+        """Return the fixed number for every share."""
         return np.full(np.shape(share), float(self.value))
 
     def __str__(self) -> str:
@@ -67,16 +67,16 @@ class Fixed:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Every number from low to high alike."""
+    """Draw every number from low to high with the same density."""
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        _bounds("uniform", self.low, self.high)
+        _check_bounds("uniform", self.low, self.high)
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Linear."""
+        """Return the quantile, which is linear in the share."""
         return np.asarray(self.low + (self.high - self.low) * share)
 
     def __str__(self) -> str:
@@ -85,20 +85,20 @@ class Uniform:
 
 @dataclass(frozen=True, slots=True)
 class LogUniform:
-    """Every order of magnitude alike; both ends above 0."""
+    """Draw every order of magnitude with the same density; both ends are above 0."""
 
     low: float
     high: float
 
     def __post_init__(self) -> None:
-        _bounds("log_uniform", self.low, self.high)
+        _check_bounds("log_uniform", self.low, self.high)
         if not self.low > 0:
             raise ValueError(f"log_uniform is from {self.low}, it must begin above 0")
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Exponential."""
+        """Return the quantile, which is exponential in the share."""
         value = self.low * np.power(self.high / self.low, share)
-        return np.asarray(np.clip(value, self.low, self.high))  # rounding
+        return np.asarray(np.clip(value, self.low, self.high))  # against rounding errors
 
     def __str__(self) -> str:
         return f"log-uniform from {self.low:g} to {self.high:g}"
@@ -106,7 +106,7 @@ class LogUniform:
 
 @dataclass(frozen=True, slots=True)
 class Normal:
-    """A normal distribution, cut off at low and high (and renormalised): physics has no room for its tails."""
+    """Draw from a normal distribution that is truncated at low and high (and renormalised): physics allows no tails."""
 
     mean: float
     std: float
@@ -114,7 +114,7 @@ class Normal:
     high: float
 
     def __post_init__(self) -> None:
-        _bounds("normal", self.low, self.high)
+        _check_bounds("normal", self.low, self.high)
         if not (0 < self.std < math.inf and self.low <= self.mean <= self.high):
             raise ValueError(
                 f"normal has mean {self.mean} and deviation {self.std} within {self.low} to {self.high}; "
@@ -122,11 +122,11 @@ class Normal:
             )
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Inverse of the cumulative distribution, between those of the two ends."""
+        """Return the inverse of the cumulative distribution between its values at the two ends."""
         normal = NormalDist(self.mean, self.std)
         first, last = normal.cdf(self.low), normal.cdf(self.high)
         within = np.clip(first + (last - first) * np.asarray(share, float), 1e-300, 1 - 1e-16)
-        value = np.array([normal.inv_cdf(each) for each in within.ravel().tolist()]).reshape(within.shape)
+        value = np.array([normal.inv_cdf(probability) for probability in within.ravel().tolist()]).reshape(within.shape)
         return np.asarray(np.clip(value, self.low, self.high))
 
     def __str__(self) -> str:
@@ -135,7 +135,7 @@ class Normal:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some numbers, each as likely."""
+    """Draw one of several numbers with equal probability."""
 
     values: tuple[float, ...]
 
@@ -146,18 +146,18 @@ class Choice:
 
     @property
     def low(self) -> float:
-        """The smallest."""
+        """The smallest of the numbers."""
         return min(self.values)
 
     @property
     def high(self) -> float:
-        """The largest."""
+        """The largest of the numbers."""
         return max(self.values)
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """One of them."""
-        place = (np.asarray(share) * len(self.values)).astype(int)
-        return np.asarray(np.take(self.values, place))
+        """Return the number whose equal part of [0, 1) holds the share."""
+        index = (np.asarray(share) * len(self.values)).astype(int)
+        return np.asarray(np.take(self.values, index))
 
     def __str__(self) -> str:
         return "one of " + ", ".join(f"{value:g}" for value in self.values)
@@ -165,7 +165,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Measured:
-    """As it was measured: a straight line through quantiles at equal distances, the first the smallest seen."""
+    """Draw from a measured distribution: straight lines through its quantiles at equal distances of probability."""
 
     values: tuple[float, ...]
 
@@ -177,26 +177,26 @@ class Measured:
 
     @staticmethod
     def of(samples: np.ndarray, points: int = 21) -> Measured:
-        """From samples, any shape: their quantiles in steps of 1 / (points - 1)."""
+        """Make a distribution from samples of any shape, by their quantiles in steps of 1 / (points - 1)."""
         return Measured(tuple(np.quantile(np.asarray(samples, float), np.linspace(0, 1, points)).tolist()))
 
     @property
     def low(self) -> float:
-        """The smallest that was seen."""
+        """The smallest measured number."""
         return self.values[0]
 
     @property
     def high(self) -> float:
-        """The largest that was seen."""
+        """The largest measured number."""
         return self.values[-1]
 
     def quantile(self, share: np.ndarray) -> np.ndarray:
-        """Between the two nearest quantiles, linear."""
+        """Interpolate linearly between the two nearest quantiles."""
         return np.asarray(np.interp(share, np.linspace(0, 1, len(self.values)), self.values))
 
     def __str__(self) -> str:
-        middle = float(self.quantile(np.array(0.5)))
-        return f"as measured: {self.low:g} to {self.high:g}, median {middle:g}"
+        median = float(self.quantile(np.array(0.5)))
+        return f"as measured: {self.low:g} to {self.high:g}, median {median:g}"
 
 
 _KINDS: Mapping[str, Callable[[Any], Distribution]] = {
@@ -208,16 +208,16 @@ _KINDS: Mapping[str, Callable[[Any], Distribution]] = {
 }
 
 
-def distribution(plain: Any) -> Distribution:
-    """A distribution from plain data, as a profile writes it.
+def distribution(plain: object) -> Distribution:
+    """Make a distribution from plain data, such as a value in a profile.
 
     Args:
-        plain: a number (always that one); ``{uniform = [low, high]}``, ``{log_uniform = [low, high]}``,
+        plain: a number, which is always drawn; ``{uniform = [low, high]}``, ``{log_uniform = [low, high]}``,
             ``{normal = [mean, deviation, low, high]}``, ``{choice = [...]}``, ``{measured = [rising numbers]}``;
-            or a distribution already.
+            or a distribution, which is returned.
 
     Raises:
-        ValueError: it is none of these.
+        ValueError: the data is none of these.
     """
     if isinstance(plain, Fixed | Uniform | LogUniform | Normal | Choice | Measured):
         return plain

@@ -1,11 +1,11 @@
-"""Models that differ from episode to episode, as it is declared: which numbers, and what they are drawn from."""
+"""Models that differ from episode to episode: the declaration of the random numbers, and their drawing."""
 
 from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 import mujoco
 import numpy as np
@@ -18,7 +18,8 @@ from sim.randomize.targets import Target, changes_constants, targets
 
 __all__ = ["Draw", "Randomise", "Randomised"]
 
-_HOW = ("set", "scale", "add")
+How = Literal["set", "scale", "add"]
+"""How a drawn number changes the number of the model."""
 
 
 @dataclass(frozen=True)
@@ -26,78 +27,80 @@ class Draw:
     """One line of a randomisation.
 
     Attributes:
-        path: which numbers of the model, see `sim.randomize.targets.targets`.
-        values: what is drawn from.
-        how: ``set`` puts the number in place of the model's, ``scale`` multiplies it, ``add`` adds to it.
-        unit: of the drawn number; ``1`` for a factor.
-        together: one draw for all objects that the path names, rather than one each.
+        path: the numbers of the model that change, see `sim.randomize.targets.targets`.
+        values: the distribution to draw from.
+        how: ``set`` replaces the model's number by the drawn one, ``scale`` multiplies it, ``add`` adds to it.
+        unit: the unit of the drawn number; ``1`` for a factor.
+        together: whether all objects that the path names share one draw, rather than having one each.
     """
 
     path: str
     values: Distribution
-    how: Literal["set", "scale", "add"]
+    how: How
     unit: str
     together: bool = False
 
 
 @dataclass(frozen=True)
 class Randomise:
-    """What of a model is drawn anew for each episode of each simulation.
+    """The declaration of the numbers of a model that are drawn anew for each episode of each simulation.
 
     Attributes:
-        draws: in the order in which the numbers are drawn.
+        draws: the lines, in the order of the declaration.
     """
 
     draws: tuple[Draw, ...]
 
     @staticmethod
-    def from_dict(plain: Mapping[str, Any]) -> Randomise:
-        """From plain data, such as the ``[randomise]`` of a profile.
+    def from_dict(plain: Mapping[str, object]) -> Randomise:
+        """Make a randomisation from plain data, such as the ``[randomise]`` of a profile.
 
         Args:
-            plain: path -> a table: one distribution (``uniform = [low, high]`` and the like, see
+            plain: path -> a table with one distribution (such as ``uniform = [low, high]``, see
                 `sim.randomize.distribution.distribution`), ``scale = true`` or ``add = true`` unless the number is to
-                be set,
-                ``unit`` (text; left out for a factor), and ``together = true`` for one draw for all that match.
+                be set, ``unit`` (text; left out for a factor), and ``together = true`` for one draw for all objects
+                that match.
 
         Raises:
-            SpecError: an unknown key, no distribution, or no unit.
+            SpecError: a table has an unknown key, no distribution, or no unit.
         """
         return Randomise(tuple(_draw(path, line) for path, line in plain.items()))
 
     def lines(self) -> list[tuple[str, str, str]]:
-        """For people: path, what is done, and the unit."""
+        """Return path, change and unit of every line, for people."""
         words = {"set": "", "scale": "times ", "add": "plus "}
-        ends = {True: ", one for all", False: ""}
-        return [(draw.path, words[draw.how] + str(draw.values) + ends[draw.together], draw.unit) for draw in self.draws]
+        suffix = {True: ", one for all", False: ""}
+        return [
+            (draw.path, words[draw.how] + str(draw.values) + suffix[draw.together], draw.unit) for draw in self.draws
+        ]
 
     def check_fit(self, model: mujoco.MjModel) -> None:
-        """Refuse what the model does not have, or may not be changed, or could be drawn impossible.
+        """Refuse paths that the model does not have or that can't change, and draws that could be impossible.
 
         Raises:
-            SpecError: saying which, and why.
+            SpecError: the message names the path and the reason.
         """
         _resolved(self, model)
 
 
-def _draw(path: str, line: Any) -> Draw:
+def _draw(path: str, line: object) -> Draw:
     def wrong(problem: str) -> SpecError:
         return SpecError(f"randomise.{path}: {problem}")
 
     if not isinstance(line, Mapping):
         raise wrong(f"is {line!r}, it must be a table such as {{uniform = [0.8, 1.2], scale = true}}")
-    rest = dict(line)
+    rest: dict[str, object] = dict(line)
     flags = {key: rest.pop(key, False) for key in ("scale", "add", "together")}
     unit = rest.pop("unit", None)
     if not all(isinstance(flag, bool) for flag in flags.values()) or (flags["scale"] and flags["add"]):
         raise wrong("scale, add and together are true or false, and not both of scale and add")
-    how: Any = "scale" if flags["scale"] else "add" if flags["add"] else "set"
+    how: How = "scale" if flags["scale"] else "add" if flags["add"] else "set"
     if how == "scale" and unit is None:
         unit = "1"
     if not isinstance(unit, str) or not unit:
         raise wrong("unit is missing: that of the drawn number, such as 'kg' (a factor, with scale = true, has none)")
     try:
-        return Draw(path, distribution(rest), how, unit, flags["together"])
+        return Draw(path, distribution(rest), how, unit, bool(flags["together"]))
     except ValueError as error:
         raise wrong(str(error)) from error
 
@@ -106,15 +109,15 @@ def _resolved(declared: Randomise, model: mujoco.MjModel) -> list[tuple[Draw, li
     taken: dict[tuple[str, int], str] = {}
     resolved = []
     for draw in declared.draws:
-        found = targets(model, draw.path)
-        for target in found:
+        drawn = targets(model, draw.path)
+        for target in drawn:
             _check_values(model, draw, target)
             for field, index in ((target.field, target.index), *target.followers):
-                for place in index.tolist():
-                    if (field, place) in taken:
-                        raise SpecError(f"randomise.{draw.path}: {taken[field, place]!r} changes the same number")
-                    taken[field, place] = draw.path
-        resolved.append((draw, found))
+                for element in index.tolist():
+                    if (field, element) in taken:
+                        raise SpecError(f"randomise.{draw.path}: {taken[field, element]!r} changes the same number")
+                    taken[field, element] = draw.path
+        resolved.append((draw, drawn))
     return resolved
 
 
@@ -150,15 +153,15 @@ def _changed(nominal: np.ndarray, how: str, value: float) -> np.ndarray:
 
 
 class Randomised:
-    """A randomisation at work on a batch.
+    """Draw the models of a batch's simulations.
 
     Args:
-        declared: what is drawn.
-        batch: the simulations, whose fields become their own.
-        model: the nominal one.
+        declared: the declaration of the numbers to draw.
+        batch: the simulations, which get fields of their own.
+        model: the nominal model.
 
     Raises:
-        SpecError: it does not fit the model.
+        SpecError: the declaration does not fit the model.
     """
 
     def __init__(self, declared: Randomise, batch: Batch, model: mujoco.MjModel) -> None:
@@ -167,11 +170,11 @@ class Randomised:
         self._constants = False
         self._nominal: dict[str, np.ndarray] = {}
         self.fields: dict[str, np.ndarray] = {}
-        """The model's fields that differ: name -> (num, size), live."""
+        """The fields in which the models differ: name -> (num, size), live."""
         self.drawn: dict[str, np.ndarray] = {}
-        """What was drawn for the present episode: path with the object's name -> (num,)."""
-        for _, found in self._lines:
-            for target in found:
+        """The numbers drawn for the present episode: path with the object's name -> (num,)."""
+        for _, drawn_targets in self._lines:
+            for target in drawn_targets:
                 self.drawn[target.name] = np.zeros(batch.nsim)
                 for field in (target.field, *(follower for follower, _ in target.followers)):
                     self._open(field, model)
@@ -186,19 +189,19 @@ class Randomised:
         self._constants |= changes_constants(field)
 
     def begin(self, rows: np.ndarray, draws: SeedStreams) -> None:
-        """Draw the models of these simulations' next episode; before they are reset.
+        """Draw the models of the next episode of these simulations, before their reset.
 
-        Every number is drawn by its name, so that one more line of the declaration, or an object that another version
-        of the model lacks, changes no other.
+        Every number is drawn by its name, so another line of the declaration, or an object that another version of the
+        model lacks, changes no other number.
         """
         for row in rows.tolist():
             key = draws.generator(row, Purpose.MODEL).integers(2**64, size=1, dtype=np.uint64)
-            for draw, found in self._lines:
-                for target in found:
+            for draw, drawn_targets in self._lines:
+                for target in drawn_targets:
                     name = zlib.crc32((draw.path if draw.together else target.name).encode())
                     share = uniform(key, np.array([name]), 0)
                     self._write(row, draw.how, target, float(draw.values.quantile(share)[0]))
-        self._follow(rows)
+        self._recompute(rows)
 
     def _write(self, row: int, how: str, target: Target, value: float) -> None:
         nominal = self._nominal[target.field][target.index] * target.sign
@@ -208,7 +211,7 @@ class Randomised:
         for field, index in target.followers:
             self.fields[field][row, index] = self._nominal[field][index] * (changed[0] / nominal[0])
 
-    def _follow(self, rows: np.ndarray) -> None:
+    def _recompute(self, rows: np.ndarray) -> None:
         if self._constants:
             self._batch.set_const(rows)
 
@@ -218,4 +221,4 @@ class Randomised:
             self.fields[name][rows] = value
         for name, value in drawn.items():
             self.drawn[name][rows] = value
-        self._follow(rows)
+        self._recompute(rows)

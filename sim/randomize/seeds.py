@@ -61,8 +61,8 @@ def uniform(keys: np.ndarray, counter: np.ndarray, channel: int) -> np.ndarray:
 
     Args:
         keys: uint64, any shape.
-        counter: of the draw, whole numbers from 0, the same shape.
-        channel: 0 to 255.
+        counter: number of the draw, whole numbers from 0, of the same shape.
+        channel: number of the independent sequence, 0 to 255.
     """
     value = keys + _GAMMA * (np.asarray(counter, np.uint64) * np.uint64(256) + np.uint64(channel + 1))
     for shift, factor in _MIX:

@@ -42,7 +42,7 @@ the private list of the installed release."""
 _BELOW_ZERO = re.compile(
     r"mass|inertia|armature|damping|frictionloss|stiffness|friction|delay|density|viscosity|gear|kp|kv|margin|rgba"
 )
-"""Fields that make no sense below 0; ``gear`` does."""
+"""Fields that make no sense below 0, except ``gear``."""
 
 
 @dataclass(frozen=True)
@@ -52,10 +52,10 @@ class Target:
     Attributes:
         name: the path with the object's own name, ``body.cube.mass``.
         field: of the model, or ``opt.<name>``.
-        index: places in the flattened field.
-        sign: -1 where the model keeps the negative of what the path means.
-        followers: (field, places) that keep their ratio to it, as an inertia does to its mass.
-        lowest, highest: between which the numbers must stay.
+        index: indices into the flattened field.
+        sign: -1 where the model keeps the negative of the number that the path names.
+        followers: (field, indices) of numbers that keep their ratio to the target, as an inertia does to its mass.
+        lowest, highest: the range in which the numbers must stay.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Target:
 
 
 def changes_constants(field: str) -> bool:
-    """Return whether ``mj_setConst`` must run after this field was changed; True where that is not known.
+    """Return whether ``mj_setConst`` must run after a change of this field; True where that is not known.
 
     MuJoCo's own list of the fields that the constants depend on is private. Without it every change recomputes them,
     which takes longer and gives the same numbers.
@@ -81,52 +81,55 @@ def targets(model: mujoco.MjModel, path: str) -> list[Target]:
     """Return the targets that a path names.
 
     Args:
-        model: compiled.
+        model: the compiled model.
         path: ``<kind>.<name>.<field>``, the name with ``*`` and ``?`` for several objects, or ``opt.<field>``; with
             ``[i]`` at the end for one number of several.
 
     Raises:
         SpecError: the model has no such object or field, or the field can't differ between simulations.
     """
-    found = re.fullmatch(r"(\w+)\.(?:(.+)\.)?(\w+)(?:\[(\d+)\])?", path)
-    if found is None:
+    match = re.fullmatch(r"(\w+)\.(?:(.+)\.)?(\w+)(?:\[(\d+)\])?", path)
+    if match is None:
         raise _wrong(path, "a path is <kind>.<name>.<field> or opt.<field>, such as 'body.cube.mass'")
-    kind, pattern, attribute, place = found.groups()
+    kind, pattern, attribute, element = match.groups()
     if kind == "opt" and pattern is None:
-        made = [_option(model, path, attribute)]
+        matches = [_option(model, path, attribute)]
     elif kind in _KINDS and pattern is not None:
-        made = [_target(model, path, kind, number, name, attribute) for number, name in _objects(model, kind, pattern)]
-        if not made:
-            known = [name for _, name in _objects(model, kind, "*")]
-            near = difflib.get_close_matches(pattern, known, 1)
-            hint = f", did you mean {near[0]!r}?" if near else "."
-            raise _wrong(path, f"no {kind} is called {pattern!r}{hint} There are {', '.join(known) or 'none'}")
+        objects = _objects(model, kind, pattern)
+        matches = [_target(model, path, kind, number, name, attribute) for number, name in objects]
+        if not matches:
+            names = [name for _, name in _objects(model, kind, "*")]
+            similar = difflib.get_close_matches(pattern, names, 1)
+            hint = f", did you mean {similar[0]!r}?" if similar else "."
+            raise _wrong(path, f"no {kind} is called {pattern!r}{hint} There are {', '.join(names) or 'none'}")
     else:
         raise _wrong(path, f"kinds are {', '.join(_KINDS)} with a name, and opt without")
-    return [_at(path, target, place) for target in made]
+    return [_element(path, target, element) for target in matches]
 
 
 def _wrong(path: str, problem: str) -> SpecError:
     return SpecError(f"randomise.{path}: {problem}")
 
 
-def _at(path: str, target: Target, place: str | None) -> Target:
-    if place is None:
+def _element(path: str, target: Target, element: str | None) -> Target:
+    if element is None:
         return target
-    if int(place) >= len(target.index):
+    if int(element) >= len(target.index):
         raise _wrong(path, f"it has {len(target.index)} numbers, counted from 0")
     return Target(
-        f"{target.name}[{place}]", target.field, target.index[[int(place)]], target.sign, (), target.lowest,
+        f"{target.name}[{element}]", target.field, target.index[[int(element)]], target.sign, (), target.lowest,
         target.highest,
     )  # fmt: skip
 
 
 def _objects(model: mujoco.MjModel, kind: str, pattern: str) -> list[tuple[int, str]]:
-    count = {"joint": "njnt", "camera": "ncam", "equality": "neq", "material": "nmat", "actuator": "nactuator"}
-    number = getattr(model, count.get(kind, f"n{kind}"))
+    counts = {"joint": "njnt", "camera": "ncam", "equality": "neq", "material": "nmat", "actuator": "nactuator"}
+    count = getattr(model, counts.get(kind, f"n{kind}"))
     first = 1 if kind == "body" else 0  # the world has no mass and does not move
-    names = [(each, mujoco.mj_id2name(model, _OBJECTS[kind], each) or f"{kind}{each}") for each in range(first, number)]
-    return [(each, name) for each, name in names if fnmatch.fnmatchcase(name, pattern)]
+    names = {
+        index: mujoco.mj_id2name(model, _OBJECTS[kind], index) or f"{kind}{index}" for index in range(first, count)
+    }
+    return [(index, name) for index, name in names.items() if fnmatch.fnmatchcase(name, pattern)]
 
 
 def _option(model: mujoco.MjModel, path: str, attribute: str) -> Target:
@@ -137,26 +140,27 @@ def _option(model: mujoco.MjModel, path: str, attribute: str) -> Target:
 
 
 def _target(model: mujoco.MjModel, path: str, kind: str, number: int, name: str, attribute: str) -> Target:
-    whole = f"{kind}.{name}.{attribute}"
+    full_name = f"{kind}.{name}.{attribute}"
     if kind == "actuator" and attribute in ("kp", "kv"):
-        return _gain(model, path, whole, number, attribute)
+        return _gain(model, path, full_name, number, attribute)
     for prefix in _KINDS[kind]:
         field = prefix + attribute
         values = getattr(model, field, None)
         if isinstance(values, np.ndarray):
             _check(path, field, values.dtype)
-            index = _places(model, field, number, values)
+            index = _indices(model, field, number, values)
             lowest, highest = _lowest(attribute), np.inf
             if attribute == "delay":
                 highest = float(getattr(model, f"{kind}_history")[number, 0]) * model.opt.timestep
             followers = ((("body_inertia", _rows(model.body_inertia, [number]))),) if field == "body_mass" else ()
-            return Target(whole, field, index, 1.0, followers, lowest, highest)
-    known = [each.removeprefix(prefix) for prefix in _KINDS[kind] for each in MODEL_FIELDS if each.startswith(prefix)]
-    near = difflib.get_close_matches(attribute, known)
-    raise _wrong(path, f"a {kind} has no {attribute!r}" + (f", did you mean {' or '.join(near)}?" if near else ""))
+            return Target(full_name, field, index, 1.0, followers, lowest, highest)
+    fields = [(prefix, field) for prefix in _KINDS[kind] for field in MODEL_FIELDS if field.startswith(prefix)]
+    similar = difflib.get_close_matches(attribute, [field.removeprefix(prefix) for prefix, field in fields])
+    hint = f", did you mean {' or '.join(similar)}?" if similar else ""
+    raise _wrong(path, f"a {kind} has no {attribute!r}{hint}")
 
 
-def _places(model: mujoco.MjModel, field: str, number: int, values: np.ndarray) -> np.ndarray:
+def _indices(model: mujoco.MjModel, field: str, number: int, values: np.ndarray) -> np.ndarray:
     if not field.startswith("dof_"):
         return _rows(values, [number])
     first = int(model.jnt_dofadr[number])
@@ -164,21 +168,21 @@ def _places(model: mujoco.MjModel, field: str, number: int, values: np.ndarray) 
 
 
 def _rows(values: np.ndarray, rows: list[int]) -> np.ndarray:
-    places: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
-    return places
+    indices: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
+    return indices
 
 
-def _gain(model: mujoco.MjModel, path: str, whole: str, number: int, attribute: str) -> Target:
-    """Stiffness and damping of a position servo: force = kp (ctrl - length) - kv velocity, and its offset."""
+def _gain(model: mujoco.MjModel, path: str, name: str, number: int, attribute: str) -> Target:
+    """Return the target of a position servo's kp or kv: force = kp (ctrl - length) - kv velocity, and its offset."""
     gain, bias = model.actuator_gainprm[number], model.actuator_biasprm[number]
     affine = model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_AFFINE.value
     if not affine or gain[0] == 0 or bias[1] != -gain[0]:
-        raise _wrong(path, f"{whole!r} is of no position servo; draw gainprm or biasprm")
+        raise _wrong(path, f"{name!r} is of no position servo; draw gainprm or biasprm")
     biases = _rows(model.actuator_biasprm, [number])
     if attribute == "kv":
-        return Target(whole, "actuator_biasprm", biases[[2]], -1.0, lowest=0.0)
+        return Target(name, "actuator_biasprm", biases[[2]], -1.0, lowest=0.0)
     gains = _rows(model.actuator_gainprm, [number])
-    return Target(whole, "actuator_gainprm", gains[[0]], 1.0, (("actuator_biasprm", biases[:2]),), 0.0)
+    return Target(name, "actuator_gainprm", gains[[0]], 1.0, (("actuator_biasprm", biases[:2]),), 0.0)
 
 
 def _check(path: str, field: str, dtype: np.dtype) -> None:

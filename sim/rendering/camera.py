@@ -1,4 +1,4 @@
-"""Images of a simulated robot, drawn without a screen; with OpenGL where it is available."""
+"""Images of a simulated robot, drawn without a screen, with OpenGL where it is available."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ __all__ = ["Camera", "Eye", "Marker", "available", "film", "open_camera", "seen"
 _MAX_GEOMS = 2000
 
 _SIDES, _RINGS = 16, 8
-"""Round parts are drawn with so many corners; MuJoCo's 28 and 16 cost a third of the time of an image in software.
-A part of 20 pixels radius is at most 20 (1 - cos(pi / 16)) = 0.4 pixels narrower for it."""
+"""Numbers of corners with which round parts are drawn. MuJoCo's 28 and 16 cost a third of the time of an image in
+software. A part with a radius of 20 pixels gets at most 20 (1 - cos(pi / 16)) = 0.4 pixels narrower."""
 
 _SEEN = frozenset({"body_pos", "body_quat", "jnt_pos", "jnt_axis", "qpos0", "geom_pos", "geom_quat", "geom_rgba"})
 _SEEN_KINDS = ("mat_", "cam_", "light_")
@@ -38,13 +38,14 @@ class Camera:
     Not to be used from two threads at once.
 
     Args:
-        sim_model: what to draw.
-        name: a camera of the MJCF.
-        width, height: of the images, pixels.
-        fine: shadows, reflections, smooth edges and rounder parts; in software they take many times as long.
+        sim_model: the robot to draw.
+        name: the name of a camera of the MJCF.
+        width, height: the size of the images, pixels.
+        fine: whether to draw shadows, reflections, smooth edges and rounder parts; in software this takes many times
+            as long.
 
     Raises:
-        RobotError: no such camera, or nothing here can draw (see `available`).
+        RobotError: the model has no such camera, or this machine can't draw (see `available`).
     """
 
     def __init__(self, sim_model: SimModel, name: str, width: int, height: int, *, fine: bool = False) -> None:
@@ -84,16 +85,16 @@ class Camera:
         """Draw one state.
 
         Args:
-            state: all of ``qpos``, shape (nq,); or only the robot's pose as its start command gives it (for an
-                arm its joint positions), with everything else as in the model's keyframe.
-            markers: balls to draw with it.
-            out: where to, uint8 of shape (height, width, 3); None is a new array.
+            state: the whole ``qpos``, shape (nq,), or only the robot's pose in the form of its start command (the
+                joint positions of an arm); then everything else is as in the model's keyframe.
+            markers: balls to draw with the robot.
+            out: the array for the image, uint8 of shape (height, width, 3); None makes a new array.
 
         Returns:
             RGB, uint8, shape (height, width, 3).
 
         Raises:
-            RobotError: state has another shape, or the camera is closed.
+            RobotError: the state has another shape, or the camera is closed.
         """
         if self._gl is None:
             raise RobotError("this camera is closed, make a new one")
@@ -101,7 +102,7 @@ class Camera:
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_comPos(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
-        # The headlight shines from the scene's last camera: without this an image would depend on the one before.
+        # The headlight shines from the scene's last camera: without this call an image would depend on the one before.
         mujoco.mjv_updateCamera(self._model, self._data, self._view, self._scene)
         everything = mujoco.mjtCatBit.mjCAT_ALL.value
         mujoco.mjv_updateScene(self._model, self._data, self._option, None, self._view, everything, self._scene)
@@ -158,7 +159,7 @@ def open_camera(sim_model: SimModel, name: str, width: int, height: int, *, fine
     The fallback is logged once, with the reason and the packages to install.
 
     Raises:
-        RobotError: no such camera.
+        RobotError: the model has no such camera.
     """
     why = available()
     if why is None:
@@ -187,20 +188,20 @@ def film(
     *,
     fine: bool = True,
 ) -> Iterator[np.ndarray]:
-    """Images of what sensors measured, live or in an old log.
+    """Draw the poses that sensors have measured, live or in an old log.
 
     Args:
         sim_model: the robot to draw.
-        sensors: name -> values, shape (T, ...). Those that the model reads straight from ``qpos`` are drawn, the
-            rest is not needed; what none of them tells is as in the model's keyframe.
+        sensors: sensor name -> values, shape (T, ...). Only the sensors that the model reads straight from ``qpos`` are
+            used; the other elements of ``qpos`` are those of the model's keyframe.
         camera, width, height, fine: as for `Camera`.
         markers: balls to draw in every image.
 
-    Returns:
-        T images, one after the other, each uint8 of shape (height, width, 3).
+    Yields:
+        T images, each uint8 of shape (height, width, 3).
 
     Raises:
-        RobotError: none of the sensors tells a pose, or there is no such camera.
+        RobotError: no sensor measures a pose, or the model has no such camera.
     """
     rows = {name: np.asarray(sensors[name]) for name in posing(sim_model, sensors)}
     with open_camera(sim_model, camera, width, height, fine=fine) as eye:
@@ -209,9 +210,9 @@ def film(
 
 
 def _open_gl(width: int, height: int) -> Any:
-    """A current context: this package's own on Linux, or what the user's MUJOCO_GL asks MuJoCo for.
+    """Make a current OpenGL context: an `EglContext` on Linux, or the context that MUJOCO_GL requests from MuJoCo.
 
-    MuJoCo's own EGL context needs PyOpenGL; where that is missing, ``egl`` means ours too.
+    MuJoCo's EGL context needs PyOpenGL; where that is missing, ``MUJOCO_GL=egl`` means an `EglContext` too.
     """
     chosen = os.environ.get("MUJOCO_GL", "").strip().lower()
     if chosen in ("disable", "disabled", "off", "false", "0"):
@@ -221,7 +222,7 @@ def _open_gl(width: int, height: int) -> Any:
     load_triton_first()
     try:
         context = mujoco.GLContext(width, height)
-    except Exception as error:  # each of its back ends raises its own
+    except Exception as error:  # each back end raises exceptions of its own
         if chosen == "egl" and isinstance(error, ImportError):
             return EglContext()
         raise RobotError(f"images can't be drawn with MUJOCO_GL={chosen or 'unset'}: {error}") from error
@@ -229,8 +230,8 @@ def _open_gl(width: int, height: int) -> Any:
     return context
 
 
-def _release(context: Any) -> None:
-    if isinstance(context, EglContext):  # MuJoCo's own ones have no word for it
+def _release(context: object) -> None:
+    if isinstance(context, EglContext):  # MuJoCo's contexts can't be released
         context.release()
 
 

@@ -16,14 +16,13 @@ import functools
 import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from hal.errors import RobotError
 
 __all__ = ["PACKAGES", "EglContext", "load_triton_first", "triton_libraries"]
 
 PACKAGES = "libegl1 libgl1 libgl1-mesa-dri"
-"""What Debian and Ubuntu call what is needed (the last one draws in software where there is no GPU driver)."""
+"""The packages of Debian and Ubuntu for EGL and OpenGL; the last one draws in software where there is no GPU driver."""
 
 # Names and numbers from the Khronos registry: EGL 1.5, EXT_platform_device, MESA_platform_surfaceless.
 _OPENGL_API, _NONE = 0x30A2, 0x3038
@@ -54,12 +53,12 @@ def load_triton_first() -> None:
 
 
 class EglContext:
-    """A current OpenGL context of the first device that gives one: a GPU if its driver works, else software.
+    """Make an OpenGL context of the first device that gives one: a GPU if its driver works, otherwise software.
 
-    It belongs to the thread that made it current, until that thread releases it.
+    The context is current, and belongs to the thread that made it current until that thread releases it.
 
     Raises:
-        RobotError: there is no EGL, or none of its devices draws; the message names the packages to install.
+        RobotError: there is no EGL, or none of its devices can draw; the message names the packages to install.
     """
 
     def __init__(self) -> None:
@@ -74,10 +73,10 @@ class EglContext:
         raise _missing("no EGL device gives an OpenGL context")
 
     def make_current(self) -> None:
-        """Let this thread draw into it.
+        """Make the context current on this thread, which may then draw into it.
 
         Raises:
-            RobotError: another thread holds it.
+            RobotError: the context is current on another thread.
         """
         if not self._egl.eglMakeCurrent(self._display, None, None, self._context):
             raise RobotError(
@@ -86,11 +85,11 @@ class EglContext:
             )
 
     def release(self) -> None:
-        """Let another thread make it current."""
+        """Release the context, so that another thread can make it current."""
         self._egl.eglMakeCurrent(self._display, None, None, None)
 
     def free(self) -> None:
-        """Destroy it. Calling it twice is allowed."""
+        """Destroy the context. Calling it twice is allowed."""
         if self._context:
             self.release()
             self._egl.eglDestroyContext(self._display, self._context)
@@ -104,11 +103,11 @@ def _missing(problem: str) -> RobotError:
     )
 
 
-def _load() -> Any:
+def _load() -> ctypes.CDLL:
     load_triton_first()
     try:
         egl = ctypes.CDLL("libEGL.so.1")
-        ctypes.CDLL("libGL.so.1")  # MuJoCo loads it by itself, but dies where it is missing
+        ctypes.CDLL("libGL.so.1")  # MuJoCo loads it by itself, but crashes where it is missing
     except OSError as error:
         raise _missing(str(error)) from None
     pointer, integer = ctypes.c_void_p, ctypes.c_int
@@ -128,8 +127,8 @@ def _load() -> Any:
     return egl
 
 
-def _displays(egl: Any) -> Iterator[int]:
-    """Initialised displays: of every device, then Mesa's without surface, then the default one."""
+def _displays(egl: ctypes.CDLL) -> Iterator[int]:
+    """Yield initialised displays: those of all devices, then Mesa's surfaceless one, then the default one."""
     address = egl.eglGetProcAddress(b"eglGetPlatformDisplayEXT")
     candidates: list[int] = []
     if address:
@@ -143,7 +142,7 @@ def _displays(egl: Any) -> Iterator[int]:
             yield display
 
 
-def _devices(egl: Any) -> list[int]:
+def _devices(egl: ctypes.CDLL) -> list[int]:
     address = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
     if not address:
         return []
@@ -154,12 +153,12 @@ def _devices(egl: Any) -> list[int]:
     return [device for device in devices[: count.value] if device]
 
 
-def _context(egl: Any, display: int) -> int | None:
+def _context(egl: ctypes.CDLL, display: int) -> int | None:
     config, count = ctypes.c_void_p(), ctypes.c_int()
-    wanted = (ctypes.c_int * len(_CONFIG))(*_CONFIG)
+    attributes = (ctypes.c_int * len(_CONFIG))(*_CONFIG)
     if not egl.eglBindAPI(_OPENGL_API):
         return None
-    if not egl.eglChooseConfig(display, wanted, ctypes.byref(config), 1, ctypes.byref(count)) or not count.value:
+    if not egl.eglChooseConfig(display, attributes, ctypes.byref(config), 1, ctypes.byref(count)) or not count.value:
         return None
     context: int | None = egl.eglCreateContext(display, config, None, None)
     if context and not egl.eglMakeCurrent(display, None, None, context):

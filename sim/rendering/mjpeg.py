@@ -1,4 +1,4 @@
-"""Images as a network camera sends them: motion JPEG over HTTP, for any browser, OpenCV, or a driver under test."""
+"""A server of images that acts as a network camera: motion JPEG over HTTP, for browsers, OpenCV and drivers."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
 
 from hal.clock import Rate
 from hal.errors import RobotError
@@ -18,26 +17,26 @@ __all__ = ["MjpegServer"]
 _log = logging.getLogger(__name__)
 
 MAX_VIEWERS = 16
-"""Connections at a time; each is a thread."""
+"""Most connections at a time; each has a thread."""
 
 _SLOW_S = 5.0
-"""A viewer that takes nothing for so long is let go."""
+"""Time after which a viewer that takes no bytes is disconnected, seconds."""
 
 _SLICE_S = 0.5
 _BOUNDARY = "picture"
 
 
 class MjpegServer:
-    """Takes images at a rate on one thread, and sends everybody the newest; who is slow misses some.
+    """Take images at a fixed rate on one thread, and send the newest to every viewer; slow viewers miss some.
 
-    ``/snapshot.jpg`` is one image, every other path is the stream. There is no password: bind it beyond loopback
-    only where everybody may look.
+    ``/snapshot.jpg`` is one image; every other path is the stream. There is no password, so bind an interface other
+    than loopback only where everybody may look.
 
     Args:
         shoot: makes one JPEG; always called on the same thread.
         fps: images a second.
-        host: interface to bind.
-        port: 0 for any free one.
+        host: the interface to bind.
+        port: the port to bind; 0 for any free port.
 
     Raises:
         ValueError: fps is not above 0.
@@ -47,7 +46,7 @@ class MjpegServer:
         if not fps > 0:
             raise ValueError(f"fps is {fps}, it must be above 0")
         self._shoot, self._rate = shoot, Rate(fps)
-        self._wanted = (host, port)
+        self._address = (host, port)
         self._server: ThreadingHTTPServer | None = None
         self._newest, self._number = b"", 0
         self._news = threading.Condition()
@@ -57,10 +56,10 @@ class MjpegServer:
 
     @property
     def url(self) -> str:
-        """Of the stream, with the real port.
+        """The URL of the stream, with the port that was bound.
 
         Raises:
-            RobotError: it was not started.
+            RobotError: the server was not started.
         """
         if self._server is None:
             raise RobotError("the camera has no address before start()")
@@ -68,17 +67,17 @@ class MjpegServer:
         return f"http://{host!s}:{port}/stream.mjpg"
 
     def start(self) -> MjpegServer:
-        """Bind, and take images.
+        """Bind the address, and begin to take images.
 
         Raises:
-            RobotError: the address is taken, or this was started before.
+            RobotError: the address is taken, or the server was started before.
         """
         if self._server is not None or self._over.is_set():
             raise RobotError("this camera was started before; make a new one")
         try:
-            server = ThreadingHTTPServer(self._wanted, _handler(self))
+            server = ThreadingHTTPServer(self._address, _handler(self))
         except OSError as error:
-            host, port = self._wanted
+            host, port = self._address
             raise RobotError(f"can't listen at {host}:{port}: {error.strerror}; port 0 takes any free one") from None
         server.daemon_threads, server.block_on_close = True, False
         self._server = server
@@ -103,7 +102,7 @@ class MjpegServer:
             self._rate.wait()
 
     def next(self, after: int, timeout_s: float = _SLICE_S) -> tuple[int, bytes] | None:
-        """The newest image and its number, as soon as that is above ``after``; None at the timeout."""
+        """Wait for an image with a number above ``after``; return number and image, or None at the timeout."""
         end = time.monotonic() + timeout_s
         with self._news:
             while self._number <= after:
@@ -114,7 +113,7 @@ class MjpegServer:
             return self._number, self._newest
 
     def serve(self, handler: BaseHTTPRequestHandler) -> None:
-        """Answer one request, on its thread."""
+        """Answer one HTTP request on the thread of its connection."""
         if not self._viewers.acquire(blocking=False):
             handler.send_error(503, f"{MAX_VIEWERS} viewers are here already")
             return
@@ -128,15 +127,15 @@ class MjpegServer:
             self._viewers.release()
 
     def _send_one(self, handler: BaseHTTPRequestHandler) -> None:
-        got = self.next(0, _SLOW_S)
-        if got is None:
+        newest = self.next(0, _SLOW_S)
+        if newest is None:
             handler.send_error(503, "no image yet")
             return
         handler.send_response(200)
         handler.send_header("Content-Type", "image/jpeg")
-        handler.send_header("Content-Length", str(len(got[1])))
+        handler.send_header("Content-Length", str(len(newest[1])))
         handler.end_headers()
-        handler.wfile.write(got[1])
+        handler.wfile.write(newest[1])
 
     def _send_all(self, handler: BaseHTTPRequestHandler) -> None:
         handler.send_response(200)
@@ -145,14 +144,14 @@ class MjpegServer:
         handler.end_headers()
         number = 0
         while not self._over.is_set():
-            got = self.next(number)
-            if got is not None:
-                number, image = got
+            newest = self.next(number)
+            if newest is not None:
+                number, image = newest
                 head = f"--{_BOUNDARY}\r\nContent-Type: image/jpeg\r\nContent-Length: {len(image)}\r\n\r\n"
                 handler.wfile.write(head.encode() + image + b"\r\n")
 
     def close(self) -> None:
-        """End all threads; viewers see the stream end. Calling it twice is allowed."""
+        """End all threads and streams. Calling it twice is allowed."""
         self._over.set()
         with self._news:
             self._news.notify_all()
@@ -177,7 +176,7 @@ def _handler(camera: MjpegServer) -> type[BaseHTTPRequestHandler]:
         def do_GET(self) -> None:
             camera.serve(self)
 
-        def log_message(self, format: str, *args: Any) -> None:
+        def log_message(self, format: str, *args: object) -> None:
             _log.debug(format, *args)
 
     return Handler

@@ -1,4 +1,4 @@
-"""A camera that needs no OpenGL: a ray a pixel, cast by MuJoCo itself."""
+"""A camera that needs no OpenGL: MuJoCo casts one ray for each pixel."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ _VISIBLE = np.array([1, 1, 1, 0, 0, 0], np.uint8)
 """Groups of geoms that are drawn: those that MuJoCo's own renderer draws by default."""
 
 _SKY_LOW, _SKY_HIGH = np.array((0.62, 0.69, 0.77)), np.array((0.90, 0.92, 0.94))
-_KEY_LIGHT = np.array((-0.35, -0.45, 0.82))  # towards it, as a unit vector nearly
+_KEY_LIGHT = np.array((-0.35, -0.45, 0.82))  # towards the light, nearly a unit vector
 _AMBIENT, _HEAD, _KEY = 0.45, 0.25, 0.35
 _CHECKS = 0.06
 
 
 class RayCamera:
-    """As `sim.rendering.camera.Camera`, for machines that can't draw: plain shading without shadows or textures.
+    """Draw what `sim.rendering.camera.Camera` draws on machines without OpenGL, without shadows and textures.
 
-    Slower than OpenGL, but exact in what is where, and the only one that also knows distances.
+    It is slower than OpenGL, but its geometry is exact, and it also measures distances.
 
     Args:
-        sim_model: what to draw.
-        name: a camera of the MJCF.
-        width, height: of the images, pixels.
+        sim_model: the robot to draw.
+        name: the name of a camera of the MJCF.
+        width, height: the size of the images, pixels.
 
     Raises:
-        RobotError: no such camera.
+        RobotError: the model has no such camera.
     """
 
     def __init__(self, sim_model: SimModel, name: str, width: int, height: int) -> None:
@@ -55,10 +55,10 @@ class RayCamera:
         self._colours, self._checked = _looks(self._model)
 
     def set_model(self, fields: Mapping[str, np.ndarray]) -> None:
-        """As `sim.rendering.camera.Camera.set_model`, but refused: rays are cast in the nominal model.
+        """Refuse fields of the model, as rays are cast in the nominal model (`sim.rendering.camera.Camera.set_model`).
 
         Raises:
-            RobotError: there is anything to wear.
+            RobotError: there is a field to set.
         """
         if fields:
             raise RobotError(
@@ -67,7 +67,7 @@ class RayCamera:
             )
 
     def render(self, state: np.ndarray, markers: Sequence[Marker] = (), out: np.ndarray | None = None) -> np.ndarray:
-        """As `sim.rendering.camera.Camera.render`."""
+        """Draw one state, as `sim.rendering.camera.Camera.render` does."""
         eye, rays = self._cast(state)
         colours = self._shade(eye, rays)
         for marker in markers:
@@ -77,17 +77,17 @@ class RayCamera:
         return image
 
     def depth(self, state: np.ndarray) -> np.ndarray:
-        """Distances along the rays to what is seen, metres, shape (height, width); infinite where there is nothing.
+        """Measure the distance along each pixel's ray, metres, shape (height, width); infinite where it hits nothing.
 
         Raises:
-            RobotError: as `render`.
+            RobotError: the state has another shape, or the camera is closed.
         """
         self._cast(state)
-        seen = self._geom >= 0
-        return np.where(seen, self._depth, np.inf).reshape(self.height, self.width)
+        hit = self._geom >= 0
+        return np.where(hit, self._depth, np.inf).reshape(self.height, self.width)
 
     def _cast(self, state: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The eye's place and the rays' directions in the world; fills in what each of them meets."""
+        """Cast the rays; return the position of the eye and the directions of the rays in the world."""
         data = self._data
         if data is None:
             raise RobotError("this camera is closed, make a new one")
@@ -99,30 +99,29 @@ class RayCamera:
         rays = self._rays @ data.cam_xmat[self._camera].reshape(3, 3).T
         self._batch.bind("qpos")[:] = data.qpos
         share = (self._parts, -1, 3)
-        met = self._batch.ray(eye, rays.reshape(share), geomgroup=_VISIBLE, normal=True)
-        self._depth, self._geom, self._normal = met[0].ravel(), met[1].ravel(), met[2].reshape(-1, 3)
+        depth, geom, normal = self._batch.ray(eye, rays.reshape(share), geomgroup=_VISIBLE, normal=True)
+        self._depth, self._geom, self._normal = depth.ravel(), geom.ravel(), normal.reshape(-1, 3)
         return eye, rays
 
     def _shade(self, eye: np.ndarray, rays: np.ndarray) -> np.ndarray:
-        """Colours 0..1 of all pixels, shape (height * width, 3)."""
+        """Return the colours of all pixels, 0..1, shape (height * width, 3)."""
         height = 0.5 + 0.5 * rays[:, 2:]
         colours: np.ndarray = _SKY_LOW + (_SKY_HIGH - _SKY_LOW) * height
         hit = np.flatnonzero(self._geom >= 0)
         geom, normal = self._geom[hit], self._normal[hit]
         facing = -(normal * rays[hit]).sum(axis=1)
-        normal *= np.sign(facing)[:, None]  # the inside of a hull is seen as well
+        normal *= np.sign(facing)[:, None]  # the inside of a hull is visible too
         light = _AMBIENT + _HEAD * np.abs(facing) + _KEY * np.maximum(normal @ _KEY_LIGHT, 0.0)
-        own = self._colours[geom]
-        squares = self._checked[geom]
-        if squares.any():
-            place = eye + rays[hit] * self._depth[hit, None]
-            odd = (np.floor(place[:, :2] * 4.0).sum(axis=1) % 2.0) * 2.0 - 1.0
-            light = light * np.where(squares, 1.0 + _CHECKS * odd, 1.0)
-        colours[hit] = own * light[:, None]
+        checked = self._checked[geom]
+        if checked.any():
+            point = eye + rays[hit] * self._depth[hit, None]
+            odd = (np.floor(point[:, :2] * 4.0).sum(axis=1) % 2.0) * 2.0 - 1.0
+            light = light * np.where(checked, 1.0 + _CHECKS * odd, 1.0)
+        colours[hit] = self._colours[geom] * light[:, None]
         return colours
 
     def _add(self, marker: Marker, eye: np.ndarray, rays: np.ndarray, colours: np.ndarray) -> None:
-        """A ball where nothing nearer is seen: the smaller root of |eye + t ray - centre| = radius."""
+        """Draw a ball where no geom is nearer: the smaller root of |eye + t ray - centre| = radius."""
         gap = eye - np.asarray(marker.position, float)
         along = rays @ gap
         inside = along**2 - gap @ gap + marker.radius**2
@@ -135,7 +134,7 @@ class RayCamera:
         colours[hit] = (1 - opaque) * colours[hit] + opaque * np.asarray(marker.rgba[:3]) * light[:, None]
 
     def close(self) -> None:
-        """Let go of memory and threads. Calling it twice is allowed."""
+        """Free memory and threads. Calling it twice is allowed."""
         self._data = None
         vars(self).pop("_batch", None)
 
@@ -147,12 +146,12 @@ class RayCamera:
 
 
 def _divisor(height: int, most: int) -> int:
-    """The largest number of equal shares of the rows, at most ``most``."""
+    """Return the largest number of equal shares of the rows, at most ``most``."""
     return max(share for share in range(1, most + 1) if height % share == 0)
 
 
 def _rays(fovy_degrees: float, width: int, height: int) -> np.ndarray:
-    """Unit vectors through the middles of the pixels in the camera's frame (x right, y up), row by row from above."""
+    """Return unit vectors through the pixels' middles in the camera's frame (x right, y up), row by row from above."""
     focal = 0.5 * height / np.tan(np.deg2rad(fovy_degrees) / 2)
     across, up = np.arange(width) + 0.5 - width / 2, height / 2 - np.arange(height) - 0.5
     x, y = np.meshgrid(across / focal, up / focal)
@@ -162,7 +161,7 @@ def _rays(fovy_degrees: float, width: int, height: int) -> np.ndarray:
 
 
 def _looks(model: mujoco.MjModel) -> tuple[np.ndarray, np.ndarray]:
-    """Each geom's colour, shape (ngeom, 3), and whether it is a ground with a checked texture."""
+    """Return the colour of each geom, shape (ngeom, 3), and whether it is a ground with a checked texture."""
     colours, checked = np.array(model.geom_rgba[:, :3], float), np.zeros(model.ngeom, bool)
     for geom, material in enumerate(model.geom_matid.tolist()):
         if material < 0:

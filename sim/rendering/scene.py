@@ -1,4 +1,4 @@
-"""Balls that are drawn though they aren't there."""
+"""Markers that are drawn into images, and the test for images in which the sky need not be drawn."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ __all__ = ["Marker", "grounds", "sky_is_hidden"]
 
 @dataclass(frozen=True, slots=True)
 class Marker:
-    """A ball that isn't there: a goal, a path.
+    """A ball that exists in images only, such as a goal or a point of a path.
 
     Attributes:
-        position: metres, in the frame of the world.
+        position: the centre in the frame of the world, metres.
         radius: metres.
-        rgba: colour, 0..1.
+        rgba: the colour, 0..1.
     """
 
     position: Sequence[float]
@@ -26,7 +26,7 @@ class Marker:
     rgba: tuple[float, float, float, float] = (0.10, 0.65, 0.35, 0.75)
 
 
-# -- Where an image shows nothing of the sky, which then need not be drawn ----------------------------------
+# -- Images that show nothing of the sky, which then need not be drawn -----------------------------------------
 
 
 _PLANE = mujoco.mjtGeom.mjGEOM_PLANE.value
@@ -34,18 +34,18 @@ _COLOUR = mujoco.mjtTextureRole.mjTEXROLE_RGB.value
 
 
 def grounds(model: mujoco.MjModel, option: mujoco.MjvOption) -> tuple[int, ...]:
-    """Geoms that may hide the sky: planes with edges, drawn, whose texture lets nothing through."""
+    """Return the geoms that may hide the sky: drawn planes with edges and an opaque texture."""
     return tuple(
         geom
         for geom in range(model.ngeom)
         if model.geom_type[geom] == _PLANE
         and (model.geom_size[geom, :2] > 0).all()
         and option.geomgroup[model.geom_group[geom]]
-        and _dense(model, model.geom_matid[geom])
+        and _opaque_texture(model, model.geom_matid[geom])
     )
 
 
-def _dense(model: mujoco.MjModel, material: int) -> bool:
+def _opaque_texture(model: mujoco.MjModel, material: int) -> bool:
     texture = model.mat_texid[material, _COLOUR] if material >= 0 else -1
     return bool(texture < 0 or model.tex_nchannel[texture] == 3)
 
@@ -53,16 +53,16 @@ def _dense(model: mujoco.MjModel, material: int) -> bool:
 def sky_is_hidden(
     model: mujoco.MjModel, data: mujoco.MjData, scene: mujoco.MjvScene, aspect: float, geoms: tuple[int, ...]
 ) -> bool:
-    """Whether one of these planes fills the whole image of a camera, from edge to edge.
+    """Return whether one of these planes fills the whole image of a camera, from edge to edge.
 
-    A plane with edges is convex, and so is what a camera sees of it: where the rays through the four corners of a
-    image meet it, all others do. Their depth has its extremes in corners, too.
+    A plane with edges is convex, and so is its projection: if the rays through the four corners of an image meet the
+    plane, all other rays do. The depths of the rays, too, have their extremes in the corners.
 
     Args:
-        model, data: what is drawn; positions are up to date.
-        scene: as `mujoco.mjv_updateScene` left it. It has two eyes; an image is what is seen from between them.
-        aspect: width of the image by its height.
-        geoms: of `grounds`.
+        model, data: the model and its state, with positions up to date.
+        scene: the scene after `mujoco.mjv_updateScene`. It has two eyes; the image is seen from between them.
+        aspect: width of the image over its height.
+        geoms: the planes to test, from `grounds`.
     """
     camera, other = scene.camera
     if camera.orthographic:
@@ -78,16 +78,16 @@ def sky_is_hidden(
 def _fills(
     model: mujoco.MjModel, data: mujoco.MjData, eye: np.ndarray, corners: np.ndarray, farthest: float, geom: int
 ) -> bool:
-    """Whether all rays meet the plane from above, between once and ``farthest`` times as far as they are long."""
+    """Return whether all rays meet the plane from above, at 1 to ``farthest`` times their lengths."""
     material = model.geom_matid[geom]
     if model.geom_rgba[geom, 3] < 1 or (material >= 0 and model.mat_rgba[material, 3] < 1):
         return False
     turn = data.geom_xmat[geom].reshape(3, 3)
-    start, ways = (eye - data.geom_xpos[geom]) @ turn, corners @ turn
-    if start[2] <= 0 or (ways[:, 2] >= 0).any():
+    start, rays = (eye - data.geom_xpos[geom]) @ turn, corners @ turn
+    if start[2] <= 0 or (rays[:, 2] >= 0).any():
         return False
-    times = -start[2] / ways[:, 2]
+    times = -start[2] / rays[:, 2]
     if times.min() <= 1 or times.max() >= farthest:
         return False
-    hits = np.abs(start[:2] + times[:, None] * ways[:, :2])
+    hits = np.abs(start[:2] + times[:, None] * rays[:, :2])
     return bool((hits < model.geom_size[geom, :2]).all())

@@ -1,1 +1,1 @@
-"""The simulated robots that ship, one file each."""
+"""Simulated robots that this software ships, one file each."""

@@ -16,15 +16,15 @@ SUBSTEPS = 5
 """Physics steps of 1/250 s in the control period of 1/50 s."""
 
 STANDING_HEIGHT = 0.288
-"""Of the trunk's middle above ground where the feet just touch in `hal.robots.go2.STANCE`, metres:
-2 * 0.213 cos(0.9) for the legs and 0.022 for the foot, and a little to spare."""
+"""Height of the trunk's middle at which the feet just touch the ground in `hal.robots.go2.STANCE`, metres:
+2 * 0.213 cos(0.9) for the legs, 0.022 for the foot, and a little clearance."""
 
 
 def go2(looks: bool = True) -> SimModel:
-    """The robot on flat ground.
+    """Make the simulated robot on flat ground.
 
     Args:
-        looks: with the parts that only look like it. Without them the motion is the same, bit for bit, and a batch
+        looks: whether the model has its visual parts. Without them the motion is the same, bit for bit, and a batch
             steps faster.
     """
     model = go2_mjcf(looks).compile()
@@ -39,7 +39,7 @@ def go2(looks: bool = True) -> SimModel:
             "joint_velocity": Columns("qvel", slice(6, 18)),
             "joint_goal": Columns("ctrl"),
             "joint_torque": Columns("actuator_force"),
-            "angular_velocity": Columns("qvel", slice(3, 6)),  # a free joint turns in its own frame
+            "angular_velocity": Columns("qvel", slice(3, 6)),  # in the body's frame
             "orientation": Columns("qpos", slice(3, 7)),
             "foot_force": Columns("sensordata"),
             "position": Columns("qpos", slice(0, 3)),
@@ -54,7 +54,7 @@ def go2(looks: bool = True) -> SimModel:
 
 
 def go2_mjcf(looks: bool = True) -> mujoco.MjSpec:
-    """The editable MJCF, for who wants to change it before it is compiled. Has the one keyframe ``stance``."""
+    """Return the editable MJCF, which can be changed before it is compiled; its only keyframe is ``stance``."""
     path = resources.files("sim.models").joinpath("go2.xml")
     mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
     if not looks:
@@ -65,8 +65,8 @@ def go2_mjcf(looks: bool = True) -> mujoco.MjSpec:
 
 
 def _into_body(orientation: np.ndarray, vector: np.ndarray) -> np.ndarray:
-    """A vector of the world (..., 3) in the frame that the unit quaternion (..., 4; w, x, y, z) turns: R' v."""
+    """Turn vectors of the world (..., 3) into the body's frame, by its unit quaternion (..., 4; w, x, y, z): R' v."""
     scalar, axis = orientation[..., :1], -orientation[..., 1:]
-    twice = 2.0 * np.cross(axis, vector)
-    turned: np.ndarray = vector + scalar * twice + np.cross(axis, twice)
-    return turned
+    doubled = 2.0 * np.cross(axis, vector)
+    in_body: np.ndarray = vector + scalar * doubled + np.cross(axis, doubled)
+    return in_body

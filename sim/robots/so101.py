@@ -1,4 +1,4 @@
-"""The simulated SO-101 arm, at its table, with or without a cube to pick."""
+"""The simulated SO-101 arm at its table, with or without a cube to pick."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
 
 REST = (0.0, -1.70, 1.60, 0.90, SIDEWAYS, 0.0)
-"""Folded, as the arm lies when it is switched off; rad. The keyframe of the model."""
+"""Joint angles of the folded arm, as it lies when it is switched off, rad; the keyframe of the model."""
 
 
 def so101(cube: bool = False, looks: bool = True) -> SimModel:
-    """The nominal model, as one trains in it.
+    """Make the nominal model, in which policies are trained.
 
     Args:
-        cube: with a 25 mm cube on the table, at a place that the reset's seed draws from `CUBE_AREA`, and the
-            sensors ``cube_position`` and ``cube_orientation``. Without it there is less to compute.
-        looks: with the parts that only look like the arm. Without them the motion is the same, bit for bit, and
-            a batch steps a third faster.
+        cube: whether a 25 mm cube lies on the table, at a position that the reset's seed draws from `CUBE_AREA`, with
+            the sensors ``cube_position`` and ``cube_orientation``. Without the cube a step takes less time.
+        looks: whether the model has its visual parts. Without them the motion is the same, bit for bit, and a batch
+            steps a third faster.
     """
     model = so101_mjcf(cube, looks).compile()
     joints = addresses(model)
@@ -35,7 +35,7 @@ def so101(cube: bool = False, looks: bool = True) -> SimModel:
         "joint_position": Columns("qpos", joints),
         "joint_velocity": Columns("qvel", _velocities(model)),
         "joint_goal": Columns("ctrl"),
-        # forward_kinematics of the exact angles: a test holds the two together to a micrometre.
+        # Equals forward_kinematics of the exact angles; a test compares the two to a micrometre.
         "gripper_position": Columns("site_xpos", tuple(range(tip, tip + 3))),
     }
     if cube:
@@ -48,17 +48,17 @@ def so101(cube: bool = False, looks: bool = True) -> SimModel:
         commands={"joint_target": slice(0, 6)},
         start={"joint_target": joints},
         keyframe=0,
-        scatter=_Placed(int(model.joint("cube").qposadr[0])) if cube else None,
+        scatter=_CubeScatter(int(model.joint("cube").qposadr[0])) if cube else None,
     )
 
 
 def so101_cube(looks: bool = True) -> SimModel:
-    """`so101` with the cube."""
+    """Make the nominal model with the cube, as `so101` does."""
     return so101(cube=True, looks=looks)
 
 
 def so101_mjcf(cube: bool = False, looks: bool = True) -> mujoco.MjSpec:
-    """The editable MJCF, for who wants to change it before it is compiled. Has the one keyframe ``rest``."""
+    """Return the editable MJCF, which can be changed before it is compiled; its only keyframe is ``rest``."""
     path = resources.files("sim.models").joinpath("so101.xml")
     mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
     rest = list(REST)
@@ -74,7 +74,7 @@ def so101_mjcf(cube: bool = False, looks: bool = True) -> mujoco.MjSpec:
 
 
 def addresses(model: mujoco.MjModel) -> Indices:
-    """Where the six joints are in ``qpos``."""
+    """Return the indices of the six joints in ``qpos``."""
     return tuple(int(model.joint(name).qposadr[0]) for name in JOINTS)
 
 
@@ -90,8 +90,8 @@ def _cube_sensors(model: mujoco.MjModel) -> dict[str, Reader]:
     }
 
 
-class _Placed:
-    """Puts the cube somewhere on the table, turned by any angle."""
+class _CubeScatter:
+    """Put the cube at a random position on the table, turned by a random angle."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -99,6 +99,6 @@ class _Placed:
     def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
         (x0, x1), (y0, y1) = CUBE_AREA
         angle = generator.uniform(-np.pi / 4, np.pi / 4)  # a cube looks the same after a quarter turn
-        place = (generator.uniform(x0, x1), generator.uniform(y0, y1), CUBE_HALF)
+        position = (generator.uniform(x0, x1), generator.uniform(y0, y1), CUBE_HALF)
         turn = (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
-        qpos[self._first : self._first + 7] = (*place, *turn)
+        qpos[self._first : self._first + 7] = (*position, *turn)

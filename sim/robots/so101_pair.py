@@ -15,17 +15,17 @@ from sim.robots.so101 import REST, SUBSTEPS, so101_mjcf
 __all__ = ["BAR_AREA", "BAR_TURN", "so101_pair", "so101_pair_mjcf"]
 
 BAR_AREA = ((0.28, 0.32), (-0.04, 0.04))
-"""Where a seed puts the middle of the bar: x and y on the table, metres."""
+"""Range of x and range of y of the bar's middle at a reset, metres."""
 
 BAR_TURN = 0.2
-"""How far from the line between the bases a seed may turn it, rad."""
+"""Largest angle between the bar and the line through the bases at a reset, rad."""
 
 
 def so101_pair(looks: bool = True) -> SimModel:
-    """The nominal model.
+    """Make the nominal model of the two arms and the bar.
 
     Args:
-        looks: as for `sim.robots.so101.so101`.
+        looks: whether the model has its visual parts, as for `sim.robots.so101.so101`.
     """
     model = so101_pair_mjcf(looks).compile()
     bar, dof = int(model.joint("bar").qposadr[0]), int(model.joint("bar").dofadr[0])
@@ -50,19 +50,19 @@ def so101_pair(looks: bool = True) -> SimModel:
         }
         commands[f"{side}_joint_target"] = tuple(int(model.actuator(name).id) for name in names)
         start[f"{side}_joint_target"] = joints
-    return SimModel(SO101_PAIR, model, SUBSTEPS, sensors, commands, start, keyframe=0, scatter=_Placed(bar))
+    return SimModel(SO101_PAIR, model, SUBSTEPS, sensors, commands, start, keyframe=0, scatter=_BarScatter(bar))
 
 
 def so101_pair_mjcf(looks: bool = True) -> mujoco.MjSpec:
-    """The editable MJCF, its one keyframe ``rest``; names of the arms' parts begin with ``left_`` and ``right_``."""
+    """Return the editable MJCF; its only keyframe is ``rest``, and names begin with ``left_`` or ``right_``."""
     path = resources.files("sim.models").joinpath("so101_pair.xml")
     scene = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
-    places = {"left": ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)), "right": ((APART, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))}
-    for side, (position, turn) in places.items():
+    poses = {"left": ((0.0, 0.0, 0.0), (1.0, 0.0, 0.0, 0.0)), "right": ((APART, 0.0, 0.0), (0.0, 0.0, 0.0, 1.0))}
+    for side, (position, turn) in poses.items():
         arm = so101_mjcf(looks=looks)
         arm.delete(arm.key("rest"))
         for geom in arm.geoms:
-            if geom.contype:  # an arm touches table and bar as it does alone, and the other arm besides
+            if geom.contype:  # each arm collides with table and bar, and with the other arm
                 geom.contype, geom.conaffinity = (1, 4) if side == "left" else (5, 0)
         scene.worldbody.add_frame(pos=position, quat=turn).attach_body(arm.body("base"), f"{side}_", "")
     if not looks:
@@ -73,8 +73,8 @@ def so101_pair_mjcf(looks: bool = True) -> mujoco.MjSpec:
     return scene
 
 
-class _Placed:
-    """Puts the bar somewhere on the table, turned a little."""
+class _BarScatter:
+    """Put the bar at a random position on the table, turned by a small random angle."""
 
     def __init__(self, first: int) -> None:
         self._first = first
@@ -82,6 +82,6 @@ class _Placed:
     def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
         (x0, x1), (y0, y1) = BAR_AREA
         angle = generator.uniform(-BAR_TURN, BAR_TURN)
-        place = (generator.uniform(x0, x1), generator.uniform(y0, y1), BAR_HALF[2])
+        position = (generator.uniform(x0, x1), generator.uniform(y0, y1), BAR_HALF[2])
         turn = (np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
-        qpos[self._first : self._first + 7] = (*place, *turn)
+        qpos[self._first : self._first + 7] = (*position, *turn)

@@ -1,8 +1,8 @@
-"""A simulated SO-101 that is not the one in training: late, sagging, sticking and quantised, as the real arm is.
+"""A simulated SO-101 that differs from the model in training: late, sagging, sticking and quantised, like a real arm.
 
-Where it comes from: the first of two teleoperated pick-and-place episodes of a real SO-101 (30 Hz, goals and
+Source of the numbers: the first of two teleoperated pick-and-place episodes of a real SO-101 (30 Hz, goals and
 measured positions). `IDENTIFIED` was fitted to it by replaying the goals open loop; the second episode was held
-back and judges the result. `tests/sim/robots/test_twin.py` repeats the judgement and holds the figures.
+back to judge the result. `tests/sim/robots/test_twin.py` repeats the judgement and checks the figures.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ SPEED_STEP = 50
 
 @dataclass(frozen=True, slots=True)
 class TwinServos:
-    """What the arm's servos are really like. Six numbers are one for each joint.
+    """The parameters of the real arm's servos. Tuples have a number for each joint.
 
     Attributes:
-        stiffness: torque for an angle of error, N m/rad. It is low, so gravity makes the arm sag.
-        damping: torque against speed, N m s/rad. Over the stiffness, it is how late the arm is, in seconds.
-        friction: torque that must be overcome before anything moves, N m.
-        offset: how far below its goal a servo stops without load, rad.
+        stiffness: torque per angle of error, N m/rad. It is low, so gravity makes the arm sag.
+        damping: torque per speed, N m s/rad. Damping over stiffness is the lag of the arm, seconds.
+        friction: torque that must be overcome before the joint moves, N m.
+        offset: distance below its goal at which a servo stops without load, rad.
         armature: inertia of the rotor behind its gears, kg m^2.
-        delay_substeps: how many physics steps of 1/240 s a goal is on its way (bus and servo firmware).
-        mass: of all links over the nominal mass; cables and screws.
+        delay_substeps: delay of a goal on the bus and in the servo's firmware, physics steps of 1/240 s.
+        mass: mass of all links over the nominal mass, for cables and screws.
     """
 
     stiffness: Six
@@ -47,7 +47,7 @@ class TwinServos:
     mass: float
 
     def sibling(self, seed: int) -> TwinServos:
-        """Another arm of the same make.
+        """Return the parameters of another arm of the same make.
 
         Stiffness, damping, friction and mass are within 20 % of this one's, offsets within 0.015 rad (about
         a unit of LeRobot's), the delay 0 to 6 substeps (25 ms); all uniform, from the seed.
@@ -93,16 +93,16 @@ elbow in one episode, for the shoulder in the other), twin 4 (5 for the wrist in
 measured position less the goal of 4 frames before: shoulder_lift 1.4 and 2.3, elbow_flex 2.5 and 2.9 on the real
 arm; 1.4 and 2.0, 2.7 and 3.1 on the twin.
 
-A fit of this kind knows ratios (stiffness to gravity) better than the numbers themselves.
+Such a fit determines ratios (stiffness to gravity) better than the numbers themselves.
 """
 
 
 def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
-    """The arm to try things on before the real one: the same description, other physics.
+    """Make a stand-in for the real arm, to try policies on first: the same description with other physics.
 
     Args:
-        seed: 0 is the identified arm itself, any other number one of its siblings.
-        servos: the arm to begin with.
+        seed: 0 for the identified arm itself; any other number makes one of its siblings.
+        servos: the parameters of the identified arm.
 
     Returns:
         A model with the spec (and so the digest) of the real arm. Positions are those of a 4096-step encoder,
@@ -122,14 +122,14 @@ def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
         **nominal.sensors,
         "joint_position": Computed(quantised_position, (measured,)),
         "joint_velocity": Computed(quantised_velocity, (Columns("qvel", joints),)),
-        # What software on the real arm would compute: from the measured, quantised angles.
+        # Computed from the measured, quantised angles, as software on the real arm does.
         "gripper_position": Computed(_measured_tip, (measured,)),
     }
     return replace(nominal, spec=SO101, model=model, sensors=sensors)
 
 
 def _change_servo(actuator: mujoco.MjsActuator, joint: mujoco.MjsJoint, servos: TwinServos, index: int) -> None:
-    """A proportional servo that stops short: torque = stiffness * (goal - offset - angle) - damping * speed."""
+    """Make the servo proportional and let it stop short: torque = stiffness (goal - offset - angle) - damping speed."""
     stiffness = servos.stiffness[index]
     actuator.gainprm[0] = stiffness
     actuator.biasprm[:3] = (-stiffness * servos.offset[index], -stiffness, 0.0)
@@ -145,12 +145,12 @@ def _measured_tip(qpos: np.ndarray) -> np.ndarray:
 
 
 def quantised_position(angle: np.ndarray) -> np.ndarray:
-    """The nearest angle that a 4096-step encoder tells, rad, any shape."""
+    """Round angles to the steps of a 4096-step encoder, rad, any shape."""
     tick = 2 * np.pi / TICKS_PER_TURN
     return np.asarray(np.rint(angle / tick) * tick)
 
 
 def quantised_velocity(velocity: np.ndarray) -> np.ndarray:
-    """The nearest velocity that the servo tells, in units of `SPEED_STEP`, rad/s, any shape."""
+    """Round velocities to the steps of `SPEED_STEP` in which the servo reports them, rad/s, any shape."""
     unit = SPEED_STEP * 2 * np.pi / TICKS_PER_TURN
     return np.asarray(np.rint(velocity / unit) * unit)
