@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
 from hal import LogError
+from hal.field import JsonDict, JsonObject
 
 __all__ = ["JsonDict", "JsonObject", "from_json", "to_json"]
-
-JsonObject = Mapping[str, Any]
-"""What is known of a run, an episode or an event: plain data by name, which JSON can hold."""
-JsonDict = dict[str, Any]
-"""The same, while it is being made."""
 
 
 def to_json(value: Any, what: str) -> str:

@@ -6,11 +6,12 @@ import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Literal, Protocol
 
 import numpy as np
 
 from hal import EpisodeError, IllegalAction, Spec, Violation
+from hal.field import JsonObject
 from rlenv_robot.tables import (
     ActionTable,
     ExtraInfo,
@@ -24,9 +25,6 @@ from rlenv_robot.tables import (
     check_options,
 )
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, check_members
-
-if TYPE_CHECKING:
-    from recorder.json_data import JsonObject
 
 __all__ = ["Environment", "Observer"]
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
 from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
+from hal.field import JsonObject
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.env import Environment
@@ -24,6 +25,7 @@ from rlenv_robot.robot_models import (
     robot_model_of,
     robot_names,
 )
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.episode_rules import Mode
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
@@ -127,7 +129,7 @@ def environment_names() -> list[str]:
     return _TASKS.names()
 
 
-def task(name: TaskLike, **options: Any) -> Task:
+def task(name: TaskLike, **options: object) -> Task:
     """Return a task.
 
     Args:
@@ -146,8 +148,8 @@ def task(name: TaskLike, **options: Any) -> Task:
     return resolved
 
 
-def _resolve(name: TaskLike, options: Mapping[str, Any]) -> Task | World:
-    """The task, or the world without a robot, that the name or object stands for."""
+def _resolve(name: TaskLike, options: Options) -> Task | World:
+    """Return the task, or the world without a robot, that a name or object stands for."""
     if isinstance(name, str):
         resolved, origin = build(_factory(name), name, options), f"{name!r} makes"
     elif callable(name) and not isinstance(name, Task | World):
@@ -167,20 +169,20 @@ def _resolve(name: TaskLike, options: Mapping[str, Any]) -> Task | World:
     raise TypeError(_no_task(resolved, origin))
 
 
-def _factory(name: str) -> Callable[..., Any]:
+def _factory(name: str) -> Callable[..., object]:
     if is_model_file(name):
         from rlenv_robot.tasks.free import Free
 
         return partial(Free, name)
     if ":" in name:
-        return cast("Callable[..., Any]", load_object(name, Path.cwd()))
+        return cast("Callable[..., object]", load_object(name, Path.cwd()))  # `build` checks it
     if name not in _TASKS:
         raise unknown_name(name, "environment", [*environment_names(), *_TASK_FORMS])
-    return cast("Callable[..., Any]", _TASKS.load(name))
+    return cast("Callable[..., object]", _TASKS.load(name))
 
 
 def _no_task(candidate: object, origin: str) -> str:
-    """The message that says what an object lacks to be a task or a world, and what is allowed."""
+    """Return a message that names what an object lacks to be a task or a world, and what is allowed."""
     lacking = min((_lacking(candidate, protocol) for protocol in (Task, World)), key=len)
     hint = f"; it lacks {', '.join(lacking)}" if len(lacking) <= 6 else ""
     return (
@@ -201,8 +203,8 @@ def robot(
     *,
     keys: str | Path | None = None,
     take: Literal["no", "ask", "force"] = "no",
-    timing: DelayModel | Mapping[str, Any] | None = None,
-    randomise: Randomise | Mapping[str, Any] | None = None,
+    timing: DelayModel | Options | None = None,
+    randomise: Randomise | Options | None = None,
 ) -> Robot:
     """Return a robot of a model: simulated, on the network, or driven by this process.
 
@@ -254,7 +256,7 @@ def robot(
 
 
 def _homed(driver: Robot) -> Robot:
-    """The driver, guarded and with resets by slow motion, unless it comes with these."""
+    """Return a driver, guarded and with resets by slow motion unless it has these already."""
     return driver if isinstance(driver, Guard | Homing) else Homing(Guard(driver), Automatic())
 
 
@@ -277,14 +279,14 @@ def make(
     env_id: str | None = None,
     mode: Mode = "training",
     record: str | Path | None = None,
-    info: Mapping[str, Any] | None = None,
+    info: JsonObject | None = None,
     keys: str | Path | None = None,
     profile: Profile | None = None,
-    timing: DelayModel | Mapping[str, Any] | None = None,
-    randomise: Randomise | Mapping[str, Any] | None = None,
+    timing: DelayModel | Options | None = None,
+    randomise: Randomise | Options | None = None,
     judge: ResetConfirmation | None = None,
     operator: Operator | None = None,
-    **options: Any,
+    **options: object,
 ) -> Environment:
     """Make an environment, in simulation or on a robot.
 
@@ -311,8 +313,8 @@ def make(
     world: World
     if isinstance(resolved, Task):
         settings = sim_settings(timing, randomise, profile if robot == "sim" else None)
-        made = _robot(robot_model_of(resolved), robot, keys=keys, **settings)
-        world = _with_operator(RobotWorld(made, resolved, mode, judge), operator)
+        task_robot = _robot(robot_model_of(resolved), robot, keys=keys, **settings)
+        world = _with_operator(RobotWorld(task_robot, resolved, mode, judge), operator)
     else:
         if judge is not None or operator is not None:
             raise ValueError(f"{resolved.name!r} has no robot to judge or take over; leave out judge and operator")
@@ -340,12 +342,12 @@ def make_vector(
     threads: int = 0,
     seed: int | None = None,
     profile: Profile | None = None,
-    timing: DelayModel | Mapping[str, Any] | None = None,
-    randomise: Randomise | Mapping[str, Any] | None = None,
+    timing: DelayModel | Options | None = None,
+    randomise: Randomise | Options | None = None,
     cameras: Sequence[str] = (),
     image_size: tuple[int, int] = (320, 240),
     device: str = "cpu",
-    **options: Any,
+    **options: object,
 ) -> VectorEnvironment:
     """Make many simulated environments of one task that step together, on native threads or on a GPU.
 
@@ -373,7 +375,9 @@ def make_vector(
     from rlenv_robot.vector.env import VectorEnvironment
     from sim.batch import SimBatch
 
-    vector_options = {key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options}
+    vector_options: dict[str, Any] = {
+        key: options.pop(key) for key in ("autoreset", "mode", "streams") if key in options
+    }
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
         raise ValueError(f"{resolved.name!r} has no simulated robot, so it can't be batched; use make, once for each")

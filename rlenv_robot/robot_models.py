@@ -8,10 +8,12 @@ from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, cast, runtime_checkable
+from typing import TYPE_CHECKING, Never, Protocol, TypeVar, cast, runtime_checkable
 
 from hal import Robot, RobotSpec
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
+from rlenv_robot.config.sim_settings import SimSettings
+from rlenv_robot.tables import Options
 
 if TYPE_CHECKING:
     from sim.model import SimModel
@@ -31,10 +33,12 @@ __all__ = [
     "unregister_robot",
 ]
 
+_T = TypeVar("_T")
+
 MODEL_FILE = ".xml"
 """How a name ends that is the path of a MuJoCo model."""
 
-_NO_OPTIONS: Mapping[str, Any] = MappingProxyType({})
+_NO_OPTIONS: Mapping[str, Never] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +87,7 @@ class RobotModel:
         """
         spec = load_object(self.spec)
         if not isinstance(spec, RobotSpec):
-            raise ValueError(f"robot {self.name!r}: its spec is a {type(spec).__name__}, wanted is a hal.RobotSpec")
+            raise ValueError(f"robot {self.name!r}: its spec is a {type(spec).__name__}, it must be a hal.RobotSpec")
         if spec.name != self.name:
             raise ValueError(f"robot {self.name!r}: its spec's name is {spec.name!r}; the two must be the same")
         return spec
@@ -101,7 +105,7 @@ class RobotModel:
             raise ValueError(f"robot {self.name!r} has no simulation; use its driver or a server's address")
         return cast("SimModel", load_object(self.simulated)(looks=looks))
 
-    def make_driver(self, options: Mapping[str, Any] = _NO_OPTIONS, folder: Path | None = None) -> Robot:
+    def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
         """Return the hardware's driver, not yet guarded.
 
         Args:
@@ -129,7 +133,7 @@ class RobotModel:
         where: str,
         seed: int = 0,
         rate_hz: float | None = None,
-        conditions: Mapping[str, Any] = _NO_OPTIONS,
+        conditions: SimSettings | None = None,
     ) -> Robot:
         """Return a simulated robot in real time that begins where it lies, as hardware does.
 
@@ -154,11 +158,11 @@ class RobotModel:
             from sim.model import at_rate
 
             model = at_rate(model, rate_hz)
-        return SimRobot(model, real_time=True, teleport=False, **conditions)
+        return SimRobot(model, real_time=True, teleport=False, **(conditions or {}))
 
 
 def make_driver(
-    source: str | Callable[..., Robot], options: Mapping[str, Any] = _NO_OPTIONS, folder: Path | None = None
+    source: str | Callable[..., Robot], options: Options = _NO_OPTIONS, folder: Path | None = None
 ) -> Robot:
     """Return a driver, not yet guarded.
 
@@ -297,7 +301,7 @@ def is_model_file(name: str) -> bool:
     return name.endswith(MODEL_FILE)
 
 
-def build(factory: Callable[..., Any], name: str, options: Mapping[str, Any]) -> Any:
+def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
     """Call a factory with a user's settings as its keyword arguments.
 
     Args:

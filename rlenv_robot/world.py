@@ -8,18 +8,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, NamedTuple, Never, Protocol, runtime_checkable
+from typing import NamedTuple, Never, Protocol, runtime_checkable
 
 import numpy as np
 
 from hal import Field, Spec
+from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
 from hal.robot import SampleSink, StreamSpec
 from hal.wrapper import pass_on, streams_of
 from rlenv_robot.tables import ExtraInfo, Options, Reward
-
-if TYPE_CHECKING:
-    from recorder.json_data import JsonDict
 
 __all__ = [
     "NOTHING", "EnvDescription", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper", "check_members", "first_part",

@@ -27,12 +27,12 @@ class PluginTable:
         builtin: name -> object, or ``module:name``.
     """
 
-    def __init__(self, kind: str, group: str, builtin: Mapping[str, Any]) -> None:
+    def __init__(self, kind: str, group: str, builtin: Mapping[str, object]) -> None:
         self.kind, self.group = kind, group
         self._builtin = dict(builtin)
-        self._registered: dict[str, Any] = {}
+        self._registered: dict[str, object] = {}
 
-    def register(self, name: str, value: Any) -> None:
+    def register(self, name: str, value: object) -> None:
         """Add an object, or ``module:name``, under a new name.
 
         Raises:
@@ -70,7 +70,7 @@ class PluginTable:
     def __contains__(self, name: object) -> bool:
         return name in self._builtin or name in self._registered or name in self._declared
 
-    def load(self, name: str) -> Any:
+    def load(self, name: str) -> object:
         """Return the object of a name, imported if need be.
 
         Raises:
@@ -86,12 +86,13 @@ class PluginTable:
             packages = " and ".join(sorted(map(_package, points)))
             raise ValueError(f"{self.kind} {name!r} is declared by {packages}: uninstall all but one of them")
         try:
-            return points[0].load()
+            loaded: object = points[0].load()
         except Exception as error:  # whatever a stranger's module raises
             raise ValueError(
                 f"{self.kind} {name!r} is in the package {_package(points[0])} ({points[0].value}), which can't be "
                 f"imported: {type(error).__name__}: {error}. Repair or uninstall that package"
             ) from error
+        return loaded
 
     @cached_property
     def _declared(self) -> dict[str, list[EntryPoint]]:
@@ -113,7 +114,7 @@ def _package(point: EntryPoint) -> str:
     return f"{point.dist.name} {point.dist.version}" if point.dist is not None else "(unknown)"
 
 
-def load_object(source: Any, folder: Path | None = None) -> Any:
+def load_object(source: object, folder: Path | None = None) -> Any:
     """Return what ``module:name`` names; anything that is no text is returned as it is.
 
     Args:
@@ -132,12 +133,12 @@ def load_object(source: Any, folder: Path | None = None) -> Any:
     if folder is not None and _lies_in(folder, module_name) and str(folder) not in sys.path:
         sys.path.append(str(folder))
     try:
-        target: Any = import_module(module_name)
+        target: object = import_module(module_name)
     except Exception as error:  # whatever a user's module raises
         raise ValueError(f"{source!r} can't be imported: {type(error).__name__}: {error}") from error
     for part in name.split("."):
         if not hasattr(target, part):
-            names = [each for each in vars(target) if not each.startswith("_")]
+            names = [member for member in vars(target) if not member.startswith("_")]
             near = difflib.get_close_matches(part, names, 1)
             hint = f", did you mean {near[0]!r}?" if near else ""
             raise ValueError(f"{source!r} can't be imported: {module_name} has no {part!r}{hint}")

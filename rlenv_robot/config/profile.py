@@ -7,13 +7,14 @@ import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, ClassVar, Literal, TypeAlias
 
 from annotated_types import Ge, Gt, Interval, MinLen
 
 from hal import ProfileError
 from hal.cameras.settings import CameraSettings
 from hal.homing import HomingSettings
+from recorder.json_data import JsonDict
 from rlenv_robot.config.sim_settings import check_sim_sections
 from rlenv_robot.config.validation import json_schema, validate
 
@@ -45,7 +46,7 @@ class TaskSection:
     """
 
     name: str = "so101-reach"
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonDict = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ class RobotSection:
     where: str = ""
     seed: int = 0
     driver: str = ""
-    options: dict[str, Any] = field(default_factory=dict)
+    options: JsonDict = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if not self.where:
@@ -190,12 +191,12 @@ class Profile:
     reset: ResetSection = field(default_factory=ResetSection)
     serve: ServeSection = field(default_factory=ServeSection)
     record: RecordSection = field(default_factory=RecordSection)
-    timing: dict[str, Any] = field(default_factory=dict)
-    randomise: dict[str, Any] = field(default_factory=dict)
+    timing: JsonDict = field(default_factory=dict)
+    randomise: JsonDict = field(default_factory=dict)
     cameras: dict[str, CameraSettings] = field(default_factory=dict)
     file: str = field(default="defaults", metadata={"internal": True})
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return every setting, defaults included, as JSON-like data for a log; without the cameras' passwords."""
         data = dataclasses.asdict(self)
         for name, camera in self.cameras.items():
@@ -223,8 +224,8 @@ def load_profile(path: str | Path) -> Profile:
     return dataclasses.replace(profile, file=file)
 
 
-def _named_cameras(file: str, cameras: Any) -> Any:
-    """Each camera's table with the name that is its title."""
+def _named_cameras(file: str, cameras: object) -> dict[str, object]:
+    """Return the table of each camera, with the table's title as its name."""
     if not isinstance(cameras, dict):
         raise ProfileError(file, "cameras", f"is {cameras!r}, it must be a table for each camera: [cameras.wrist]")
     for name, camera in cameras.items():
@@ -237,7 +238,7 @@ def _named_cameras(file: str, cameras: Any) -> Any:
     }
 
 
-def profile_schema() -> dict[str, Any]:
+def profile_schema() -> JsonDict:
     """Return the JSON schema of profiles, by which editors complete and check them."""
     from sim.latency.delay_model import DelayModel
 
@@ -245,7 +246,7 @@ def profile_schema() -> dict[str, Any]:
     del schema["properties"]["file"]
     camera = schema["$defs"]["CameraSettings"]
     del camera["properties"]["name"]
-    value: dict[str, Any] = {"description": "a number, or a table: the distribution that each episode draws it from"}
+    value = {"description": "a number, or a table: the distribution that each episode draws it from"}
     schema["properties"]["timing"] |= {
         "properties": {setting.name: value for setting in dataclasses.fields(DelayModel)},
         "additionalProperties": False,

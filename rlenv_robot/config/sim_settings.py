@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from hal import ProfileError, SpecError
+from rlenv_robot.tables import Options
 
 if TYPE_CHECKING:
     from rlenv_robot.config.profile import Profile
     from sim.latency.delay_model import DelayModel
     from sim.randomize.randomise import Randomise
 
-__all__ = ["check_sim_sections", "sim_settings"]
+__all__ = ["SimSettings", "check_sim_sections", "sim_settings"]
 
-NAMES = ("timing", "randomise")
+
+class SimSettings(TypedDict, total=False):
+    """The settings of a simulation that differ from the nominal robot's."""
+
+    timing: DelayModel
+    randomise: Randomise
 
 
 def sim_settings(
-    timing: DelayModel | Mapping[str, Any] | None,
-    randomise: Randomise | Mapping[str, Any] | None,
+    timing: DelayModel | Options | None,
+    randomise: Randomise | Options | None,
     profile: Profile | None = None,
-) -> dict[str, Any]:
+) -> SimSettings:
     """Return the keyword arguments of `sim.robot.SimRobot` and `sim.batch.SimBatch`.
 
     Args:
@@ -36,37 +42,46 @@ def sim_settings(
     Raises:
         SpecError: a value is not allowed.
     """
-    values = {"timing": timing, "randomise": randomise}
     if profile is not None:
-        values = {name: getattr(profile, name) if value is None else value for name, value in values.items()}
-    return {name: _parse(name, value) for name, value in values.items() if value is not None and value != {}}
+        timing = profile.timing if timing is None else timing
+        randomise = profile.randomise if randomise is None else randomise
+    settings: SimSettings = {}
+    if timing is not None and timing != {}:
+        settings["timing"] = _timing(timing) if isinstance(timing, Mapping) else timing
+    if randomise is not None and randomise != {}:
+        settings["randomise"] = _randomise(randomise) if isinstance(randomise, Mapping) else randomise
+    return settings
 
 
-def _parse(name: str, value: Any) -> Any:
-    return _parser(name)(value) if isinstance(value, Mapping) else value
-
-
-def _parser(name: str) -> Callable[[Mapping[str, Any]], Any]:
+def _timing(section: Options) -> DelayModel:
     from sim.latency.delay_model import DelayModel
+
+    return DelayModel.from_dict(section)
+
+
+def _randomise(section: Options) -> Randomise:
     from sim.randomize.randomise import Randomise
 
-    return DelayModel.from_dict if name == "timing" else Randomise.from_dict
+    return Randomise.from_dict(section)
 
 
-def check_sim_sections(file: str, sections: Mapping[str, Any]) -> None:
+_PARSERS: Mapping[str, Callable[[Options], object]] = {"timing": _timing, "randomise": _randomise}
+
+
+def check_sim_sections(file: str, sections: Options) -> None:
     """Check the tables ``[timing]`` and ``[randomise]`` of a profile.
 
     Raises:
         ProfileError: one of them is no table, or holds a value that is not allowed; with file and key.
     """
-    for name in NAMES:
+    for name, parse in _PARSERS.items():
         section = sections.get(name, {})
         if not isinstance(section, dict):
             raise ProfileError(file, name, f"is {section!r}, it must be a table: [{name}]")
         if not section:
             continue
         try:
-            _parser(name)(section)
+            parse(section)
         except SpecError as error:
             key, _, problem = str(error).partition(" ")
             raise ProfileError(file, key.rstrip(":"), problem) from error

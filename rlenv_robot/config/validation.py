@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from annotated_types import Interval
 
 from hal import ProfileError
+from recorder.json_data import JsonDict
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
@@ -57,7 +58,7 @@ _RANGES = {
 }
 
 
-def validate(kind: type[_T], data: Mapping[str, Any], file: str) -> _T:
+def validate(kind: type[_T], data: Mapping[str, object], file: str) -> _T:
     """Return a dataclass made of plain data.
 
     Types are strict (no text becomes a number; a whole number may stand for a float), and unknown keys are refused.
@@ -72,14 +73,15 @@ def validate(kind: type[_T], data: Mapping[str, Any], file: str) -> _T:
     """
     from pydantic import ValidationError
 
+    section: type = kind
     try:  # as JSON: only there do strict dataclasses take tables
-        return typing.cast("_T", _adapter(typing.cast("Any", kind)).validate_json(json.dumps(data, default=str)))
+        return typing.cast("_T", _adapter(section).validate_json(json.dumps(data, default=str)))
     except ValidationError as error:
         raise _mistake(kind, error.errors(include_url=False)[0], file) from None
 
 
 @cache
-def _adapter(kind: Any) -> TypeAdapter[Any]:
+def _adapter(kind: type) -> TypeAdapter[object]:
     from pydantic import TypeAdapter
 
     return TypeAdapter(kind)
@@ -107,8 +109,8 @@ def _mistake(kind: type, error: ErrorDetails, file: str) -> ProfileError:
         return ProfileError(file, key, "is empty, it must be a string of one character or more")
     if code.startswith("dataclass"):
         return ProfileError(file, key, f"is {value!r}, it must be a table: [{key}]")
-    wanted = _TYPES.get(code, error["msg"])
-    return ProfileError(file, key, f"is {value!r} ({type(value).__name__}), it must be {wanted}")
+    type_text = _TYPES.get(code, error["msg"])
+    return ProfileError(file, key, f"is {value!r} ({type(value).__name__}), it must be {type_text}")
 
 
 def _dotted(place: tuple[int | str, ...]) -> str:
@@ -116,7 +118,7 @@ def _dotted(place: tuple[int | str, ...]) -> str:
 
 
 def _interval_at(kind: type, place: tuple[int | str, ...]) -> str:
-    """Both ends of the range at a place, or nothing where it has one end."""
+    """Return the range at a place as text, if it has two ends, else an empty text."""
     for limit in getattr(_type_at(kind, place), "__metadata__", ()):
         if isinstance(limit, Interval) and limit.ge is not None and limit.le is not None:
             return f"{limit.ge} to {limit.le}"
@@ -124,7 +126,7 @@ def _interval_at(kind: type, place: tuple[int | str, ...]) -> str:
 
 
 def _type_at(kind: Any, place: tuple[int | str, ...]) -> Any:
-    """The declared type at a place of nested dataclasses and mappings, with its annotations."""
+    """Return the declared type at a place of nested dataclasses and mappings, with its annotations."""
     for part in place:
         if dataclasses.is_dataclass(kind) and isinstance(kind, type):
             kind = typing.get_type_hints(kind, include_extras=True)[str(part)]
@@ -136,16 +138,16 @@ def _type_at(kind: Any, place: tuple[int | str, ...]) -> Any:
 # -- The JSON schema, by which editors complete and check --------------------------------------------------------
 
 
-def json_schema(kind: type) -> dict[str, Any]:
+def json_schema(kind: type) -> JsonDict:
     """Return the JSON schema of a dataclass, described by the sections ``Attributes:`` of the docstrings."""
     schema = _adapter(kind).json_schema()
-    types = {each.__name__: each for each in _dataclasses_in(kind)}
+    types = {section.__name__: section for section in _dataclasses_in(kind)}
     for name, part in [(kind.__name__, schema), *schema.get("$defs", {}).items()]:
         describe_schema(part, types[name])
     return schema
 
 
-def describe_schema(schema: dict[str, Any], kind: type) -> None:
+def describe_schema(schema: JsonDict, kind: type) -> None:
     """Put the docstring of a dataclass, and of each of its attributes, into its schema."""
     schema["description"] = (inspect.getdoc(kind) or "").partition("\n")[0]
     texts = _attributes(kind)
@@ -155,7 +157,7 @@ def describe_schema(schema: dict[str, Any], kind: type) -> None:
             part["description"] = texts[name]
 
 
-def _dataclasses_in(kind: Any) -> Iterator[type]:
+def _dataclasses_in(kind: object) -> Iterator[type]:
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         yield kind
         for hint in typing.get_type_hints(kind).values():
@@ -166,7 +168,7 @@ def _dataclasses_in(kind: Any) -> Iterator[type]:
 
 
 def _attributes(kind: type) -> dict[str, str]:
-    """Name -> text, as the docstring's section ``Attributes:`` says."""
+    """Return the section ``Attributes:`` of a docstring: name -> text."""
     section = (inspect.getdoc(kind) or "").partition("Attributes:\n")[2].partition("\n\n")[0]
     texts = {}
     for entry in re.split(r"\n(?=    \w)", "\n" + section):

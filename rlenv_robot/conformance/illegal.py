@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import Field, Spec
 from rlenv_robot.conformance.probe import Frame, Table
@@ -50,9 +51,9 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
         rest = {name: value for name, value in table.items() if name != key}
         yield IllegalCase(f"without {key}", rest, "missing", key)
     yield IllegalCase("with an unknown key", {**table, "colour": 1}, "unknown", "colour")
-    for wrong in ("", env_id + "x", 7, None):
-        yield IllegalCase(f"env_id {wrong!r}", {**table, "env_id": wrong}, "env_id", "env_id")
-    stale: tuple[Any, ...] = (frame_no - 1, frame_no + 1, str(frame_no), frame_no + 0.5, True, None, [frame_no] * 2)
+    for other_id in ("", env_id + "x", 7, None):
+        yield IllegalCase(f"env_id {other_id!r}", {**table, "env_id": other_id}, "env_id", "env_id")
+    stale: tuple[object, ...] = (frame_no - 1, frame_no + 1, str(frame_no), frame_no + 0.5, True, None, [frame_no] * 2)
     for wrong in (*stale, np.full(2, frame_no)):
         yield IllegalCase(f"frame_no {wrong!r}", {**table, "frame_no": wrong}, "frame_no", "frame_no")
     for case in illegal_values(spec, legal, "action"):
@@ -78,7 +79,7 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
             yield IllegalCase(f"{field.name} {problem}", {**legal, field.name: value}, code, dotted, index)
 
 
-def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
+def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
     yield "with an extra axis", legal[None], "shape", ()
     if field.shape:
         yield "as one number", legal.ravel()[0], "shape", ()
@@ -93,7 +94,7 @@ def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any,
     yield from _illegal_numbers(field, legal)
 
 
-def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, Any, str, tuple[int, ...]]]:
+def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
     for index in _first_and_last(field):
         for problem, number, code in _numbers_outside(field, index):
             value = np.array(legal, legal.dtype if field.numpy_dtype.kind == "f" else object)
@@ -109,7 +110,7 @@ def _first_and_last(field: Field) -> list[tuple[int, ...]]:
     return [first] if first == last else [first, last]
 
 
-def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, Any, str]]:
+def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, ArrayLike, str]]:
     low, high = (bound[index] for bound in field.bounds)
     if field.numpy_dtype.kind != "f":
         # At the limits of int64 there is no number beyond to send.
@@ -133,7 +134,7 @@ def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str
 _ERROR_KEYS = {"code", "field", "index", "message"}
 
 
-def check_refusal(case: IllegalCase, answer: Any, before: Frame) -> None:
+def check_refusal(case: IllegalCase, answer: tuple[Table, Table], before: Frame) -> None:
     """Check that the answer is the same frame with reward 0 and an error that names code, field and index.
 
     Args:
@@ -164,7 +165,7 @@ def _check_same_frame(table: Table, before: Frame) -> None:
         raise Failed(f"observation {name} changed: was the action executed?")
 
 
-def _check_error(case: IllegalCase, error: Mapping[str, Any]) -> None:
+def _check_error(case: IllegalCase, error: Table) -> None:
     for key, expected in (("code", case.code), ("field", case.field), ("index", list(case.index))):
         if error[key] != expected:
             raise Failed(f"the {key} of the error is {error[key]!r}, it must be {expected!r}")

@@ -36,11 +36,13 @@ class StandardEnvironment(Protocol):
         """The spec of ``action`` in Table 2."""
         ...
 
-    def reset(self, options: Any = ...) -> Any:
+    def reset(self, options: Mapping[str, object] = ...) -> Mapping[str, Any]:
         """Begin an episode (clause 6.2.2.1)."""
         ...
 
-    def step(self, action: Any, extra_info: Any = ...) -> Any:
+    def step(
+        self, action: Mapping[str, object], extra_info: Mapping[str, object] = ...
+    ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
         """Carry out an action (clause 6.2.2.2)."""
         ...
 
@@ -83,7 +85,7 @@ class Probe:
         table: Table = self.env.reset({"seed": self.seed})
         return table
 
-    def send(self, table: Table, action: Any) -> tuple[Table, Table]:
+    def send(self, table: Table, action: object) -> tuple[Table, Table]:
         """Answer a frame with an action."""
         request = {"env_id": self.env.env_id, "frame_no": table["frame_no"], "action": action}
         answer: tuple[Table, Table] = self.env.step(request)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -149,7 +148,7 @@ def _range(field: Field) -> str:
     return _interval(field, low[0], high[0])
 
 
-def _interval(field: Field, low: Any, high: Any) -> str:
+def _interval(field: Field, low: np.generic, high: np.generic) -> str:
     if field.numpy_dtype.kind != "f":
         return f"{int(low)} to {int(high)}"
     limits = np.finfo(field.dtype)

@@ -6,7 +6,6 @@ import itertools
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -35,7 +34,7 @@ class RobotProbe:
         self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
         self.spec: RobotSpec | None = None
 
-    def reset(self, options: Mapping[str, Any] | None = None) -> RobotState:
+    def reset(self, options: Mapping[str, object] | None = None) -> RobotState:
         """Reset the robot with the seed."""
         return self.robot.reset({"seed": self.seed, **(options or {})})
 
@@ -52,7 +51,7 @@ class RobotProbe:
     def walk(
         self,
         between: Callable[[RobotState], None] = lambda robot_state: None,
-        step: Callable[[Any], RobotState] | None = None,
+        step: Callable[[Mapping[str, np.ndarray]], RobotState] | None = None,
     ) -> list[RobotState]:
         """Reset, step, and return the states.
 
@@ -250,7 +249,7 @@ def _illegal_moves_nothing(probe: RobotProbe) -> None:
 
     def disturb(robot_state: RobotState) -> None:
         for case in illegal_values(probe.robot.spec.commands, robot_state.applied, "command"):
-            _refused(lambda value=case.value: probe.robot.step(value), IllegalAction, case.name)  # type: ignore[misc]
+            _refused(partial(probe.robot.step, case.value), IllegalAction, case.name)
 
     probe.compare(first, probe.walk(disturb))
 

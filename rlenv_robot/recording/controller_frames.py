@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from hal import Field, RobotSpec, RobotState, Spec, StreamSpec
 from hal.clock import EDGES_MS
 from hal.frame_layout import FrameLayout
+from recorder.json_data import JsonObject
 from recorder.log.writer import LogWriter
 
 __all__ = ["CADENCE", "ORDER", "AnsweredOrder", "ControllerFrames", "controller_layout", "tick_stream"]
@@ -77,7 +78,7 @@ class AnsweredOrder(NamedTuple):
     came_ns: int
     command: Mapping[str, np.ndarray] | None
     robot_state: RobotState | None
-    reset: Mapping[str, Any]
+    reset: JsonObject
 
 
 class ControllerFrames:
@@ -129,7 +130,7 @@ class ControllerFrames:
         begun = {"source": "controller", "stamp_ns": order.at_ns, "reset": dict(order.reset)}
         self._episode, self._number, self._begun_ns = self._writer.begin(begun), 0, order.at_ns
 
-    def end(self, reason: str, info: Mapping[str, Any], at_ns: int) -> None:
+    def end(self, reason: str, info: JsonObject, at_ns: int) -> None:
         """End the episode, if one is open.
 
         Args:

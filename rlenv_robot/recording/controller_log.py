@@ -9,9 +9,10 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from hal import IllegalAction, LogError, ResetFailed, Robot, RobotState, SampleSink, StopReason, StreamSpec
 from hal.wrapper import RobotWrapper
@@ -19,6 +20,7 @@ from real.control.lifecycle import Lifecycle, State
 from real.control.observer import ServerObserver
 from real.protocol.errors import error_to_list
 from real.server.lease import RequestId
+from recorder.json_data import JsonDict, JsonObject
 from recorder.log.rotation import Limits
 from recorder.log.writer import LogWriter, StreamWriter, new_run
 from rlenv_robot.recording.controller_frames import (
@@ -31,6 +33,7 @@ from rlenv_robot.recording.controller_frames import (
 )
 from rlenv_robot.recording.metadata import machine_metadata
 from rlenv_robot.recording.sinks import NonRaisingSink
+from rlenv_robot.tables import FieldValues, Options
 
 __all__ = ["ControllerLog", "EpisodeEnd", "LoggedRobot", "ObservedServer", "ServerWatch", "TickCallback"]
 
@@ -49,7 +52,7 @@ class EpisodeEnd(NamedTuple):
 
     at_ns: int
     reason: str
-    info: Mapping[str, Any]
+    info: JsonObject
 
 
 class _PendingOrder(NamedTuple):
@@ -82,7 +85,7 @@ class ControllerLog(ServerObserver):
     def __init__(
         self,
         folder: Path | str,
-        info: Mapping[str, Any] | None = None,
+        info: JsonObject | None = None,
         *,
         control_hz: float | None = None,
         required: bool = False,
@@ -101,9 +104,9 @@ class ControllerLog(ServerObserver):
         self._ticks: deque[tuple[int, int, RobotState]] = deque()  # begin, wall clock at the end, state
         self._missed = self._missed_logged = 0  # ticks for which there was no room
         self._answered: deque[AnsweredOrder] = deque(maxlen=_MAX_WAITING)
-        self._events: deque[tuple[str, dict[str, Any]]] = deque(maxlen=_MAX_EVENTS)
+        self._events: deque[tuple[str, JsonDict]] = deque(maxlen=_MAX_EVENTS)
         self._event_count = self._events_logged = 0
-        self._reset: Mapping[str, Any] = {}
+        self._reset: JsonObject = {}
         self.failure: str | None = "it is not open yet"
 
     # -- open and close ------------------------------------------------------------------------------------
@@ -151,7 +154,7 @@ class ControllerLog(ServerObserver):
             except LogError as error:
                 _LOG.error("the controller's log: %s", error)
 
-    def to_dict(self) -> dict[str, Any]:
+    def to_dict(self) -> JsonDict:
         """Return the log's part of the server's status: ``run`` (its folder's name), ``on``, ``why``, ``dropped``.
 
         ``why`` is the reason if nothing is recorded, ``dropped`` the number of rows that were lost.
@@ -207,7 +210,7 @@ class ControllerLog(ServerObserver):
             self._pending.clear()
         self._pending[request_id.session, request_id.sequence] = _PendingOrder(command, sent_ns or 0)
 
-    def note(self, kind: str, detail: Mapping[str, Any]) -> None:
+    def note(self, kind: str, detail: JsonObject) -> None:
         """Queue an event that happens now."""
         self._events.append((kind, {"stamp_ns": self._now_ns(), **detail}))
         self._event_count += 1
@@ -260,7 +263,7 @@ class ControllerLog(ServerObserver):
         stream = self._streams["tick"]
         while self._ticks:
             began_ns, wall_ns, robot_state = self._ticks.popleft()
-            values: dict[str, Any] = {"began_ns": began_ns}
+            values: dict[str, ArrayLike] = {"began_ns": began_ns}
             values |= {field: robot_state.sensors[name] for field, name in self._sensors}
             values |= {field: robot_state.applied[name] for field, name in self._applied}
             stream.write(values, robot_state.stamp_ns, wall_ns)
@@ -279,7 +282,7 @@ class ControllerLog(ServerObserver):
         if self._frames is not None:
             self._frames.end(end.reason, end.info, end.at_ns)
 
-    def write_loop_timing(self, loop_timing: Mapping[str, Any], late_commands: int) -> None:
+    def write_loop_timing(self, loop_timing: JsonObject, late_commands: int) -> None:
         """Write how regular the loop is (`hal.clock.LoopTiming.to_dict`) and the number of late commands."""
         if self.failure is not None:
             return
@@ -297,7 +300,7 @@ _ATTRIBUTES = {
 """Class of an error -> the attribute that the log keeps as ``value``."""
 
 
-def _refusal(error: Exception) -> dict[str, Any]:
+def _refusal(error: Exception) -> JsonDict:
     """Return an error as the log's keys: ``type``, ``message``, ``value``."""
     code, _, message, _ = error_to_list(error)
     if isinstance(error, IllegalAction):
@@ -312,8 +315,8 @@ class _Careful:
     def __init__(self, sink: SampleSink, log: ControllerLog) -> None:
         self._sink, self._log = sink, log
 
-    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
-        """As `hal.SampleSink.write`."""
+    def write(self, values: FieldValues, stamp_ns: int) -> int:
+        """Write a sample as `hal.SampleSink.write` does; return -1 if it was not recorded."""
         if self._log.failure is not None:
             return -1
         try:
@@ -358,7 +361,7 @@ class LoggedRobot(RobotWrapper):
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
         """Do nothing: the samples go to this log."""
 
-    def reset(self, options: Mapping[str, Any]) -> RobotState:
+    def reset(self, options: Options) -> RobotState:
         """Reset the inner robot, unless `before_reset` refuses."""
         self._before_reset()
         return self._robot.reset(options)
@@ -398,7 +401,7 @@ class ObservedServer(Protocol):
         """The robot's state and the last transitions."""
         ...
 
-    def about(self) -> dict[str, Any]:
+    def about(self) -> JsonDict:
         """Return the status of the server."""
         ...
 

@@ -7,17 +7,17 @@ import platform
 import time
 from collections.abc import Mapping
 from importlib.metadata import version
-from typing import Any
 
 import numpy as np
 
+from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.tasks.task import task_world
 from rlenv_robot.world import World
 
 __all__ = ["machine_metadata", "run_metadata"]
 
 
-def run_metadata(world: World, profile: Mapping[str, Any] | None = None) -> dict[str, Any]:
+def run_metadata(world: World, profile: JsonObject | None = None) -> JsonDict:
     """Return the metadata of a run as plain data, besides what the log adds itself (layout, versions of packages).
 
     The keys are ``world`` (its name); those of `machine_metadata`; for a robot with a task (`TaskWorld`) ``task``
@@ -28,7 +28,7 @@ def run_metadata(world: World, profile: Mapping[str, Any] | None = None) -> dict
         world: that is recorded.
         profile: as plain data (`rlenv_robot.config.profile.Profile.to_dict`).
     """
-    metadata: dict[str, Any] = {"world": world.name, **machine_metadata()}
+    metadata: JsonDict = {"world": world.name, **machine_metadata()}
     inner = task_world(world)
     if inner is not None:
         metadata["task"] = {"name": inner.task.name, "settings": _settings(inner.task)}
@@ -39,13 +39,13 @@ def run_metadata(world: World, profile: Mapping[str, Any] | None = None) -> dict
     return metadata
 
 
-def machine_metadata() -> dict[str, Any]:
+def machine_metadata() -> JsonDict:
     """Return what does not depend on the world: ``rlenv_robot`` (version), ``machine`` and ``clock``."""
     machine = {"python": platform.python_version(), "system": platform.platform(), "cpu": platform.machine()}
     return {"rlenv_robot": version("rlenv-robot"), "machine": machine, "clock": _clocks()}
 
 
-def _clocks() -> dict[str, Any]:
+def _clocks() -> JsonDict:
     """Return both clocks of the recording machine at one moment, nanoseconds, and their sources.
 
     With them the monotonic stamps of a robot on this machine can be converted to dates, even if the wall clock was set
@@ -61,14 +61,14 @@ def _clocks() -> dict[str, Any]:
     }
 
 
-def _settings(task: object) -> dict[str, Any]:
+def _settings(task: object) -> JsonDict:
     """Return the fields of a task that is a dataclass, as plain data."""
     if not dataclasses.is_dataclass(task):
         return {}
     return {field.name: _plain(getattr(task, field.name)) for field in dataclasses.fields(task)}
 
 
-def _plain(value: Any) -> Any:
+def _plain(value: object) -> object:
     """Return a value as plain data; any other object by its text."""
     if isinstance(value, np.ndarray | np.generic):
         return value.tolist()

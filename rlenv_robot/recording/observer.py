@@ -7,12 +7,12 @@ import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import LogError, SampleSink, Streaming
 from hal.frame_layout import POLICY_PREFIX, FrameLayout, reward_field, used_field
+from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.recording.metadata import run_metadata
 from rlenv_robot.recording.sinks import FrameSink, NonRaisingSink
 from rlenv_robot.world import TimeStep, World
@@ -22,7 +22,7 @@ __all__ = ["FrameObserver", "LabelWriter", "record_to"]
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
 
-LabelWriter = Callable[[int, Mapping[str, Any], str], None]
+LabelWriter = Callable[[int, JsonObject, str], None]
 """Adds a label to an episode: called with its number in the run, the label's values, and the author."""
 
 
@@ -48,7 +48,7 @@ class FrameObserver:
         self,
         layout: FrameLayout,
         sink: FrameSink,
-        info: Mapping[str, Any] | None = None,
+        info: JsonObject | None = None,
         now_ns: Callable[[], int] = time.time_ns,
         label: LabelWriter | None = None,
     ) -> None:
@@ -68,7 +68,7 @@ class FrameObserver:
         self._return: dict[str, float] = {}
         self._episode = 0
         self._image_stamps: dict[str, int] = {}  # camera -> stamp of its last image in this episode
-        self._episode_info: dict[str, Any] = {}
+        self._episode_info: JsonDict = {}
         self._failure: LogError | None = None
         self._closed = False
         self._has_episode = False  # a verdict can be on it
@@ -82,7 +82,7 @@ class FrameObserver:
         """
         return NonRaisingSink(stream, self._accepts, self._fail)
 
-    def begin(self, env_id: str, timestep: TimeStep, info: Mapping[str, Any]) -> None:
+    def begin(self, env_id: str, timestep: TimeStep, info: JsonObject) -> None:
         """Begin an episode with row 0: an observation before any action.
 
         Raises:
@@ -104,7 +104,7 @@ class FrameObserver:
             raise self._failure
 
     def frame(
-        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, Any]
+        self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: JsonObject
     ) -> None:
         """Record frame n: the action, and the time step that answers it."""
         row = self._row
@@ -151,7 +151,7 @@ class FrameObserver:
         if self._failure is not None:
             timestep.extra_info["recording_error"] = str(self._failure)
 
-    def _label(self, info: Mapping[str, Any]) -> None:
+    def _label(self, info: JsonObject) -> None:
         """Label the previous episode, whose end is written already, with the verdict that came with a reset."""
         for record in (*info.get("failed_resets", ()), info.get("reset", {})):
             if record.get("verdict") is not None and self._add_label is not None:
@@ -165,7 +165,7 @@ class FrameObserver:
             self._failure = error
             _LOG.error("recording stopped, the episode continues without a record: %s", error)
 
-    def end(self, reason: str, info: Mapping[str, Any]) -> None:
+    def end(self, reason: str, info: JsonObject) -> None:
         """End the episode, with the reason and its return."""
         total = self._return if self._rewards else self._return["reward"]
         if self._failure is not None:
@@ -181,15 +181,13 @@ class FrameObserver:
         self._sink.close()
 
 
-def _add_label(run: Path, episode: int, values: Mapping[str, Any], author: str) -> None:
+def _add_label(run: Path, episode: int, values: JsonObject, author: str) -> None:
     from recorder.log.labels import add_labels
 
     add_labels(run, [episode], values, author)
 
 
-def record_to(
-    folder: Path, world: World, info: Mapping[str, Any] | None, profile: Mapping[str, Any] | None = None
-) -> FrameObserver:
+def record_to(folder: Path, world: World, info: JsonObject | None, profile: JsonObject | None = None) -> FrameObserver:
     """Record every episode of a world, and the streams of its robot, into a new run inside ``folder``.
 
     Args:

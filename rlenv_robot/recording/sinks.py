@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
 from hal import Image, LogError, SampleSink
+from recorder.json_data import JsonObject
+from rlenv_robot.tables import FieldValues
 
 __all__ = ["FrameSink", "NonRaisingSink"]
 
@@ -15,7 +17,7 @@ __all__ = ["FrameSink", "NonRaisingSink"]
 class FrameSink(Protocol):
     """Take the rows of episodes: `recorder.log.writer.LogWriter`, or a list in a test. No method may wait."""
 
-    def begin(self, info: Mapping[str, Any]) -> int:
+    def begin(self, info: JsonObject) -> int:
         """Begin an episode, and return its number."""
         ...
 
@@ -27,7 +29,7 @@ class FrameSink(Protocol):
         """Take an image that belongs to the last frame."""
         ...
 
-    def end(self, info: Mapping[str, Any]) -> None:
+    def end(self, info: JsonObject) -> None:
         """End the episode."""
         ...
 
@@ -48,7 +50,7 @@ class NonRaisingSink:
     def __init__(self, stream: SampleSink, accepts: Callable[[], bool], report: Callable[[LogError], None]) -> None:
         self._stream, self._accepts, self._report = stream, accepts, report
 
-    def write(self, values: Mapping[str, Any], stamp_ns: int) -> int:
+    def write(self, values: FieldValues, stamp_ns: int) -> int:
         """Write a sample as `hal.SampleSink.write` does; return -1 if it was not recorded."""
         if not self._accepts():
             return -1
