@@ -17,6 +17,7 @@ from hal.robot import RobotSpec
 from real.protocol import messages as wire
 from real.protocol.errors import error_from_list
 from real.protocol.handshake import ClientKeys, Handshake
+from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
 
 __all__ = ["Connection", "Delays", "server_spec"]
@@ -75,6 +76,7 @@ class Connection:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.DEALER)
         for option, value in _OPTIONS.items():
             self._socket.setsockopt(option, value)
+        notice_vanished_peers(self._socket)
         if keys is not None:
             keys.secure(self._socket)
         self._handshake = Handshake(self._socket, keys)
@@ -128,6 +130,19 @@ class Connection:
             elif message.sequence == 0 and message.kind is MessageKind.ERROR:
                 raise error_from_list(message.detail)
             # any other sequence is the late answer to a request that was given up
+
+    def wait_until_connected(self, timeout_s: float) -> None:
+        """Wait until the connection stands, so that the next request needs no handshake.
+
+        Raises:
+            ConnectionLost: it does not stand in time, or the server refuses it.
+        """
+        end = time.monotonic() + timeout_s
+        while not self._handshake.stands:
+            if self._handshake.hopeless is not None or time.monotonic() > end:
+                why = self._handshake.hopeless or self._handshake.last
+                raise ConnectionLost(f"no connection to {self.address} within {timeout_s:g} s: {why}")
+            self._handshake.update(_SLICE_S)
 
     def _check_wait(self, kind: MessageKind, end: float, silence_s: float) -> None:
         """Raise why a wait for an answer is over, if it is."""

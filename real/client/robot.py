@@ -36,6 +36,9 @@ _log = logging.getLogger(__name__)
 _GRACE_S = 3.0
 """Longest silence during a reset, seconds: the server says every half second that it is alive."""
 
+_STANDING_S = 0.5
+"""Longest wait for a stop's answer on the connection that stands already, seconds; then a new one is tried."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
@@ -118,6 +121,8 @@ class RemoteRobot:
         self._session = 0  # outlives its connection, so that this client can take the robot back from itself
         self._closed = False
         self._lock = threading.Lock()
+        self._stop_connection: Connection | None = None
+        self._stop_lock = threading.Lock()
 
     @cached_property
     def spec(self) -> RobotSpec:
@@ -297,8 +302,25 @@ class RemoteRobot:
             detail = {"message": message, "deadline_s": float(deadline_s)}
             return answer_from_list(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
+    def stand_by(self) -> None:
+        """Connect for `stop` now, so that a stop needs no new connection; `reset` does so too.
+
+        A stop button calls this when it is switched on: a server whose descriptors are used up takes no new connection,
+        and goes on to serve those that it has. Calling it twice is allowed.
+
+        Raises:
+            ConnectionLost: the server does not answer, or refuses this key.
+            EpisodeError: this remote robot is closed.
+        """
+        with self._stop_lock:
+            if self._stop_connection is None:
+                self._stop_connection = self._prepared_connection()
+            self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
+
     def stop(self, reason: str | StopReason) -> None:
         """Stop the robot, whichever client moves it. From any thread, also while another one waits in a step or reset.
+
+        Goes by the connection that `stand_by` or `reset` has made; where that brings no answer, by a new one.
 
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
@@ -307,11 +329,27 @@ class RemoteRobot:
         stop = StopReason.of(reason)
         self._stopped = self._stopped or stop
         try:
-            done = self._ask_once(MessageKind.STOP, {"reason": stop.text, "orderly": stop.orderly})
+            done = self._ask_to_stop({"reason": stop.text, "orderly": stop.orderly})
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
         if done.detail is not None:
             raise RobotError(f"the stop is latched, and nothing is commanded any more, but {done.detail}")
+
+    def _ask_to_stop(self, detail: dict[str, Any]) -> Message:
+        timeout_s = self.settings.connect_timeout_s
+        if self._stop_lock.acquire(blocking=False):  # held: another thread stops the robot this way just now
+            try:
+                if self._stop_connection is not None:
+                    with contextlib.suppress(ConnectionLost, WireError):
+                        return self._stop_connection.ask(MessageKind.STOP, detail, (), min(_STANDING_S, timeout_s))
+            finally:
+                self._stop_lock.release()
+        return self._ask_once(MessageKind.STOP, detail)
+
+    def _prepared_connection(self) -> Connection:
+        if self._closed:
+            raise EpisodeError("this remote robot is closed; make a new one")
+        return Connection(self.address, keys=self._keys, offset=self._offset)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the server's robot, as ``server`` in `about`; on a connection of its own.
@@ -335,6 +373,10 @@ class RemoteRobot:
             if self._session:
                 self._release()
             self._drop("closed")
+        with self._stop_lock:
+            if self._stop_connection is not None:
+                self._stop_connection.close()
+                self._stop_connection = None
 
     # -- connection --------------------------------------------------------------------------------------
 
@@ -349,6 +391,9 @@ class RemoteRobot:
                 connection.close()
                 raise
             self._connection = connection
+            with self._stop_lock:
+                if self._stop_connection is None:
+                    self._stop_connection = self._prepared_connection()
         return self._connection
 
     def _new_connection(self) -> Connection:

@@ -15,7 +15,7 @@ __all__ = ["ClientKeys", "Handshake", "load_keys"]
 
 _EVENTS = (
     zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
-    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
+    | zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL | zmq.EVENT_DISCONNECTED
 )  # fmt: skip
 
 _TWICE = 2
@@ -53,6 +53,10 @@ class Handshake:
     Args:
         socket: not connected yet.
         keys: what it has, or None.
+
+    Attributes:
+        hopeless: why no waiting helps, or None.
+        stands: whether the handshake has succeeded, and the connection was not lost since.
     """
 
     def __init__(self, socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
@@ -61,10 +65,16 @@ class Handshake:
         self._cut_off = 0
         self._last = "the address did not answer at all"
         self.hopeless: str | None = None
+        self.stands = False
 
-    def update(self) -> None:
-        """Take up what has happened. Then `hopeless` says why no waiting helps, or is None."""
-        while self._monitor.poll(0):
+    def update(self, wait_s: float = 0.0) -> None:
+        """Take up what has happened. Then `hopeless` says why no waiting helps, or is None.
+
+        Args:
+            wait_s: longest wait for the first event, seconds.
+        """
+        while self._monitor.poll(int(wait_s * 1e3)):
+            wait_s = 0.0
             self._take(parse_monitor_message(self._monitor.recv_multipart())["event"])
 
     @property
@@ -73,7 +83,10 @@ class Handshake:
         return self._last
 
     def _take(self, event: int) -> None:
-        if event == zmq.EVENT_CLOSED:
+        self.stands = event == zmq.EVENT_HANDSHAKE_SUCCEEDED or (self.stands and event != zmq.EVENT_DISCONNECTED)
+        if event == zmq.EVENT_DISCONNECTED:
+            self._last = "the connection was lost" if self._cut_off == 0 else self._last
+        elif event == zmq.EVENT_CLOSED:
             self._last = "nobody listens there"
         elif event == zmq.EVENT_CONNECTED:
             self._last = "somebody listens there, and did not greet"

@@ -33,6 +33,7 @@ class Lease:
         self.silence_s = silence_s
         self._now = now
         self._session = 0
+        self._key: str | None = None
         self._name = ""
         self._sequence = 0
         self._heard = 0.0
@@ -53,14 +54,18 @@ class Lease:
         """The name of the client that may move, or None."""
         return self._name if self._session else None
 
-    def take(self, name: str, replaces: int = 0, *, by_force: bool = False) -> int:
-        """Give the lease to the client ``name``, in a new session.
+    def take(
+        self, name: str, replaces: int = 0, *, by_force: bool = False, key: str | None = None, by_consent: bool = False
+    ) -> int:
+        """Give the lease to the client ``name``, in a new session that belongs to its key.
 
         Args:
             name: for the refusal that others get.
             replaces: the session that it follows: the same client's before it lost its connection, or that of a
                 holder who consents; 0 for none.
             by_force: an operator takes the robot from whoever holds it.
+            key: the client's public key; None where there are no keys. Only this key may use the session.
+            by_consent: the holder, whose session is ``replaces``, hands the robot to another client.
 
         Returns:
             The session's number, not to be guessed from the last one.
@@ -68,7 +73,8 @@ class Lease:
         Raises:
             ConnectionLost: somebody else holds the robot; the message names them.
         """
-        if not self.free and replaces != self._session and not by_force:
+        follows = replaces == self._session and (key == self._key or by_consent)
+        if not self.free and not follows and not by_force:
             silent, fate = self._now() - self._heard, self._ended.get(replaces)
             raise ConnectionLost(
                 f"the robot is held by {self._name!r}, last heard {silent:.1f} s ago; only one client may move it. "
@@ -76,10 +82,10 @@ class Lease:
                 + (f". Your session before ended: {fate}" if fate else "")
             )
         if self._session:
-            how = "followed by consent" if replaces == self._session else "took it"
+            how = "followed by consent" if follows else "took it"
             how = f"{how} from a holder who was silent" if self._abandoned else how
             self._end(f"{name!r} {'took it as an operator' if by_force else how}")
-        self._session, self._name, self._sequence = secrets.randbits(62) + 1, name, 0
+        self._session, self._key, self._name, self._sequence = secrets.randbits(62) + 1, key, name, 0
         self._heard, self._waiting = self._now(), False
         _log.info("%s holds the robot", name)
         return self._session
@@ -90,8 +96,8 @@ class Lease:
             return "kept"
         return self._ended.get(session, "unknown here: the server was started anew, or it ended long ago")
 
-    def resume(self, session: int) -> int:
-        """The client that holds the session is back after a cut.
+    def resume(self, session: int, key: str | None = None) -> int:
+        """Take up that the client that holds the session is back after a cut.
 
         Returns:
             The sequence of its last accepted order.
@@ -99,7 +105,7 @@ class Lease:
         Raises:
             ConnectionLost: the session has ended; the message says how.
         """
-        self.check(session)
+        self.check(session, key)
         self._heard = self._now()
         return self._sequence
 
@@ -109,15 +115,15 @@ class Lease:
             del self._ended[next(iter(self._ended))]
         self._session = 0
 
-    def order(self, session: int, sequence: int) -> None:
+    def order(self, session: int, sequence: int, key: str | None = None) -> None:
         """Accept the order ``sequence`` of a session, once.
 
         Raises:
-            ConnectionLost: the session does not hold the robot.
+            ConnectionLost: the session does not hold the robot, or belongs to another key.
             WireError: the sequence is not above all before.
         """
-        if not session or session != self._session:
-            self.check(session)
+        if not session or session != self._session or key != self._key:
+            self.check(session, key)
         if sequence <= self._sequence:
             raise WireError(f"order {sequence} came after order {self._sequence}; it is not executed (again)")
         self._sequence = sequence
@@ -128,22 +134,24 @@ class Lease:
         if session == self._session:
             self._heard, self._waiting = self._now(), False
 
-    def release(self, session: int) -> None:
+    def release(self, session: int, key: str | None = None) -> None:
         """Give the robot back.
 
         Raises:
-            ConnectionLost: the session does not hold the robot.
+            ConnectionLost: the session does not hold the robot, or belongs to another key.
         """
-        self.check(session)
+        self.check(session, key)
         self._end("it was given back")
         _log.info("%s gives the robot back", self._name)
 
-    def check(self, session: int) -> None:
-        """Refuse a session that does not hold the robot.
+    def check(self, session: int, key: str | None = None) -> None:
+        """Refuse a session that does not hold the robot, and another key than the session's.
 
         Raises:
             ConnectionLost: saying how the session ended, where that is known, and who holds the robot.
         """
+        if session and session == self._session and key != self._key:
+            raise ConnectionLost(f"this session belongs to the key of {self._name!r}; call reset to ask for your own")
         if not session or session != self._session:
             now = f"{self._name!r} holds the robot now" if self._session else "nobody holds the robot now"
             ended = self._ended.get(session)
@@ -175,12 +183,19 @@ class LeaseTransfer:
         name: of the client that asks.
         beat_s: how often the server tells that client that its question is still open, seconds.
         now: monotonic clock, seconds.
+        key: of the client that asks; None where there are no keys.
     """
 
     def __init__(
-        self, request_id: RequestId, name: str, beat_s: float, now: Callable[[], float] = time.monotonic
+        self,
+        request_id: RequestId,
+        name: str,
+        beat_s: float,
+        now: Callable[[], float] = time.monotonic,
+        *,
+        key: str | None = None,
     ) -> None:
-        self.request_id, self.name = request_id, name
+        self.request_id, self.name, self.key = request_id, name, key
         self._now, self._beat_s = now, beat_s
         self._until = now() + CONSENT_S
         self._next = now() + beat_s

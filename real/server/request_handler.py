@@ -85,6 +85,7 @@ class RequestHandler:
         self._packed_spec: bytes = msgpack.packb(spec.to_dict())
         self._pending: _Pending | None = None
         self._came_ns = 0
+        self._key: str | None = None  # of the sender of the message that is being handled
         self._beat = 0.0
         self._handlers: Mapping[MessageKind, Callable[[bytes, Message], None]] = {
             MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step,
@@ -109,12 +110,12 @@ class RequestHandler:
         Raises:
             zmq.Again: none came in the time that flags and socket allow.
         """
-        key = None
+        self._key = None
         if self._authenticator is None:
             peer = self._router.recv(flags)
         else:  # the authenticator's note of the handshake: a property of the connection, not of what is sent
             first = self._router.recv(flags, copy=False)
-            peer, key = first.bytes, str(first.get("User-Id"))
+            peer, self._key = first.bytes, str(first.get("User-Id"))
         parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
         self._came_ns = time.monotonic_ns()
         session = sequence = 0
@@ -124,8 +125,8 @@ class RequestHandler:
             handler = self._handlers.get(message.kind)
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
-            if key is not None and self._authenticator is not None:
-                self._check_role(self._authenticator.entry(key), message)
+            if self._key is not None and self._authenticator is not None:
+                self._check_role(self._authenticator.entry(self._key), message)
             handler(peer, message)
         except RobotError as error:
             self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
@@ -156,20 +157,20 @@ class RequestHandler:
         elif _value(message, "resume", bool):
             self._resume(request_id, _value(message, "replaces", int))
         else:
-            self._lend(request_id, name, _value(message, "replaces", int), _value(message, "take", str))
+            self._lend(request_id, name, _value(message, "replaces", int), _value(message, "take", str), self._key)
 
     def _resume(self, request_id: RequestId, session: int) -> None:
-        sequence = self._lease.resume(session)
+        sequence = self._lease.resume(session, self._key)
         over = self._loop.lifecycle.episode_over
         if over is not None:
             raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
         _log.info("%s is back, in the same session", self._lease.holder)
         self._welcome(request_id._replace(session=session), {"sequence": sequence})
 
-    def _lend(self, request_id: RequestId, name: str, replaces: int, take: str) -> None:
+    def _lend(self, request_id: RequestId, name: str, replaces: int, take: str, key: str | None) -> None:
         before = {"before": self._lease.fate(replaces)} if replaces else None
         try:
-            session = self._lease.take(name, replaces, by_force=take == "force")
+            session = self._lease.take(name, replaces, by_force=take == "force", key=key)
         except ConnectionLost:
             if take != "ask":
                 raise
@@ -181,19 +182,19 @@ class RequestHandler:
     def _ask_holder(self, request_id: RequestId, name: str) -> None:
         if self._transfer is not None:
             raise ConnectionLost(f"{self._transfer.name!r} has asked for the robot already, and is not answered yet")
-        self._transfer = LeaseTransfer(request_id, name, BEAT_S)
+        self._transfer = LeaseTransfer(request_id, name, BEAT_S, key=self._key)
         _log.info("%s asks %s for the robot", name, self._lease.holder)
         self._send(RequestId(self._holder, 0, 0), MessageKind.EVENT, ["wanted", name])
 
     def _consent(self, peer: bytes, message: Message) -> None:
         yes, transfer = _value(message, "yes", bool), self._transfer
-        self._lease.check(message.session)
+        self._lease.check(message.session, self._key)
         if transfer is None:
             raise WireError("nobody asks for the robot (any more)")
         self._transfer = None
         _log.info("%s says %s to %s", self._lease.holder, "yes" if yes else "no", transfer.name)
         if yes:
-            session = self._lease.take(transfer.name, message.session)
+            session = self._lease.take(transfer.name, message.session, key=transfer.key, by_consent=True)
             self._loop.finish()
             self._welcome(transfer.request_id._replace(session=session))
         else:
@@ -215,7 +216,7 @@ class RequestHandler:
         options, deadline_s = _value(message, "options", dict), _value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
-        self._lease.order(message.session, message.sequence)
+        self._lease.order(message.session, message.sequence, self._key)
         self._holder = peer
         request_id, now = self._request_id(peer, message), time.monotonic()
         self._pending, self._beat = _Pending(request_id, now + deadline_s, deadline_s), now + BEAT_S
@@ -228,7 +229,7 @@ class RequestHandler:
         sent_ns = message.times
         if type(sent_ns) is not int and self._loop.ages.max_age_s is not None:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
-        self._lease.order(message.session, message.sequence)
+        self._lease.order(message.session, message.sequence, self._key)
         self._holder = peer
         self._loop.step(RequestId(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
@@ -236,7 +237,7 @@ class RequestHandler:
         question, deadline_s = _value(message, "message", str), _value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_VERDICT_S:
             raise WireError(f"a verdict's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_VERDICT_S:g}")
-        self._lease.order(message.session, message.sequence)
+        self._lease.order(message.session, message.sequence, self._key)
         self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
 
     def _stop(self, peer: bytes, message: Message) -> None:
@@ -244,7 +245,7 @@ class RequestHandler:
         self._send(self._request_id(peer, message), MessageKind.DONE, self._loop.stop(reason))
 
     def _release(self, peer: bytes, message: Message) -> None:
-        self._lease.release(message.session)
+        self._lease.release(message.session, self._key)
         self._loop.finish()
         self._send(self._request_id(peer, message), MessageKind.DONE)
 
@@ -294,7 +295,7 @@ class RequestHandler:
         request_id = transfer.request_id
         if self._lease.free:  # given back, or abandoned by silence
             self._transfer = None
-            self._lend(request_id, transfer.name, 0, "no")
+            self._lend(request_id, transfer.name, 0, "no", transfer.key)
         elif transfer.expired:
             self._transfer = None
             self._refuse(request_id, ConnectionLost(f"{self._lease.holder!r} holds the robot and did not answer"))

@@ -22,6 +22,7 @@ from real.control.loop import Answerer, ControlLoop
 from real.control.observer import ServerObserver
 from real.control.settings import LoopSettings, check_above_zero
 from real.protocol.keys import CONTROL, TELEMETRY
+from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
 from real.protocol.text import printable
 from real.server.lease import Lease
@@ -265,6 +266,7 @@ class Server:
             self._authenticator.secure(socket, domain)
         socket.linger = LAST_WORDS_MS
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
+        notice_vanished_peers(socket)
         if kind == zmq.PUB:
             socket.sndhwm = SLOW_LISTENERS_QUEUE
         try:

@@ -20,6 +20,7 @@ from hal.errors import DeadlineExceeded, WireError
 from hal.robot import Image
 from real.protocol import messages as wire
 from real.protocol.handshake import Handshake, load_keys
+from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
 
 __all__ = ["Announced", "ImageListener", "ImagePublisher", "announced"]
@@ -127,6 +128,7 @@ class ImageListener:
         socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
         socket.setsockopt(zmq.LINGER, 0)
         socket.setsockopt(zmq.CONFLATE, 1)
+        notice_vanished_peers(socket)
         socket.setsockopt(zmq.MAXMSGSIZE, MAX_IMAGE_BYTES + _ROOM)
         socket.subscribe(name.encode() + b"\0")
         if self._own is not None:

@@ -19,6 +19,7 @@ from hal.errors import DeadlineExceeded, Fault, RobotError, WireError
 from hal.robot import RobotSpec, RobotState
 from real.protocol import messages as wire
 from real.protocol.handshake import Handshake, load_keys
+from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
 from real.protocol.rows import RobotStateCodec, faults_to_list
 
@@ -135,6 +136,7 @@ class Watcher:
         self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.SUB)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.CONFLATE, 1)
+        notice_vanished_peers(self._socket)
         self._socket.setsockopt(zmq.MAXMSGSIZE, wire.MAX_HEADER_BYTES)
         self._socket.subscribe(b"")
         if own is not None:

@@ -13,9 +13,9 @@ def test_a_controllers_clock_is_known_within_its_bound(robot, target, monkeypatc
     """Both run on this machine, so the truth is known."""
     original = wire.encode
 
-    def encode(kind, session, sequence, detail=None, frames=(), times=None):
+    def encode(kind, session, sequence, detail=None, frames=(), times=None, **options):
         ours = times if kind < MessageKind.WELCOME or times is None else [time + ahead for time in times]
-        return original(kind, session, sequence, detail, frames, ours)
+        return original(kind, session, sequence, detail, frames, ours, **options)
 
     monkeypatch.setattr(wire, "encode", encode)
     with Server(robot, lockstep=True) as server:

@@ -12,6 +12,9 @@ from real import Connection, MessageKind, RemoteRobot, Server
 from real.protocol.handshake import load_keys
 from real.protocol.keys import Role, allow, load_pair, new_pair
 
+TRIALS = int(os.environ.get("RLENV_TRIALS", "5"))
+"""Repetitions of each attack."""
+
 
 @pytest.fixture
 def server(robot, tmp_path, identities):
@@ -105,6 +108,41 @@ def test_a_watcher_with_a_stolen_session_still_only_watches(server, client, iden
     thief.close()
     assert robot.commands == []
     mover.step(target(0.5, 0))
+
+
+@pytest.mark.parametrize("role", [Role.MOVE, Role.OPERATE])
+@pytest.mark.parametrize(
+    ("kind", "detail"),
+    [
+        (MessageKind.STEP, None),
+        (MessageKind.RESET, {"options": {}, "deadline_s": 1.0}),
+        (MessageKind.JUDGE, {"message": "", "deadline_s": 1.0}),
+        (MessageKind.CONSENT, {"yes": True}),
+        (MessageKind.RELEASE, None),
+        (MessageKind.HELLO, {"resume": True}),
+        (MessageKind.HELLO, {"resume": False}),
+    ],
+)
+def test_another_movers_key_with_the_sessions_number_gets_nowhere(
+    server, client, identities, robot, target, role, kind, detail
+):
+    mover = client(identities("laptop"))
+    mover.reset({})
+    thief = Connection(server.address, keys=load_keys(identities("thief", role)))
+    if kind is MessageKind.HELLO:
+        detail = {"digest": "", "name": "thief", "move": True, "replaces": mover._session, "take": "no"} | detail
+    else:
+        thief.session = mover._session
+    row = robot.spec.commands.pack({"target": (0.9, 0)})
+    refusal = "held by" if detail and detail.get("resume") is False else "belongs to the key"
+    for attempt in range(TRIALS):
+        thief.sequence = 1000 + 10 * attempt
+        with pytest.raises(ConnectionLost, match=refusal):
+            thief.ask(kind, detail, [row], 2)
+        mover.step(target(0.5, 0))
+    thief.close()
+    assert set(robot.commands) == {(0.5, 0.0)}
+    assert len(robot.commands) == TRIALS
 
 
 def test_a_key_taken_off_the_list_loses_its_rights_in_mid_episode(server, client, identities, tmp_path, target, until):

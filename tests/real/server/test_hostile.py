@@ -151,7 +151,7 @@ def test_watching_gives_no_right_to_move(peer, robot):
 
 
 def test_a_bug_in_a_handler_is_answered_and_survived(peer, monkeypatch, caplog):
-    def bug(lease, name, replaces, by_force):
+    def bug(*_, **__):
         raise ZeroDivisionError("a bug")
 
     with monkeypatch.context() as patch:
