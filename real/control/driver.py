@@ -136,26 +136,49 @@ class DriverStopper:
         return None
 
 
+_LONGEST_LOOK_S = 0.25
+"""Most time between two looks that counts, seconds: longer ones show that this process was frozen, driver and all."""
+
+
 class DriverWatch:
-    """Notice a driver that does not return from a step. The control thread writes, any thread reads.
+    """Notice a driver that does not return from a step: in an episode, on the way home, while the robot is parked.
+
+    For one thread, which looks several times a second.
 
     Args:
-        now: monotonic clock, seconds.
+        called_s: returns when the driver was called for the step that is under way, or None (`hal.Guard.called_s`).
+        now: the same monotonic clock, seconds.
 
     Attributes:
-        now: the clock.
-        called_s: set to ``now()`` by the control thread when it calls the driver, and to None when the driver returns.
+        hangs: what the last `look` returned; any thread may read it.
     """
 
-    def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        self.now = now
-        self.called_s: float | None = None
+    def __init__(self, called_s: Callable[[], float | None], now: Callable[[], float] = time.monotonic) -> None:
+        self._called_s, self._now = called_s, now
+        self._call: float | None = None
+        self._looked_s = now()
+        self._waited_s = 0.0
+        self.hangs: str | None = None
 
-    @property
-    def hangs(self) -> str | None:
-        """Why the driver is taken to hang, and what to do; None where it does not."""
-        called_s = self.called_s
-        if called_s is None or self.now() - called_s < HANGS_S:
+    def look(self) -> str | None:
+        """Return why the driver is taken to hang, and what to do; None where it does not.
+
+        Only time in which this thread looked counts, so that a frozen process does not blame its driver.
+        """
+        self.hangs = self._look()
+        return self.hangs
+
+    def _look(self) -> str | None:
+        now, call = self._now(), self._called_s()
+        passed_s, self._looked_s = min(now - self._looked_s, _LONGEST_LOOK_S), now
+        if call is None:
+            self._call = None
+            return None
+        if call != self._call:
+            self._call, self._waited_s = call, 0.0
+            passed_s = min(passed_s, now - call)
+        self._waited_s += passed_s
+        if self._waited_s < HANGS_S:
             return None
         return f"the robot's driver has not returned from a step for {HANGS_S:g} s; check its cable, power and log"
 

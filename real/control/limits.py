@@ -50,6 +50,24 @@ class MaxAge:
         self.refused += 1
         return CommandTooOld(age_s, allowed_s)
 
+    def refusal_after(self, pause_s: float) -> CommandTooOld | None:
+        """Return why the rest of a command is not to be executed after a pause of the loop, or None.
+
+        Args:
+            pause_s: time since the loop last moved the robot for this command, seconds.
+        """
+        if self.max_age_s is None or pause_s <= self.max_age_s + self._turn_s:
+            return None
+        self.refused += 1
+        allowed_s = self.max_age_s + self._turn_s
+        return CommandTooOld(
+            pause_s,
+            allowed_s,
+            f"the controller paused for {pause_s * 1e3:.0f} ms while it followed the command, allowed are "
+            f"{allowed_s * 1e3:g} ms; the rest was not executed. Its process was frozen or its driver was slow; step "
+            "again, or raise serve.max_command_age_s",
+        )
+
 
 # -- How many messages a server reads: enough for everybody, and so few that a flood does not take the loop's time --
 

@@ -56,7 +56,6 @@ class ControlLoop:
         spec: of the robot as clients see it: at ``control_hz``.
         lifecycle: the robot's state, and how it came about.
         loop_timing: of the ticks in episodes.
-        latest: the newest reading, or None.
         ages: the largest age of a command, and how many commands were too old.
         real_time: what the scheduler granted the control thread.
         abandoned: why `close` left the driver alone, which did not return; or None.
@@ -79,13 +78,17 @@ class ControlLoop:
     ) -> None:
         settings = settings or LoopSettings()
         self._robot = guarded(robot)
-        self._latch = innermost_guard(self._robot).latch
+        self._guard = innermost_guard(self._robot)
+        self._latch = self._guard.latch
         spec = self._robot.spec
         ticks = ticks_of(spec, settings.control_hz)
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
         check_watched(self._robot, self.spec, None if settings.lockstep else settings.watchdog_s)
         self._answer, self._observer = answer, observer
         self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
+        if self._pacing.real_time:
+            self._guard.watch_calls()
+        self._now, self._moved_s = now, now()
         self._watchdog = Watchdog(settings.watchdog_s, now)
         self._slow_s = 2 * self.spec.period_s
         self._commands: CommandQueue[Command] = CommandQueue()
@@ -96,14 +99,14 @@ class ControlLoop:
         self._over = False
         self._device_armed = False
         self._interpolator = SetpointInterpolator(spec.commands, ticks)
-        self._driver, self._stopper = DriverWatch(), DriverStopper(self._robot, self._latch)
+        self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
+        self._stopper = DriverStopper(self._robot, self._latch)
         self._held: Mapping[str, np.ndarray] | None = None  # what the actuators hold, where that is known
         self.lifecycle = Lifecycle(spec.name, latch=self._latch)
         self.loop_timing = LoopTiming(spec.period_s, now)
         self.ages = MaxAge(settings.max_command_age_s if self._pacing.real_time else None, spec.period_s)
         self._priority = settings.priority
         self.real_time = RealTime(False, "not asked for")
-        self.latest: RobotState | None = None
         self.abandoned: str | None = None
         self._episode_stops = 0  # the latch's number when the episode began; another stop ends the episode for good
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
@@ -121,6 +124,11 @@ class ControlLoop:
         """Why the robot is stopped, or None."""
         reason = self._latch.reason
         return None if reason is None else reason.text
+
+    @property
+    def latest(self) -> RobotState | None:
+        """The newest reading, also of a reset's way home; None before the first."""
+        return self._guard.latest
 
     @property
     def idle(self) -> bool:
@@ -176,8 +184,8 @@ class ControlLoop:
 
     def check_driver(self) -> None:
         """Stop a robot whose driver hangs. The state then says so, and nothing goes on if the driver comes back."""
-        hangs = self._driver.hangs
-        if hangs and self._pacing.real_time and self.lifecycle.state is not State.STOPPED:
+        hangs = self._driver.look() if self._pacing.real_time else None
+        if hangs is not None and self.lifecycle.state is not State.STOPPED:
             self.stop(self._latch.reason or hangs)
 
     def report(self, state: str) -> None:
@@ -303,10 +311,15 @@ class ControlLoop:
     def _hold(self, _: None = None) -> None:
         """Fill one tick without a new command."""
         interpolator = self._interpolator
-        if interpolator.step is None:
+        step = interpolator.step
+        if step is None:
             if not self._in_episode:
                 return
             self._check_silence()  # only here: where a command was waiting, the robot was slow and not its client
+        elif (refusal := self.ages.refusal_after(self._now() - self._moved_s)) is not None:
+            interpolator.give_up()
+            self._tell(step.request_id, refusal)
+            self._check_silence()
         self.loop_timing.tick()
         self._move()
 
@@ -318,17 +331,15 @@ class ControlLoop:
 
     def _move(self, fresh: bool = False) -> None:
         """Carry out one period of the robot's own; ``fresh``: the first of a command."""
-        interpolator, driver = self._interpolator, self._driver
+        interpolator = self._interpolator
         step = interpolator.step
-        driver.called_s = driver.now()
+        self._moved_s = self._now()
         try:
             robot_state = self._robot.step(interpolator.next())
         except Exception as error:
-            driver.called_s = None
             self._failed_tick(step, error)
             return
-        driver.called_s = None
-        self._held, self.latest = robot_state.applied, robot_state
+        self._held = robot_state.applied
         if fresh:
             self._watchdog.feed()
         if step is not None and self.lifecycle.state is State.READY:
@@ -383,7 +394,6 @@ class ControlLoop:
         self._held = robot_state.applied
         self._episode_stops = reset.stops
         self._interpolator.begin(robot_state.applied)
-        self.latest = robot_state
         self._pacing.restart()
         self._device_armed = self._pacing.real_time and self._robot.arm_watchdog(self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable
 from typing import Protocol
@@ -11,6 +12,8 @@ from real.control.commands import Command, CommandQueue, Step
 from real.control.settings import LoopSettings
 
 __all__ = ["ClockPacing", "LockstepPacing", "Pacing", "RobotPacing", "pacing_for"]
+
+_log = logging.getLogger(__name__)
 
 
 class Pacing(Protocol):
@@ -70,18 +73,35 @@ class ClockPacing:
         self._rate.restart()
 
 
+_EARLY = 0.05
+"""Share of the period by which a robot that paces itself may be faster than its description."""
+
+
 class RobotPacing:
     """Step as the robot does: its `step` returns at the end of the period.
+
+    A robot that returns earlier is waited for, so that it never runs faster than its rate by more than a twentieth.
 
     Args:
         window_s: longest wait for a command at the beginning of a period, seconds. An answer to the last reading then
             makes it into the very next period.
+        period_s: of the robot, seconds.
+        now, sleep: the clock, seconds.
     """
 
     real_time = True
 
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
+    def __init__(
+        self,
+        window_s: float,
+        period_s: float,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._window_s, self._period_s = window_s, period_s
+        self._now, self._sleep = now, sleep
+        self._due: float | None = None
+        self._warned = False
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
         """As `Pacing.wait_for_command`."""
@@ -89,13 +109,31 @@ class RobotPacing:
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
         """As `Pacing.next_tick`."""
+        self.wait_for_period()
         return commands.newest(self._window_s, on_replaced)
 
     def wait_for_period(self) -> None:
-        """Return at once: the robot waits."""
+        """Return at once where the robot has waited for its period's end; wait for a robot that is in a hurry."""
+        now = self._now()
+        due = now if self._due is None else self._due
+        if now < due:
+            self._warn()
+            self._sleep(due - now)
+        # Up to one period late is made up for: within a period the tick waits for its command now longer, now shorter.
+        self._due = max(due, now - self._period_s) + (1.0 - _EARLY) * self._period_s
+
+    def _warn(self) -> None:
+        if not self._warned:
+            self._warned = True
+            _log.warning(
+                "the robot's step returns before the end of its period of %.4g s, so the loop waits; let the driver "
+                "wait, or serve it without paced_by_robot",
+                self._period_s,
+            )
 
     def restart(self) -> None:
-        """Do nothing: there is no schedule."""
+        """As `Pacing.restart`."""
+        self._due = None
 
 
 class LockstepPacing:
@@ -149,5 +187,5 @@ def pacing_for(
     if settings.lockstep:
         return LockstepPacing(fetch)
     if settings.paced_by_robot:
-        return RobotPacing(0.5 / rate_hz if ticks == 1 else 0.0)
+        return RobotPacing(0.5 / rate_hz if ticks == 1 else 0.0, 1.0 / rate_hz, now, sleep)
     return ClockPacing(Rate(rate_hz, now, sleep))
