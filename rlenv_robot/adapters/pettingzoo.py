@@ -14,7 +14,7 @@ from hal import Field, IllegalAction, Spec
 from rlenv_robot.adapters.gymnasium import FieldSpace, action_space_of, scaled_action, space_of
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import ExtraInfo, ObservationTable, Options, Reward
-from rlenv_robot.tasks.agents import agents_of, joint_action, own
+from rlenv_robot.tasks.agents import agents_of, joint_action, own_observation
 from rlenv_robot.world import TurnBasedWorld
 
 __all__ = ["JointEnv", "TurnsEnv", "to_pettingzoo", "to_pettingzoo_aec"]
@@ -134,7 +134,7 @@ class JointEnv(ParallelEnv[str, dict[str, np.ndarray], object]):
 
     def _observations(self) -> ByAgent:
         whole = self._table["observation"]
-        return {agent.name: own(whole, agent.sees) for agent in self._agents}
+        return {agent.name: own_observation(whole, agent.sees) for agent in self._agents}
 
     def _infos(self) -> dict[str, ExtraInfo]:
         extra = self._table["extra_info"]

@@ -12,6 +12,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
+from hal.field import JsonDict, JsonObject
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.flat_hints import Difference
@@ -118,7 +119,7 @@ class FeedbackPolicy:
 
     # -- file ------------------------------------------------------------------------------------------------
 
-    def save(self, path: str | Path, about: Mapping[str, Any]) -> None:
+    def save(self, path: str | Path, about: JsonObject) -> None:
         """Write NumPy's ``.npz``: the parameters, the task's name, both specs with their digests, and ``about``.
 
         Args:
@@ -158,13 +159,13 @@ class FeedbackPolicy:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
 
 
-def save_arrays(path: str | Path, header: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> None:
+def save_arrays(path: str | Path, header: JsonObject, arrays: Mapping[str, np.ndarray]) -> None:
     """Write arrays and a header of plain data (as JSON) into an ``.npz`` file."""
     content: dict[str, Any] = {"header": np.frombuffer(json.dumps(header).encode(), np.uint8), **arrays}
     np.savez(path, **content)
 
 
-def load_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
     """Read what `save_arrays` wrote; no code is ever run from a file.
 
     Raises:
@@ -183,7 +184,7 @@ def load_arrays(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]
         raise RobotError(f"{path}: not a policy file as `rlenv-robot train` writes it, or a damaged one") from error
 
 
-def _settings(vectors: Vectors) -> dict[str, Any]:
+def _settings(vectors: Vectors) -> JsonDict:
     """Return what a file needs to make the same vectors again."""
     if isinstance(vectors, ReachVectors):
         return {"kind": "so101-reach"}
@@ -199,7 +200,7 @@ def _settings(vectors: Vectors) -> dict[str, Any]:
     }
 
 
-def _vectors(header: Mapping[str, Any]) -> Vectors:
+def _vectors(header: JsonObject) -> Vectors:
     settings = header["vectors"]
     if settings["kind"] == "so101-reach":
         return ReachVectors()

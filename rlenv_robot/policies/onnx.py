@@ -6,11 +6,15 @@ import json
 from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hal import Field, RobotError, Spec, SpecMismatch
+from hal.field import JsonObject
+
+if TYPE_CHECKING:
+    import onnxruntime
 
 __all__ = ["METADATA", "OnnxPolicy", "metadata"]
 
@@ -21,7 +25,7 @@ _TYPES = {"float32": "float", "float64": "double"}
 """NumPy's name -> ONNX's, where they differ."""
 
 
-def metadata(task: str, observation: Spec, action: Spec, about: Mapping[str, Any]) -> str:
+def metadata(task: str, observation: Spec, action: Spec, about: JsonObject) -> str:
     """Return a file's metadata: the task, both specs with their digests, our version, and ``about`` for people."""
     digests = {"observation": observation.digest, "action": action.digest}
     specs = {"observation": observation.to_dict(), "action": action.to_dict()}
@@ -64,13 +68,14 @@ class OnnxPolicy:
             raise RobotError(f"{self.path}: what it says of its specs is damaged: {error!r}") from error
 
     def _check_graph(self) -> None:
-        found = [part.name for part in self._session.get_inputs()], [part.name for part in self._session.get_outputs()]
-        wanted = list(self.observation.names), list(self.action.names)
+        inputs = [part.name for part in self._session.get_inputs()]
+        outputs = [part.name for part in self._session.get_outputs()]
+        specs = list(self.observation.names), list(self.action.names)
         # An observation that the network has no use for may be missing.
-        if not set(found[0]) <= set(wanted[0]) or sorted(found[1]) != sorted(wanted[1]):
-            raise RobotError(f"{self.path}: its graph takes {found[0]} and gives {found[1]}, its specs say {wanted}")
-        self._inputs = [self.observation[name] for name in found[0]]
-        self._outputs = [self.action[name] for name in found[1]]
+        if not set(inputs) <= set(specs[0]) or sorted(outputs) != sorted(specs[1]):
+            raise RobotError(f"{self.path}: its graph takes {inputs} and gives {outputs}, its specs say {specs}")
+        self._inputs = [self.observation[name] for name in inputs]
+        self._outputs = [self.action[name] for name in outputs]
         parts = (*self._session.get_inputs(), *self._session.get_outputs())
         for part, field in zip(parts, (*self._inputs, *self._outputs), strict=True):
             _check_part(self.path, part, field)
@@ -94,14 +99,14 @@ class OnnxPolicy:
             part.name: np.asarray(observation[part.name], part.numpy_dtype).reshape((-1, *part.shape))
             for part in self._inputs
         }
-        found = self._session.run(None, feed)
+        outputs = self._session.run(None, feed)
         return {
             part.name: np.asarray(value, part.numpy_dtype).reshape((*leading, *part.shape))
-            for part, value in zip(self._outputs, found, strict=True)
+            for part, value in zip(self._outputs, outputs, strict=True)
         }
 
 
-def _session(path: Path) -> Any:
+def _session(path: Path) -> onnxruntime.InferenceSession:
     """Return the graph, ready to run; a missing file is reported before a missing package."""
     try:
         content = path.read_bytes()  # from memory, so that a file can't name others to be read
@@ -121,14 +126,14 @@ def _session(path: Path) -> Any:
         raise RobotError(f"{path}: not a readable ONNX file: {error}") from error
 
 
-def _check_part(path: str, part: Any, field: Field) -> None:
+def _check_part(path: str, part: onnxruntime.NodeArg, field: Field) -> None:
     """Refuse an input or output that is not (batch, ...) of the field; sizes without a number may be anything."""
-    shape, wanted = list(part.shape or ()), ("batch", *field.shape)
+    shape, expected = list(part.shape or ()), ("batch", *field.shape)
     sizes = zip(shape[1:], field.shape, strict=False)
-    fits = len(shape) == len(wanted) and not (isinstance(shape[0], int) and shape[0] != 1)
+    fits = len(shape) == len(expected) and not (isinstance(shape[0], int) and shape[0] != 1)
     fits = fits and all(not isinstance(size, int) or size == right for size, right in sizes)
     if not fits or part.type != f"tensor({_TYPES.get(field.dtype, field.dtype)})":
         raise RobotError(
             f"{path}: its graph has {part.name!r} as {part.type} of shape {shape}, its specs say {field.dtype} "
-            f"of shape ({', '.join(map(str, wanted))})"
+            f"of shape ({', '.join(map(str, expected))})"
         )

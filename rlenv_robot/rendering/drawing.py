@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import RobotError
+from hal.field import JsonObject
 from rlenv_robot.robot_models import RobotModel
+from rlenv_robot.tables import FieldValues
 
 __all__ = ["draw", "show_window", "write_image"]
 
@@ -52,9 +53,7 @@ def show_window(title: str, image: np.ndarray) -> None:
         ) from error
 
 
-def draw(
-    robot_model: RobotModel, sensors: Mapping[str, Any], goal: Mapping[str, Any], options: Mapping[str, Any]
-) -> Iterator[Any]:
+def draw(robot_model: RobotModel, sensors: FieldValues, goal: FieldValues, options: JsonObject) -> Iterator[np.ndarray]:
     """Render a robot's model in measured poses, with a ball at the goal's position.
 
     Args:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from hal import RobotError, SourceError, SpecError
+from hal.field import JsonObject
 from rlenv_robot.rendering.drawing import draw, show_window, write_image
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, robot_names
 
@@ -23,7 +24,9 @@ _POSE_SUFFIXES = ("_position", "_orientation")
 """The ends of the names of sensors that may determine a pose."""
 
 
-def episode_frames(path: str | Path, episode: int, options: Mapping[str, Any] | None = None) -> tuple[Any, float]:
+def episode_frames(
+    path: str | Path, episode: int, options: JsonObject | None = None
+) -> tuple[Iterator[np.ndarray], float]:
     """Return the images of a recorded episode, rendered from its poses, and their rate.
 
     Args:
@@ -38,9 +41,7 @@ def episode_frames(path: str | Path, episode: int, options: Mapping[str, Any] | 
     return twin_images(table, number, options or {}), frame_rate(table, number)
 
 
-def twin_images(
-    table: Table, episode: int, options: Mapping[str, Any], frames: slice = slice(None)
-) -> Iterator[np.ndarray]:
+def twin_images(table: Table, episode: int, options: JsonObject, frames: slice = slice(None)) -> Iterator[np.ndarray]:
     """Render the simulated twin in the poses that an episode measured, one image for each frame.
 
     Args:
@@ -72,7 +73,7 @@ def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray
     return {name.removeprefix(prefix): rows[name] for name in rows.dtype.names or () if name.startswith(prefix)}
 
 
-def _model_of(table: Table, info: Mapping[str, Any]) -> RobotModel:
+def _model_of(table: Table, info: JsonObject) -> RobotModel:
     """Return the model of the robot that recorded an episode; a run of a MuJoCo model names its file as the task."""
     robot, task = str(info.get("robot") or "so101"), str(info.get("task"))
     if robot in robot_names() or not is_model_file(task):
@@ -187,7 +188,7 @@ def _plot(table: Table, episode: int, path: Path) -> None:
     write_video(path, Montage(table, episode, {}).frames(), frame_rate(table, episode))
 
 
-def _montage(table: Table, episode: int, notes: list[str], options: Mapping[str, Any]) -> Iterator[np.ndarray]:
+def _montage(table: Table, episode: int, notes: list[str], options: JsonObject) -> Iterator[np.ndarray]:
     """Render everything that can be shown of an episode; add a note for the rest."""
     from recorder.figures.montage import Montage
 

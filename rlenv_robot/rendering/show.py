@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from hal.field import JsonObject
 from rlenv_robot.rendering.drawing import show_window, write_image
 from rlenv_robot.rendering.history import render_history
 from rlenv_robot.tables import VisualisationTable
@@ -18,7 +18,7 @@ _HISTORY = ("run", "episode", "video", "plot", "montage", "step", "frames")
 _OPTIONS = frozenset({"mode", "path", "to", "camera", "width", "height", "fine", *_HISTORY})
 
 
-def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -> None:
+def show(env_id: str, frame_no: int, world: World, options: JsonObject) -> None:
     """Show the state of a world, or a recorded episode.
 
     Args:
@@ -56,7 +56,7 @@ def show(env_id: str, frame_no: int, world: World, options: Mapping[str, Any]) -
         show_window(env_id, image)
 
 
-def _required(options: Mapping[str, Any], name: str) -> Any:
+def _required(options: JsonObject, name: str) -> Any:
     if options.get(name) is None:
         raise ValueError(f"render mode {options.get('mode')!r} needs the option {name!r}")
     return options[name]

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import fields, is_dataclass, replace
+from typing import SupportsFloat, cast
 
 import numpy as np
 
 from hal import Field, IllegalAction, Robot, RobotError, RobotState, SampleSink, Spec, StreamSpec, Violation
+from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
 from hal.reset.confirmation import ResetConfirmation
 from hal.wrapper import RobotWrapper
 from rlenv_robot.robot_env.verdicts import Verdicts, asker
-from rlenv_robot.tables import check_options
-from rlenv_robot.tasks.agents import each
+from rlenv_robot.tables import ExtraInfo, FieldValues, Options, Reward, check_options
+from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Episode, Task
-from rlenv_robot.world import EnvDescription, TimeStep, first_part
+from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, first_part
 
 __all__ = ["RobotWorld"]
 
@@ -87,40 +88,40 @@ class RobotWorld:
 
     @property
     def seed(self) -> int:
-        """What episodes are drawn from now."""
+        """The seed from which episodes are drawn now."""
         return self._seed
 
     @property
     def name(self) -> str:
-        """The task's."""
+        """The task's name."""
         return self.task.name
 
     @property
     def observation(self) -> Spec:
-        """The task's."""
+        """The task's observation spec."""
         return self.task.observation
 
     @property
     def action(self) -> Spec:
-        """The task's."""
+        """The task's action spec."""
         return self.task.action
 
     @property
     def description(self) -> EnvDescription:
-        """The task's description, and what every robot's environment takes and tells."""
+        """The task's description, with the options and the extra information of every robot's environment."""
         goal = ", ".join(f"{field.name}: {field.meaning}" for field in self.task.goal) or "this task has none"
         options = {name: text.format(goal=goal) for name, text in _OPTIONS.items()}
-        reward, told = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
+        reward, extra_info = (_REWARDS, _OF_AGENTS) if self.agents else (_REWARD, {})
         about = first_part(self.task) + self._settings()
         conditions = self._wrapped.about().get("conditions", {})
-        told = {**told, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
-        return EnvDescription(about, reward, options, _STEP_EXTRA, told, conditions=conditions)
+        extra_info = {**extra_info, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
+        return EnvDescription(about, reward, options, _STEP_EXTRA, extra_info, conditions=conditions)
 
     def _settings(self) -> str:
         text = (
             f"\n\nA step takes {self.robot.spec.period_s:.4g} s; an episode is truncated after {self.task.steps} steps."
         )
-        names = getattr(self.task, "__dataclass_fields__", {})
+        names: list[str] = [setting.name for setting in fields(self.task)] if is_dataclass(self.task) else []
         values = ", ".join(f"``{name}`` = {getattr(self.task, name)}" for name in names)
         return text + (f" Settings here: {values}." if values else "")
 
@@ -140,7 +141,7 @@ class RobotWorld:
 
     @property
     def streams(self) -> tuple[StreamSpec, ...]:
-        """The robot's."""
+        """The robot's streams of samples."""
         return self._wrapped.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
@@ -149,7 +150,7 @@ class RobotWorld:
 
     # -- reset and step ----------------------------------------------------------------------------------
 
-    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+    def reset(self, options: Options) -> TimeStep:
         """Draw an episode and bring the robot to its start.
 
         Args:
@@ -167,7 +168,7 @@ class RobotWorld:
         draw = self._rules.draw(self._seed, 0, self._episodes, options)
         self._episodes += 1
         self._episode, self._step_no = draw.episode, 0
-        request: dict[str, Any] = {"seed": draw.robot_seed, "start": draw.episode.start}
+        request: dict[str, object] = {"seed": draw.robot_seed, "start": draw.episode.start}
         if "clear_stop" in options:
             request["clear_stop"] = options["clear_stop"]
         robot_state = self._robot_state = self._reset(request)
@@ -176,7 +177,7 @@ class RobotWorld:
         self._add_report(timestep.extra_info)
         return timestep
 
-    def _check_options(self, options: Mapping[str, Any]) -> None:
+    def _check_options(self, options: Options) -> None:
         check_options(options, "reset", '{"seed": 7}', _OPTIONS)
         goal, reason = options.get("goal"), options.get("clear_stop")
         if goal is not None and not isinstance(goal, Mapping):
@@ -188,7 +189,7 @@ class RobotWorld:
                 "and why it may move again"
             )
 
-    def _reset(self, request: Mapping[str, Any]) -> RobotState:
+    def _reset(self, request: Options) -> RobotState:
         before = self._wrapped.last_reset
         try:
             robot_state = self.robot.reset(request)
@@ -199,7 +200,7 @@ class RobotWorld:
         self._verdicts.begin(self._wrapped.last_reset)
         return robot_state
 
-    def _add_report(self, extra: dict[str, Any]) -> None:
+    def _add_report(self, extra: ExtraInfo) -> None:
         """Add what the robot reports of itself at the beginning of an episode."""
         report = self._wrapped.about()
         if self.mode == "training" and report.get("randomisation"):
@@ -210,7 +211,7 @@ class RobotWorld:
         if "returned" in report:
             extra["returned"] = report["returned"]
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Command the robot for one control period.
 
         A robot that can no longer be trusted (connection lost, stopped, stale) ends the episode: the time step
@@ -221,25 +222,25 @@ class RobotWorld:
         """
         before = self._robot_state
         assert before is not None  # the environment resets first
-        if extra_info:
-            _check_extra(extra_info, self.robot.spec.sensors)
+        sensor_error = _check_extra(extra_info, self.robot.spec.sensors) if extra_info else NOTHING
         try:
             robot_state = self.robot.step(self.task.command(action, before.sensors))
         except IllegalAction:
             raise
         except RobotError as error:
             return self._lost(error)
-        if extra_info and "sensor_error" in extra_info:
-            robot_state = _with_sensor_error(robot_state, extra_info["sensor_error"])
+        if sensor_error:
+            robot_state = _with_sensor_error(robot_state, sensor_error)
         self._robot_state = robot_state
         self._step_no += 1
         sensors, goal, failed = robot_state.sensors, self._episode.goal, bool(robot_state.faults)
         judgement = self._rules.judge(before.sensors, action, sensors, goal, self._step_no, failed)
         return self._timestep(robot_state, judgement, action)
 
-    def _timestep(self, robot_state: RobotState, judgement: Judgement, action: Arrays | None = None) -> TimeStep:
-        reward, terminated, truncated = judgement
-        reward = each(reward, float) if self.agents else float(reward)
+    def _timestep(self, robot_state: RobotState, judgement: Judgement[bool], action: Arrays | None = None) -> TimeStep:
+        values, terminated, truncated = judgement
+        # A single agent's reward is a number; to ask by isinstance would cost 1 % of a simulated step.
+        reward: Reward = map_reward(values, float) if self.agents else float(cast("SupportsFloat", values))
         sensors, goal = robot_state.sensors, self._episode.goal
         extra = self._rules.extra_info(robot_state, goal, action)
         if robot_state.used:
@@ -248,11 +249,11 @@ class RobotWorld:
             reward = self._end(robot_state, reward, extra, truncated)
         observation = self.task.observe(sensors, goal)
         stamp_ns, applied = robot_state.stamp_ns, robot_state.applied
-        values = (observation, reward, terminated, truncated, extra, stamp_ns, applied, sensors, True)
-        self._last = timestep = _new(TimeStep, values)
+        timestep_values = (observation, reward, terminated, truncated, extra, stamp_ns, applied, sensors, True)
+        self._last = timestep = _new(TimeStep, timestep_values)
         return timestep
 
-    def _end(self, robot_state: RobotState, reward: Any, extra: dict[str, Any], truncated: bool) -> Any:
+    def _end(self, robot_state: RobotState, reward: Reward, extra: ExtraInfo, truncated: bool) -> Reward:
         """Add to ``extra`` how the episode went, and return the last step's reward with the verdict's part in it."""
         faults = robot_state.faults
         if faults:
@@ -264,7 +265,7 @@ class RobotWorld:
         extra["metrics"] = {name: float(value) for name, value in outcome.metrics.items()}
         return self._rules.add_verdict(reward, self._verdict(extra))
 
-    def _verdict(self, extra: dict[str, Any]) -> str | None:
+    def _verdict(self, extra: ExtraInfo) -> str | None:
         """Ask a person about the episode that ends here, and add the answer to ``extra``."""
         verdict = self._verdicts.end(self._episodes - 1) if self._step_no else None
         if verdict is not None:
@@ -286,25 +287,25 @@ class RobotWorld:
 
     # -- the rest ----------------------------------------------------------------------------------------
 
-    def episode_info(self) -> dict[str, Any]:
-        """Task, goal, seed, what the robot says of itself (``controller``), and at the end success and metrics."""
-        info: dict[str, Any] = {
+    def episode_info(self) -> JsonDict:
+        """Return task, goal, seed, the robot's report (``controller``), and at the end success and metrics."""
+        info: JsonDict = {
             "task": self.task.name,
             "robot": self.robot.spec.name,
             "seed": self._seed,
             "draw": self._episodes - 1,
             "goal": {name: np.asarray(value).tolist() for name, value in self._episode.goal.items()},
         }
-        told = self._wrapped.about()
-        if told:
-            info["controller"] = told
+        report = self._wrapped.about()
+        if report:
+            info["controller"] = report
         last = self._last.extra_info if self._last is not None else {}
         info.update({key: last[key] for key in ("success", "metrics", "fault") if key in last})
         info.update(self._verdicts.to_dict())
         return info
 
-    def image(self, options: Mapping[str, Any]) -> np.ndarray:
-        """The robot's model posed as last measured, with the goal marked."""
+    def image(self, options: Options) -> np.ndarray:
+        """Render the robot's model in the last measured pose, with the goal marked."""
         from rlenv_robot.rendering.drawing import draw
         from rlenv_robot.robot_models import robot_model_of
 
@@ -326,8 +327,12 @@ class RobotWorld:
         self.robot.close()
 
 
-def _check_extra(extra_info: Mapping[str, Any], sensors: Spec) -> None:
-    """Before anything moves: what the agent sent along is known and usable."""
+def _check_extra(extra_info: Mapping[str, object], sensors: Spec) -> FieldValues:
+    """Refuse unknown or unusable extra information before anything moves, and return its ``sensor_error``.
+
+    Raises:
+        IllegalAction: naming the entry.
+    """
     allowed = {"log_probability", "intervention", *_STEP_EXTRA}
     unknown = extra_info.keys() - allowed
     if unknown:
@@ -337,17 +342,18 @@ def _check_extra(extra_info: Mapping[str, Any], sensors: Spec) -> None:
         raise _wrong_extra("dtype", "sensor_error", f"a {type(errors).__name__}, wanted a mapping from sensor to error")
     for name, value in errors.items():
         if name not in sensors:
-            known = ", ".join(sensors.names)
-            raise _wrong_extra("unknown", f"sensor_error.{name}", f"unknown, the sensors are {known}")
+            names = ", ".join(sensors.names)
+            raise _wrong_extra("unknown", f"sensor_error.{name}", f"unknown, the sensors are {names}")
         Field(name, sensors[name].shape, sensors[name].dtype).validate(value, "extra_info.sensor_error")
+    return errors
 
 
 def _wrong_extra(code: str, key: str, problem: str) -> IllegalAction:
     return IllegalAction(Violation(code, f"extra_info.{key}", (), f"extra_info.{key} is {problem}"))
 
 
-def _with_sensor_error(robot_state: RobotState, error: Mapping[str, Any]) -> RobotState:
-    """The reading with a known error added to some sensors (clause 6.2.2.2: transferring a sensor's error)."""
+def _with_sensor_error(robot_state: RobotState, error: FieldValues) -> RobotState:
+    """Add a known error to some sensors of a reading (clause 6.2.2.2: transferring a sensor's error)."""
     sensors = dict(robot_state.sensors)
     for name, value in error.items():
         sensors[name] = (sensors[name] + np.asarray(value)).astype(sensors[name].dtype)

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Literal, NamedTuple, Protocol
 
 import numpy as np
 
 from hal import Spec, SpecError
+from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
 from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays
 from rlenv_robot.world import EnvDescription, TimeStep, WorldWrapper
 
@@ -169,7 +171,7 @@ class HumanIntervention(WorldWrapper):
         """The inner world's layout, with the policy's actions beside the executed ones."""
         return replace(self._world.layout, policy=self._world.action)
 
-    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+    def reset(self, options: Options) -> TimeStep:
         """Reset the inner world; the policy begins."""
         self._operator.open()
         timestep = self._world.reset(options)
@@ -180,17 +182,17 @@ class HumanIntervention(WorldWrapper):
         self._person_before = False
         return timestep
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Execute the action, or the person's in its place.
 
         If the device is lost the robot is stopped, and the episode ends by that.
         """
         try:
-            wanted = self._operator.poll(self._applied)
+            target = self._operator.poll(self._applied)
         except OSError as error:
-            wanted = None
+            target = None
             self._world.stop(f"the device of the person who may take over was lost: {error}")
-        chosen, who = self._blender.choose(action, wanted, self._applied)
+        chosen, who = self._blender.choose(action, target, self._applied)
         person = who == "person"
         self._counts["taken"] += person and not self._person_before
         self._person_before = person
@@ -205,14 +207,14 @@ class HumanIntervention(WorldWrapper):
         self._applied = timestep.applied
         return timestep
 
-    def episode_info(self) -> dict[str, Any]:
-        """Return the inner world's, and how often a person took over, for how many steps."""
+    def episode_info(self) -> JsonDict:
+        """Return the inner world's information, and how often and for how many steps a person took over."""
         taken, person, returning = (self._counts[key] for key in ("taken", "person", "returning"))
-        said = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._blender.velocity}
-        return {**self._world.episode_info(), "interventions": said}
+        interventions = {"times": taken, "steps": person, "steps_back": returning, "velocity": self._blender.velocity}
+        return {**self._world.episode_info(), "interventions": interventions}
 
     def close(self) -> None:
-        """Close both."""
+        """Close the inner world and the person's device."""
         try:
             self._world.close()
         finally:

@@ -8,13 +8,17 @@ import select
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import numpy as np
 
 from hal import RobotError, Spec, SpecError
 from rlenv_robot.tasks.task import Arrays
+
+if TYPE_CHECKING:
+    SignalHandler = Callable[[int, FrameType | None], object] | int | signal.Handlers | None
 
 __all__ = ["Keyboard", "SingleKeys"]
 
@@ -35,8 +39,8 @@ class SingleKeys:
     def __init__(self, source: TextIO | None = None) -> None:
         self._source = source
         self._descriptor = -1
-        self._before: list[Any] | None = None
-        self._handlers: dict[int, Any] = {}
+        self._before: list[int | list[bytes | int]] | None = None
+        self._handlers: dict[int, SignalHandler] = {}
 
     @property
     def opened(self) -> bool:

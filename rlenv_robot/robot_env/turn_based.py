@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import Spec, SpecMismatch
+from hal.field import JsonObject
 from hal.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
-from rlenv_robot.tasks.agents import agents_of, joint_action, own
+from rlenv_robot.tables import Options
+from rlenv_robot.tasks.agents import agents_of, joint_action, own_observation
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, WorldWrapper
 
 __all__ = ["OneAtATime", "one_at_a_time"]
@@ -68,9 +69,9 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
     def description(self) -> EnvDescription:
         """The whole world's description, and whose turn it is."""
         whole = self._world.description
-        told = {name: text for name, text in whole.extra_info.items() if name != "agents"}
-        told["messages"] = "sender -> the message in its last action, where agents send any"
-        return replace(whole, extra_info={"agent": f"whose turn it is: {', '.join(self.players)}", **told})
+        extra_info = {name: text for name, text in whole.extra_info.items() if name != "agents"}
+        extra_info["messages"] = "sender -> the message in its last action, where agents send any"
+        return replace(whole, extra_info={"agent": f"whose turn it is: {', '.join(self.players)}", **extra_info})
 
     @property
     def layout(self) -> FrameLayout:
@@ -78,12 +79,12 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         whole = self._world.layout
         return replace(whole, observation=self.observation, action=self.action, agents=self.players, turns=True)
 
-    def reset(self, options: Mapping[str, Any]) -> TimeStep:
+    def reset(self, options: Options) -> TimeStep:
         """Reset the whole world; the first agent's turn begins."""
         self._chosen = {}
         return self._seen(self._world.reset(options))
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Keep the choice of the agent whose turn it is; with the last agent's, carry out all of them."""
         agent, whole = self._agents[len(self._chosen)], self._whole
         assert whole is not None  # the environment resets first
@@ -96,15 +97,15 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         return self._seen(whole._replace(reward=dict.fromkeys(self.players, 0.0)))
 
     def _seen(self, whole: TimeStep) -> TimeStep:
-        """What the agent sees whose turn it is."""
+        """Return the time step as the agent sees it whose turn it is."""
         self._whole = whole
         agent = self._agents[len(self._chosen)]
         extra = {name: value for name, value in whole.extra_info.items() if name not in ("agents", "messages")}
         extra["agent"] = agent.name
-        told = whole.extra_info.get("messages", NOTHING).get(agent.name)
-        if told:
-            extra["messages"] = told
-        return whole._replace(observation=own(whole.observation, agent.sees), extra_info=extra)
+        messages = whole.extra_info.get("messages", NOTHING).get(agent.name)
+        if messages:
+            extra["messages"] = messages
+        return whole._replace(observation=own_observation(whole.observation, agent.sees), extra_info=extra)
 
     def seen_by(self, player: str) -> dict[str, np.ndarray]:
         """Return what any agent sees now, by its own names.
@@ -113,18 +114,16 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
             KeyError: there is no such agent.
         """
         assert self._whole is not None
-        return own(self._whole.observation, self._by_name[player].sees)
+        return own_observation(self._whole.observation, self._by_name[player].sees)
 
 
-def one_at_a_time(
-    env: Environment, record: str | Path | None = None, info: Mapping[str, Any] | None = None
-) -> Environment:
-    """An environment of several agents as one of sequential decisions; see `OneAtATime`.
+def one_at_a_time(env: Environment, record: str | Path | None = None, info: JsonObject | None = None) -> Environment:
+    """Turn an environment of several agents into one in which they act in turn; see `OneAtATime`.
 
     Args:
         env: owned from now on; it must not record, as its frames are not the ones that are then seen.
         record: a folder; every episode is recorded into a new run inside it, a frame for each agent's turn.
-        info: what every recorded episode shall say of itself, such as ``{"policy": "v3"}``.
+        info: metadata of every recorded episode, such as ``{"policy": "v3"}``.
 
     Raises:
         ValueError: there are no agents, or the environment records by itself.

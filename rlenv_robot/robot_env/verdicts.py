@@ -1,14 +1,15 @@
-"""How an episode went, said by a person at its end: part of the record and, where the task asks, of the reward."""
+"""Ask a person for the verdict on an episode: part of the record and, where the task asks for it, of the reward."""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, cast
 
 from hal import Robot, RobotError
+from hal.field import JsonDict
 from hal.reset.confirmation import Answer, ResetConfirmation, VerdictRequest
 from hal.reset.record import ResetRecord
+from hal.wrapper import RobotWrapper
 from rlenv_robot.tasks.task import Task, VerdictTask
 
 __all__ = ["DEADLINE_S", "Verdicts", "asker"]
@@ -16,14 +17,14 @@ __all__ = ["DEADLINE_S", "Verdicts", "asker"]
 _log = logging.getLogger(__name__)
 
 DEADLINE_S = 60.0
-"""How long a person may take; then the episode has no verdict, and everything goes on."""
+"""Seconds that a person may take to answer; after that the episode has no verdict, and everything continues."""
 
 Ask = Callable[[int], "Answer | None"]
-"""Asks about the episode of this number; None where nobody can be asked."""
+"""Asks for the verdict on the episode of a number; returns None where nobody can be asked."""
 
 
 def asker(robot: Robot, task: Task, judge: ResetConfirmation | None) -> Ask | None:
-    """Who is asked at the end of each episode, or None.
+    """Return the function that asks for a verdict at the end of each episode, or None.
 
     Args:
         robot: asked where the task's reward wants a verdict: whoever resets its scene (`hal.Homing.judge`).
@@ -34,14 +35,14 @@ def asker(robot: Robot, task: Task, judge: ResetConfirmation | None) -> Ask | No
     if judge is not None:
         words = [question] if question else []
         return lambda number: judge.judge(VerdictRequest(robot.spec.name, number, DEADLINE_S, *words))
-    at_robot = getattr(robot, "judge", None)
-    if not isinstance(task, VerdictTask) or at_robot is None:
+    if not isinstance(task, VerdictTask):
         return None
-    return lambda number: cast("Answer | None", at_robot(question, DEADLINE_S))
+    at_robot = RobotWrapper(robot)  # whose default is that nobody can be asked
+    return lambda number: at_robot.judge(question, DEADLINE_S)
 
 
 class Verdicts:
-    """What is known of the verdicts and resets of one robot's episodes.
+    """Collect the verdicts and resets of one robot's episodes.
 
     Args:
         ask: see `asker`.
@@ -55,25 +56,25 @@ class Verdicts:
         self._begun: ResetRecord | None = None
 
     def reset_failed(self, record: ResetRecord | None) -> None:
-        """A reset did not reach its end; the next episode's record tells of it."""
+        """Note a reset that did not succeed, for the record of the next episode."""
         if record is not None:
             self._failed.append(self._ours(record))
 
     def begin(self, record: ResetRecord | None) -> None:
-        """An episode begins with this reset."""
+        """Begin an episode with its reset."""
         self._answer = None
         self._resets = [*self._failed, *([self._ours(record)] if record is not None else [])]
         self._failed = []
         self._begun = record
 
     def _ours(self, record: ResetRecord) -> ResetRecord:
-        """The record, without a verdict on an episode that was somebody else's."""
+        """Return a reset's record, without its verdict if that is on another client's episode."""
         if self._begun is not None and record.judged == self._begun.episode:
             return record
         return record.without_verdict()
 
     def end(self, number: int) -> str | None:
-        """Ask how the episode went. Whatever goes wrong with that, the episode stays as it is, without a verdict."""
+        """Ask for the verdict on an episode and return it; None if nobody answers or asking fails."""
         if self._ask is None:
             return None
         try:
@@ -82,9 +83,9 @@ class Verdicts:
             _log.warning("episode %d has no verdict: %s", number, error)
         return None if self._answer is None else self._answer.verdict
 
-    def to_dict(self) -> dict[str, Any]:
-        """For the episode's record: ``reset``, ``failed_resets`` and ``verdict`` with ``judged_by``, where known."""
-        plain: dict[str, Any] = {}
+    def to_dict(self) -> JsonDict:
+        """Return what the episode's record holds of them: ``reset``, ``failed_resets``, ``verdict``, ``judged_by``."""
+        plain: JsonDict = {}
         resets = [record.to_dict() for record in self._resets]
         if self._begun is not None and resets:
             plain["reset"] = resets.pop()

@@ -1,33 +1,42 @@
-"""Several agents in one environment: what each sees of the whole, does of the whole, and tells the others (R6.3)."""
+"""Describe several agents in one environment: their parts of observation and action, and their messages (R6.3)."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 import numpy as np
 
 from hal import Spec, SpecError
 
-__all__ = ["Agent", "MultiAgent", "agents_of", "each", "joint_action", "mapping", "messages", "own"]
+__all__ = [
+    "Agent", "MultiAgent", "RewardValues", "agents_of", "joint_action", "map_reward", "messages", "observed_fields",
+    "own_observation",
+]  # fmt: skip
+
+_T = TypeVar("_T")
+_U = TypeVar("_U")
+
+RewardValues: TypeAlias = float | np.ndarray | Mapping[str, float | np.ndarray]
+"""A reward for each reading, of the readings' leading axes; with several agents, by agent."""
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class Agent:
-    """One of several.
+    """One of several agents.
 
-    Names of its own are mapped to names in the whole, so that agents of one kind have the same specs, and one policy
-    can serve them all.
+    An agent has its own names for fields of the whole observation and the joint action. Agents of one kind thereby have
+    equal specs, so one policy can serve them all.
 
     Attributes:
         name: as in the reward dictionary.
-        sees: own name -> name of the field of the whole observation.
-        does: own name -> name of the field of the joint action.
-        message: own name in ``does`` of what it tells the others, or "".
+        sees: the agent's own name -> name of the field of the whole observation.
+        does: the agent's own name -> name of the field of the joint action.
+        message: the agent's own name, in ``does``, of the field that it sends to the others; empty for none.
     """
 
     name: str
@@ -40,11 +49,11 @@ class Agent:
             raise SpecError(f"agent {self.name!r}: message {self.message!r} is none of {', '.join(self.does)}")
 
     def observation(self, whole: Spec) -> Spec:
-        """Its part of an observation's spec, under its own names."""
+        """Return the agent's part of an observation's spec, under its own names."""
         return _part("observation", self.sees, whole)
 
     def action(self, joint: Spec) -> Spec:
-        """Its part of a joint action's spec, under its own names."""
+        """Return the agent's part of a joint action's spec, under its own names."""
         return _part("action", self.does, joint)
 
 
@@ -67,28 +76,28 @@ def agents_of(subject: object) -> tuple[Agent, ...]:
     return tuple(subject.agents) if isinstance(subject, MultiAgent) else ()
 
 
-def each(reward: Any, change: Callable[[Any], Any]) -> Any:
-    """A reward changed: of each agent in a mapping, or the single one."""
+def map_reward(reward: RewardValues, change: Callable[[float | np.ndarray], _U]) -> _U | dict[str, _U]:
+    """Apply a function to a reward, or with several agents to the reward of each."""
     return {agent: change(value) for agent, value in reward.items()} if isinstance(reward, Mapping) else change(reward)
 
 
-def mapping(agents: Iterable[Agent]) -> dict[str, dict[str, str]]:
-    """What ``extra_info["agents"]`` of Table 1 holds (R2.1): agent -> own name -> name in the whole observation."""
+def observed_fields(agents: Iterable[Agent]) -> dict[str, dict[str, str]]:
+    """Return ``extra_info["agents"]`` of Table 1 (R2.1): agent -> its own name -> name in the whole observation."""
     return {agent.name: dict(agent.sees) for agent in agents}
 
 
-def own(observation: Mapping[str, np.ndarray], sees: Mapping[str, str]) -> dict[str, np.ndarray]:
-    """An agent's own observation, with any leading axes.
+def own_observation(observation: Mapping[str, np.ndarray], sees: Mapping[str, str]) -> dict[str, np.ndarray]:
+    """Return an agent's own observation, with any leading axes.
 
     Args:
-        observation: the whole one.
+        observation: of all agents.
         sees: this agent's part of ``extra_info["agents"]``.
     """
     return {mine: observation[name] for mine, name in sees.items()}
 
 
-def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """One joint action of what each agent chose.
+def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, _T]]) -> dict[str, _T]:
+    """Return the joint action of the agents' own actions.
 
     Args:
         agents: all of them.
@@ -100,16 +109,16 @@ def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, Any]
     names = [agent.name for agent in agents]
     if chosen.keys() != set(names):
         raise ValueError(f"actions are of {sorted(chosen)}, wanted is one of each agent: {', '.join(names)}")
-    action: dict[str, Any] = {}
+    action: dict[str, _T] = {}
     for agent in agents:
         action.update({agent.does.get(mine, mine): value for mine, value in chosen[agent.name].items()})
     return action
 
 
 def messages(agents: Sequence[Agent], action: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
-    """What ``extra_info["messages"]`` holds after a joint action: receiver -> sender -> message.
+    """Return ``extra_info["messages"]`` after a joint action: receiver -> sender -> message.
 
     A message is part of its sender's action and reaches the others with the next observation (B.5).
     """
-    said = {agent.name: action[agent.does[agent.message]] for agent in agents if agent.message}
-    return {agent.name: {sender: value for sender, value in said.items() if sender != agent.name} for agent in agents}
+    sent = {agent.name: action[agent.does[agent.message]] for agent in agents if agent.message}
+    return {agent.name: {sender: value for sender, value in sent.items() if sender != agent.name} for agent in agents}

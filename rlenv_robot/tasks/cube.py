@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any, Literal, get_args
+from typing import Literal, get_args
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import CUBE_AREA, HOME, SO101_CUBE
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
 
 __all__ = ["CubeTask", "Rewards", "distance", "place_on_table", "start_near_home"]
 
@@ -74,7 +74,7 @@ class CubeTask:
     def _called(self, part: str) -> str:
         return f"{self.name.replace('-', '_')}_{part}"
 
-    def _episode(self, target: tuple[float, float, float], start: np.ndarray, options: Mapping[str, Any]) -> Episode:
+    def _episode(self, target: tuple[float, float, float], start: np.ndarray, options: Options) -> Episode:
         """An episode to the target, unless the options give another.
 
         Args:
@@ -83,8 +83,9 @@ class CubeTask:
             options: as for `rlenv_robot.tasks.task.Task.begin`.
         """
         goal: Arrays = {"target_position": np.array(target, np.float32)}
-        if options.get("goal"):
-            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        fixed = fixed_goal(options)
+        if fixed:
+            goal = self.goal.validate({**goal, **fixed}, "goal")
         return Episode(goal, {"joint_target": start})
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
@@ -144,7 +145,7 @@ def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float
     return float(x), float(y)
 
 
-def distance(one: np.ndarray, other: Any) -> np.ndarray:
+def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
     """Metres between points, shape (..., 3) -> (...)."""
     result: np.ndarray = np.sqrt(np.square(one - other).sum(axis=-1))
     return result

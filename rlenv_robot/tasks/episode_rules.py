@@ -1,4 +1,4 @@
-"""The rules of an episode: what is drawn for it, what a step earns, when it ends, and how it went.
+"""The rules of an episode: its draws, the reward of a step, its end and its result.
 
 `EpisodeRules` works on arrays with any leading axes, so that one robot (no axes) and N of them (N rows) are judged by
 the same code.
@@ -7,12 +7,13 @@ the same code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Generic, Literal, NamedTuple, TypeVar, get_args, overload
 
 import numpy as np
 
 from hal import BatchState, RobotSpec, RobotState, SpecMismatch
-from rlenv_robot.tasks.agents import agents_of, each, mapping, messages
+from rlenv_robot.tables import ExtraInfo, Options, Reward
+from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messages, observed_fields
 from rlenv_robot.tasks.task import Arrays, Episode, Task, VerdictTask, check_task
 
 __all__ = ["Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "check_seed", "episode_rng", "verdict_reward"]
@@ -23,8 +24,12 @@ Mode = Literal["training", "inference"]
 _new = tuple.__new__  # what a named tuple's constructor calls, at half its time: a simulated step takes 25 microseconds
 
 
+_Flags = TypeVar("_Flags", bool, np.ndarray)
+"""The type of a flag for each reading: Python's own bool for one robot, an array of bool (N,) for a batch."""
+
+
 class Draw(NamedTuple):
-    """What is drawn for one episode.
+    """The random draws of one episode.
 
     Attributes:
         episode: goal and start, drawn by the task.
@@ -35,8 +40,8 @@ class Draw(NamedTuple):
     robot_seed: int
 
 
-class Judgement(NamedTuple):
-    """What one step came to. Shapes are the readings' leading axes: () for one robot, (N,) for a batch.
+class Judgement(NamedTuple, Generic[_Flags]):
+    """The reward and the ends of one step. Shapes are the readings' leading axes: () for one robot, (N,) for a batch.
 
     Attributes:
         reward: a float, or a mapping from agent to such.
@@ -44,20 +49,20 @@ class Judgement(NamedTuple):
         truncated: bool, an end by time or by a failure; never both.
     """
 
-    reward: Any
-    terminated: Any
-    truncated: Any
+    reward: RewardValues
+    terminated: _Flags
+    truncated: _Flags
 
 
 class Outcome(NamedTuple):
-    """How episodes went that are over. Shapes are the readings' leading axes.
+    """The result of episodes that are over. Shapes are the readings' leading axes.
 
     Attributes:
         success: bool, whether the task was fulfilled; never where the robot or its physics failed.
         metrics: figure -> value.
     """
 
-    success: Any
+    success: bool | np.ndarray
     metrics: Arrays
 
 
@@ -89,11 +94,11 @@ class EpisodeRules:
             raise SpecMismatch(f"task {task.name!r} does not fit", difference)
         self.task = task
         self.agents = agents_of(task)
-        self.agent_fields = mapping(self.agents)
+        self.agent_fields = observed_fields(self.agents)
         self._shows_state = mode == "training" and len(task.state) > 0
         self._tells_more = self._shows_state or bool(self.agents)
 
-    def draw(self, seed: int, env: int, episode: int, options: Mapping[str, Any]) -> Draw:
+    def draw(self, seed: int, env: int, episode: int, options: Options) -> Draw:
         """Draw an episode from its own randomness: see `episode_rng`.
 
         Raises:
@@ -103,7 +108,7 @@ class EpisodeRules:
         drawn = self.task.begin(rng, options)
         return Draw(drawn, int(rng.integers(2**31)))
 
-    def judge_start(self, sensors: Arrays, goal: Arrays, failed: bool) -> Judgement:
+    def judge_start(self, sensors: Arrays, goal: Arrays, failed: bool) -> Judgement[bool]:
         """Judge the reading that one robot's reset ends with: it earns nothing, and may be an end already.
 
         Args:
@@ -111,9 +116,21 @@ class EpisodeRules:
         """
         return Judgement(self.no_reward(), bool(self.task.terminated(sensors, goal)) and not failed, failed)
 
+    @overload
     def judge(
-        self, before: Arrays, action: Arrays, after: Arrays, goal: Arrays, step_no: Any, failed: Any, moved: Any = None
-    ) -> Judgement:
+        self, before: Arrays, action: Arrays, after: Arrays, goal: Arrays, step_no: int, failed: bool
+    ) -> Judgement[bool]: ...
+
+    @overload
+    def judge(
+        self, before: Arrays, action: Arrays, after: Arrays, goal: Arrays, step_no: np.ndarray, failed: np.ndarray,
+        moved: np.ndarray | None = None,
+    ) -> Judgement[np.ndarray]: ...  # fmt: skip
+
+    def judge(
+        self, before: Arrays, action: Arrays, after: Arrays, goal: Arrays, step_no: int | np.ndarray,
+        failed: bool | np.ndarray, moved: np.ndarray | None = None,
+    ) -> Judgement[bool] | Judgement[np.ndarray]:  # fmt: skip
         """Judge a step.
 
         Args:
@@ -127,18 +144,18 @@ class EpisodeRules:
         """
         task = self.task
         reward = task.reward(before, action, after, goal)
-        terminated: Any = task.terminated(after, goal)
+        terminated: bool | np.ndarray = task.terminated(after, goal)
         if failed.__class__ is bool:  # one robot: Python's own bool, at a tenth of what NumPy's costs
             terminated = bool(terminated)
         terminated = terminated & (failed ^ True)  # ~ would make -2 of Python's True
         truncated = ((step_no >= task.steps) | failed) & (terminated ^ True)
         if moved is not None:
-            reward = each(reward, lambda value: np.where(moved, value, 0.0))
+            reward = map_reward(reward, lambda value: np.where(moved, value, 0.0))
             terminated, truncated = terminated & moved, truncated & moved
         return _new(Judgement, (reward, terminated, truncated))
 
-    def outcome(self, sensors: Arrays, goal: Arrays, failed: Any) -> Outcome:
-        """Say how episodes went.
+    def outcome(self, sensors: Arrays, goal: Arrays, failed: bool | np.ndarray) -> Outcome:
+        """Return the result of episodes that are over.
 
         Args:
             sensors: sensor -> value, (..., n), their last readings.
@@ -147,28 +164,26 @@ class EpisodeRules:
         """
         return Outcome(self.task.success(sensors, goal) & (failed ^ True), self.task.metrics(sensors, goal))
 
-    def no_reward(self) -> Any:
+    def no_reward(self) -> Reward:
         """Return the reward of a frame without a step: 0, or 0 for each agent."""
         return dict.fromkeys(self.agent_fields, 0.0) if self.agents else 0.0
 
-    def extra_info(self, state: RobotState | BatchState, goal: Arrays, action: Arrays | None) -> dict[str, Any]:
-        """Return what every Table 1 tells beside the observation, in a new dictionary; its arrays are the state's own.
+    def extra_info(self, state: RobotState | BatchState, goal: Arrays, action: Arrays | None) -> ExtraInfo:
+        """Return the ``extra_info`` of every Table 1 in a new dictionary, with the state's own arrays.
 
         Args:
             state: the reading, with any leading axes.
             goal: as for `judge`.
             action: the action that led to it; None after a reset.
         """
-        extra: dict[str, Any] = {"applied": state.applied}
+        extra: ExtraInfo = {"applied": state.applied}
         if self._tells_more:
             self._tell_more(extra, state, goal, action)
         if state.images:
             extra["images"] = state.images
         return extra
 
-    def _tell_more(
-        self, extra: dict[str, Any], state: RobotState | BatchState, goal: Arrays, action: Arrays | None
-    ) -> None:
+    def _tell_more(self, extra: ExtraInfo, state: RobotState | BatchState, goal: Arrays, action: Arrays | None) -> None:
         if self.agents:
             extra["agents"] = self.agent_fields
             sent = {} if action is None else messages(self.agents, action)
@@ -177,10 +192,12 @@ class EpisodeRules:
         if self._shows_state:
             extra["state"] = self.task.privileged(state.sensors, goal)
 
-    def add_verdict(self, reward: Any, verdict: str | None) -> Any:
-        """Add to the last step's reward what the person's verdict is worth; with several agents, to that of each."""
+    def add_verdict(self, reward: Reward, verdict: str | None) -> Reward:
+        """Add the value of a person's verdict to the last step's reward; with several agents, to that of each."""
         more = verdict_reward(self.task, verdict)
-        return each(reward, lambda value: value + more)
+        if isinstance(reward, Mapping):
+            return {agent: value + more for agent, value in reward.items()}
+        return reward + more
 
 
 def verdict_reward(task: Task, verdict: str | None) -> float:

@@ -1,17 +1,16 @@
-"""Any MuJoCo model as it is: its actuators are the action, its sensors the observation, and nothing is asked of it."""
+"""Make a task without a goal of a MuJoCo model: its actuators are the action, its sensors the observation."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Field, Spec
 from rlenv_robot.robot_models import RobotModel
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays, Episode
 
 __all__ = ["Free"]
@@ -105,7 +104,7 @@ class Free:
             raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; wanted is {wanted}")
         return field, int(found[2] or 0)
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Nothing is drawn but the start, which the robot's own reset draws."""
         if options.get("goal"):
             self.goal.validate(options["goal"], "goal")  # refuses any

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Field, IllegalAction, RobotError, Spec, Violation
+from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
-from rlenv_robot.tables import check_options
+from rlenv_robot.tables import Options, check_options
 from rlenv_robot.world import EnvDescription, TimeStep, TurnBasedWorld, first_part
 
 __all__ = ["Go", "Group", "group_at", "neighbours", "play", "score"]
@@ -146,15 +146,15 @@ class Go(TurnBasedWorld):
         """Observation and action; there is no robot."""
         return FrameLayout(self.observation, self.action)
 
-    def reset(self, options: Mapping[str, Any]) -> TimeStep:
-        """An empty board, black to move; ``seed`` is accepted and changes nothing."""
+    def reset(self, options: Options) -> TimeStep:
+        """Clear the board; black moves first. The option ``seed`` is accepted and changes nothing."""
         check_options(options, "reset", '{"seed": 7}', ("seed",))
         self._stones = np.zeros(self.size**2, np.int32)
         self._seen = {self._stones.tobytes()}
         self._moves, self._passes, self._colour = 0, 0, BLACK
         return self._timestep(0, False)
 
-    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, Any]) -> TimeStep:
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
         """Play a move or pass."""
         move = int(action["move"])
         if move == self._pass:
@@ -169,7 +169,7 @@ class Go(TurnBasedWorld):
         return self._timestep(reward, over)
 
     def _legal(self, move: int) -> np.ndarray:
-        """The board after the move.
+        """Return the board after the move.
 
         Raises:
             IllegalAction: with code occupied, suicide or ko.
@@ -190,7 +190,7 @@ class Go(TurnBasedWorld):
         return after
 
     def legal(self) -> dict[str, np.ndarray]:
-        """Which actions the rules allow now: bool for each ``move``, shape (size * size + 1,)."""
+        """Return which actions the rules allow now: bool for each ``move``, shape (size * size + 1,)."""
         allowed = np.ones(self._pass + 1, bool)
         for move in range(self._pass):
             try:
@@ -206,16 +206,20 @@ class Go(TurnBasedWorld):
         extra = {"agent": self.players[self._colour == WHITE], **({"truncated_by": "moves"} if long else {})}
         return TimeStep(observation, reward, over, long, extra)
 
-    def episode_info(self) -> dict[str, Any]:
-        """Size and komi."""
+    def episode_info(self) -> JsonDict:
+        """Return the name, size and komi."""
         return {"task": self.name, "size": self.size, "komi": KOMI}
 
-    def image(self, options: Mapping[str, Any]) -> np.ndarray:
-        """Not drawn."""
-        raise RobotError("Go has no picture here; print the observation's board")
+    def image(self, options: Options) -> np.ndarray:
+        """Refuse: a board is not drawn.
+
+        Raises:
+            RobotError: always.
+        """
+        raise RobotError("Go has no image here; print the observation's board")
 
     def stop(self, reason: str) -> None:
-        """Nothing moves by itself."""
+        """Do nothing: nothing moves by itself."""
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: there is nothing to close."""

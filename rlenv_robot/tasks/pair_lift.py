@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, HOME, SIDES, SO101_PAIR, from_right, turn_from_right
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards, distance
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
 
 __all__ = ["HANDLE", "PairLift"]
 
@@ -117,13 +116,14 @@ class PairLift:
         """The bar itself, its velocity included: for a critic that is there in training only."""
         return Spec("so101_pair_lift_state", tuple(f for f in SO101_PAIR.sensors if f.name.startswith("bar_")))
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """A target, and starts near home. Where the bar lies is the robot's reset to draw."""
         start = {f"{side}_joint_target": _near_home(rng) for side in SIDES}
         x, y = np.array((APART / 2, 0.0)) + rng.uniform(-_SIDEWAYS_M, _SIDEWAYS_M, 2)
         goal: Arrays = {"target_position": np.array([x, y, rng.uniform(*_HEIGHT_M)], np.float32)}
-        if options.get("goal"):
-            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        fixed = fixed_goal(options)
+        if fixed:
+            goal = self.goal.validate({**goal, **fixed}, "goal")
         return Episode(goal, start)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:

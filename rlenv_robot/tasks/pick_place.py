@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Spec
 from hal.robots.so101 import CUBE_HALF, SO101_CUBE
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import CubeTask, Rewards, place_on_table, start_near_home
 from rlenv_robot.tasks.task import Arrays, Episode
 
@@ -58,7 +57,7 @@ class PickPlace(CubeTask):
         """The robot's own command."""
         return replace(SO101_CUBE.commands, name="so101_pick_place_action")
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """A target, and a start near home with an open gripper. Where the cube lies is the robot's reset to draw."""
         start = start_near_home(rng)
         start[5] = _OPEN_RAD

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Spec
 from hal.robots.so101 import CUBE_HALF, LOW, SO101
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.cube import CubeTask, Rewards, place_on_table, start_near_home
 from rlenv_robot.tasks.task import Arrays, Episode
 
@@ -53,7 +52,7 @@ class Push(CubeTask):
                       elements=_JOINTS.elements[:5])  # fmt: skip
         return Spec("so101_push_action", (arm,))
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """A target on the table, and a start near home. Where the cube lies is the robot's reset to draw."""
         start = start_near_home(rng)
         start[5] = LOW[5]

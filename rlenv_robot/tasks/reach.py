@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.robots.so101 import HOME, SIDEWAYS, SO101, forward_kinematics
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
 
 __all__ = ["Reach"]
 
@@ -75,14 +74,15 @@ class Reach:
         """Nothing is hidden here."""
         return Spec("so101_reach_state")
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """A target drawn by joint angles, and a start near home."""
         home = np.asarray(HOME, np.float32)
         noise = rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
         noise[5] = 0.0
         goal: Arrays = {"target_position": self._draw(rng)}
-        if options.get("goal"):
-            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        fixed = fixed_goal(options)
+        if fixed:
+            goal = self.goal.validate({**goal, **fixed}, "goal")
         return Episode(goal, {"joint_target": home + noise})
 
     def _draw(self, rng: np.random.Generator) -> np.ndarray:

@@ -4,16 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 
 from hal import Robot, Spec
 from rlenv_robot.robot_models import HasRobotModel
+from rlenv_robot.tables import FieldValues, Options
 from rlenv_robot.tasks.flat_hints import HasFlatHints
 from rlenv_robot.world import World, WorldWrapper, check_members
 
-__all__ = ["Arrays", "Episode", "GoalTask", "Task", "TaskWorld", "VerdictTask", "check_task", "task_world"]
+__all__ = [
+    "Arrays",
+    "Episode",
+    "GoalTask",
+    "Task",
+    "TaskWorld",
+    "VerdictTask",
+    "check_task",
+    "fixed_goal",
+    "task_world",
+]
 
 Arrays = Mapping[str, np.ndarray]
 """Named arrays that share their leading axes: none for one live step, (N,) for N robots, (T,) for a log."""
@@ -80,7 +91,7 @@ class Task(Protocol):
         """Control periods after which an episode is truncated."""
         ...
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """Draw an episode; ``options["goal"]`` (name -> value) fixes parts of it.
 
         Raises:
@@ -120,6 +131,20 @@ class Task(Protocol):
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Figures for people, by name with the unit in it (``distance_mm``); shape = leading axes."""
         ...
+
+
+def fixed_goal(options: Options) -> FieldValues:
+    """Return the parts of the goal that the option ``goal`` fixes, unchecked; empty for none.
+
+    Raises:
+        ValueError: the option is no mapping.
+    """
+    goal = options.get("goal")
+    if goal is None:
+        return {}
+    if not isinstance(goal, Mapping):
+        raise ValueError(f"reset option 'goal' is {goal!r:.80}, it must be a mapping from name to value")
+    return goal
 
 
 @runtime_checkable

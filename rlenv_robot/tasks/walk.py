@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 
 from hal import Field, Spec
 from hal.robots.go2 import GO2, JOINTS, STANCE
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
 
 __all__ = ["Walk"]
 
@@ -105,7 +104,7 @@ class Walk:
         height = Field("height", (1,), "float32", -10.0, 1e4, "m", "of the trunk above ground")
         return Spec("go2_walk_state", (GO2.sensors["linear_velocity"], height, GO2.sensors["foot_force"]))
 
-    def begin(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Episode:
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
         """A command, and a start near the stance."""
         ranges = (self.forward, self.sideways, self.turning)
         command = np.array([rng.uniform(low, high) for low, high in ranges], np.float32)
@@ -113,8 +112,9 @@ class Walk:
             command[:] = 0.0
         start = _STANCE + rng.uniform(-_START_NOISE, _START_NOISE, 12).astype(np.float32)
         goal: Arrays = {"commanded_velocity": command[:2], "commanded_turning": command[2:]}
-        if options.get("goal"):
-            goal = self.goal.validate({**goal, **options["goal"]}, "goal")
+        fixed = fixed_goal(options)
+        if fixed:
+            goal = self.goal.validate({**goal, **fixed}, "goal")
         return Episode(goal, {"joint_target": start})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -154,7 +153,7 @@ class LearnedBatch:
         position = self._position.astype(np.float32)
         goal = self._goals[0].astype(np.float32)
         velocity = ((self._position - self._before) * SO101.rate_hz).astype(np.float32)
-        sensors: Mapping[str, Any] = {
+        sensors = {
             "joint_position": position,
             "joint_velocity": velocity,
             "joint_goal": goal,

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
+from hal.field import JsonObject
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import make_vector
 from rlenv_robot.training.rollout import evaluate
@@ -64,7 +63,7 @@ class LearningCurve:
         """Return the first point that reached a rate of success, or None."""
         return next((point for point in self.points if point.success >= success), None)
 
-    def save(self, path: str | Path, about: Mapping[str, Any]) -> None:
+    def save(self, path: str | Path, about: JsonObject) -> None:
         """Write all points as JSON, with plain data about the run."""
         plain = {"task": self.name, **about, "points": [asdict(point) for point in self.points]}
         Path(path).write_text(json.dumps(plain, indent=1) + "\n", encoding="utf-8")

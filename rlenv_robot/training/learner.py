@@ -9,15 +9,15 @@ recipes in ``launch/``, are the tool for these. Tasks that gain from settings of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from hal import SourceError, Spec
+from hal.field import JsonObject
 from recorder.table.transitions import columns
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.feedback import FeedbackPolicy, Vectors
@@ -135,7 +135,7 @@ def improve(
 
 
 def train_in_simulation(
-    task: TaskLike, seconds: float, seed: int, progress: Progress, settings: Mapping[str, Any] | None = None
+    task: TaskLike, seconds: float, seed: int, progress: Progress, settings: JsonObject | None = None
 ) -> Training:
     """Train a policy from nothing in simulation.
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from hal import IllegalAction, Violation
+from hal.field import JsonObject
 from rlenv_robot.env import Environment
 from rlenv_robot.policies.feedback import FeedbackPolicy
 from rlenv_robot.policies.policy import Policy
+from rlenv_robot.tables import Options
+from rlenv_robot.tasks.agents import RewardValues
 from rlenv_robot.vector.env import VectorEnvironment
 
 __all__ = ["Outcome", "evaluate", "population_returns", "run_episode"]
@@ -92,7 +94,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
     return [outcomes[env] for env in sorted(outcomes)]
 
 
-def run_episode(env: Environment, policy: Policy, options: Mapping[str, Any]) -> Iterator[Outcome | None]:
+def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[Outcome | None]:
     """Run one episode through the standard's interface; yield None after every step, and at last the outcome.
 
     Raises:
@@ -113,11 +115,11 @@ def run_episode(env: Environment, policy: Policy, options: Mapping[str, Any]) ->
     yield Outcome(total, extra.get("metrics", {}), bool(extra.get("success", False)), table["frame_no"], end)
 
 
-def _refused(error: Mapping[str, Any], frame_no: int) -> IllegalAction:
+def _refused(error: JsonObject, frame_no: int) -> IllegalAction:
     message = f"in frame {frame_no} the policy chose an illegal action, which was not executed: {error['message']}"
     return IllegalAction(Violation(error["code"], error["field"], tuple(error["index"]), message))
 
 
-def _shared(reward: Any) -> Any:
+def _shared(reward: RewardValues) -> float | np.ndarray:
     """Return the reward, or the mean over agents."""
     return sum(reward.values()) / len(reward) if isinstance(reward, Mapping) else reward

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from hal import BatchState, EpisodeError, RobotSpec, Spec
 from hal.guard import CommandLimiter
 from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
-from rlenv_robot.tasks.agents import each
+from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.snapshot import VectorSnapshot, snapshot_batch
@@ -253,7 +253,7 @@ class VectorEnvironment:
         if errors:
             extra["error"] = errors
         table = self._table(judgement.terminated.astype(np.int32), judgement.truncated.astype(np.int32), extra)
-        reward = each(judgement.reward, _float64)
+        reward = map_reward(judgement.reward, _float64)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
 
     def _commands(self, values: Arrays, before: BatchState, moved: np.ndarray | None) -> Arrays:

@@ -15,7 +15,7 @@ from hal import SpecError
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, SO101_PAIR, from_right
 from rlenv_robot.scripted.pair_lift import ScriptedPairLift
-from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, messages, own
+from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, messages, own_observation
 from rlenv_robot.tasks.pair_lift import HANDLE, PairLift
 
 TASK = PairLift()
@@ -94,7 +94,7 @@ def test_the_mapping_leads_from_the_whole_to_each_agents_own() -> None:
         assert set(table["extra_info"]["agents"]) == {"left", "right"}
         specs = [agent.observation(env.observation) for agent in agents_of(env.world)]
         for agent, spec in zip(agents_of(env.world), specs, strict=True):
-            obs = own(table["observation"], table["extra_info"]["agents"][agent.name])
+            obs = own_observation(table["observation"], table["extra_info"]["agents"][agent.name])
             spec.validate(obs)
             assert obs.keys() >= set(SO101.sensors.names)
             other = "right" if agent.name == "left" else "left"
