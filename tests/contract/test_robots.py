@@ -1,4 +1,4 @@
-"""The one contract that every robot keeps, whatever world it is in."""
+"""Every robot keeps the one contract of robots."""
 
 from __future__ import annotations
 
@@ -39,22 +39,22 @@ def _remote(robot: Robot) -> Iterator[Robot]:
 
 @contextmanager
 def _watched(robot: Robot) -> Iterator[Robot]:
-    """In real time, with the watchdog."""
+    """Serve the robot in real time, with the watchdog."""
     with Server(robot, watchdog_s=5.0, paced_by_robot=True) as server:
         yield Guard(RemoteRobot(server.address))
 
 
 @pytest.fixture
 def recorded(tmp_path: Path) -> ReplayRobot:
-    """Plays back a run of one episode that was recorded from a simulated robot."""
+    """Play back a run of one episode that was recorded from a simulated robot."""
     world = RobotWorld(Guard(_simulated()), Reach(steps=20))
     writer = LogWriter(tmp_path, world.layout)
     rng = np.random.default_rng(0)
     with Environment(world, observer=FrameObserver(world.layout, writer)) as env:
         obs = env.reset({"seed": 0})
         while not (obs["terminated"] or obs["truncated"]):
-            near = obs["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.02, 0.02, 6).astype(np.float32)
-            action = {"joint_target": near.clip(*env.action["joint_target"].bounds)}
+            target = obs["extra_info"]["applied"]["joint_target"] + rng.uniform(-0.02, 0.02, 6).astype(np.float32)
+            action = {"joint_target": target.clip(*env.action["joint_target"].bounds)}
             obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
     return ReplayRobot(build(tmp_path), "so101", 30.0)
 
@@ -88,8 +88,8 @@ def test_a_recorded_robot_keeps_the_contract(recorded: ReplayRobot) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("remote", [False, True], ids=["here", "over the network"])
-def test_a_robot_that_goes_home_by_itself_keeps_the_contract(remote: bool) -> None:
-    """In real time: equal seeds need not give equal readings, everything else holds."""
+def test_a_robot_with_homing_keeps_the_contract(remote: bool) -> None:
+    """In real time equal seeds need not give equal states; everything else holds."""
     robot = Homing(Guard(SimRobot(so101(), real_time=True, teleport=False)), Automatic())
     with _watched(robot) if remote else nullcontext(robot) as subject:
         report = check_robot(subject, steps=3, repeatable=False)
@@ -101,8 +101,8 @@ def test_a_robot_that_goes_home_by_itself_keeps_the_contract(remote: bool) -> No
     }
 
 
-def test_one_robot_is_the_same_in_all_places(recorded: ReplayRobot) -> None:
-    """The simulated arm, the same behind a guard, and the same over the network read the same, bit for bit."""
+def test_one_robot_gives_equal_states_behind_a_guard_and_over_the_network(recorded: ReplayRobot) -> None:
+    """The arm alone, behind a guard and over the network gives the same states, bit for bit."""
     robot_states = {}
     for name in ("simulated", "guarded", "remote"):
         with ROBOTS[name]() as robot:

@@ -1,4 +1,4 @@
-"""A robot with cameras keeps the contract of every robot, here and over the network."""
+"""A robot with cameras keeps the contract of robots, in this process and over the network."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.requirement("R1.1", "R6.6")
 
 
 class Noise:
-    """Sixty pictures a second."""
+    """A source of sixty random images a second."""
 
     def __init__(self, settings: CameraSettings, wait: Wait) -> None:
         self._wait, self._random = wait, np.random.default_rng(0)
@@ -44,14 +44,14 @@ def cameras() -> list[Camera]:
     return [Camera(CameraSettings("noise", name, 32, 24, max_age_s=5.0), Noise) for name in ("wrist", "front")]
 
 
-def test_here(cameras):
+def test_a_local_robot_with_cameras_keeps_the_contract(cameras):
     report = check_robot(
         Guard(WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)), steps=5, repeatable=False
     )
     report.raise_if_failed()
 
 
-def test_over_the_network(cameras):
+def test_a_remote_robot_with_cameras_keeps_the_contract(cameras):
     robot = WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)
     with Server(robot, paced_by_robot=True, watchdog_s=5.0, cameras=cameras) as server:
         remote = RemoteCameras(RemoteRobot(server.address))

@@ -1,9 +1,14 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from hal import Rate
+from hal import Rate, Watchdog
+from hal.clock import EDGES_MS, LoopTiming
 from tests.fakes import ManualClock
+
+# -- Rate ------------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -16,7 +21,7 @@ def rate(clock: ManualClock) -> Rate:
     return Rate(10, clock, clock.advance)
 
 
-def test_periods_begin_at_multiples_whatever_the_work_takes(clock: ManualClock, rate: Rate) -> None:
+def test_periods_begin_at_multiples_of_the_period_whatever_the_work_takes(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
     for k, work in enumerate((0.02, 0.09, 0.0, 0.05), start=1):
         clock.advance(work)
@@ -34,7 +39,7 @@ def test_one_late_period_does_not_make_the_next_late(clock: ManualClock, rate: R
     assert rate.overruns == 1
 
 
-def test_missed_periods_are_not_raced_through(clock: ManualClock, rate: Rate) -> None:
+def test_a_rate_does_not_race_through_missed_periods(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
     clock.advance(1.0)
     assert rate.wait() == pytest.approx(0.9)
@@ -42,7 +47,7 @@ def test_missed_periods_are_not_raced_through(clock: ManualClock, rate: Rate) ->
     assert clock.now == pytest.approx(101.1)
 
 
-def test_restart_begins_anew(clock: ManualClock, rate: Rate) -> None:
+def test_a_restart_begins_a_new_schedule(clock: ManualClock, rate: Rate) -> None:
     rate.wait()
     clock.advance(5)
     rate.restart()
@@ -56,7 +61,63 @@ def test_a_rate_is_above_zero(hz: float) -> None:
         Rate(hz)
 
 
-def test_with_the_real_clock_it_sleeps() -> None:
+def test_a_rate_sleeps_on_the_real_clock() -> None:
     rate = Rate(1000)
     rate.wait()
     assert rate.wait() >= 0
+
+
+# -- LoopTiming ------------------------------------------------------------------------------------------------
+
+
+def test_each_period_falls_into_the_bin_of_its_deviation() -> None:
+    times = iter([0.0, 0.1, 0.2003, 0.3003, 0.5, 5.0, 5.1])
+    loop_timing = LoopTiming(0.1, lambda: next(times))
+    for _ in range(5):
+        loop_timing.tick()
+    loop_timing.pause()
+    loop_timing.tick()
+    loop_timing.tick()
+    counts = dict(zip((0.0, *EDGES_MS), loop_timing.counts, strict=True))
+    assert {edge: count for edge, count in counts.items() if count} == {0.0: 3, 0.2: 1, 50.0: 1}
+    assert (loop_timing.periods, loop_timing.overruns) == (5, 1)
+    assert loop_timing.longest_s == pytest.approx(0.1997)
+
+
+@given(st.lists(st.floats(0, 10)))
+def test_every_period_is_counted_once(steps: list[float]) -> None:
+    clock = ManualClock(0.0)
+    loop_timing = LoopTiming(0.02, clock)
+    loop_timing.tick()
+    for step in steps:
+        clock.advance(step)
+        loop_timing.tick()
+    assert sum(loop_timing.counts) == loop_timing.periods == len(steps)
+    assert loop_timing.overruns <= loop_timing.periods
+    assert loop_timing.to_dict()["counts"] == loop_timing.counts
+
+
+# -- Watchdog --------------------------------------------------------------------------------------------------
+
+
+def test_a_watchdog_expires_after_its_timeout_and_not_before() -> None:
+    clock = ManualClock(0.0)
+    watchdog = Watchdog(0.2, clock)
+    assert not watchdog.expired  # disarmed until the first command
+    watchdog.feed()
+    clock.now = 0.2
+    assert not watchdog.expired
+    clock.now = 0.201
+    assert watchdog.expired
+    assert watchdog.silence_s == pytest.approx(0.201)
+    watchdog.feed()
+    assert not watchdog.expired
+    clock.now = 9.0
+    watchdog.disarm()
+    assert not watchdog.expired
+
+
+@pytest.mark.parametrize("timeout", [0, -0.2, float("nan")])
+def test_a_watchdogs_timeout_is_above_zero(timeout: float) -> None:
+    with pytest.raises(ValueError, match="above 0"):
+        Watchdog(timeout)

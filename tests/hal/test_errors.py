@@ -6,10 +6,10 @@ import hal
 from hal import errors
 
 VALUES = (errors.Fault, errors.StopReason, errors.Violation)
-"""What the module holds beside the exceptions."""
+"""The classes of the module that are no exceptions."""
 
 
-def test_there_is_one_tree() -> None:
+def test_all_exceptions_derive_from_one_base() -> None:
     for name in errors.__all__:
         kind = getattr(errors, name)
         assert kind in VALUES or issubclass(kind, errors.RobotError)
@@ -28,12 +28,12 @@ def test_there_is_one_tree() -> None:
         (errors.ProfileError("lab.toml", "", "is empty"), ("lab.toml: is empty",)),
     ],
 )
-def test_messages_say_what_and_what_next(error: errors.RobotError, says: tuple[str, ...]) -> None:
+def test_messages_name_the_problem_and_the_next_step(error: errors.RobotError, says: tuple[str, ...]) -> None:
     for part in says:
         assert part in str(error)
 
 
-def test_builtin_bases_serve_those_who_know_only_python() -> None:
+def test_exceptions_derive_from_pythons_own_where_there_is_one() -> None:
     assert issubclass(errors.DeadlineExceeded, TimeoutError)
     assert issubclass(errors.ConnectionLost, ConnectionError)
     assert issubclass(errors.IllegalAction, ValueError)

@@ -14,7 +14,7 @@ ANGLES = hnp.arrays(np.float32, (5, 3), elements=st.floats(-10, 10, width=32))
 
 
 @given(ANGLES, ANGLES, ANGLES)
-def test_speed_and_lead_hold_and_the_rest_is_left_alone(
+def test_speed_and_lead_are_limited_and_other_targets_stay(
     target: np.ndarray, previous: np.ndarray, measured: np.ndarray
 ) -> None:
     limits = Limits(max_velocity={"q": 2.0}, max_lead={"q": (0.5, 1.0, 4.0)})
@@ -30,7 +30,7 @@ def test_speed_and_lead_hold_and_the_rest_is_left_alone(
     np.testing.assert_array_equal(result[free], target[free])
 
 
-def test_without_a_limit_the_target_itself_comes_back() -> None:
+def test_without_a_limit_the_target_itself_is_returned() -> None:
     target = np.ones(3)
     assert Limits().apply("q", target, target, target, 0.1) is target
 
@@ -67,12 +67,12 @@ def test_limits_are_positive(value: float) -> None:
 
 
 @given(*[hnp.arrays(np.float32, (3,), elements=st.floats(width=32)) for _ in range(3)])
-def test_it_is_clipping_bit_for_bit(target: np.ndarray, previous: np.ndarray, measured: np.ndarray) -> None:
-    """NaN and infinities too, in the order lead, then speed."""
+def test_limiting_equals_clipping_bit_for_bit(target: np.ndarray, previous: np.ndarray, measured: np.ndarray) -> None:
+    """The order is lead, then speed; NaN and infinities are included."""
     result = Limits({"q": 2.0}, {"q": 0.5}).apply("q", target, previous, measured, 0.1)
     step = np.float32(2.0) * np.float32(0.1)
     with np.errstate(over="ignore", invalid="ignore"):
         low = np.minimum(measured - np.float32(0.5), previous)
-        wanted = np.clip(target, low, np.maximum(measured + np.float32(0.5), previous))
-        wanted = np.clip(wanted, previous - step, previous + step)
-    np.testing.assert_array_equal(result, wanted)
+        expected = np.clip(target, low, np.maximum(measured + np.float32(0.5), previous))
+        expected = np.clip(expected, previous - step, previous + step)
+    np.testing.assert_array_equal(result, expected)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import Field, Limits, Robot, RobotSpec, Spec, SpecError
+from hal import Field, Limits, Robot, RobotSpec, Spec, SpecError, StreamSpec
 from hal.robots.so101 import SO101
 
 SENSORS = Spec("sensors", (Field("angle", (2,)),))
@@ -19,9 +19,9 @@ def robot(**changes: Any) -> RobotSpec:
 
 
 def test_plain_data_and_back() -> None:
-    again = RobotSpec.from_dict(json.loads(json.dumps(SO101.to_dict())))
-    assert again == SO101
-    assert again.digest == SO101.digest
+    restored = RobotSpec.from_dict(json.loads(json.dumps(SO101.to_dict())))
+    assert restored == SO101
+    assert restored.digest == SO101.digest
 
 
 def test_a_whole_rate_is_the_same_rate() -> None:
@@ -30,14 +30,14 @@ def test_a_whole_rate_is_the_same_rate() -> None:
 
 
 @pytest.mark.parametrize("change", [{"name": "arms"}, {"rate_hz": 49}, {"sensors": Spec("none")}])
-def test_a_change_of_the_contract_shows(change: dict[str, Any]) -> None:
+def test_a_change_of_the_contract_changes_digest_and_difference(change: dict[str, Any]) -> None:
     other = robot(**change)
     assert other.digest != robot().digest
     assert len(robot().difference(other)) == 1
     assert next(iter(change)) in robot().difference(other)[0]
 
 
-def test_limits_and_homes_are_each_ends_own_matter() -> None:
+def test_limits_and_home_are_not_part_of_the_contract() -> None:
     other = robot(limits=Limits({"target": 1.0}), home={"target": (0, 0)})
     assert other.digest == robot().digest
     assert robot().difference(other) == []
@@ -61,7 +61,7 @@ def test_limits_and_homes_are_each_ends_own_matter() -> None:
         ({"max_age_s": {"angle": 0}}, "max_age_s.angle is 0"),
     ],
 )
-def test_what_could_not_hold_is_refused(wrong: dict[str, Any], message: str) -> None:
+def test_parts_that_contradict_each_other_are_refused(wrong: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         robot(**wrong)
 
@@ -69,17 +69,26 @@ def test_what_could_not_hold_is_refused(wrong: dict[str, Any], message: str) -> 
 @pytest.mark.parametrize(
     "change", [{"rate_hz": "fast"}, {"sensors": 1}, {"limits": {"speed": 1}}, {"cameras": [{}]}, {"home": 3}]
 )
-def test_no_robot_descriptions_are_refused(change: dict[str, Any]) -> None:
+def test_data_that_is_no_description_is_refused(change: dict[str, Any]) -> None:
     with pytest.raises(SpecError):
         RobotSpec.from_dict(SO101.to_dict() | change)
     with pytest.raises(SpecError):
         RobotSpec.from_dict({})
 
 
-def test_a_spec_can_be_varied() -> None:
+def test_a_description_can_be_changed_with_replace() -> None:
     assert replace(SO101, rate_hz=60).period_s == pytest.approx(1 / 60)
 
 
 def test_anything_with_the_five_members_is_a_robot(puppet: Any) -> None:
     assert isinstance(puppet(), Robot)
     assert not isinstance(object(), Robot)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate_hz", "message"),
+    [("IMU", 500, "lower-case"), ("imu", 0, "rate_hz is 0"), ("imu", float("inf"), "above 0")],
+)
+def test_a_stream_with_an_impossible_name_or_rate_is_refused(name: str, rate_hz: float, message: str) -> None:
+    with pytest.raises(SpecError, match=message):
+        StreamSpec(name, Spec("imu", (Field("gyro", (3,)),)), rate_hz)

@@ -71,7 +71,7 @@ def test_validate_keeps_order_and_takes_all_samples(spec: Spec, seed: int) -> No
     assert tuple(spec.validate(backwards)) == spec.names
 
 
-def test_views_of_many_rows_write_through() -> None:
+def test_writing_into_views_changes_the_rows() -> None:
     rows = ARM.rows(4, 3)
     ARM.pack_into(rows, {"angle": np.ones((4, 3, 2)), "tick": 7})
     assert ARM.view(rows)["angle"].shape == (4, 3, 2)
@@ -116,7 +116,7 @@ def test_illegal_structures_are_refused(values: object, code: str, field: str) -
 @pytest.mark.parametrize(
     ("wrong", "code"), [(-1.5, "range"), (3.5, "range"), (np.nan, "not_finite"), (np.inf, "not_finite")]
 )
-def test_every_element_of_a_vector_is_held_to_its_range(high: float, index: int, wrong: float, code: str) -> None:
+def test_every_element_of_a_vector_is_checked(high: float, index: int, wrong: float, code: str) -> None:
     spec = Spec("arm", (Field("angle", (3,), "float32", -1.0, high),))
     right = np.array(np.broadcast_to(high, 3), np.float32)
     assert spec.validate({"angle": right})["angle"] is right
@@ -133,14 +133,14 @@ CHANGES = {
 
 
 @pytest.mark.parametrize("key", CHANGES)
-def test_the_digest_and_the_difference_know_every_key(key: str) -> None:
+def test_every_key_changes_digest_and_difference(key: str) -> None:
     change = {key: CHANGES[key]} | ({"elements": ()} if key == "shape" else {})
     other = Spec("arm", (replace(ARM["angle"], **change), ARM["tick"]))
     assert other.digest != ARM.digest
     assert any(key in line or "only" in line for line in ARM.difference(other))
 
 
-def test_order_counts_and_a_reworded_meaning_does_not() -> None:
+def test_the_order_changes_the_digest_and_a_meaning_does_not() -> None:
     swapped = Spec("arm", ARM.fields[::-1])
     assert swapped.digest != ARM.digest
     assert ARM.difference(swapped) == ["order: angle, tick here, tick, angle there"]
@@ -154,7 +154,7 @@ def test_there_is_a_difference_exactly_where_digests_differ(one: Spec, other: Sp
     assert (one.difference(other) == []) == (one.digest == other.digest)
 
 
-def test_asking_for_a_field_that_is_not_there_lists_those_that_are() -> None:
+def test_an_unknown_field_is_an_error_that_lists_the_fields() -> None:
     with pytest.raises(SpecError, match="no field 'speed', it has angle, tick"):
         ARM["speed"]
     assert "speed" not in ARM
@@ -171,7 +171,7 @@ def test_prefixed_and_joined() -> None:
 
 
 @pytest.mark.parametrize("plain", [None, {}, {"name": "x"}, {"name": "x", "fields": 5}, {"name": "x", "fields": [1]}])
-def test_no_specs_are_refused(plain: object) -> None:
+def test_data_that_is_no_spec_is_refused(plain: object) -> None:
     with pytest.raises(SpecError):
         Spec.from_dict(plain)  # type: ignore[arg-type]
 

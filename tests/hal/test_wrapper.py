@@ -1,4 +1,4 @@
-"""What is around a robot is whatever that robot is: no wrapper may forget a part of it."""
+"""Wrappers pass every member of a robot on: no wrapper may forget one."""
 
 from __future__ import annotations
 
@@ -13,15 +13,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import (
-    Automatic,
-    Guard,
-    Homing,
-    WithCameras,
-)
-from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots
+from hal import Automatic, Field, Guard, Homing, Spec, Streaming, StreamSpec, WithCameras
+from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
 from rlenv_robot.recording.controller_log import LoggedRobot
+from sim.robot import SimRobot
+from sim.robots.so101 import so101
 from tests.fakes import Everything
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -29,7 +26,7 @@ PACKAGES = ("hal", "sim", "real", "recorder", "rlenv_robot")
 
 
 class Bare:
-    """A robot and nothing else."""
+    """A robot without optional members."""
 
     spec, reset, step = Everything.spec, Everything.reset, Everything.step
     stop, close, _robot_state, __init__ = (
@@ -48,14 +45,14 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     LoggedRobot: lambda robot: LoggedRobot(robot, lambda *_: None, lambda: None, lambda _: None),
     RemoteCameras: RemoteCameras,
 }
-OWN = {
+OVERRIDDEN = {
     *((Homing, name) for name in ("reset", "step", "last_reset", "judge")),  # its step comes after its reset
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
 }
 """What these do in their own way: one resets and asks, another guards, another writes down."""
 
-ASKED: dict[str, Callable[[Any], Any]] = {
+CALLS: dict[str, Callable[[Any], Any]] = {
     "spec": lambda robot: robot.spec.name,
     "step": lambda robot: (robot.reset({}), robot.step({"to": np.ones(1, np.float32)}))[1].stamp_ns,
     "reset": lambda robot: robot.reset({"seed": 3}).stamp_ns,
@@ -71,39 +68,39 @@ ASKED: dict[str, Callable[[Any], Any]] = {
     "last_reset": lambda robot: robot.last_reset,
     "judge": lambda robot: robot.judge("is it in the box?", 5.0),
 }
-NOTHING = {
+DEFAULTS = {
     "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
     "guarded": False, "last_reset": None, "judge": None,
 }  # fmt: skip
-"""What they say of a robot that is nothing besides."""
+"""The answers for a robot without optional members."""
 
 
 def _pairs(members: Mapping[str, Any]) -> list[Any]:
-    pairs = [(kind, member) for kind in WRAPPERS for member in members if (kind, member) not in OWN]
+    pairs = [(kind, member) for kind in WRAPPERS for member in members if (kind, member) not in OVERRIDDEN]
     return [pytest.param(kind, member, id=f"{kind.__name__} {member}") for kind, member in pairs]
 
 
-@pytest.mark.parametrize(("kind", "member"), _pairs(ASKED))
-def test_all_that_a_robot_is_besides_is_passed_on(kind: type[RobotWrapper], member: str) -> None:
+@pytest.mark.parametrize(("kind", "member"), _pairs(CALLS))
+def test_every_member_of_a_robot_is_passed_on(kind: type[RobotWrapper], member: str) -> None:
     plain, inner = Everything(), Everything()
-    assert ASKED[member](WRAPPERS[kind](inner)) == ASKED[member](plain)
+    assert CALLS[member](WRAPPERS[kind](inner)) == CALLS[member](plain)
     assert inner.calls == plain.calls
 
 
-@pytest.mark.parametrize(("kind", "member"), _pairs(NOTHING))
-def test_a_robot_that_is_nothing_besides_stays_so(kind: type[RobotWrapper], member: str) -> None:
+@pytest.mark.parametrize(("kind", "member"), _pairs(DEFAULTS))
+def test_optional_members_have_defaults_in_every_wrapper(kind: type[RobotWrapper], member: str) -> None:
     inner = Bare()
-    assert ASKED[member](WRAPPERS[kind](inner)) == NOTHING[member]
+    assert CALLS[member](WRAPPERS[kind](inner)) == DEFAULTS[member]
     assert inner.calls == []
 
 
-def test_nothing_that_is_passed_on_is_left_out_here() -> None:
+def test_every_public_member_is_tested_here() -> None:
     public = {name for name in vars(RobotWrapper) if not name.startswith("_")}
-    assert public - {"unwrapped"} == ASKED.keys()
-    assert set(OPTIONAL_MEMBERS) <= ASKED.keys()
+    assert public - {"unwrapped"} == CALLS.keys()
+    assert set(OPTIONAL_MEMBERS) <= CALLS.keys()
 
 
-def test_defaults_for_a_robot_without_optional_members() -> None:
+def test_further_defaults_of_a_robot_without_optional_members() -> None:
     wrapper = RobotWrapper(Bare())
     assert (wrapper.about(), wrapper.streams, wrapper.simulated) == ({}, (), False)
 
@@ -139,39 +136,40 @@ def test_one_member_of_a_pair_alone_is_an_error() -> None:
         RobotWrapper(type("MyArm", (Bare,), {"arm_watchdog": lambda self, timeout_s: True})())
 
 
-def test_every_wrapper_is_in_this_test() -> None:
-    wrappers = {each for package in PACKAGES for each in _classes(package) if issubclass(each, RobotWrapper)}
+def test_every_wrapper_is_tested_here() -> None:
+    wrappers = {kind for package in PACKAGES for kind in _classes(package) if issubclass(kind, RobotWrapper)}
     assert wrappers == WRAPPERS.keys()
 
 
-def test_what_takes_a_robot_and_is_one_is_made_from_around() -> None:
-    """Found by what it looks like: made of a robot, and stepped by a command as one."""
-    found = []
+def test_every_class_that_takes_a_robot_and_is_one_derives_from_the_wrapper() -> None:
+    """The search looks for classes whose constructor takes a robot and whose step takes a command."""
+    robots = []
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
             for node in ast.walk(ast.parse(path.read_text("utf-8"))):
                 if isinstance(node, ast.ClassDef) and _takes_a_robot(node) and _steps_as_one(node):
-                    found.append((node.name, [getattr(base, "id", "") for base in node.bases]))
-    assert ("WithCameras", ["RobotWrapper"]) in found, "the search finds less than there is"
-    assert {name for name, bases in found if bases != ["RobotWrapper"]} == {"RobotWrapper"}
+                    robots.append((node.name, [getattr(base, "id", "") for base in node.bases]))
+    assert ("WithCameras", ["RobotWrapper"]) in robots, "the search misses classes"
+    assert {name for name, bases in robots if bases != ["RobotWrapper"]} == {"RobotWrapper"}
 
 
 def _takes_a_robot(node: ast.ClassDef) -> bool:
-    made = _method(node, "__init__")
-    words = [] if made is None else [ast.unparse(each.annotation) for each in made.args.args if each.annotation]
-    return any(word.endswith("Robot") for word in words)
+    constructor = _method(node, "__init__")
+    arguments = [] if constructor is None else constructor.args.args
+    types = [ast.unparse(argument.annotation) for argument in arguments if argument.annotation]
+    return any(name.endswith("Robot") for name in types)
 
 
 def _steps_as_one(node: ast.ClassDef) -> bool:
     step = _method(node, "step")
-    return step is not None and [each.arg for each in step.args.args] == ["self", "command"]
+    return step is not None and [argument.arg for argument in step.args.args] == ["self", "command"]
 
 
 def _method(node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    return next((each for each in node.body if isinstance(each, ast.FunctionDef) and each.name == name), None)
+    return next((member for member in node.body if isinstance(member, ast.FunctionDef) and member.name == name), None)
 
 
-def test_what_is_inside_is_found() -> None:
+def test_inner_robots_are_listed_from_the_outermost_inwards() -> None:
     robot = Everything()
     guard = Guard(robot)
     assert list(inner_robots(Homing(guard, Automatic()))) == [guard, robot]
@@ -180,17 +178,77 @@ def test_what_is_inside_is_found() -> None:
 
 
 def _classes(package: str) -> Iterator[type]:
-    """All classes of the modules that need no extra."""
+    """Yield all classes of the modules that need no extra."""
     paths = importlib.import_module(package).__path__
-    names = [
-        package,
-        *(each.name for each in pkgutil.walk_packages(paths, f"{package}.") if "__main__" not in each.name),
-    ]
+    submodules = [module.name for module in pkgutil.walk_packages(paths, f"{package}.")]
+    names = [package, *(name for name in submodules if "__main__" not in name)]
     for name in names:
         try:
             module = importlib.import_module(name)
         except ImportError:
             continue
-        for each in vars(module).values():
-            if inspect.isclass(each) and each.__module__ == name:
-                yield each
+        for member in vars(module).values():
+            if inspect.isclass(member) and member.__module__ == name:
+                yield member
+
+
+# -- streams ---------------------------------------------------------------------------------------------------
+
+
+IMU = StreamSpec("imu", Spec("imu", (Field("gyro", (3,)),)), 500)
+
+
+def test_wrappers_pass_streams_and_sinks_on(puppet: Callable[..., Any]) -> None:
+    robot, received = puppet(), []
+    robot.streams, robot.stream_to = (IMU,), received.append
+    wrapped = Homing(Guard(robot), Automatic())
+    assert isinstance(wrapped, Streaming)
+    assert streams_of(wrapped) == (IMU,)
+    sinks: dict[str, Any] = {"imu": object()}
+    pass_on(wrapped, sinks)
+    assert received == [sinks]
+
+
+def test_a_robot_without_streams_offers_none(puppet: Callable[..., Any]) -> None:
+    robot = puppet()
+    assert not isinstance(robot, Streaming)
+    assert streams_of(robot) == ()
+    assert streams_of(Guard(robot)) == ()
+    pass_on(Guard(robot), {})
+
+
+# -- a watchdog in the motors ------------------------------------------------------------------------------------
+
+
+class WatchedArm(SimRobot):
+    """Record the calls to the watchdog of its motors; a stand-in for a bus with a watchdog."""
+
+    def __init__(self) -> None:
+        super().__init__(so101(looks=False))
+        self.calls: list[float | None] = []
+
+    def arm_watchdog(self, timeout_s: float) -> bool:
+        self.calls.append(timeout_s)
+        return True
+
+    def disarm_watchdog(self) -> None:
+        self.calls.append(None)
+
+    def about(self) -> Mapping[str, Any]:
+        return {"bus": "quiet"}
+
+
+def test_guard_and_homing_pass_the_motors_watchdog_on() -> None:
+    arm = WatchedArm()
+    wrapped = Homing(Guard(arm), Automatic())
+    assert wrapped.arm_watchdog(0.25)
+    wrapped.disarm_watchdog()
+    assert arm.calls == [0.25, None]
+    assert wrapped.about() == {"bus": "quiet"}
+
+
+def test_a_robot_without_a_watchdog_arms_none() -> None:
+    plain = Guard(SimRobot(so101(looks=False)))
+    assert not plain.arm_watchdog(0.25)
+    plain.disarm_watchdog()
+    assert plain.about() == {}

@@ -28,6 +28,13 @@ SMALL_FOR_A_REASON: dict[str, str] = {
 """Module below 80 lines that one module imports -> why it is a module."""
 
 
+TESTS_WITHOUT_A_MODULE: dict[str, str] = {
+    "tests/hal/robots/test_so101_official.py": "the maker's own numbers, apart from tests of our functions",
+    "tests/sim/test_gymnasium_values.py": "the benchmarks' models against Gymnasium's, through all of sim",
+}
+"""Test file of `hal` or `sim` that mirrors no module -> why it is a file."""
+
+
 def test_imports_follow_the_layers() -> None:
     run(sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()")
 
@@ -69,4 +76,17 @@ def test_a_small_module_with_one_importer_has_a_reason() -> None:
         for name in sorted(small - SMALL_FOR_A_REASON.keys())
     ]
     offenders += [f"{name}: no such module, take it off" for name in SMALL_FOR_A_REASON.keys() - modules().keys()]
+    assert not offenders, listing(offenders)
+
+
+def test_tests_of_robots_and_simulation_mirror_the_modules() -> None:
+    files = {shown(path): path for package in ("hal", "sim") for path in (ROOT / "tests" / package).rglob("test_*.py")}
+    offenders = [
+        f"{name}: there is no such module; merge it into its module's test, or give a reason in TESTS_WITHOUT_A_MODULE"
+        for name, path in sorted(files.items())
+        if name not in TESTS_WITHOUT_A_MODULE
+        and not (ROOT / path.parent.relative_to(ROOT / "tests") / f"{path.stem.removeprefix('test_')}.py").exists()
+    ]
+    offenders += [f"{name}: no such file, take it off" for name in sorted(TESTS_WITHOUT_A_MODULE.keys() - files.keys())]
+    assert len(files) > 30, "the search misses files"
     assert not offenders, listing(offenders)

@@ -135,7 +135,7 @@ def test_returned_arrays_stay_as_they_were(pendulum: SimModel) -> None:
     assert_same(row(last, 1), kept, "after a reset and a step")
 
 
-def test_resetting_some_leaves_the_others_alone(either: SimModel) -> None:
+def test_resetting_some_leaves_the_others_unchanged(either: SimModel) -> None:
     batch, same = SimBatch(either, 4, 1), SimBatch(either, 4, 1)
     for each in (batch, same):
         each.reset(seeds=[1, 2, 3, 4])
@@ -148,7 +148,7 @@ def test_resetting_some_leaves_the_others_alone(either: SimModel) -> None:
     assert not np.array_equal(ours.sensors["angles"][1], theirs.sensors["angles"][1])
 
 
-def test_stepping_some_leaves_the_others_where_they_are(either: SimModel) -> None:
+def test_stepping_some_leaves_the_others_unchanged(either: SimModel) -> None:
     batch, same = SimBatch(either, 3, 1), SimBatch(either, 3, 1)
     for each in (batch, same):
         each.reset(seeds=[1, 2, 3])
@@ -173,7 +173,7 @@ def test_a_start_moves_the_pose_and_the_command_and_home_fills_the_rest(pendulum
 
 
 @pytest.mark.requirement("R1.3")
-def test_a_seed_fixes_the_start_and_later_resets_go_on_from_it(pendulum: SimModel) -> None:
+def test_a_seed_fixes_the_start_and_those_of_later_resets(pendulum: SimModel) -> None:
     batch, again = SimBatch(pendulum, 2, 1), SimBatch(pendulum, 2, 2)
     for each in (batch, again):
         each.reset(seeds=[11, 12])
@@ -182,14 +182,14 @@ def test_a_seed_fixes_the_start_and_later_resets_go_on_from_it(pendulum: SimMode
     assert not np.array_equal(ours.sensors["angles"][0], ours.sensors["angles"][1])
 
 
-def test_time_goes_on_through_resets(pendulum: SimModel) -> None:
+def test_time_continues_through_resets(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 2, 1)
     stamps = [batch.reset().stamp_ns, batch.step(commands(2, 0)).stamp_ns, batch.reset([1]).stamp_ns]
     stamps.append(batch.step(commands(2, 1)).stamp_ns)
     assert [int(np.asarray(stamp)[-1]) for stamp in stamps] == [0, 50_000_000, 50_000_000, 100_000_000]
 
 
-def test_failed_physics_show_until_the_next_reset(
+def test_failed_physics_are_reported_until_the_next_reset(
     either: SimModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)  # MuJoCo writes MUJOCO_LOG.TXT where it is
@@ -242,7 +242,7 @@ def test_illegal_ids_are_refused(pendulum: SimModel, ids: Any) -> None:
         batch.reset(ids)
 
 
-def test_resetting_nobody_gives_an_empty_reading(pendulum: SimModel) -> None:
+def test_resetting_no_simulation_gives_an_empty_state(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 3, 1)
     batch.reset()
     assert batch.reset([]).sensors["angles"].shape == (0, 3)
@@ -263,7 +263,7 @@ def test_seeds_and_starts_must_fit_the_ids(pendulum: SimModel) -> None:
             SimBatch(pendulum, num, threads)
 
 
-def test_calls_out_of_turn_are_refused(pendulum: SimModel) -> None:
+def test_calls_in_the_wrong_order_are_refused(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 3, 1)
     with pytest.raises(EpisodeError, match="before reset"):
         batch.step(commands(3, 0))
@@ -278,7 +278,7 @@ def test_calls_out_of_turn_are_refused(pendulum: SimModel) -> None:
         batch.reset()
 
 
-def test_it_says_why_it_can_not_be_sent_elsewhere(pendulum: SimModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pickling_is_refused_with_the_reason(pendulum: SimModel, monkeypatch: pytest.MonkeyPatch) -> None:
     batch = SimBatch(pendulum, 2, 2)
     batch.reset()
     with pytest.raises(TypeError, match="can't be pickled; send what makes it"):

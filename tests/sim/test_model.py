@@ -4,15 +4,18 @@ from dataclasses import replace
 from typing import Any, Literal
 
 import mujoco
+import numpy as np
 import pytest
 
 from hal import SpecError
 from sim.batch import SimBatch
-from sim.model import Columns, SimModel, as_slice
+from sim.model import Columns, SimModel, as_slice, at_rate
+from sim.robot import SimRobot
+from sim.robots.so101 import so101
 
 
 @pytest.mark.parametrize(
-    ("indices", "wanted"),
+    ("indices", "expected"),
     [
         ((3,), slice(3, 4, 1)),
         ((2, 3, 4), slice(2, 5, 1)),
@@ -23,8 +26,8 @@ from sim.model import Columns, SimModel, as_slice
         (slice(1, 4), slice(1, 4)),
     ],
 )
-def test_evenly_spaced_columns_are_read_without_a_copy(indices: Any, wanted: Any) -> None:
-    assert as_slice(indices) == wanted
+def test_evenly_spaced_columns_become_a_slice(indices: Any, expected: Any) -> None:
+    assert as_slice(indices) == expected
 
 
 @pytest.mark.parametrize(
@@ -54,7 +57,7 @@ def test_parts_that_contradict_each_other_are_refused(pendulum: SimModel, change
         (Columns("qpos", slice(0, 2)), r"is read with shape \(2, 2\), the spec says \(2, 3\)"),
     ],
 )
-def test_a_sensor_that_is_not_there_is_named(pendulum: SimModel, reader: Columns, message: str) -> None:
+def test_a_sensor_of_a_missing_field_or_shape_is_refused(pendulum: SimModel, reader: Columns, message: str) -> None:
     broken = replace(pendulum, sensors={**pendulum.sensors, "angles": reader})
     with pytest.raises(SpecError, match=message):
         SimBatch(broken, 2, 1)
@@ -69,7 +72,7 @@ def test_a_sensor_that_is_not_there_is_named(pendulum: SimModel, reader: Columns
         ("fresh", {"frame": Columns("qpos", (0,) * 9)}, False),
     ],
 )
-def test_simulations_are_kept_apart_where_they_must(
+def test_simulations_have_models_of_their_own_only_where_needed(
     pendulum: SimModel, derived: Literal["fresh", "as_stepped"], sensors: dict[str, Columns], needs_own_model: bool
 ) -> None:
     assert (
@@ -77,9 +80,31 @@ def test_simulations_are_kept_apart_where_they_must(
     )
 
 
-def test_a_model_that_sleeps_is_kept_apart(pendulum: SimModel, pendulum_xml: str) -> None:
+def test_simulations_of_a_model_that_sleeps_have_models_of_their_own(pendulum: SimModel, pendulum_xml: str) -> None:
     option = '<option timestep="0.01" integrator="implicitfast"'
     asleep = pendulum_xml.replace(f"{option}/>", f'{option}><flag sleep="enable"/></option>')
     sleeping = replace(pendulum, model=mujoco.MjModel.from_xml_string(asleep), derived="as_stepped")
     assert sleeping.needs_own_model
     SimBatch(sleeping, 2, 1).reset()
+
+
+def test_eight_steps_at_240_hz_equal_one_at_30_hz() -> None:
+    slow, fast = SimRobot(so101(looks=False)), SimRobot(at_rate(so101(looks=False), 240.0))
+    assert fast.spec.rate_hz == 240
+    command = {"joint_target": np.array([0.2, -1.0, 1.0, 0.5, 0.1, 0.3], np.float32)}
+    slow.reset({"seed": 1})
+    fast.reset({"seed": 1})
+    for _ in range(10):
+        robot_state = slow.step(command)
+        for _ in range(8):
+            fast_state = fast.step(command)
+        for name, value in robot_state.sensors.items():
+            np.testing.assert_array_equal(value, fast_state.sensors[name])
+    slow.close()
+    fast.close()
+
+
+@pytest.mark.parametrize("rate_hz", [500.0, 100.0, 0.0, -1.0])
+def test_a_rate_that_the_timestep_does_not_divide_is_refused_with_those_allowed(rate_hz: float) -> None:
+    with pytest.raises(SpecError, match="has 240 steps a second, so allowed are 240, 120, 80, 60"):
+        at_rate(so101(looks=False), rate_hz)

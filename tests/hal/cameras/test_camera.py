@@ -106,7 +106,7 @@ def test_jpeg_is_kept_as_it_came(script, camera):
     assert eye.wait(LONG_S).image.data is image
 
 
-def test_the_newest_wins_and_every_listener_hears(script, camera):
+def test_the_newest_image_is_kept_and_every_listener_is_called(script, camera):
     heard = []
     eye = camera()
     eye.listen(lambda: heard.append(eye.look().image.stamp_ns))
@@ -117,7 +117,7 @@ def test_the_newest_wins_and_every_listener_hears(script, camera):
     assert eye.look().image.stamp_ns == max(heard) == heard[-1]
 
 
-def test_a_look_at_a_moment_is_no_image_from_after_it(script, camera):
+def test_a_look_at_a_time_returns_no_later_image(script, camera):
     eye, now_ns = camera(), time.monotonic_ns()
     for stamp_ns in (now_ns, now_ns + 10):
         script.acts.put(Frame(pixels(stamp_ns % 200), stamp_ns))
@@ -133,7 +133,7 @@ def test_a_known_delay_makes_the_stamp_earlier(script, camera):
     assert eye.wait(LONG_S).image.stamp_ns == stamp_ns - 80_000_000
 
 
-def test_a_stream_that_stops_is_a_fault_and_no_old_image(script, camera):
+def test_a_stream_that_stops_is_a_fault_and_its_old_image_is_left_out(script, camera):
     eye = camera(max_age_s=0.1)
     script.acts.put(pixels())
     until(lambda: eye.to_dict()["pictures"] == 1)
@@ -167,7 +167,7 @@ def test_the_same_image_for_too_long_is_frozen_however_new_its_stamp(script, cam
     until(lambda: eye.look().fault is None)
 
 
-def test_a_lost_source_is_opened_again_and_the_reason_is_told(script, camera, caplog):
+def test_a_lost_source_is_opened_again_and_the_reason_is_logged(script, camera, caplog):
     eye = camera(max_age_s=0.1)
     script.acts.put(pixels(1))
     eye.wait(LONG_S)
@@ -180,7 +180,7 @@ def test_a_lost_source_is_opened_again_and_the_reason_is_told(script, camera, ca
     assert [r.levelname for r in caplog.records if "the plug was pulled" in r.getMessage()] == ["WARNING"]
 
 
-def test_any_bug_of_a_driver_is_survived(script, camera):
+def test_a_camera_survives_any_exception_of_its_driver(script, camera):
     eye = camera()
     script.acts.put(ZeroDivisionError("in the vendor's library"))
     until(lambda: "ZeroDivisionError: in the vendor's library" in (eye.look().fault or ""))
@@ -198,7 +198,7 @@ def test_any_bug_of_a_driver_is_survived(script, camera):
     ],
     ids=["garbage", "cut", "jpeg of another size", "pixels of another size"],
 )
-def test_a_bad_image_is_counted_and_never_shown(script, camera, bad, words):
+def test_a_damaged_image_is_counted_and_never_returned(script, camera, bad, words):
     eye = camera()
     script.acts.put(bad)
     until(lambda: eye.to_dict()["damaged"] == 1)
@@ -208,14 +208,14 @@ def test_a_bad_image_is_counted_and_never_shown(script, camera, bad, words):
     assert script.opened == 1, "one bad image is no reason to connect again"
 
 
-def test_the_end_of_a_file_is_the_end(script, camera):
+def test_the_end_of_a_file_ends_the_camera(script, camera):
     eye = camera()
     script.acts.put(EndOfStream("film.mp4 is at its end"))
     until(lambda: not eye._thread.is_alive())
     assert "film.mp4 is at its end" in eye.look().fault
 
 
-def test_before_the_first_image_it_says_what_it_waits_for(script):
+def test_the_fault_before_the_first_image_names_the_reason(script):
     eye = Camera(CameraSettings("nowhere", "eye"), script)
     assert "was not opened" in eye.look().fault
     assert eye.to_dict()["age_s"] is None

@@ -100,7 +100,7 @@ FORMS = {
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("piece", [1, 7, 100_000])
-def test_every_usual_form_of_the_stream_is_read_bit_by_bit(strange, stream, form, piece):
+def test_every_usual_form_of_the_stream_is_read_byte_by_byte(strange, stream, form, piece):
     def answer(peer: socket.socket) -> None:
         sent = FORMS[form]
         for at in range(0, len(sent), piece):
@@ -152,13 +152,13 @@ def test_user_and_password_are_sent_and_never_shown(strange):
     ],
     ids=["404", "a web page", "garbage", "nothing"],
 )
-def test_what_is_no_stream_is_said(strange, stream, answer, words):
+def test_an_answer_that_is_no_stream_is_refused_with_the_reason(strange, stream, answer, words):
     strange.answers = [lambda peer: peer.sendall(answer)]
     with pytest.raises(RobotError, match=words):
         stream.open()
 
 
-def test_nobody_there_is_said():
+def test_a_refused_connection_names_the_address():
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
     stream = MjpegStream(CameraSettings(f"http://127.0.0.1:{port}/"))
@@ -187,7 +187,7 @@ def test_a_damaged_stream_is_refused_before_memory_is_taken(strange, stream, sen
         stream.read()
 
 
-def test_a_image_without_a_length_is_capped_too(strange, stream, monkeypatch):
+def test_an_image_without_a_length_is_limited_too(strange, stream, monkeypatch):
     monkeypatch.setattr(camera_mjpeg, "MAX_IMAGE_BYTES", 10_000)
     strange.answers = [lambda peer: peer.sendall(HELLO + b"--b\r\n\r\n" + b"x" * 200_000)]
     stream.open()
@@ -220,7 +220,7 @@ def test_a_wait_can_be_cancelled(strange, stream):
         stream.read()
 
 
-def test_a_camera_that_dies_and_comes_back(strange, camera):
+def test_a_camera_recovers_when_its_stream_comes_back(strange, camera):
     def dies(peer: socket.socket) -> None:
         peer.sendall(HELLO + part(image(1)))
 

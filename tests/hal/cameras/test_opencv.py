@@ -80,7 +80,7 @@ def test_rtsp_is_read_and_a_server_that_dies_is_noticed(start):
     camera.close()
 
 
-def test_nobody_there_is_said_with_what_to_do():
+def test_a_stream_that_can_not_be_opened_says_what_to_do():
     camera = Camera(CameraSettings("rtsp://user:secret@127.0.0.1:9/eye", "door"))
     camera.open()
     end = time.monotonic() + 10.0

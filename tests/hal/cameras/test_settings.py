@@ -23,7 +23,7 @@ from hal.cameras.settings import CameraSettings
         ("loss", "ignore", "'note', 'fault', 'stop'"),
     ],
 )
-def test_what_can_not_be_is_refused_by_name(key, value, words):
+def test_an_illegal_setting_is_refused_by_name(key, value, words):
     with pytest.raises(ValueError, match=words) as refused:
         CameraSettings(**{"source": "0", key: value})
     assert str(refused.value).startswith(key)
@@ -45,7 +45,7 @@ def test_passwords_are_never_shown(source, shown):
     assert CameraSettings(source).shown == shown
 
 
-def test_its_description_is_what_a_robot_says_of_it():
+def test_settings_give_the_cameras_spec():
     assert CameraSettings("0", "wrist", 320, 240, meaning="the finger tips").spec == (
         CameraSettings("1", "wrist", 320, 240, meaning="the finger tips").spec
     )

@@ -20,14 +20,14 @@ def test_the_size_is_what_opencv_encoded(size, options):
     assert jpeg_size(encoded(*size, *options)) == size
 
 
-def test_padding_behind_the_end_is_fine_and_a_missing_end_is_not():
+def test_padding_behind_the_end_marker_is_accepted_and_a_missing_marker_is_refused():
     image = encoded(64, 48)
     assert jpeg_size(image + bytes(32)) == (64, 48)
     with pytest.raises(RobotError, match="cut off"):
         jpeg_size(image[:-2])
 
 
-def test_every_cut_and_any_garbage_is_refused_or_has_a_size():
+def test_cut_and_random_data_is_refused_or_has_a_size():
     image, rng = encoded(32, 32), np.random.default_rng(1)
     for stop in range(len(image) - 1):
         with pytest.raises(RobotError):

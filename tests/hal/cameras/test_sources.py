@@ -58,7 +58,7 @@ def shade(data) -> int:
 
 
 @pytest.mark.parametrize("kind", ["film", "folder"])
-def test_played_in_order_at_its_pace_and_again(kind, request):
+def test_images_are_played_in_order_at_their_rate_and_repeated(kind, request):
     source = opened(request.getfixturevalue(kind), fps=50.0)
     start = time.monotonic()
     frames = [source.read() for _ in range(6)]
@@ -71,7 +71,7 @@ def test_played_in_order_at_its_pace_and_again(kind, request):
 
 
 @pytest.mark.parametrize("kind", ["film", "folder"])
-def test_without_a_loop_the_end_is_said(kind, request):
+def test_without_a_loop_the_end_is_an_error(kind, request):
     source = opened(request.getfixturevalue(kind), fps=500.0, loop=False)
     for _ in SHADES:
         source.read()
@@ -99,7 +99,7 @@ def test_a_folder_of_one_image_is_a_frozen_camera(folder):
     camera.close()
 
 
-def test_a_folder_without_images_and_a_file_that_is_none(tmp_path):
+def test_an_empty_folder_and_a_file_that_is_no_video_are_refused(tmp_path):
     (tmp_path / "film.mp4").write_bytes(b"no film")
     (tmp_path / "empty").mkdir()
     with pytest.raises(RobotError, match=r"holds no image; wanted are files ending in \.jpg"):
@@ -109,7 +109,7 @@ def test_a_folder_without_images_and_a_file_that_is_none(tmp_path):
 
 
 @pytest.mark.parametrize("source", ["97", "/dev/video97", "/dev/v4l/by-id/usb-nothing-video-index0"])
-def test_a_device_that_is_not_there_is_said_with_those_that_are(source, monkeypatch):
+def test_a_missing_device_is_an_error_that_lists_the_devices(source, monkeypatch):
     monkeypatch.setattr(sources, "video_devices", lambda: ["/dev/v4l/by-id/usb-Maker_Eye-video-index0"])
     with pytest.raises(RobotError, match=r"is it plugged in.*cameras here are /dev/v4l/by-id/usb-Maker_Eye"):
         opened(Path(source))
@@ -118,7 +118,7 @@ def test_a_device_that_is_not_there_is_said_with_those_that_are(source, monkeypa
         opened(Path(source))
 
 
-def test_what_is_no_source_is_said():
+def test_a_source_of_no_known_kind_is_refused():
     with pytest.raises(RobotError, match=r"'film\.mp4' is no file, folder or device here.*rtsp://"):
         opened(Path("film.mp4"))
 
@@ -152,7 +152,7 @@ class FakeCapture:
         pass
 
 
-def test_a_usb_camera_is_asked_for_what_the_settings_say_and_its_kernel_stamp_is_used(monkeypatch):
+def test_a_usb_camera_gets_its_settings_and_the_kernels_stamp_is_used(monkeypatch):
     monkeypatch.setattr(cv2, "VideoCapture", FakeCapture)
     device = Device(CameraSettings("3", width=800, height=600, fps=25.0))
     device.open()

@@ -1,4 +1,4 @@
-"""A robot with cameras: the newest images ride with its readings, and a lost camera is what its settings say."""
+"""A robot with cameras adds the newest images to its states and treats a lost camera as its settings say."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ class Eye:
         self.closed += 1
 
 
-def test_each_reading_carries_every_newest_image(puppet):
+def test_each_state_has_the_newest_image_of_every_camera(puppet):
     left, right = Eye("left"), Eye("right")
     robot = Guard(WithCameras(puppet(), [left, right]))
     robot_state = robot.reset({})
     assert {name: image.stamp_ns for name, image in robot_state.images.items()} == {"left": 1, "right": 1}
-    assert robot.step(HOLD).images["left"].stamp_ns == 1, "the same one again, until there is a newer"
+    assert robot.step(HOLD).images["left"].stamp_ns == 1, "the same image until there is a newer one"
     left.see(2)
     robot_state = robot.step(HOLD)
     assert {name: image.stamp_ns for name, image in robot_state.images.items()} == {"left": 2, "right": 1}
@@ -62,7 +62,7 @@ def test_each_reading_carries_every_newest_image(puppet):
     assert (left.opened, left.closed, right.closed) == (1, 1, 1)
 
 
-def test_its_description_has_the_cameras_and_the_rest_is_the_robots(puppet):
+def test_the_spec_adds_the_cameras_to_the_robots(puppet):
     inner = puppet()
     robot = WithCameras(inner, [Eye("left")])
     assert robot.spec.cameras == (CameraSpec("left", 640, 480),)
@@ -81,7 +81,7 @@ def test_a_lost_camera_is_a_fault_and_its_image_is_gone(puppet):
     assert robot.step(HOLD).faults == ()
 
 
-def test_or_stops(puppet):
+def test_a_lost_camera_may_stop_the_robot(puppet):
     eye, inner = Eye("left", "stop"), puppet()
     robot = Guard(WithCameras(inner, [eye]))
     robot.reset({})
@@ -92,7 +92,7 @@ def test_or_stops(puppet):
     assert inner.calls[-1] == "stop camera 'left' is gone", "latched in the robot, also where no server does it"
 
 
-def test_or_is_a_note_once(puppet, caplog):
+def test_a_lost_camera_may_be_logged_once_only(puppet, caplog):
     eye = Eye("left", "note")
     robot = Guard(WithCameras(puppet(), [eye]))
     eye.lose()
@@ -103,7 +103,7 @@ def test_or_is_a_note_once(puppet, caplog):
     assert len([r for r in caplog.records if "is gone" in r.getMessage()]) == 1
 
 
-def test_a_reset_waits_for_the_first_image_and_then_asks_nothing_of_the_robot(puppet, monkeypatch):
+def test_a_reset_without_a_first_image_fails_before_the_robot_is_reset(puppet, monkeypatch):
     monkeypatch.setattr(module, "FIRST_IMAGE_S", 0.1)
     inner, eyes = puppet(), [Eye("left"), Eye("right")]
     for eye in eyes:
@@ -120,14 +120,14 @@ def test_two_cameras_of_one_name_are_refused(puppet):
         WithCameras(puppet(), [Eye("left"), Eye("left")])
 
 
-def test_a_stop_goes_through_and_the_cameras_go_on(puppet):
+def test_a_stop_is_passed_on_and_the_cameras_run_on(puppet):
     inner, eye = puppet(), Eye("left")
     WithCameras(inner, [eye]).stop("enough")
     assert inner.calls == ["stop enough"]
     assert eye.closed == 0
 
 
-def test_it_tells_how_its_cameras_do_beside_what_the_robot_tells(puppet):
+def test_about_adds_the_cameras_to_the_robots_report(puppet):
     inner = puppet()
     inner.about = lambda: {"loop": "fine"}
     eye = Eye("left")
@@ -135,7 +135,7 @@ def test_it_tells_how_its_cameras_do_beside_what_the_robot_tells(puppet):
     assert WithCameras(inner, [eye]).about() == {"loop": "fine", "cameras": {"left": {"pictures": 3}}}
 
 
-def test_what_a_robot_can_besides_is_passed_on(puppet):
+def test_optional_members_are_passed_on(puppet):
     inner, armed = puppet(), []
     robot = WithCameras(inner, [Eye("left")])
     assert robot.arm_watchdog(0.1) is False

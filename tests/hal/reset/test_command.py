@@ -22,16 +22,16 @@ def shell(script: str) -> Command:
 
 
 @pytest.mark.requirement("R6.6")
-def test_a_program_that_ends_well_says_ready_with_note_and_verdict() -> None:
+def test_exit_code_0_confirms_with_note_and_verdict() -> None:
     said = shell("""echo moving; echo '{"note": "cube at A", "verdict": "failure"}'""").ask(REQUEST)
     assert said == ("command", "cube at A", "failure")
 
 
-def test_what_it_prints_may_be_anything() -> None:
+def test_the_program_may_print_anything_before_its_answer() -> None:
     assert shell("printf 'x\\0\\377[[['").ask(REQUEST) == ("command", "", None)
 
 
-def test_it_reads_the_request() -> None:
+def test_the_program_reads_the_request() -> None:
     script = """grep -q '"ask": "reset", "robot": "arm", "episode": 3' && exit 0; echo no such words >&2; exit 1"""
     shell(script).ask(REQUEST)
     with pytest.raises(ResetFailed, match="no such words"):
@@ -47,18 +47,18 @@ def test_it_reads_the_request() -> None:
         ("""echo '{"verdict": "maybe"}'""", "gave the verdict 'maybe', allowed are success, failure, discard"),
     ],
 )
-def test_anything_else_refuses_with_the_reason(script: str, told: str) -> None:
+def test_any_other_exit_refuses_with_the_reason(script: str, told: str) -> None:
     with pytest.raises(ResetFailed, match=told):
         shell(script).ask(REQUEST)
 
 
-def test_a_program_that_is_not_there_is_said() -> None:
+def test_a_missing_program_is_named() -> None:
     with pytest.raises(ResetFailed, match=r"command '/no/such' can't be run: .*No such file"):
         Command(["/no/such"]).ask(REQUEST)
 
 
 @pytest.mark.parametrize("argv", ["reset.sh", [], ["a", 1], [""]])
-def test_a_command_is_a_list_of_words(argv: Any) -> None:
+def test_a_command_must_be_a_list_of_texts(argv: Any) -> None:
     with pytest.raises(ValueError, match="must be a list of texts"):
         Command(argv)
 
@@ -70,10 +70,10 @@ def alive(pid: int) -> bool:
         return False
 
 
-@pytest.mark.parametrize("deaf", [False, True], ids=["listens", "deaf"])
-def test_at_the_deadline_it_ends_with_all_that_it_started(tmp_path: Path, deaf: bool) -> None:
+@pytest.mark.parametrize("ignores_sigterm", [False, True], ids=["ends at SIGTERM", "ignores SIGTERM"])
+def test_at_the_deadline_the_program_and_its_children_are_ended(tmp_path: Path, ignores_sigterm: bool) -> None:
     pids = shlex.quote(str(tmp_path / "pids"))
-    trap = "trap '' TERM; " if deaf else ""
+    trap = "trap '' TERM; " if ignores_sigterm else ""
     script = f"{trap}sleep 60 & echo $$ $! > {pids}; echo still turning >&2; wait; sleep 60"
     with pytest.raises(DeadlineExceeded, match=r"did not end within 0\.4 s; .*'still turning'"):
         shell(script).ask(ResetRequest("arm", 0, deadline_s=0.4))
@@ -85,7 +85,7 @@ def test_at_the_deadline_it_ends_with_all_that_it_started(tmp_path: Path, deaf: 
     assert not any(alive(pid) for pid in mine)
 
 
-def test_what_it_leaves_behind_does_not_keep_its_answer(tmp_path: Path) -> None:
+def test_a_child_left_behind_does_not_delay_the_answer(tmp_path: Path) -> None:
     before = time.monotonic()
     shell(f"sleep 8 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}").ask(REQUEST)
     took_s = time.monotonic() - before

@@ -19,7 +19,7 @@ REQUEST = ResetRequest("arm", 3, deadline_s=5.0, message="put the cube back")
 BRIEF = ResetRequest("arm", 3, deadline_s=0.05)
 
 
-def test_automatic_is_ready_at_once() -> None:
+def test_automatic_confirms_at_once() -> None:
     assert Automatic().ask(REQUEST).by == "automatic"
 
 
@@ -43,12 +43,12 @@ def typed(text: str, request: ResetRequest = REQUEST) -> Any:
 
 @pytest.mark.requirement("R6.6")
 @pytest.mark.parametrize("text", ["\n", "y\n", " OK \n", "ready\r\n"])
-def test_a_person_says_yes(text: str) -> None:
+def test_a_person_confirms(text: str) -> None:
     assert typed(text).by == "terminal"
 
 
 @pytest.mark.parametrize("text", ["n\n", "No\n", "wait\n", "\xff\n"])
-def test_any_other_word_moves_nothing(text: str) -> None:
+def test_any_other_word_refuses(text: str) -> None:
     with pytest.raises(ResetFailed, match="refused"):
         typed(text)
 
@@ -68,7 +68,7 @@ def test_silence_ends_at_the_deadline(text: str) -> None:
         typed(text, BRIEF)
 
 
-def test_answers_given_in_one_go_serve_one_question_each() -> None:
+def test_lines_typed_together_answer_one_question_each() -> None:
     with pipe() as (reader, writer):
         writer.write("y\nn\n")
         writer.flush()
@@ -78,7 +78,7 @@ def test_answers_given_in_one_go_serve_one_question_each() -> None:
             terminal.ask(BRIEF)
 
 
-def test_a_closed_terminal_is_said() -> None:
+def test_a_closed_terminal_is_an_error() -> None:
     with pipe() as (reader, writer):
         writer.close()
         with pytest.raises(ResetFailed, match="use another signal"):
@@ -87,7 +87,7 @@ def test_a_closed_terminal_is_said() -> None:
         Terminal(io.StringIO("\n"), io.StringIO()).ask(REQUEST)
 
 
-def test_an_enter_from_before_the_question_counts_for_nothing() -> None:
+def test_an_enter_typed_before_the_question_is_ignored() -> None:
     person, screen = pty.openpty()
     try:
         with os.fdopen(screen, "r") as source:
@@ -151,7 +151,7 @@ def answer(**body: Any) -> bytes:
 
 @pytest.mark.requirement("R6.6")
 @pytest.mark.parametrize("kind", [zmq.REP, zmq.ROUTER])
-def test_a_fixture_is_asked_and_answers(kind: int) -> None:
+def test_a_fixture_gets_the_request_and_answers(kind: int) -> None:
     seen: list[dict[str, Any]] = []
 
     def reset(request: dict[str, Any]) -> list[bytes]:
@@ -169,7 +169,7 @@ def test_a_fixture_is_asked_and_answers(kind: int) -> None:
 
 
 @pytest.mark.parametrize("ready", [False, None, 1, "true"])
-def test_only_true_is_ready(ready: object) -> None:
+def test_only_true_confirms(ready: object) -> None:
     def refuse(request: dict[str, Any]) -> list[bytes]:
         return [answer(id=request["id"], ready=ready, note="gripper jammed")]
 
@@ -181,7 +181,7 @@ def test_only_true_is_ready(ready: object) -> None:
         fixture.ask(REQUEST)
 
 
-def test_late_and_senseless_answers_are_dropped() -> None:
+def test_late_and_invalid_answers_are_dropped() -> None:
     def babble(request: dict[str, Any]) -> list[bytes]:
         late = answer(id="before", ready=False)
         return [late, b"\xff\x00", b"[1]", b"[" * 60_000, b"{}", answer(id=request["id"], ready=True)]
@@ -190,7 +190,7 @@ def test_late_and_senseless_answers_are_dropped() -> None:
         assert fixture.ask(REQUEST).by == "fixture"
 
 
-def test_a_question_that_was_not_answered_in_time_is_not_answered_later() -> None:
+def test_a_late_answer_does_not_answer_the_next_request() -> None:
     asked: list[str] = []
 
     def slow(request: dict[str, Any]) -> list[bytes]:
@@ -205,7 +205,7 @@ def test_a_question_that_was_not_answered_in_time_is_not_answered_later() -> Non
         assert fixture.ask(REQUEST).note == "2"
 
 
-def test_a_fixture_that_comes_later_never_sees_the_question_nobody_waits_for() -> None:
+def test_a_fixture_that_starts_late_never_gets_an_expired_request() -> None:
     with zmq.Context() as context, context.socket(zmq.REP) as late:
         port = late.bind_to_random_port("tcp://127.0.0.1")
         late.unbind(f"tcp://127.0.0.1:{port}")
@@ -216,7 +216,7 @@ def test_a_fixture_that_comes_later_never_sees_the_question_nobody_waits_for() -
             assert late.poll(500) == 0
 
 
-def test_nobody_there_is_said_with_the_address() -> None:
+def test_without_an_answer_the_error_names_the_address() -> None:
     with (
         fixture_at("tcp://127.0.0.1:9") as fixture,
         pytest.raises(DeadlineExceeded, match=r"at tcp://127\.0\.0\.1:9 running"),
@@ -224,14 +224,14 @@ def test_nobody_there_is_said_with_the_address() -> None:
         fixture.ask(BRIEF)
 
 
-def test_a_bad_address_is_said_each_time_and_never_waited_for() -> None:
+def test_a_bad_address_is_refused_at_once_each_time() -> None:
     with fixture_at("localhost") as fixture:
         for _ in range(2):
             with pytest.raises(ResetFailed, match="address 'localhost' can't be used"):
                 fixture.ask(REQUEST)
 
 
-def test_closing_what_was_never_opened_is_fine() -> None:
+def test_closing_before_the_first_request_is_allowed() -> None:
     Fixture("tcp://127.0.0.1:9").close()
     Terminal().close()
     Automatic().close()

@@ -71,7 +71,7 @@ def line() -> Iterator[SimulatedLine]:
 
 @pytest.mark.requirement("R6.6")
 @pytest.mark.parametrize("active_low", [False, True])
-def test_a_press_on_a_real_line_says_ready(line: SimulatedLine, active_low: bool) -> None:
+def test_a_press_on_a_real_line_confirms(line: SimulatedLine, active_low: bool) -> None:
     line.pull(active_low)
     pressing = threading.Timer(0.3, line.pull, (not active_low,))
     pressing.start()
@@ -81,13 +81,13 @@ def test_a_press_on_a_real_line_says_ready(line: SimulatedLine, active_low: bool
     pressing.join()
 
 
-def test_a_line_that_is_active_already_says_nothing(line: SimulatedLine) -> None:
+def test_a_line_that_is_already_active_does_not_count(line: SimulatedLine) -> None:
     line.pull(True)
     with pytest.raises(DeadlineExceeded, match="must be released first"):
         Gpio(line.chip, 0).ask(ResetRequest("arm", 0, deadline_s=0.2))
 
 
-def test_a_line_in_use_is_said(line: SimulatedLine) -> None:
+def test_a_line_in_use_is_an_error(line: SimulatedLine) -> None:
     import gpiod
 
     with (
@@ -138,7 +138,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> Any:
     return install
 
 
-def test_with_a_fake_gpiod_an_edge_says_ready(fake: Any) -> None:
+def test_an_edge_on_a_fake_line_confirms(fake: Any) -> None:
     gpiod = fake(True)
     signal = Gpio("/dev/gpiochip0", 17, active_low=True, debounce_s=0.05)
     assert signal.ask(REQUEST) == ("gpio", "/dev/gpiochip0 line 17", None)
@@ -153,25 +153,25 @@ def test_with_a_fake_gpiod_an_edge_says_ready(fake: Any) -> None:
     signal.close()
 
 
-def test_with_a_fake_gpiod_silence_ends_at_the_deadline(fake: Any) -> None:
+def test_a_fake_line_without_an_edge_ends_at_the_deadline(fake: Any) -> None:
     fake(False)
     with pytest.raises(DeadlineExceeded, match="line 17 of /dev/gpiochip0 did not become active within 5 s"):
         Gpio("/dev/gpiochip0", 17).ask(REQUEST)
 
 
-def test_with_a_fake_gpiod_a_line_that_cant_be_had_is_said(fake: Any) -> None:
+def test_a_fake_line_that_can_not_be_requested_is_an_error(fake: Any) -> None:
     fake(True, PermissionError(13, "Permission denied"))
     with pytest.raises(ResetFailed, match="Permission denied; `gpioinfo` lists"):
         Gpio("/dev/gpiochip0", 17).ask(REQUEST)
 
 
-def test_without_the_extra_it_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_gpiod_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "gpiod", None)
     with pytest.raises(ResetFailed, match=r"pip install 'rlenv-robot\[gpio\]'"):
         Gpio("/dev/gpiochip0", 17).ask(REQUEST)
 
 
-def test_a_chip_that_is_not_there_is_said_by_the_real_bindings() -> None:
+def test_the_real_bindings_report_a_missing_chip() -> None:
     pytest.importorskip("gpiod", reason="needs the extra gpio")
     with pytest.raises(ResetFailed, match="line 3 of /dev/no-such-chip can't be used"):
         Gpio("/dev/no-such-chip", 3).ask(REQUEST)

@@ -34,7 +34,7 @@ def at(state: str, **more: Any) -> ResetProgress:
 
 @pytest.mark.parametrize("here", ResetState)
 @pytest.mark.parametrize("there", ResetState)
-def test_only_the_drawn_ways_are_gone(here: str, there: str) -> None:
+def test_only_transitions_of_the_state_machine_are_allowed(here: str, there: str) -> None:
     progress = at(here)
     if (here, there) in ALLOWED:
         progress.go(ResetState(there))
@@ -59,13 +59,13 @@ def test_only_the_drawn_ways_are_gone(here: str, there: str) -> None:
         ("asked", KeyboardInterrupt(), "refused"),
     ],
 )
-def test_how_it_failed_is_told_apart(state: str, error: BaseException, outcome: str) -> None:
+def test_each_kind_of_failure_has_its_outcome(state: str, error: BaseException, outcome: str) -> None:
     record = at(state).failed(error)
     assert record.outcome == outcome
     assert record.detail
 
 
-def test_each_states_time_is_kept_and_a_second_visit_added() -> None:
+def test_the_durations_of_all_visits_to_a_state_are_added() -> None:
     times = iter([0.0, 1.0, 3.0, 3.0, 7.0, 8.0, 9.0, 11.0])
     progress = ResetProgress(lambda *_: None, 7, 5, lambda: next(times))
     progress.go(ResetState.ASKED)
@@ -80,7 +80,7 @@ def test_each_states_time_is_kept_and_a_second_visit_added() -> None:
 
 
 @given(st.text(), st.text(), st.text())
-def test_whatever_was_said_the_record_fits_into_an_event(by: str, note: str, detail: str) -> None:
+def test_a_record_with_any_texts_fits_into_an_event(by: str, note: str, detail: str) -> None:
     progress = at("asked")
     progress.answered(Answer(by * 300, note * 300, "discard"))
     text = progress.failed(ResetFailed(detail * 500)).to_json()
@@ -91,7 +91,7 @@ def test_whatever_was_said_the_record_fits_into_an_event(by: str, note: str, det
 
 
 @given(st.one_of(st.text(), st.recursive(st.none() | st.text() | st.floats(), st.lists).map(json.dumps)))
-def test_what_is_no_record_is_none(text: str) -> None:
+def test_a_text_that_is_no_record_gives_none(text: str) -> None:
     assert ResetRecord.from_json(text) is None
 
 
@@ -99,7 +99,7 @@ def test_what_is_no_record_is_none(text: str) -> None:
     "change",
     [{"verdict": "maybe"}, {"episode": "1"}, {"judged": 0.5}, {"by": 3}, {"seconds": []}, {"seconds": {"asked": "x"}}],
 )
-def test_a_damaged_record_is_none(change: dict[str, Any]) -> None:
+def test_a_damaged_record_gives_none(change: dict[str, Any]) -> None:
     whole = ResetRecord("done").to_dict()
     assert ResetRecord.from_json(json.dumps(whole)) is not None
     assert ResetRecord.from_json(json.dumps({**whole, **change})) is None

@@ -32,19 +32,19 @@ def typed(text: str, shown: io.StringIO) -> Iterator[Terminal]:
 @pytest.mark.parametrize(
     ("text", "verdict"), [("s\n", "success"), ("F\n", "failure"), ("discard\n", "discard"), ("\n", None), ("y\n", None)]
 )
-def test_a_verdict_says_ready_too(text: str, verdict: str | None) -> None:
+def test_a_verdict_confirms_too(text: str, verdict: str | None) -> None:
     shown = io.StringIO()
     with typed(text, shown) as terminal:
         assert terminal.ask(ASKED_TOO).verdict == verdict
     assert "s success, f failure, d discard" in shown.getvalue()
 
 
-def test_a_letter_is_no_verdict_where_none_was_asked_for() -> None:
+def test_a_verdict_refuses_where_none_was_requested() -> None:
     with typed("s\n", io.StringIO()) as terminal, pytest.raises(ResetFailed, match="refused the reset: 's'"):
         terminal.ask(ResetRequest("arm", 3, deadline_s=5.0))
 
 
-def test_a_slip_is_asked_again() -> None:
+def test_a_typing_error_repeats_the_question() -> None:
     shown = io.StringIO()
     with typed("x\nf\n", shown) as terminal:
         assert terminal.judge(QUESTION) == ("terminal", "f", "failure")
@@ -62,7 +62,7 @@ def test_silence_ends_at_the_deadline() -> None:
     os.close(writing)
 
 
-def test_a_terminal_that_gives_single_keys_gives_lines_for_the_question_and_is_then_as_it_was() -> None:
+def test_a_terminal_in_single_key_mode_reads_lines_for_the_question_only() -> None:
     person, screen = pty.openpty()
     try:
         keys = termios.tcgetattr(screen)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import mujoco
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,21 +9,26 @@ from hypothesis.extra import numpy as hnp
 
 from hal.robots.so101 import (
     CHAIN,
+    CUBE_AREA,
     GRASP,
     HIGH,
     JOINTS,
     LOW,
     SO101,
     TIP,
+    finger_axis,
     forward_kinematics,
     from_lerobot,
+    inverse_kinematics,
+    steepest,
     to_lerobot,
 )
+from sim.robots.so101 import so101
 
 ANGLES = hnp.arrays(np.float64, (4, 6), elements=st.floats(-1.6, 1.6))
 
 
-def test_stretched_out_it_reaches_as_far_as_its_links() -> None:
+def test_the_stretched_arm_reaches_the_sum_of_its_links() -> None:
     offsets = np.array([link.offset for link in CHAIN] + [GRASP])
     np.testing.assert_allclose(forward_kinematics(np.zeros(6), GRASP), offsets.sum(axis=0))
 
@@ -40,7 +46,7 @@ def test_the_pan_joint_turns_the_gripper_about_the_base(angles: np.ndarray) -> N
 
 
 @given(ANGLES)
-def test_ahead_it_is_a_planar_arm(angles: np.ndarray) -> None:
+def test_without_pan_the_arm_is_planar(angles: np.ndarray) -> None:
     """Lift, elbow and wrist turn about parallel axes, positive downwards; rolling moves nothing on its own axis."""
     angles[:, 0] = 0
     x, z, pitch = CHAIN[0].offset[0], CHAIN[0].offset[2], np.zeros(4)
@@ -54,21 +60,21 @@ def test_ahead_it_is_a_planar_arm(angles: np.ndarray) -> None:
 
 
 @given(ANGLES)
-def test_it_never_reaches_farther_than_its_links_are_long(angles: np.ndarray) -> None:
+def test_the_arm_never_reaches_farther_than_the_sum_of_its_links(angles: np.ndarray) -> None:
     shoulder = np.array(CHAIN[0].offset)
     links = [np.linalg.norm(link.offset) for link in CHAIN[1:]] + [np.linalg.norm(TIP)]
     assert (np.linalg.norm(forward_kinematics(angles) - shoulder, axis=-1) <= sum(links) + 1e-12).all()
 
 
 @given(ANGLES)
-def test_axes_in_front_and_the_gripper_make_no_difference(angles: np.ndarray) -> None:
+def test_leading_axes_and_the_grippers_angle_change_nothing(angles: np.ndarray) -> None:
     batch = forward_kinematics(angles.reshape(2, 2, 6))
     assert batch.shape == (2, 2, 3)
     for row, point in zip(angles, batch.reshape(4, 3), strict=True):
         np.testing.assert_allclose(forward_kinematics(row[:5]), point, atol=1e-12)
 
 
-def test_whole_numbers_and_narrow_floats_are_angles_too() -> None:
+def test_whole_numbers_and_narrow_floats_are_accepted() -> None:
     np.testing.assert_array_equal(forward_kinematics(np.zeros(5, int)), forward_kinematics(np.zeros(5)))
     assert forward_kinematics(np.zeros(6, np.float32)).dtype == np.float32
     middle = np.add(LOW, HIGH) / 2
@@ -76,7 +82,7 @@ def test_whole_numbers_and_narrow_floats_are_angles_too() -> None:
     np.testing.assert_allclose(from_lerobot(np.array([0, 0, 0, 0, 0, 50])), middle, atol=1e-12)
 
 
-def test_lerobots_ends_are_the_joints_ends_and_a_whole_turn_of_the_wrist() -> None:
+def test_lerobots_ends_are_the_joints_limits_and_a_whole_turn_of_the_wrist() -> None:
     """LeRobot's calibration gives wrist_roll the whole range of its encoder, 0 to 4095 ticks, and does not sweep it."""
     low, high = np.array(LOW), np.array(HIGH)
     low[4], high[4] = -np.pi, np.pi
@@ -85,7 +91,7 @@ def test_lerobots_ends_are_the_joints_ends_and_a_whole_turn_of_the_wrist() -> No
 
 
 @given(ANGLES)
-def test_lerobots_units_and_back(angles: np.ndarray) -> None:
+def test_conversion_to_lerobots_units_and_back_is_exact(angles: np.ndarray) -> None:
     np.testing.assert_allclose(from_lerobot(to_lerobot(angles)), angles, atol=1e-12)
 
 
@@ -99,3 +105,39 @@ def test_every_number_of_the_arm_is_described() -> None:
     low, high = SO101.commands["joint_target"].bounds
     assert ((low < SO101.home["joint_target"]) & (high > SO101.home["joint_target"])).all()
     assert forward_kinematics(np.array(SO101.home["joint_target"]))[2] > 0.02  # above the table
+
+
+# -- inverse kinematics ----------------------------------------------------------------------------------------
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([TIP, GRASP]))
+def test_inverse_kinematics_inverts_the_forward_kinematics(seed: int, tool: tuple[float, float, float]) -> None:
+    rng = np.random.default_rng(seed)
+    angles = rng.uniform(LOW[:5], HIGH[:5], (64, 5))
+    position, pitch = forward_kinematics(angles, tool), angles[:, 1:4].sum(axis=1)
+    solved = inverse_kinematics(position, pitch, angles[:, 4], tool)
+    reached = ~np.isnan(solved[:, 0])
+    np.testing.assert_allclose(forward_kinematics(solved[reached], tool), position[reached], atol=1e-9)
+    np.testing.assert_allclose(solved[reached, 1:4].sum(axis=1), pitch[reached], atol=1e-9)
+    assert ((solved[reached] >= LOW[:5]) & (solved[reached] <= HIGH[:5])).all()
+
+
+def test_the_arm_reaches_all_points_above_the_cubes_area_steeply() -> None:
+    (x0, x1), (y0, y1) = CUBE_AREA
+    corners = np.array([(x, y, z) for x in (x0, 0.24, x1) for y in (y0, 0, y1) for z in (0.0125, 0.12)])
+    assert (steepest(corners) > 0.8).all()
+
+
+def test_a_position_out_of_reach_gives_nan() -> None:
+    assert np.isnan(inverse_kinematics(np.array([0.6, 0.0, 0.1]), 0.5, 0.0)).all()
+    assert np.isnan(steepest(np.array([[0.6, 0.0, 0.1], [0.25, 0.0, 0.05]]))).tolist() == [True, False]
+
+
+def test_the_finger_axis_is_that_of_the_mujoco_model() -> None:
+    model = so101().model
+    data, rng = mujoco.MjData(model), np.random.default_rng(0)
+    for angles in rng.uniform(LOW, HIGH, (50, 6)):
+        data.qpos[:] = angles
+        mujoco.mj_kinematics(model, data)
+        axis = finger_axis(angles[0], angles[1:4].sum(), angles[4])
+        np.testing.assert_allclose(data.body("gripper").xmat.reshape(3, 3)[:, 1], axis, atol=1e-6)

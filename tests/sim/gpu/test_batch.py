@@ -123,7 +123,7 @@ def force(*values: float) -> dict[str, np.ndarray]:
 
 
 @patient
-def test_some_are_reset_and_some_stand_still(carts: WarpBatch) -> None:
+def test_resetting_and_stepping_some_leaves_the_others_unchanged(carts: WarpBatch) -> None:
     carts.reset()
     first = carts.step(force(1, 2, 3, 4))
     mask = np.array([True, False, True, False])
@@ -147,7 +147,7 @@ def test_some_are_reset_and_some_stand_still(carts: WarpBatch) -> None:
 
 
 @patient
-def test_physics_that_fail_are_told_and_hand_out_no_nan(carts: WarpBatch) -> None:
+def test_failed_physics_are_reported_and_no_sensor_reads_nan(carts: WarpBatch) -> None:
     carts.reset()
     device = carts._device
     assert device is not None
@@ -165,7 +165,9 @@ def test_physics_that_fail_are_told_and_hand_out_no_nan(carts: WarpBatch) -> Non
 
 @needs_warp
 @patient
-def test_contacts_without_room_break_an_episode_and_say_what_to_raise(caplog: pytest.LogCaptureFixture) -> None:
+def test_contacts_without_room_break_an_episode_with_advice(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     batch = WarpBatch(go2(looks=False), 2, "cpu", contacts=1, constraints=4)
     robot_state = batch.reset()
     for _ in range(2):
@@ -177,7 +179,7 @@ def test_contacts_without_room_break_an_episode_and_say_what_to_raise(caplog: py
 
 @needs_warp
 @patient
-def test_a_batch_of_environments_runs_on_it() -> None:
+def test_a_batch_of_environments_runs_on_warp() -> None:
     made = [rr.make_vector("so101-reach", 2, seed=4, steps=2, device=device) for device in ("warp:cpu", "cpu")]
     for _ in range(2):
         tables = []
@@ -199,7 +201,7 @@ def test_a_batch_of_environments_runs_on_it() -> None:
 
 
 @needs_warp
-def test_models_beyond_it_are_refused() -> None:
+def test_models_with_unsupported_features_are_refused() -> None:
     mocap = CART.replace("<worldbody>", '<worldbody><body name="hand" mocap="true"><geom size="0.01"/></body>')
     with pytest.raises(SpecError, match="mocap bodies is not supported on MuJoCo Warp"):
         WarpBatch(from_mjcf(mocap, rate_hz=50), 2, "cpu")
@@ -208,18 +210,18 @@ def test_models_beyond_it_are_refused() -> None:
 
 
 @pytest.mark.skipif(not INSTALLED or gpu() is None, reason="needs MuJoCo Warp and no GPU")
-def test_without_a_gpu_that_is_said() -> None:
+def test_without_a_gpu_the_error_says_so() -> None:
     with pytest.raises(RobotError, match=r"no GPU that Warp can use .* device='cpu' is the batch for this machine"):
         rr.make_vector("so101-reach", 2, device="warp")
 
 
-def test_without_the_extra_that_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_warp_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "warp", None)
     with pytest.raises(RobotError, match=r"pip install 'rlenv-robot\[gpu\]'"):
         rr.make_vector("so101-reach", 2, device="warp")
 
 
-def test_what_it_has_not_is_refused() -> None:
+def test_unsupported_options_are_refused() -> None:
     with pytest.raises(ValueError, match="timing and cameras need device='cpu', and this is 'warp'"):
         rr.make_vector("so101-reach", 2, device="warp", timing={"command_loss": 0.1}, cameras=["overhead"])
     with pytest.raises(ValueError, match="device 'cuda' is unknown, allowed are 'cpu', 'warp'"):
@@ -227,7 +229,7 @@ def test_what_it_has_not_is_refused() -> None:
 
 
 @pytest.mark.process
-def test_warp_is_imported_by_nobody_who_did_not_ask() -> None:
+def test_warp_is_imported_only_on_demand() -> None:
     code = (
         "import sys, rlenv_robot as rr, sim.gpu.batch\n"
         "rr.make_vector('so101-reach', 2).reset()\n"

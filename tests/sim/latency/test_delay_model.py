@@ -63,7 +63,7 @@ def push(batch: SimBatch, force: float = 1.0) -> Any:
     return batch.step({"force": np.full((batch.num, 2), force)})
 
 
-def test_no_delay_is_no_timing_bit_for_bit(pendulum: SimModel) -> None:
+def test_a_model_without_delays_changes_nothing_bit_for_bit(pendulum: SimModel) -> None:
     plain, late = SimBatch(pendulum, 3, 1), SimBatch(pendulum, 3, 2, timing=DelayModel())
     plain.reset(seeds=[1, 2, 3])
     late.reset(seeds=[1, 2, 3])
@@ -77,7 +77,7 @@ def test_no_delay_is_no_timing_bit_for_bit(pendulum: SimModel) -> None:
 
 
 @pytest.mark.parametrize("delay_ms", [0, 4, 10, 20, 50, 70, 123, 200])
-def test_a_command_acts_after_its_delay_to_the_substep(delay_ms: int) -> None:
+def test_a_command_acts_after_its_delay_exact_to_the_substep(delay_ms: int) -> None:
     """A mass of 1 kg under 1 N: its speed is the time for which the force acted."""
     batch = batch_of({"command_delay": delay_ms / 1000})
     batch.reset()
@@ -87,7 +87,7 @@ def test_a_command_acts_after_its_delay_to_the_substep(delay_ms: int) -> None:
         assert robot_state.sensors["speed"][0] == pytest.approx(acted, abs=1e-12)
 
 
-def test_each_has_its_own_delay_within_one_batch() -> None:
+def test_each_simulation_of_a_batch_has_its_own_delay() -> None:
     batch = batch_of({"command_delay": {"choice": [0.0, 0.01, 0.02, 0.06]}}, 40, 2)
     batch.reset(seeds=np.arange(40))
     for _ in range(4):
@@ -98,7 +98,7 @@ def test_each_has_its_own_delay_within_one_batch() -> None:
 
 
 @pytest.mark.parametrize("delay_ms", [0, 10, 30, 50, 130])
-def test_a_sensor_shows_the_past_and_says_how_old_it_is(delay_ms: int) -> None:
+def test_a_delayed_sensor_shows_the_past_and_its_age(delay_ms: int) -> None:
     batch = batch_of({"reading_delay": delay_ms / 1000})
     batch.reset()
     for period in range(1, 7):
@@ -109,7 +109,7 @@ def test_a_sensor_shows_the_past_and_says_how_old_it_is(delay_ms: int) -> None:
             assert robot_state.age_ns["hand"].tolist() == [delay_ms * 1_000_000]
 
 
-def test_sensors_have_their_own_delay_and_rate() -> None:
+def test_each_sensor_has_its_own_delay_and_rate() -> None:
     """Sampled every 30 ms and held: the age goes round, and is what the value says."""
     batch = batch_of({"sensor_rate": {"hand": 1 / 0.03}, "sensor_delay": {"hand": 0.02}})
     batch.reset()
@@ -154,7 +154,7 @@ def test_jitter_changes_no_order_and_newer_commands_win() -> None:
     assert max(map(np.max, waits[20:])) <= 5 / 60 + 1e-9, "none more than 0.2 s and a period"
 
 
-def test_a_lost_command_is_never_heard_of_and_the_last_one_held() -> None:
+def test_a_lost_command_never_acts_and_the_last_one_is_held() -> None:
     batch = batch_of({"command_loss": 0.5}, 50)
     batch.reset(seeds=np.arange(50))
     lost = 0
@@ -170,7 +170,7 @@ def test_a_lost_command_is_never_heard_of_and_the_last_one_held() -> None:
     assert 400 < lost < 600  # of 1000; six deviations are 95
 
 
-def test_a_lost_reading_repeats_the_last_one_older() -> None:
+def test_a_lost_reading_repeats_the_last_one_with_a_greater_age() -> None:
     batch = batch_of({"reading_loss": 0.5}, 50)
     batch.reset(seeds=np.arange(50))
     lost = 0
@@ -191,7 +191,7 @@ def test_quantisation_rounds_to_the_nearest_step() -> None:
         assert hand == pytest.approx(0.04 * round(period * 0.05 / 0.04), abs=1e-12)
 
 
-def test_backlash_is_a_play_operator_on_the_driven_side() -> None:
+def test_backlash_is_a_play_operator() -> None:
     """Half the gap behind on the way up, the whole gap of silence at the turn, half the gap behind on the way down."""
     batch = batch_of({"backlash": {"force": 0.4}})
     batch.reset()
@@ -220,7 +220,7 @@ LATE = {
 
 @pytest.mark.requirement("R1.3")
 @pytest.mark.parametrize(("num", "threads"), [(1, 1), (4, 2), (9, 1)])
-def test_one_alone_is_one_of_many_bit_for_bit(pendulum: SimModel, num: int, threads: int) -> None:
+def test_a_single_simulation_equals_one_of_a_batch_bit_for_bit(pendulum: SimModel, num: int, threads: int) -> None:
     """With all of it at once, staggered resets, and some that don't move."""
     timing = DelayModel.from_dict(LATE)
     alone, batch = SimRobot(pendulum, timing=timing), SimBatch(pendulum, num, threads, timing=timing)
@@ -275,7 +275,7 @@ def test_a_guard_refuses_samples_that_are_too_old() -> None:
         ({"command_delay": True}, "no distribution"),
     ],
 )
-def test_what_can_not_be_is_refused(plain: dict[str, Any], message: str) -> None:
+def test_impossible_values_are_refused(plain: dict[str, Any], message: str) -> None:
     with pytest.raises(SpecError, match=message):
         SimRobot(MODEL, timing=DelayModel.from_dict(plain))
 
@@ -300,7 +300,7 @@ def test_an_engine_s_own_delay_beyond_its_buffer_is_refused() -> None:
                 SimModel(*arguments)
 
 
-def test_times_ahead_are_limited_by_a_number_that_is_said() -> None:
+def test_delays_are_limited_and_the_error_names_the_limit() -> None:
     assert DelayModel.from_dict({"command_delay": LONGEST_S}).command_s == LONGEST_S
 
 

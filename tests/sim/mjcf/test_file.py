@@ -34,12 +34,12 @@ def _model(folder: Path, name: str = "", extra: str = "", noise: float = 0.0) ->
     return mjcf_file(folder / "my arm.xml", noise)
 
 
-def test_it_is_called_as_its_model_is_or_as_its_file(tmp_path: Path) -> None:
+def test_the_robot_has_the_name_of_its_model_or_of_its_file(tmp_path: Path) -> None:
     assert _model(tmp_path, 'model="Lever"').spec.name == "Lever"
     assert _model(tmp_path).spec.name == "my arm"
 
 
-def test_the_model_says_its_rate(tmp_path: Path) -> None:
+def test_the_model_sets_the_rate(tmp_path: Path) -> None:
     assert _model(tmp_path).spec.rate_hz == 50
     told = _model(tmp_path, extra='<custom><numeric name="rate_hz" data="250"/></custom>')
     assert (told.spec.rate_hz, told.substeps) == (250, 2)
@@ -47,7 +47,7 @@ def test_the_model_says_its_rate(tmp_path: Path) -> None:
         _model(tmp_path, extra='<custom><numeric name="rate_hz" data="300"/></custom>')
 
 
-def test_views_are_added_where_there_are_none_and_see_all_of_it(tmp_path: Path) -> None:
+def test_missing_cameras_are_added_and_see_the_whole_robot(tmp_path: Path) -> None:
     model = _model(tmp_path).model
     data = mujoco.MjData(model)
     mujoco.mj_forward(model, data)
@@ -62,7 +62,7 @@ def test_views_are_added_where_there_are_none_and_see_all_of_it(tmp_path: Path) 
     np.testing.assert_array_equal(_model(tmp_path, extra=own).model.camera("view").pos, [7, 7, 7])
 
 
-def test_images_get_what_changes_no_physics(tmp_path: Path) -> None:
+def test_the_light_and_sky_added_for_images_change_no_physics(tmp_path: Path) -> None:
     plain = mujoco.MjModel.from_xml_string(ARM.format(name="", extra=""))
     made = _model(tmp_path).model
     for each in ("nq", "nv", "nu", "nbody", "ngeom"):
@@ -74,7 +74,7 @@ def test_images_get_what_changes_no_physics(tmp_path: Path) -> None:
     np.testing.assert_array_equal(first.qpos, second.qpos)
 
 
-def test_each_seed_starts_elsewhere_within_the_joints_range(tmp_path: Path) -> None:
+def test_each_seed_has_another_start_within_the_joints_ranges(tmp_path: Path) -> None:
     batch = SimBatch(_model(tmp_path, noise=0.1), 200)
     first = batch.reset(None, list(range(200))).sensors
     turn, rail = first["joint_position"][:, 0], first["slide_position"][:, 0]
@@ -95,7 +95,7 @@ def _strangers() -> list[Path]:
 
 @pytest.mark.filterwarnings("ignore:compiler attribute 'settotalmass'")
 @pytest.mark.parametrize("path", _strangers(), ids=lambda path: path.stem)
-def test_models_of_strangers_run_as_they_are(path: Path) -> None:
+def test_third_party_models_run_unchanged(path: Path) -> None:
     model = mjcf_file(path, 0.01)
     batch, rng = SimBatch(model, 2), np.random.default_rng(0)
     batch.reset(None, [1, 2])

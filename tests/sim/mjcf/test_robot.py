@@ -79,7 +79,7 @@ def test_joints_and_sensors_become_sensors() -> None:
     assert model.spec.sensors["joint_position"].elements == ("hip", "wheel")
 
 
-def test_values_are_those_of_the_fields_that_are_named() -> None:
+def test_sensors_read_the_fields_that_they_name() -> None:
     model = from_mjcf(ZOO, dtype="float64")
     robot, data = SimRobot(model), mujoco.MjData(model.model)
     robot.reset({"start": {"angle_target": np.array([0.4]), "distance_target": np.array([0.1])}})
@@ -98,12 +98,12 @@ def test_values_are_those_of_the_fields_that_are_named() -> None:
     assert seen["clock_1"] == pytest.approx(0.02)
 
 
-def test_a_pose_command_is_measured_where_the_very_joints_are() -> None:
+def test_a_pose_command_is_measured_by_the_sensor_of_the_same_joints() -> None:
     model = from_mjcf(ZOO)
     assert dict(model.spec.measured_by) == {"distance_target": "slide_position"}  # hips and wheel share a sensor
 
 
-def test_what_was_derived_can_be_changed() -> None:
+def test_the_derived_description_can_be_changed() -> None:
     limited = from_mjcf(ZOO, change=lambda spec: replace(spec, limits=Limits({"angle_target": 0.5})))
     guard = Guard(SimRobot(limited))
     guard.reset({})
@@ -112,14 +112,14 @@ def test_what_was_derived_can_be_changed() -> None:
     assert guard.step(asked).applied["angle_target"] == pytest.approx(0.5 * 0.02, rel=1e-5)
 
 
-def test_the_rate_is_near_50_or_what_is_asked_for() -> None:
+def test_the_rate_is_near_50_hz_or_the_one_requested() -> None:
     assert (from_mjcf(ZOO).substeps, from_mjcf(ZOO).spec.rate_hz) == (5, pytest.approx(50))
     assert from_mjcf(ZOO, rate_hz=25).substeps == 10
     with pytest.raises(SpecError, match="change the timestep in the MJCF"):
         from_mjcf(ZOO, rate_hz=30)
 
 
-def test_a_file_a_text_a_spec_and_a_model_are_the_same(tmp_path: Path) -> None:
+def test_file_text_spec_and_model_give_the_same_robot(tmp_path: Path) -> None:
     (tmp_path / "zoo.xml").write_text(ZOO)
     sources: list[Any] = [
         tmp_path / "zoo.xml", str(tmp_path / "zoo.xml"), mujoco.MjSpec.from_string(ZOO),
@@ -134,7 +134,7 @@ def test_a_file_a_text_a_spec_and_a_model_are_the_same(tmp_path: Path) -> None:
     [("<mujoco><wordbody/></mujoco>", r"can't be used: [\s\S]*wordbody"), ("nowhere.xml", "can't be used"),
      ("<mujoco><worldbody/></mujoco>", "no actuator")],
 )  # fmt: skip
-def test_what_is_no_robot_is_refused(source: str, message: str) -> None:
+def test_a_model_that_is_no_robot_is_refused(source: str, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         from_mjcf(source)
 
@@ -149,7 +149,7 @@ def _strangers() -> Iterator[Path]:
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("path", list(_strangers()) or [None], ids=lambda path: path.stem if path else "none")
-def test_gymnasiums_models_run_as_they_are(path: Path | None) -> None:
+def test_gymnasiums_models_run_unchanged(path: Path | None) -> None:
     """And one alone is one of many."""
     if path is None:
         pytest.skip("gymnasium (extra gym), whose models these are, is not installed")

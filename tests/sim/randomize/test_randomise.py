@@ -33,7 +33,7 @@ def commands(num: int, seed: int) -> dict[str, np.ndarray]:
     return {"torque": rng.uniform(-1, 1, (num, 2)), "bend": rng.uniform(-2, 2, num).astype(np.float32)}
 
 
-def test_the_fields_hold_what_was_drawn_and_nothing_else_changes(pendulum: SimModel) -> None:
+def test_fields_hold_the_drawn_numbers_and_no_other_changes(pendulum: SimModel) -> None:
     batch = batch_of(pendulum, 4)
     batch.reset(seeds=np.arange(4))
     nominal, drawn = pendulum.model, batch.drawn
@@ -53,7 +53,7 @@ def test_the_fields_hold_what_was_drawn_and_nothing_else_changes(pendulum: SimMo
     assert len(set(drawn["body.one.mass"].tolist())) == 4
 
 
-def test_the_physics_are_those_of_a_model_with_these_numbers(pendulum: SimModel) -> None:
+def test_the_physics_equal_those_of_a_model_with_the_drawn_numbers(pendulum: SimModel) -> None:
     batch = batch_of(pendulum, 2)
     batch.reset(seeds=[1, 2])
     model = batch.open_batch.get_model(1)
@@ -70,7 +70,7 @@ def test_the_physics_are_those_of_a_model_with_these_numbers(pendulum: SimModel)
 
 
 @pytest.mark.requirement("R1.3")
-def test_draws_depend_on_seed_and_episode_alone(pendulum: SimModel) -> None:
+def test_draws_depend_on_seed_and_episode_only(pendulum: SimModel) -> None:
     """Not on number, place, threads, other resets; nor on other lines of the declaration."""
     alone = SimRobot(pendulum, randomise=Randomise.from_dict(LINES))
     few, many = batch_of(pendulum, 2), batch_of(pendulum, 5, threads=2)
@@ -95,7 +95,7 @@ def test_draws_depend_on_seed_and_episode_alone(pendulum: SimModel) -> None:
     assert few.drawn["joint.b.damping"][1] == seen[0]["joint.b.damping"], "the seed begins again"
 
 
-def test_randomisation_moves_no_start(pendulum: SimModel) -> None:
+def test_randomisation_changes_no_start(pendulum: SimModel) -> None:
     plain, drawn = SimBatch(pendulum, 3, 1), batch_of(pendulum, 3)
     for _ in range(2):
         one, other = plain.reset(seeds=[1, 2, 3]), drawn.reset(seeds=[1, 2, 3])
@@ -142,13 +142,13 @@ def test_servo_gains_move_gain_and_bias_together() -> None:
         ("actuator.gripper.delay", {"uniform": [0, 0.1], "unit": "s"}, "the engine's buffer holds 0 s"),
     ],
 )
-def test_what_can_not_be_is_refused_with_the_reason(path: str, line: Any, message: str) -> None:
+def test_an_impossible_line_is_refused_with_the_reason(path: str, line: Any, message: str) -> None:
     with pytest.raises(SpecError, match=message) as refused:
         SimRobot(so101(cube=True), randomise=Randomise.from_dict({path: line}))
     assert str(refused.value).startswith(f"randomise.{path}")
 
 
-def test_the_same_number_is_drawn_once() -> None:
+def test_two_draws_of_the_same_number_are_refused() -> None:
     line = {"uniform": [1, 2], "scale": True}
     with pytest.raises(SpecError, match=r"randomise.body.cube.mass: 'body.\*.mass' changes the same number"):
         SimRobot(so101(cube=True), randomise=Randomise.from_dict({"body.*.mass": line, "body.cube.mass": line}))
@@ -208,6 +208,6 @@ def test_samples_become_a_measured_distribution() -> None:
         {"uniform": [1, 2], "choice": [1]}, {"choice": [float("inf")]}, float("nan"),
     ],
 )  # fmt: skip
-def test_what_is_no_distribution_is_refused(plain: Any) -> None:
+def test_data_that_is_no_distribution_is_refused(plain: Any) -> None:
     with pytest.raises(ValueError, match=r"."):
         distribution(plain)

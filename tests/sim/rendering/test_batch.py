@@ -32,7 +32,7 @@ def targets(num: int) -> dict[str, np.ndarray]:
 
 @drawing
 @pytest.mark.parametrize("threads", [1, 3])
-def test_each_image_is_the_one_of_a_single_camera(threads: int) -> None:
+def test_each_image_equals_that_of_a_single_camera(threads: int) -> None:
     model, states = so101(), poses(7)
     drawer = BatchRenderer(model, ["overhead", "wrist"], 64, 48, threads)
     images = drawer.draw(states)
@@ -46,7 +46,7 @@ def test_each_image_is_the_one_of_a_single_camera(threads: int) -> None:
 
 
 @drawing
-def test_readings_carry_the_images_of_their_rows() -> None:
+def test_states_have_the_images_of_their_rows() -> None:
     model = so101()
     batch, plain = ImageBatch(SimBatch(model, 4), ["overhead"], (64, 48)), SimBatch(model, 4)
     first, bare = batch.reset(seeds=range(4)), plain.reset(seeds=range(4))
@@ -68,7 +68,7 @@ def test_readings_carry_the_images_of_their_rows() -> None:
 
 
 @drawing
-def test_what_was_drawn_of_a_model_is_seen() -> None:
+def test_images_show_randomised_models() -> None:
     batch = ImageBatch(SimBatch(so101(), 3, randomise=Randomise.from_dict(LOOKS)), ["overhead"], (64, 48))
     images = batch.reset(seeds=[1, 2, 1]).images["overhead"]
     batch.close()
@@ -82,7 +82,7 @@ def test_what_was_drawn_of_a_model_is_seen() -> None:
 
 @drawing
 @pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
-def test_the_last_image_of_an_episode_is_the_true_one(autoreset: str) -> None:
+def test_the_last_image_of_an_episode_shows_its_end(autoreset: str) -> None:
     """Without resets in between, the images of one long episode; the end lies where `steps` says."""
     made = [
         rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48), **options)
@@ -109,7 +109,7 @@ def drive(envs: rr.VectorEnvironment, steps: int) -> Mapping[str, np.ndarray]:
 
 
 @drawing
-def test_gymnasiums_vector_carries_them() -> None:
+def test_gymnasiums_vector_has_images() -> None:
     pytest.importorskip("gymnasium")
     from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
 
@@ -125,7 +125,7 @@ def test_gymnasiums_vector_carries_them() -> None:
 
 
 @drawing
-def test_images_that_were_handed_out_stay_as_they_were() -> None:
+def test_returned_images_do_not_change() -> None:
     with rr.make_vector("so101-reach", 2, seed=5, cameras=["overhead"], image_size=(64, 48)) as envs:
         first = envs.reset()["extra_info"]["images"]["overhead"]
         kept = first.copy()

@@ -40,7 +40,7 @@ def test_images_show_the_pose(name: str) -> None:
 
 
 @drawing
-def test_rows_count_from_above() -> None:
+def test_rows_are_counted_from_the_top() -> None:
     """Overhead, the base of the arm is at the lower edge of the image, and what is ahead is above."""
     with Camera(so101(), "overhead", 160, 120) as camera:
         bare = camera.render(np.array(HOME))
@@ -80,13 +80,13 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
 
 
 @drawing
-def test_a_image_too_large_for_the_driver_is_refused() -> None:
+def test_an_image_too_large_for_the_driver_is_refused() -> None:
     with pytest.raises(RobotError, match="images of 100000 x 100000 pixels can't be drawn here"):
         Camera(so101(), "view", 100_000, 100_000)
 
 
 @drawing
-def test_any_thread_may_draw_one_after_the_other() -> None:
+def test_threads_may_draw_one_after_the_other() -> None:
     with Camera(so101(), "view", 64, 48) as camera, ThreadPoolExecutor(1) as other:
         here, there = camera.render(np.array(HOME)), other.submit(camera.render, np.array(HOME)).result()
         np.testing.assert_array_equal(here, there)
@@ -94,7 +94,7 @@ def test_any_thread_may_draw_one_after_the_other() -> None:
 
 
 @drawing
-def test_a_closed_camera_says_so() -> None:
+def test_a_closed_camera_is_refused() -> None:
     camera = Camera(so101(), "view", 32, 24)
     camera.close()
     camera.close()
@@ -104,7 +104,7 @@ def test_a_closed_camera_says_so() -> None:
 
 @drawing
 @pytest.mark.requirement("R1.5")
-def test_a_film_is_made_of_logged_sensors_alone() -> None:
+def test_a_film_needs_only_logged_sensors() -> None:
     poses = np.linspace(REST, HOME, 4).astype(np.float32)
     sensors = {"joint_position": poses, "joint_velocity": np.zeros((4, 6)), "something_else": np.zeros(4)}
     images = list(film(so101(), sensors, width=80, height=60, fine=False))
@@ -123,7 +123,7 @@ def test_a_film_shows_the_cube_where_it_was() -> None:
     assert (first != second).any()
 
 
-def test_a_film_of_nothing_is_refused(pendulum: SimModel) -> None:
+def test_a_film_without_a_pose_is_refused(pendulum: SimModel) -> None:
     with pytest.raises(RobotError, match=r"none of \['torque'\] tells a pose of pendulum, wanted is one of \['angles'"):
         next(film(pendulum, {"torque": np.zeros((3, 2))}))
 
@@ -134,7 +134,7 @@ def test_an_unknown_camera_is_named() -> None:
 
 
 @drawing
-def test_a_robot_with_cameras_puts_images_into_its_readings() -> None:
+def test_the_states_of_a_robot_with_cameras_have_images() -> None:
     arm = SimRobot(so101(), cameras=("overhead",))
     first = arm.reset({})
     second = arm.step({"joint_target": np.float32(np.array(HOME) + 0.2)})
@@ -148,7 +148,7 @@ def test_a_robot_with_cameras_puts_images_into_its_readings() -> None:
     assert (first.images["overhead"].data != second.images["overhead"].data).any()  # type: ignore[comparison-overlap]
 
 
-def test_where_opengl_is_missing_the_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_opengl_the_error_names_the_packages(monkeypatch: pytest.MonkeyPatch) -> None:
     def missing(name: str, *_: Any, **__: Any) -> None:
         raise OSError(f"{name}: cannot open shared object file")
 
@@ -171,14 +171,14 @@ def test_asking_mujoco_for_egl_works_without_pyopengl() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, env={**os.environ, "MUJOCO_GL": "egl"}, timeout=60)
 
 
-def test_a_user_who_disabled_opengl_is_heard(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mujoco_gl_can_disable_opengl(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MUJOCO_GL", "disable")
     with pytest.raises(RobotError, match="MUJOCO_GL is 'disable'; unset it"):
         Camera(so101(), "view", 32, 24)
 
 
 @pytest.mark.process
-def test_nothing_else_in_the_simulation_loads_opengl() -> None:
+def test_a_simulation_without_cameras_loads_no_opengl() -> None:
     code = (
         "import sys, sim.robot, sim.batch, sim.robots.so101, sim.robots.twin\n"
         "maps = open('/proc/self/maps').read() if sys.platform == 'linux' else ''\n"

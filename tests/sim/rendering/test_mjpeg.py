@@ -47,7 +47,7 @@ def server(film):
         yield made
 
 
-def test_opencv_reads_it_as_any_cameras(server):
+def test_opencv_reads_the_stream(server):
     capture = cv2.VideoCapture(server.url, cv2.CAP_FFMPEG)
     shades = []
     for _ in range(20):
@@ -62,7 +62,7 @@ def test_opencv_reads_it_as_any_cameras(server):
 
 @pytest.mark.process
 @pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
-def test_curl_reads_it_byte_by_byte(server, film):
+def test_curl_reads_the_exact_bytes(server, film):
     done = subprocess.run(["curl", "-s", "-m", "1", server.url], capture_output=True, check=False)
     parts = done.stdout.split(b"--picture\r\n")[1:-1]
     assert len(parts) > 5
@@ -76,7 +76,7 @@ def test_a_snapshot_is_one_image(server, film):
         assert answer.read() in film.images
 
 
-def test_our_driver_keeps_the_bytes_and_notices_the_end_and_the_return(film):
+def test_our_driver_keeps_the_bytes_and_notices_a_lost_and_a_returned_stream(film):
     with MjpegServer(film, 100.0) as first:
         port = int(first.url.rsplit(":", 1)[1].split("/")[0])
         camera = Camera(CameraSettings(first.url, "eye", 64, 48, max_age_s=0.3))
@@ -91,7 +91,7 @@ def test_our_driver_keeps_the_bytes_and_notices_the_end_and_the_return(film):
         camera.close()
 
 
-def test_who_reads_slowly_misses_images_and_delays_nobody(server, film):
+def test_a_slow_viewer_misses_images_and_delays_no_other(server, film):
     slow = socket.create_connection(("127.0.0.1", int(server.url.rsplit(":", 1)[1].split("/")[0])))
     slow.sendall(b"GET / HTTP/1.0\r\n\r\n")
     number, seen = 0, 0
@@ -113,7 +113,7 @@ def test_too_many_viewers_are_refused(film, monkeypatch):
         first.close()
 
 
-def test_a_taken_port_and_a_wrong_rate_are_said(server, film):
+def test_a_taken_port_and_an_impossible_rate_are_refused(server, film):
     port = int(server.url.rsplit(":", 1)[1].split("/")[0])
     with pytest.raises(RobotError, match=rf"can't listen at 127.0.0.1:{port}.*port 0"):
         MjpegServer(film, port=port).start()

@@ -47,7 +47,7 @@ def test_distances_are_those_of_geometry(scene):
     assert depth[hit].min() == pytest.approx(np.hypot(1.0, 0.4) - 0.2, abs=0.01)
 
 
-def test_rows_count_from_above_and_colours_are_the_geoms(scene):
+def test_rows_are_counted_from_the_top_and_colours_are_those_of_the_geoms(scene):
     with RayCamera(scene, "eye", 40, 20) as eye:
         image = eye.render(np.array([0.0]), [Marker((-0.5, 0.3, 0.0), 0.1, (0, 1, 0, 1))])
     red, green, blue = (image[..., channel] > image.sum(axis=-1) * 0.6 for channel in range(3))
@@ -67,7 +67,7 @@ def test_a_marker_behind_something_is_hidden(scene):
 
 @pytest.mark.skipif(available() is not None, reason=f"{available()}")
 @pytest.mark.parametrize("model", [so101, go2])
-def test_it_sees_what_opengl_sees(model):
+def test_rays_and_opengl_see_the_same(model):
     """Edges agree to a pixel or so: the two images differ clearly at few of them."""
     model = model()
     pose = model.model.key_qpos[0]
@@ -81,7 +81,7 @@ def test_it_sees_what_opengl_sees(model):
     assert (outline_first & near).sum() > 0.7 * outline_first.sum()
 
 
-def test_without_opengl_cameras_cast_rays_and_say_so(monkeypatch, caplog):
+def test_without_opengl_cameras_cast_rays_and_log_it(monkeypatch, caplog):
     monkeypatch.setattr(sim.rendering.camera, "available", lambda: "there is no EGL; install libegl1")
     sim.rendering.camera._say_once.cache_clear()
     arm = SimRobot(so101(), cameras=("overhead",))
@@ -97,7 +97,7 @@ def test_without_opengl_cameras_cast_rays_and_say_so(monkeypatch, caplog):
     ]
 
 
-def test_wrong_names_and_a_closed_camera_say_so(scene):
+def test_an_unknown_name_and_a_closed_camera_are_refused(scene):
     with pytest.raises(RobotError, match="no camera 'front', it has eye"):
         RayCamera(scene, "front", 8, 8)
     camera = RayCamera(scene, "eye", 8, 8)

@@ -53,7 +53,7 @@ def pair() -> tuple[Camera, Camera]:
 )
 @example(place=(1.0, -2.0, 0.0), turn=(1.0, 0.0, 0.5, 0.5), down=False)  # in the ground, one eye of the scene above it
 @example(place=(1.8, -1.9, 0.25), turn=(1.0, 0.14, -0.14, 0.85), down=False)  # the ground's edge between the two eyes
-def test_without_the_sky_where_it_is_hidden_a_image_is_the_same(
+def test_an_image_is_the_same_without_a_hidden_sky(
     pair: tuple[Camera, Camera], place: tuple[float, ...], turn: tuple[float, ...], down: bool
 ) -> None:
     if down:  # a camera that looks down, a little askew, is the case that matters
@@ -66,7 +66,7 @@ def test_without_the_sky_where_it_is_hidden_a_image_is_the_same(
 
 
 @drawing
-def test_looking_down_the_sky_is_left_out_and_looking_up_it_is_not(pair: tuple[Camera, Camera]) -> None:
+def test_the_sky_is_left_out_when_the_camera_looks_down_only(pair: tuple[Camera, Camera]) -> None:
     camera, _ = pair
     camera._model.cam_pos[0], camera._model.cam_quat[0] = (0, 0, 1), (1, 0, 0, 0)
     camera.render(np.zeros(1))
@@ -78,7 +78,7 @@ def test_looking_down_the_sky_is_left_out_and_looking_up_it_is_not(pair: tuple[C
 
 
 @drawing
-def test_through_glass_the_sky_is_seen() -> None:
+def test_the_sky_is_visible_through_a_transparent_ground() -> None:
     with room(alpha=0.5) as camera:
         camera.render(np.zeros(1))
         assert sky_drawn(camera)
@@ -94,7 +94,7 @@ def test_a_plane_without_edges_hides_nothing() -> None:
 
 @drawing
 @pytest.mark.parametrize(("model", "name"), [(so101(cube=True), "wrist"), (go2(), "view")])
-def test_a_image_does_not_depend_on_the_one_before(model: SimModel, name: str) -> None:
+def test_an_image_does_not_depend_on_the_previous_one(model: SimModel, name: str) -> None:
     """MuJoCo's headlight shines from where the camera was in the last scene; these cameras move."""
     state = np.array(model.model.key_qpos[0])
     moved = state.copy()

@@ -50,7 +50,7 @@ def test_it_stands_on_its_feet_alone_and_they_carry_its_weight(standing):
     assert data.sensordata.sum() == pytest.approx(15.02 * 9.81, rel=0.02)
 
 
-def test_without_its_looks_it_moves_the_same_bit_for_bit():
+def test_the_motion_is_the_same_bit_for_bit_without_visual_parts():
     robot_states = []
     for looks in (True, False):
         batch = SimBatch(go2(looks), 2, 1)
@@ -84,6 +84,6 @@ def test_the_velocity_is_the_trunks_own_as_mujoco_computes_it():
     assert np.allclose(sensors["linear_velocity"], wanted[3:], atol=1e-6)
 
 
-def test_its_home_is_its_stance_and_every_command_is_measured():
+def test_home_is_the_stance_and_every_command_is_measured():
     assert GO2.home["joint_target"] == STANCE
     assert GO2.measured_by == {"joint_target": "joint_position"}

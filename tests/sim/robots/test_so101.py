@@ -52,7 +52,7 @@ def test_digests_match_the_real_arm() -> None:
     assert so101(cube=True).spec.digest != SO101.digest
 
 
-def test_the_arm_goes_where_it_is_told() -> None:
+def test_the_arm_reaches_its_targets() -> None:
     arm = Guard(SimRobot(so101()))
     arm.reset({})
     goal = np.float32([0.6, -0.2, 0.2, 0.9, 0.5, 0.8])
@@ -76,7 +76,7 @@ def test_random_commands_never_break_the_physics_nor_leave_the_spec() -> None:
     assert not batch.broken.any()
 
 
-def test_without_its_looks_it_moves_just_the_same() -> None:
+def test_the_motion_is_the_same_without_visual_parts() -> None:
     batches = [SimBatch(so101(cube=True, looks=looks), 4, 1) for looks in (True, False)]
     rng, (low, high) = np.random.default_rng(2), SO101.commands["joint_target"].bounds
     robot_states = [batch.reset(seeds=range(4)) for batch in batches]

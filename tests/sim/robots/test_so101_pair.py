@@ -11,7 +11,7 @@ from sim.robots.so101 import so101
 from sim.robots.so101_pair import BAR_AREA, BAR_TURN, so101_pair
 
 
-def test_both_arms_are_the_arm() -> None:
+def test_both_arms_equal_the_single_arm() -> None:
     pair, arm = so101_pair().model, so101().model
     for side in SIDES:
         joints = [pair.joint(f"{side}_{name}").id for name in JOINTS]
@@ -23,13 +23,13 @@ def test_both_arms_are_the_arm() -> None:
             np.testing.assert_array_equal(pair.body(f"{side}_{name}").mass, arm.body(name).mass)
 
 
-def test_the_options_are_the_arms() -> None:
+def test_the_physics_options_equal_the_single_arms() -> None:
     pair, arm = so101_pair().model.opt, so101().model.opt
     for name in ("timestep", "integrator", "cone", "impratio", "gravity"):
         np.testing.assert_array_equal(getattr(pair, name), getattr(arm, name), err_msg=name)
 
 
-def test_each_gripper_is_told_in_its_own_bases_frame() -> None:
+def test_each_gripper_position_is_in_the_frame_of_its_own_base() -> None:
     robot, rng = SimRobot(so101_pair()), np.random.default_rng(0)
     for _ in range(20):
         start = {f"{side}_joint_target": rng.uniform(LOW, HIGH).astype(np.float32) for side in SIDES}
@@ -47,7 +47,7 @@ def test_the_right_base_is_ahead_and_faces_back() -> None:
     np.testing.assert_allclose(data.body("right_base").xmat.reshape(3, 3)[:, 0], [-1, 0, 0], atol=1e-9)
 
 
-def test_the_arms_touch_each_other() -> None:
+def test_the_arms_collide_with_each_other() -> None:
     """Both reach for the middle of the table: on it there is room for one."""
     robot = SimRobot(so101_pair(looks=False))
     robot.reset({"seed": 1})
@@ -74,7 +74,7 @@ def test_a_seed_places_the_bar() -> None:
     np.testing.assert_allclose(robot_state.sensors["bar_velocity"], 0, atol=1e-3)
 
 
-def test_without_its_looks_it_moves_just_the_same() -> None:
+def test_the_motion_is_the_same_without_visual_parts() -> None:
     batches, rng = [SimBatch(so101_pair(looks=looks), 4, 1) for looks in (True, False)], np.random.default_rng(2)
     for batch in batches:
         batch.reset(seeds=range(4))

@@ -82,7 +82,7 @@ def test_every_sibling_is_nearer_to_the_real_arm_than_the_nominal_model(episode:
     assert max(wrong(so101_twin(seed)) for seed in range(1, 5)) < 0.8 * wrong(so101())
 
 
-def test_it_has_the_description_of_the_real_arm() -> None:
+def test_the_twin_has_the_description_of_the_real_arm() -> None:
     assert so101_twin(3).spec.digest == SO101.digest
 
 
@@ -104,7 +104,7 @@ def test_siblings_stay_in_the_stated_ranges(seed: int) -> None:
 
 
 @given(st.floats(-6.0, 6.0))
-def test_positions_are_whole_steps_of_the_encoder(angle: float) -> None:
+def test_positions_are_multiples_of_the_encoders_step(angle: float) -> None:
     tick = 2 * np.pi / TICKS_PER_TURN
     told = quantised_position(np.array(angle))
     assert abs(told - angle) <= tick / 2 + 1e-12
@@ -112,13 +112,13 @@ def test_positions_are_whole_steps_of_the_encoder(angle: float) -> None:
 
 
 @given(st.floats(-10.0, 10.0))
-def test_velocities_are_whole_steps_of_the_servo(velocity: float) -> None:
+def test_velocities_are_multiples_of_the_servos_step(velocity: float) -> None:
     told = quantised_velocity(np.array(velocity))
     assert abs(told - velocity) <= 0.0767 / 2 + 1e-6
     assert abs(told / 0.07669904 - round(float(told / 0.07669904))) < 1e-5
 
 
-def test_it_sags_and_reports_what_it_was_told() -> None:
+def test_the_twin_sags_and_reports_its_goal() -> None:
     arm = Guard(SimRobot(so101_twin()))
     robot_state = arm.reset({})
     goal = np.float32(SO101.home["joint_target"])
@@ -131,7 +131,7 @@ def test_it_sags_and_reports_what_it_was_told() -> None:
     assert (robot_state.sensors["joint_velocity"] == 0).all()
 
 
-def test_one_alone_is_bit_identical_to_one_of_many() -> None:
+def test_a_single_twin_equals_one_of_a_batch_bit_for_bit() -> None:
     model = so101_twin(2)
     alone, batch, rng = SimRobot(model), SimBatch(model, 5, 2), np.random.default_rng(0)
     alone.reset({})
@@ -144,7 +144,7 @@ def test_one_alone_is_bit_identical_to_one_of_many() -> None:
             np.testing.assert_array_equal(value, many.sensors[name][3], err_msg=name)
 
 
-def test_a_reset_by_slow_motion_works_on_it() -> None:
+def test_a_reset_by_slow_motion_works_on_the_twin() -> None:
     arm = SimRobot(so101_twin(1), teleport=False)
     robot_state = Homing(Guard(arm), Automatic()).reset({})
     np.testing.assert_allclose(robot_state.sensors["joint_position"], SO101.home["joint_target"], atol=0.15)
