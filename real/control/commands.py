@@ -70,6 +70,9 @@ class CommandQueue(Generic[T]):
             self._waker.setblocking(False)
             self._poll_end.setblocking(False)
 
+    def __len__(self) -> int:
+        return self._items.qsize()
+
     @property
     def empty(self) -> bool:
         """Whether nothing waits."""

@@ -131,6 +131,11 @@ class ControlLoop:
         return self._guard.latest
 
     @property
+    def waiting(self) -> int:
+        """How many commands wait."""
+        return len(self._commands)
+
+    @property
     def idle(self) -> bool:
         """Whether no command waits."""
         return self._commands.empty

@@ -20,7 +20,7 @@ from real.protocol.errors import error_to_list
 from real.protocol.keys import Entry, Role
 from real.protocol.messages import Message, MessageKind, answer_to_list, receive_frames, send_frames
 from real.protocol.rows import RobotStateCodec, RowCodec
-from real.protocol.text import printable
+from real.protocol.text import error_text, printable
 from real.server.lease import Lease, LeaseTransfer, RequestId
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ _log = logging.getLogger(__name__)
 
 BEAT_S = 0.5
 """How often the server tells a client that waits for a reset that it is alive, seconds."""
+
+MOST_WAITING = 64
+"""Commands that wait for the control loop at most, as during a reset; a client of ours sends one at a time."""
 
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
@@ -65,6 +68,7 @@ class RequestHandler:
         judging: asks the person at the robot how an episode went.
         authenticator: knows what each key allows; None lets every client do everything.
         status: returns what a client is answered that asks for the status.
+        note: takes the descriptor and the key of the connection from which a whole message was read.
     """
 
     def __init__(
@@ -76,7 +80,9 @@ class RequestHandler:
         judging: Judging,
         authenticator: Authenticator | None = None,
         status: Callable[[], Mapping[str, Any]] = dict,
+        note: Callable[[int, str | None], None] = lambda descriptor, key: None,
     ) -> None:
+        self._note = note
         self._authenticator, self._status, self._judging = authenticator, status, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
@@ -110,13 +116,12 @@ class RequestHandler:
         Raises:
             zmq.Again: none came in the time that flags and socket allow.
         """
-        self._key = None
-        if self._authenticator is None:
-            peer = self._router.recv(flags)
-        else:  # the authenticator's note of the handshake: a property of the connection, not of what is sent
-            first = self._router.recv(flags, copy=False)
-            peer, self._key = first.bytes, str(first.get("User-Id"))
+        first = self._router.recv(flags, copy=False)
+        peer, descriptor = first.bytes, int(first.get(zmq.SRCFD))
+        # The key is the authenticator's note of the handshake: a property of the connection, not of what is sent.
+        self._key = None if self._authenticator is None else str(first.get("User-Id"))
         parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
+        self._note(descriptor, self._key)
         self._came_ns = time.monotonic_ns()
         session = sequence = 0
         try:
@@ -231,6 +236,9 @@ class RequestHandler:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
         self._lease.order(message.session, message.sequence, self._key)
         self._holder = peer
+        if self._loop.waiting >= MOST_WAITING:
+            self._lease.answered(message.session)
+            raise EpisodeError(f"not executed: {MOST_WAITING} commands wait for the robot already")
         self._loop.step(RequestId(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
@@ -238,7 +246,11 @@ class RequestHandler:
         if not 0 < deadline_s <= _LONGEST_VERDICT_S:
             raise WireError(f"a verdict's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_VERDICT_S:g}")
         self._lease.order(message.session, message.sequence, self._key)
-        self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
+        try:
+            self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
+        except EpisodeError:
+            self._lease.answered(message.session)
+            raise
 
     def _stop(self, peer: bytes, message: Message) -> None:
         reason = StopReason(printable(_value(message, "reason", str), 1000), _value(message, "orderly", bool))
@@ -356,9 +368,16 @@ class Judging:
     def __init__(self, robot: Robot, answer: Callable[[Any, Answer | Exception], None]) -> None:
         self._judge: Callable[[str, float], Answer | None] | None = getattr(robot, "judge", None)
         self._answer = answer
+        self._asks = threading.Lock()
 
     def ask(self, request_id: Any, message: str, deadline_s: float) -> None:
-        """Ask, and return at once."""
+        """Ask, and return at once.
+
+        Raises:
+            EpisodeError: a question is open; a person answers one at a time.
+        """
+        if not self._asks.acquire(blocking=False):
+            raise EpisodeError("the person at the robot is being asked already, and has not answered yet")
         threading.Thread(
             target=self._ask, args=(request_id, message, deadline_s), name="rlenv-robot verdict", daemon=True
         ).start()
@@ -367,7 +386,9 @@ class Judging:
         try:
             answer = None if self._judge is None else self._judge(message, deadline_s)
         except Exception as error:  # whatever a confirmation raises, the client waits for an answer
-            _log.warning("the question how the episode went was not answered: %s", error)
-            self._answer(request_id, error)
+            _log.warning("the question how the episode went was not answered: %s", error_text(error))
+            outcome: Answer | Exception = error
         else:
-            self._answer(request_id, Answer("nobody") if answer is None else answer)
+            outcome = Answer("nobody") if answer is None else answer
+        self._asks.release()
+        self._answer(request_id, outcome)

@@ -25,6 +25,7 @@ from real.protocol.keys import CONTROL, TELEMETRY
 from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
 from real.protocol.text import printable
+from real.server.connections import ConnectionLimiter, raise_descriptor_limit
 from real.server.lease import Lease
 from real.server.request_handler import Judging, RequestHandler
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
@@ -46,6 +47,12 @@ SLOW_LISTENERS_QUEUE = 4
 
 LOOK_S = 0.1
 """How often a server that serves for ever looks whether it is to end, seconds."""
+
+WAITING_REQUESTS = 16
+"""Messages of one connection that wait in memory for being read; further ones wait in the network."""
+
+WAITING_ANSWERS = 64
+"""Messages that wait for a client that does not read; further ones are dropped."""
 
 LARGEST_REQUEST = 1024 * 1024
 """Bytes a frame; ZeroMQ drops the connection of a peer that sends more, before memory is taken."""
@@ -126,6 +133,8 @@ class Server:
         self._loop = ControlLoop(robot, answer, settings, observer=observer, fetch=self._transport.fetch)
         self._spec = self._loop.spec
         self._authenticator = None if settings.keys is None else _authenticator(settings.keys)
+        self._limiter = ConnectionLimiter()
+        self._descriptors = 0
         self._address: str | None = None
         self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
         self._closing = threading.RLock()
@@ -201,12 +210,14 @@ class Server:
         try:
             self._open()
         except RobotError:
+            self._limiter.close()
             if self._authenticator is not None:
                 self._authenticator.close()
             raise
         return self
 
     def _open(self) -> None:
+        self._descriptors = raise_descriptor_limit()
         router = self._bound(zmq.ROUTER, self.settings.address, CONTROL)
         address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
         try:
@@ -216,10 +227,12 @@ class Server:
             if self._publisher is not None:
                 self._publisher.close()
             raise
+        note = self._limiter.note
         handler = RequestHandler(
-            router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about
+            router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about, note
         )
         self._transport.start(router, handler)
+        self._limiter.start()
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
@@ -244,8 +257,9 @@ class Server:
         """Return the robot's status as plain data; from any thread.
 
         Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
-        ``real_time``, ``late_commands``, ``pictures`` (endpoint and health of the cameras, or None), and ``recording``
-        (`ServerObserver.to_dict`, or None).
+        ``real_time``, ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off``
+        (connections that were ended, by reason), ``pictures`` (endpoint and health of the cameras, or None), and
+        ``recording`` (`ServerObserver.to_dict`, or None).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -257,6 +271,8 @@ class Server:
             "real_time": loop.real_time.message,
             "late_commands": loop.ages.refused,
             "recording": None if recording is None else dict(recording),
+            "descriptors": self._descriptors,
+            "cut_off": self._limiter.cut,
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
@@ -264,7 +280,9 @@ class Server:
         socket: zmq.Socket[bytes] = context.socket(kind)
         if self._authenticator is not None:
             self._authenticator.secure(socket, domain)
+        self._limiter.watch(socket)
         socket.linger = LAST_WORDS_MS
+        socket.rcvhwm, socket.sndhwm = WAITING_REQUESTS, WAITING_ANSWERS
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
         notice_vanished_peers(socket)
         if kind == zmq.PUB:
@@ -311,7 +329,7 @@ class Server:
 
     def _close(self, lower_s: float, velocity: float | None) -> None:
         with ExitStack() as ends:  # each of them, whatever the driver's close raises
-            for part in (self._authenticator, self._image_publisher, self._publisher, self._transport):
+            for part in (self._authenticator, self._limiter, self._image_publisher, self._publisher, self._transport):
                 if part is not None:
                     ends.callback(part.close)
             if lower_s > 0:

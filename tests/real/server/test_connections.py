@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
@@ -12,8 +14,11 @@ from typing import Any
 
 import pytest
 
-from hal import ConnectionLost
-from real import RemoteRobot, Server
+from hal import Answer, ConnectionLost, EpisodeError
+from real import Connection, MessageKind, RemoteRobot, Server
+from real.protocol.messages import MAX_FRAMES, decode, encode, receive_frames, send_frames
+from real.server.connections import PER_ADDRESS
+from real.server.request_handler import MOST_WAITING
 from tests.fakes import Integrator, until
 
 SERVER = """
@@ -81,9 +86,120 @@ def test_connections_that_never_greet_are_given_up(robot: Integrator) -> None:
     with Server(robot) as server, ExitStack() as connections:
         before = standing()
         connect_half(server.address, connections)
-        until(lambda: standing() > before + HALF_OPEN + 200)
+        until(lambda: standing() >= before + HALF_OPEN)
         until(lambda: standing() <= before + HALF_OPEN + 5, 60)  # only the attacker's own ends are left
         time.sleep(0.1)
         with closing(RemoteRobot(server.address)) as newcomer:
             newcomer.stop("heard again")
     assert robot.stops[0] == "heard again"
+
+
+def rss_bytes() -> int:
+    with open("/proc/self/statm") as statm:
+        return int(statm.read().split()[1]) * resource.getpagesize()
+
+
+def raw_peer(address: str, kind: bytes) -> socket.socket:
+    """Open a connection of ZMTP 3.0 without a library, after its handshake (https://rfc.zeromq.org/spec/23)."""
+    host, port = address.removeprefix("tcp://").split(":")
+    peer = socket.create_connection((host, int(port)), 10)
+    greeting = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+    peer.sendall(greeting)
+    while len(greeting) and (received := peer.recv(len(greeting))):
+        greeting = greeting[len(received) :]
+    ready = b"\x05READY" + b"\x0bSocket-Type" + len(kind).to_bytes(4, "big") + kind
+    peer.sendall(b"\x04" + bytes([len(ready)]) + ready)
+    return peer
+
+
+def send_until_cut_off(peer: socket.socket, data: bytes) -> int:
+    """Send the same again and again, 3 GiB at most; return how many bytes could be sent."""
+    sent = 0
+    with contextlib.suppress(OSError):
+        while sent < 3 << 30:
+            peer.sendall(data)
+            sent += len(data)
+    return sent
+
+
+@pytest.mark.slow
+def test_a_message_that_never_ends_takes_little_memory(robot: Integrator) -> None:
+    frame = b"\x03" + (65536).to_bytes(8, "big") + bytes(65536)  # flags: more frames follow, long
+    with Server(robot) as server, closing(RemoteRobot(server.address)) as remote:
+        remote.reset({})
+        before = rss_bytes()
+        with raw_peer(server.address, b"DEALER") as peer:
+            assert send_until_cut_off(peer, frame) < 1 << 30
+        assert rss_bytes() - before < 512 << 20
+        until(lambda: server.about()["cut_off"])
+        remote.stop("heard")
+        assert robot.stops == ["heard"]
+
+
+def test_a_listener_that_subscribes_without_end_is_cut_off(robot: Integrator) -> None:
+    topic = b"\x02" + (900_001).to_bytes(8, "big") + b"\x01" + bytes(900_000)
+    with Server(robot, telemetry="tcp://127.0.0.1:*") as server:
+        with raw_peer(server.telemetry, b"SUB") as peer:
+            assert send_until_cut_off(peer, topic) < 1 << 30
+        until(lambda: server.about()["cut_off"])
+
+
+def test_a_person_is_asked_one_question_at_a_time(robot: Integrator) -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def judge(message: str, deadline_s: float) -> Answer:
+        asked.set()
+        answered.wait(20)
+        return Answer("a person", verdict="success")
+
+    robot.judge = judge  # type: ignore[attr-defined]
+    with Server(robot) as server, closing(RemoteRobot(server.address)) as remote:
+        remote.reset({})
+        connection = remote._connection
+        assert connection is not None
+        detail = {"message": "", "deadline_s": 20.0}
+        waiting = threading.Thread(target=lambda: outcomes.append(remote.judge("", 20.0)))
+        outcomes: list[Answer | None] = []
+        waiting.start()
+        assert asked.wait(10)
+        with closing(Connection(server.address)) as other:
+            other.session = connection.session
+            for attempt in range(100):
+                other.sequence = 1000 + attempt
+                with pytest.raises(EpisodeError, match="being asked already"):
+                    other.ask(MessageKind.JUDGE, detail, (), 5)
+        assert sum(thread.name == "rlenv-robot verdict" for thread in threading.enumerate()) == 1
+        answered.set()
+        waiting.join(10)
+        assert outcomes == [("a person", "", "success")]
+
+
+def test_commands_that_wait_for_a_reset_are_bounded(robot: Integrator) -> None:
+    going = threading.Event()
+    with Server(robot) as server, closing(Connection(server.address)) as connection:
+        hello = {"digest": "", "name": "x", "move": True, "replaces": 0, "take": "no", "resume": False}
+        connection.session = connection.ask(MessageKind.HELLO, hello, (), 5).session
+        robot.on_reset = lambda: (going.wait(20), None)[1]
+        reset = {"options": {}, "deadline_s": 20.0}
+        row = robot.spec.commands.pack({"target": (0.1, 0)})
+        send_frames(connection._socket, encode(MessageKind.RESET, connection.session, 1, reset))
+        for sequence in range(2, 1000):
+            now = time.monotonic_ns()
+            send_frames(connection._socket, encode(MessageKind.STEP, connection.session, sequence, None, [row], now))
+        refusals = 0
+        while refusals < 998 - MOST_WAITING:
+            message = decode(receive_frames(connection._socket, MAX_FRAMES))
+            refusals += message.kind is MessageKind.ERROR
+        assert server._loop.waiting == MOST_WAITING
+        going.set()
+
+
+@pytest.mark.slow
+def test_one_address_gets_its_share_of_connections(robot: Integrator) -> None:
+    with Server(robot) as server, closing(RemoteRobot(server.address)) as button, ExitStack() as connections:
+        button.stand_by()
+        for _ in range(PER_ADDRESS + 20):
+            connections.enter_context(raw_peer(server.address, b"DEALER"))
+        until(lambda: sum(server.about()["cut_off"].values()) >= 20)
+        button.stop("heard")
+    assert robot.stops[0] == "heard"
