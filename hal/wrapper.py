@@ -22,7 +22,7 @@ OPTIONAL_MEMBERS = (
     "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
     "judge",
 )  # fmt: skip
-"""What a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each member and has its default."""
+"""The members that a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each and has its default."""
 
 _PAIRS = (("streams", "stream_to"), ("arm_watchdog", "disarm_watchdog"))
 """Members that are of use only together."""

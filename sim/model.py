@@ -164,37 +164,36 @@ class SimModel:
     def _check_delays(self) -> None:
         """Refuse delays that a buffer can't hold: MuJoCo shortens them without a message."""
         model = self.model
-        for kind, delay, history, kind_of in (
+        for kind, delay, history, object_type in (
             ("actuator", model.actuator_delay, model.actuator_history, mujoco.mjtObj.mjOBJ_ACTUATOR),
             ("sensor", model.sensor_delay, model.sensor_history, mujoco.mjtObj.mjOBJ_SENSOR),
         ):
-            held = history[:, 0] * model.opt.timestep
-            for each in np.flatnonzero(delay > held + 1e-12).tolist():
-                name = mujoco.mj_id2name(model, kind_of, each) or each
+            longest = history[:, 0] * model.opt.timestep
+            for index in np.flatnonzero(delay > longest + 1e-12).tolist():
+                name = mujoco.mj_id2name(model, object_type, index) or index
                 raise self._wrong(
-                    f"{kind} {name!r} is to be {delay[each]:g} s late, its buffer of {history[each, 0]} samples holds "
-                    f"{held[each]:g} s; give it a larger nsample"
+                    f"{kind} {name!r} is to be {delay[index]:g} s late, its buffer of {history[index, 0]} samples "
+                    f"holds {longest[index]:g} s; give it a larger nsample"
                 )
 
     def _check_names(self) -> None:
-        for what, given, wanted in (
+        for key, parts, names in (
             ("sensors", self.sensors, self.spec.sensors.names),
             ("commands", self.commands, self.spec.commands.names),
         ):
-            if given.keys() != set(wanted):
-                raise self._wrong(f"{what} are given for {sorted(given)}, the spec has {sorted(wanted)}")
+            if parts.keys() != set(names):
+                raise self._wrong(f"{key} are given for {sorted(parts)}, the spec has {sorted(names)}")
         unknown = self.start.keys() - set(self.spec.commands.names)
         if unknown:
             raise self._wrong(f"start names {sorted(unknown)}, commands are {list(self.spec.commands.names)}")
 
-    def _check_widths(self, what: str, given: Mapping[str, Indices], total: int, array: str) -> None:
-        for name, indices in given.items():
-            wanted = self.spec.commands[name].size
+    def _check_widths(self, key: str, parts: Mapping[str, Indices], total: int, array: str) -> None:
+        for name, indices in parts.items():
+            size = self.spec.commands[name].size
             picked = np.arange(total)[indices] if isinstance(indices, slice) else np.asarray(indices)
-            if picked.size != wanted or (picked.size and not 0 <= picked.min() <= picked.max() < total):
+            if picked.size != size or (picked.size and not 0 <= picked.min() <= picked.max() < total):
                 raise self._wrong(
-                    f"{what}.{name} picks {picked.tolist()} of the {total} numbers in {array}, "
-                    f"wanted are {wanted} of them"
+                    f"{key}.{name} picks {picked.tolist()} of the {total} numbers in {array}, wanted are {size} of them"
                 )
 
 

@@ -85,7 +85,7 @@ class Portable(ABC):
     """A snapshot that can leave the process, as bytes or as a file. Subclasses name their kind and parts."""
 
     KIND: ClassVar[str]
-    """What it is a snapshot of; bytes of another kind are refused."""
+    """The kind of the snapshot; bytes of another kind are refused."""
 
     @abstractmethod
     def parts(self) -> tuple[dict[str, Any], Groups]:
@@ -264,17 +264,17 @@ class BatchSnapshot(Portable):
         return self.take(np.array([index % len(self)]))
 
     def parts(self) -> tuple[dict[str, Any], Groups]:
-        """Return plain data and arrays, as `Portable.parts`."""
-        own = {"state": self.state, "warning": self.warning, "broken": self.broken}
-        own |= {} if self.draws is None else {"draws": self.draws}
+        """Return plain data and arrays."""
+        arrays = {"state": self.state, "warning": self.warning, "broken": self.broken}
+        arrays |= {} if self.draws is None else {"draws": self.draws}
         plain = {"digest": self.digest, "generators": list(self.generators)}
-        return plain, {"own": own, "model": self.model, "drawn": self.drawn, "lag": self.delays}
+        return plain, {"own": arrays, "model": self.model, "drawn": self.drawn, "lag": self.delays}
 
     @classmethod
     def of_parts(cls, plain: Mapping[str, Any], groups: Groups) -> BatchSnapshot:
-        """Make a snapshot from its parts, as `Portable.of_parts`."""
-        own, generators = groups["own"], tuple(plain["generators"])
-        fields = (own["state"], own["warning"], own["broken"], generators, own.get("draws"))
+        """Make a snapshot from its `parts`."""
+        arrays, generators = groups["own"], tuple(plain["generators"])
+        fields = (arrays["state"], arrays["warning"], arrays["broken"], generators, arrays.get("draws"))
         return BatchSnapshot(plain["digest"], *fields, groups["model"], groups["drawn"], groups["lag"])
 
     def take(self, rows: np.ndarray) -> BatchSnapshot:

@@ -94,9 +94,9 @@ class SensorReader:
         return flat, np.asarray(columns)
 
     def _check(self, sensor: Field, value: np.ndarray) -> None:
-        wanted = sensor.shape if self._row is not None else (self._batch.nsim, *sensor.shape)
-        if value.shape != wanted:
-            raise SpecError(f"sensor {sensor.name!r} is read with shape {value.shape}, the spec says {wanted}")
+        shape = sensor.shape if self._row is not None else (self._batch.nsim, *sensor.shape)
+        if value.shape != shape:
+            raise SpecError(f"sensor {sensor.name!r} is read with shape {value.shape}, the spec says {shape}")
 
 
 # -- ``qpos`` from sensors or from a pose -----------------------------------------------------------------------
@@ -108,11 +108,11 @@ def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
     Raises:
         RobotError: none of them gives a pose.
     """
-    given = sorted(sensors)
-    drawn = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
-    names = [name for name in drawn if name in given]
+    available = sorted(sensors)
+    readable = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
+    names = [name for name in readable if name in available]
     if not names:
-        raise RobotError(f"none of {given} tells a pose of {sim_model.spec.name}, wanted is one of {drawn}")
+        raise RobotError(f"none of {available} tells a pose of {sim_model.spec.name}, wanted is one of {readable}")
     return names
 
 
@@ -133,15 +133,15 @@ def posed(sim_model: SimModel, sensors: Mapping[str, np.ndarray]) -> np.ndarray:
 
 def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
     """Return ``qpos``, (nq,), from all of it or from a pose alone; see `Camera.render`."""
-    given = np.asarray(state, float).ravel()
-    if given.size == sim_model.model.nq:
-        return given
+    values = np.asarray(state, float).ravel()
+    if values.size == sim_model.model.nq:
+        return values
     qpos = resting(sim_model)
     at = [np.arange(len(qpos))[c] if isinstance(c, slice) else np.asarray(c) for c in sim_model.start.values()]
     pose = np.concatenate(at) if at else np.zeros(0, int)
-    if given.size != pose.size:
-        raise RobotError(f"{given.size} numbers are no state: wanted are {len(qpos)} (qpos) or {pose.size} (a pose)")
-    qpos[pose] = given
+    if values.size != pose.size:
+        raise RobotError(f"{values.size} numbers are no state: wanted are {len(qpos)} (qpos) or {pose.size} (a pose)")
+    qpos[pose] = values
     return qpos
 
 

@@ -82,7 +82,7 @@ def test_writing_into_views_changes_the_rows() -> None:
 @pytest.mark.parametrize("change", [-1, 1])
 def test_a_row_of_another_length_is_refused(change: int) -> None:
     size = ARM.row_dtype.itemsize
-    with pytest.raises(SpecError, match=f"has {size} bytes, got {size + change}"):
+    with pytest.raises(SpecError, match=f"{size} bytes.* {size + change}"):
         ARM.unpack(bytes(size + change))
 
 
@@ -155,13 +155,13 @@ def test_there_is_a_difference_exactly_where_digests_differ(one: Spec, other: Sp
 
 
 def test_an_unknown_field_is_an_error_that_lists_the_fields() -> None:
-    with pytest.raises(SpecError, match="no field 'speed', it has angle, tick"):
+    with pytest.raises(SpecError, match=r"'speed'.* angle, tick"):
         ARM["speed"]
     assert "speed" not in ARM
 
 
 def test_two_fields_of_one_name_are_refused() -> None:
-    with pytest.raises(SpecError, match="two fields are called angle"):
+    with pytest.raises(SpecError, match="angle"):
         Spec.joined("both", (ARM, ARM))
 
 

@@ -106,5 +106,5 @@ def test_eight_steps_at_240_hz_equal_one_at_30_hz() -> None:
 
 @pytest.mark.parametrize("rate_hz", [500.0, 100.0, 0.0, -1.0])
 def test_a_rate_that_the_timestep_does_not_divide_is_refused_with_those_allowed(rate_hz: float) -> None:
-    with pytest.raises(SpecError, match="has 240 steps a second, so allowed are 240, 120, 80, 60"):
+    with pytest.raises(SpecError, match="240, 120, 80, 60"):
         at_rate(so101(looks=False), rate_hz)

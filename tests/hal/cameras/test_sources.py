@@ -102,16 +102,16 @@ def test_a_folder_of_one_image_is_a_frozen_camera(folder):
 def test_an_empty_folder_and_a_file_that_is_no_video_are_refused(tmp_path):
     (tmp_path / "film.mp4").write_bytes(b"no film")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(RobotError, match=r"holds no image; wanted are files ending in \.jpg"):
+    with pytest.raises(RobotError, match=r"no image.*\.jpg"):
         opened(tmp_path / "empty")
-    with pytest.raises(RobotError, match=r"film\.mp4 can't be opened by OpenCV"):
+    with pytest.raises(RobotError, match=r"film\.mp4 "):
         opened(tmp_path / "film.mp4")
 
 
 @pytest.mark.parametrize("source", ["97", "/dev/video97", "/dev/v4l/by-id/usb-nothing-video-index0"])
 def test_a_missing_device_is_an_error_that_lists_the_devices(source, monkeypatch):
     monkeypatch.setattr(sources, "video_devices", lambda: ["/dev/v4l/by-id/usb-Maker_Eye-video-index0"])
-    with pytest.raises(RobotError, match=r"is it plugged in.*cameras here are /dev/v4l/by-id/usb-Maker_Eye"):
+    with pytest.raises(RobotError, match="/dev/v4l/by-id/usb-Maker_Eye"):
         opened(Path(source))
     monkeypatch.setattr(sources, "video_devices", list)
     with pytest.raises(RobotError, match="no USB camera is plugged in"):
@@ -119,7 +119,7 @@ def test_a_missing_device_is_an_error_that_lists_the_devices(source, monkeypatch
 
 
 def test_a_source_of_no_known_kind_is_refused():
-    with pytest.raises(RobotError, match=r"'film\.mp4' is no file, folder or device here.*rtsp://"):
+    with pytest.raises(RobotError, match=r"'film\.mp4'.*rtsp://"):
         opened(Path("film.mp4"))
 
 

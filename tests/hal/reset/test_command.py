@@ -53,7 +53,7 @@ def test_any_other_exit_refuses_with_the_reason(script: str, told: str) -> None:
 
 
 def test_a_missing_program_is_named() -> None:
-    with pytest.raises(ResetFailed, match=r"command '/no/such' can't be run: .*No such file"):
+    with pytest.raises(ResetFailed, match=r"'/no/such'.*No such file"):
         Command(["/no/such"]).ask(REQUEST)
 
 
@@ -75,7 +75,7 @@ def test_at_the_deadline_the_program_and_its_children_are_ended(tmp_path: Path, 
     pids = shlex.quote(str(tmp_path / "pids"))
     trap = "trap '' TERM; " if ignores_sigterm else ""
     script = f"{trap}sleep 60 & echo $$ $! > {pids}; echo still turning >&2; wait; sleep 60"
-    with pytest.raises(DeadlineExceeded, match=r"did not end within 0\.4 s; .*'still turning'"):
+    with pytest.raises(DeadlineExceeded, match=r"0\.4 s.*'still turning'"):
         shell(script).ask(ResetRequest("arm", 0, deadline_s=0.4))
     mine = [int(word) for word in (tmp_path / "pids").read_text().split()]
     assert len(mine) == 2

@@ -64,7 +64,7 @@ def test_the_question_names_robot_episode_and_what_to_do() -> None:
 
 @pytest.mark.parametrize("text", ["", "y"])  # an unfinished line is no answer either
 def test_silence_ends_at_the_deadline(text: str) -> None:
-    with pytest.raises(DeadlineExceeded, match=r"nobody pressed Enter within 0\.05 s"):
+    with pytest.raises(DeadlineExceeded, match=r"0\.05 s"):
         typed(text, BRIEF)
 
 

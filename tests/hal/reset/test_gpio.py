@@ -155,7 +155,7 @@ def test_an_edge_on_a_fake_line_confirms(fake: Any) -> None:
 
 def test_a_fake_line_without_an_edge_ends_at_the_deadline(fake: Any) -> None:
     fake(False)
-    with pytest.raises(DeadlineExceeded, match="line 17 of /dev/gpiochip0 did not become active within 5 s"):
+    with pytest.raises(DeadlineExceeded, match=r"line 17 of /dev/gpiochip0 .* 5 s"):
         Gpio("/dev/gpiochip0", 17).ask(REQUEST)
 
 
@@ -173,7 +173,7 @@ def test_without_gpiod_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch
 
 def test_the_real_bindings_report_a_missing_chip() -> None:
     pytest.importorskip("gpiod", reason="needs the extra gpio")
-    with pytest.raises(ResetFailed, match="line 3 of /dev/no-such-chip can't be used"):
+    with pytest.raises(ResetFailed, match="line 3 of /dev/no-such-chip"):
         Gpio("/dev/no-such-chip", 3).ask(REQUEST)
 
 

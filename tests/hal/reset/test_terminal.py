@@ -56,7 +56,7 @@ def test_silence_ends_at_the_deadline() -> None:
     robot_state, writing = os.pipe()
     with (
         os.fdopen(robot_state) as source,
-        pytest.raises(DeadlineExceeded, match=r"nobody pressed Enter within 0\.05 s"),
+        pytest.raises(DeadlineExceeded, match=r"0\.05 s"),
     ):
         Terminal(source, io.StringIO()).judge(VerdictRequest("arm", 2, deadline_s=0.05))
     os.close(writing)

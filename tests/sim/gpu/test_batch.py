@@ -194,7 +194,7 @@ def test_a_batch_of_environments_runs_on_warp() -> None:
         np.testing.assert_array_equal(ours["truncated"], [1, 1])
         for name, value in theirs["extra_info"]["final"]["observation"].items():
             np.testing.assert_allclose(ours["extra_info"]["final"]["observation"][name], value, atol=1e-3)
-    with pytest.raises(ValueError, match="a WarpBatch can't be kept and restored"):
+    with pytest.raises(ValueError, match="WarpBatch"):
         made[0].snapshot()
     for envs in made:
         envs.close()
@@ -203,15 +203,15 @@ def test_a_batch_of_environments_runs_on_warp() -> None:
 @needs_warp
 def test_models_with_unsupported_features_are_refused() -> None:
     mocap = CART.replace("<worldbody>", '<worldbody><body name="hand" mocap="true"><geom size="0.01"/></body>')
-    with pytest.raises(SpecError, match="mocap bodies is not supported on MuJoCo Warp"):
+    with pytest.raises(SpecError, match="mocap bodies"):
         WarpBatch(from_mjcf(mocap, rate_hz=50), 2, "cpu")
-    with pytest.raises(RobotError, match=r"Warp has no device 'cuda:77', it has .*cpu"):
+    with pytest.raises(RobotError, match=r"'cuda:77'.*cpu"):
         WarpBatch(from_mjcf(CART, rate_hz=50), 2, "cuda:77")
 
 
 @pytest.mark.skipif(not INSTALLED or gpu() is None, reason="needs MuJoCo Warp and no GPU")
 def test_without_a_gpu_the_error_says_so() -> None:
-    with pytest.raises(RobotError, match=r"no GPU that Warp can use .* device='cpu' is the batch for this machine"):
+    with pytest.raises(RobotError, match=r"no GPU .* device='cpu'"):
         rr.make_vector("so101-reach", 2, device="warp")
 
 
@@ -222,9 +222,9 @@ def test_without_warp_the_error_names_the_extra(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_unsupported_options_are_refused() -> None:
-    with pytest.raises(ValueError, match="timing and cameras need device='cpu', and this is 'warp'"):
+    with pytest.raises(ValueError, match=r"device='cpu'.*'warp'"):
         rr.make_vector("so101-reach", 2, device="warp", timing={"command_loss": 0.1}, cameras=["overhead"])
-    with pytest.raises(ValueError, match="device 'cuda' is unknown, allowed are 'cpu', 'warp'"):
+    with pytest.raises(ValueError, match=r"'cuda'.* 'cpu', 'warp'"):
         rr.make_vector("so101-reach", 2, device="cuda")
 
 

@@ -142,7 +142,7 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
     assert np.shape(batch.reset().images["overhead"]) == (2, 24, 32, 3)
     batch.close()
     batch = ImageBatch(SimBatch(so101(), 2, randomise=Randomise.from_dict(LOOKS)), ["overhead"], (32, 24))
-    with pytest.raises(RobotError, match="cam_pos differ from simulation to simulation, which rays don't show"):
+    with pytest.raises(RobotError, match="cam_pos"):
         batch.reset()
     batch.close()
 
@@ -150,5 +150,5 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
 def test_no_camera_and_unknown_cameras_are_refused() -> None:
     with pytest.raises(RobotError, match="images of no camera"):
         BatchRenderer(so101(), [], 32, 24)
-    with pytest.raises(RobotError, match="no camera 'front', it has view, overhead, wrist"):
+    with pytest.raises(RobotError, match=r"'front'.* view, overhead, wrist"):
         rr.make_vector("so101-reach", 2, cameras=["front"])

@@ -72,7 +72,7 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
         pose = camera.render(np.array(HOME))
         whole = camera.render(np.array([*HOME, 0.24, 0.0, 0.0125, 1, 0, 0, 0]))
         moved = camera.render(np.array([*HOME, 0.24, 0.2, 0.0125, 1, 0, 0, 0]))
-        with pytest.raises(RobotError, match=r"5 numbers are no state: wanted are 13 \(qpos\) or 6 \(a pose\)"):
+        with pytest.raises(RobotError, match=r"5 .* 13 \(qpos\) or 6 \(a pose\)"):
             camera.render(np.zeros(5))
     np.testing.assert_array_equal(pose, whole)
     assert (pose != moved).any()
@@ -81,7 +81,7 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
 
 @drawing
 def test_an_image_too_large_for_the_driver_is_refused() -> None:
-    with pytest.raises(RobotError, match="images of 100000 x 100000 pixels can't be drawn here"):
+    with pytest.raises(RobotError, match="100000 x 100000"):
         Camera(so101(), "view", 100_000, 100_000)
 
 
@@ -124,12 +124,12 @@ def test_a_film_shows_the_cube_where_it_was() -> None:
 
 
 def test_a_film_without_a_pose_is_refused(pendulum: SimModel) -> None:
-    with pytest.raises(RobotError, match=r"none of \['torque'\] tells a pose of pendulum, wanted is one of \['angles'"):
+    with pytest.raises(RobotError, match=r"\['torque'\] .* \['angles'"):
         next(film(pendulum, {"torque": np.zeros((3, 2))}))
 
 
 def test_an_unknown_camera_is_named() -> None:
-    with pytest.raises(RobotError, match="no camera 'front', it has view, overhead, wrist"):
+    with pytest.raises(RobotError, match=r"'front'.* view, overhead, wrist"):
         Camera(so101(), "front", 32, 24)
 
 
