@@ -32,24 +32,24 @@ Phase = Literal["new", "running", "ended", "closed"]
 
 
 class Observer(Protocol):
-    """Sees every frame of an environment; a recorder is one."""
+    """Observe every frame of an environment, as a recorder does."""
 
     def begin(self, env_id: str, timestep: TimeStep, info: JsonObject) -> None:
-        """An episode began with this turn."""
+        """Take the first time step of an episode."""
         ...
 
     def frame(
         self, frame_no: int, action: Mapping[str, np.ndarray], timestep: TimeStep, extra_info: Mapping[str, object]
     ) -> None:
-        """An action was answered; ``extra_info`` is what the agent sent along."""
+        """Take an action with the agent's ``extra_info``, and the time step that answers it."""
         ...
 
     def end(self, reason: str, info: JsonObject) -> None:
-        """The episode is over."""
+        """Take the end of the episode, with its reason."""
         ...
 
     def close(self) -> None:
-        """No more frames will come."""
+        """Close the observer: no more frames will come."""
         ...
 
 
@@ -78,17 +78,17 @@ class Environment:
 
     @property
     def observation(self) -> Spec:
-        """What ``observation`` in Table 1 holds."""
+        """The spec of ``observation`` in Table 1."""
         return self.world.observation
 
     @property
     def action(self) -> Spec:
-        """What ``action`` in Table 2 must hold."""
+        """The spec of ``action`` in Table 2."""
         return self.world.action
 
     @property
     def description(self) -> EnvDescription:
-        """What the specs can't say: what it is about, the reward, options, error codes."""
+        """The description beyond the specs: purpose, reward, options, error codes."""
         return self.world.description
 
     @property
@@ -187,7 +187,7 @@ class Environment:
 
         Raises:
             ValueError: an unknown option or mode.
-            RobotError: no picture can be made here, with the reason.
+            RobotError: no image can be made here, with the reason.
         """
         from rlenv_robot.rendering.show import show
 
@@ -201,7 +201,7 @@ class Environment:
         self.world.stop(reason)
 
     def close(self) -> None:
-        """End the episode, if one runs, and let go of the world. Twice is fine."""
+        """End the episode, if one runs, and close the world. Calling it twice is allowed."""
         self._close("closed")
 
     def _close(self, reason: str) -> None:
@@ -257,7 +257,7 @@ class Environment:
         self._finish(reason)
 
     def _finish(self, reason: str) -> None:
-        """The one place where an episode ends; without a running one it does nothing."""
+        """End the running episode, if there is one."""
         if self._phase != "running":
             return
         self._phase = "ended"

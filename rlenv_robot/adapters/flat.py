@@ -58,9 +58,14 @@ class FlattenObservation:
                 raise ValueError(f"{gap.minuend!r} and {gap.subtrahend!r} differ in shape")
         if not all(scale > 0 for scale in (*self.scales.values(), *(gap.scale for gap in self.differences))):
             raise ValueError("a scale is not above 0")
-        for wanted in self.action:
-            if wanted.numpy_dtype.kind != "f" or not np.isfinite([*np.ravel(wanted.low), *np.ravel(wanted.high)]).all():
-                raise ValueError(f"action {wanted.name!r} is no float field with a finite range, which this needs")
+        for action_field in self.action:
+            if (
+                action_field.numpy_dtype.kind != "f"
+                or not np.isfinite([*np.ravel(action_field.low), *np.ravel(action_field.high)]).all()
+            ):
+                raise ValueError(
+                    f"action {action_field.name!r} is no float field with a finite range, which this needs"
+                )
         for name, middle in self.held.items():
             shape, room = (self.action[name].shape if name in self.action else None), self.observation[middle].shape
             fits = shape is not None and (shape == room or (len(shape) == len(room) == 1 and shape < room))
@@ -107,7 +112,7 @@ class FlattenObservation:
     def action_bounds(self) -> tuple[np.ndarray, np.ndarray]:
         """Return the lowest and the highest action, float32 of shape (A,)."""
         low, high = (
-            np.concatenate([np.ravel(wanted.bounds[side]) for wanted in self.action]).astype(np.float32)
+            np.concatenate([np.ravel(action_field.bounds[side]) for action_field in self.action]).astype(np.float32)
             for side in (0, 1)
         )
         return low, high
@@ -147,7 +152,10 @@ class FlattenObservation:
     @cached_property
     def strides(self) -> np.ndarray:
         """Return how far each element of an action vector moves from its centre; 0 where it spans its range."""
-        parts = [np.full(wanted.size, self.stride if wanted.name in self.held else 0.0) for wanted in self.action]
+        parts = [
+            np.full(action_field.size, self.stride if action_field.name in self.held else 0.0)
+            for action_field in self.action
+        ]
         return np.concatenate(parts)
 
     def _centre(self, observation: Arrays) -> np.ndarray:
@@ -157,22 +165,24 @@ class FlattenObservation:
         }
         leading = next(iter(middles.values())).shape[:-1]
         parts = [
-            middles[wanted.name][..., : wanted.size] if wanted.name in middles else np.zeros((*leading, wanted.size))
-            for wanted in self.action
+            middles[action_field.name][..., : action_field.size]
+            if action_field.name in middles
+            else np.zeros((*leading, action_field.size))
+            for action_field in self.action
         ]
         return np.concatenate(parts, axis=-1)
 
     def _named(self, values: np.ndarray) -> dict[str, np.ndarray]:
         named, place = {}, 0
-        for wanted in self.action:
-            part = values[..., place : place + wanted.size].reshape((*values.shape[:-1], *wanted.shape))
-            named[wanted.name] = part.astype(wanted.numpy_dtype, copy=False)
-            place += wanted.size
+        for action_field in self.action:
+            part = values[..., place : place + action_field.size].reshape((*values.shape[:-1], *action_field.shape))
+            named[action_field.name] = part.astype(action_field.numpy_dtype, copy=False)
+            place += action_field.size
         return named
 
     def vector_of(self, action: Arrays, observation: Arrays) -> np.ndarray:
         """Return the vector of a recorded action, float32 of shape (..., A), cut off at -1 and 1."""
-        parts = [self._flattened(action[wanted.name], wanted) for wanted in self.action]
+        parts = [self._flattened(action[action_field.name], action_field) for action_field in self.action]
         values = np.concatenate(parts, axis=-1, dtype=np.float64)
         low, high = (bound.astype(np.float64) for bound in self.action_bounds)
         share = 2 * (values - low) / np.maximum(high - low, 1e-12) - 1

@@ -77,10 +77,10 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         """
         if not (seed is None or isinstance(seed, int | np.integer)):
             raise ValueError(f"seed is {seed!r}: give one number, environment i draws from (seed, i, episode)")
-        wanted = dict(options or {})
-        mask = wanted.pop("reset_mask", None)
-        if wanted:
-            raise ValueError(f"reset option {min(wanted)!r} is unknown, allowed is reset_mask")
+        others = dict(options or {})
+        mask = others.pop("reset_mask", None)
+        if others:
+            raise ValueError(f"reset option {min(others)!r} is unknown, allowed is reset_mask")
         request: dict[str, object] = {} if seed is None else {"seed": int(seed)}
         if mask is not None:
             if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.num_envs,):

@@ -52,10 +52,10 @@ def _metadata(env: Environment) -> dict[str, object]:
 
 def _begin(env: Environment, seed: int | None, options: Options | None) -> ObservationTable:
     """Reset and return Table 1. PettingZoo sends any options: unknown ones are named, and left out."""
-    known, asked = env.description.reset_options, dict(options or {})
-    ignored = sorted(str(name) for name in asked if name not in known)
-    wanted = {name: value for name, value in asked.items() if name in known}
-    table = env.reset({**wanted, **({} if seed is None else {"seed": seed})})
+    allowed, asked = env.description.reset_options, dict(options or {})
+    ignored = sorted(str(name) for name in asked if name not in allowed)
+    request = {name: value for name, value in asked.items() if name in allowed}
+    table = env.reset({**request, **({} if seed is None else {"seed": seed})})
     if ignored:
         table["extra_info"]["ignored_options"] = ignored
     return table

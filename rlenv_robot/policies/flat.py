@@ -112,19 +112,19 @@ class _Graph(nn.Module):
             values = torch.where(self.strides > 0, self._centre(observation, share) + self.strides * share, values)
         values = torch.minimum(torch.maximum(values, self.low), self.high)
         named, place = [], 0
-        for wanted in flat.action:
-            part = values[:, place : place + wanted.size]
-            named.append(part.unflatten(1, wanted.shape) if wanted.shape else part[:, 0])
-            place += wanted.size
+        for action_field in flat.action:
+            part = values[:, place : place + action_field.size]
+            named.append(part.unflatten(1, action_field.shape) if action_field.shape else part[:, 0])
+            place += action_field.size
         return tuple(named)
 
     def _centre(self, observation: Mapping[str, torch.Tensor], share: torch.Tensor) -> torch.Tensor:
         middles = {name: observation[middle].flatten(1) for name, middle in self.flat.held.items()}
         parts = [
-            middles[wanted.name][:, : wanted.size]
-            if wanted.name in middles
-            else torch.zeros_like(share[:, : wanted.size])
-            for wanted in self.flat.action
+            middles[action_field.name][:, : action_field.size]
+            if action_field.name in middles
+            else torch.zeros_like(share[:, : action_field.size])
+            for action_field in self.flat.action
         ]
         return torch.cat(parts, dim=1)
 

@@ -294,19 +294,19 @@ class ControllerLog(ServerObserver):
             self._fail(error)
 
 
-_ATTRIBUTES = {
-    "CommandTooOld": "age_s", "DeadlineExceeded": "seconds", "RobotStopped": "reason", "StaleReading": "sensor",
+_KEPT_VALUES = {
+    "CommandTooOld": "age_s", "DeadlineExceeded": "seconds", "RobotStopped": "reason",
 }  # fmt: skip
-"""Class of an error -> the attribute that the log keeps as ``value``."""
+"""Class of an error -> the one of its values that the log keeps as ``value``."""
 
 
 def _refusal(error: Exception) -> JsonDict:
     """Return an error as the log's keys: ``type``, ``message``, ``value``."""
-    code, _, message, _ = error_to_list(error)
+    code, subject, message, values = error_to_list(error)
     if isinstance(error, IllegalAction):
         return {"type": code, "message": message, "value": error.violation.to_dict()}
-    attribute = _ATTRIBUTES.get(code)
-    return {"type": code, "message": message, "value": getattr(error, attribute) if attribute else None}
+    value = subject if code == "StaleReading" else values.get(_KEPT_VALUES.get(code))
+    return {"type": code, "message": message, "value": value}
 
 
 class _Careful:

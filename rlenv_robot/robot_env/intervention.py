@@ -29,7 +29,7 @@ class Chosen(NamedTuple):
 
 
 class ActionBlender:
-    """Chooses between a policy's action and a person's.
+    """Choose between a policy's action and a person's.
 
     As long as the policy has the robot its action passes untouched. While a person has it, and after that until the
     policy's action has been caught up with, no element of the action lies farther than ``velocity * period_s`` from
@@ -58,11 +58,11 @@ class ActionBlender:
         self._caught_up = True
 
     def restart(self) -> None:
-        """An episode begins: the policy has the robot."""
+        """Begin an episode, in which the policy has the robot."""
         self._caught_up = True
 
     def choose(self, policy: Arrays, person: Arrays | None, present: Arrays) -> Chosen:
-        """The action of this period.
+        """Return the action of this period.
 
         Args:
             policy: what the policy wants.
@@ -105,11 +105,11 @@ class Operator(Protocol):
     """A person's device: a keyboard, a leader arm, a space mouse."""
 
     def open(self) -> None:
-        """Begin to listen. Twice is fine."""
+        """Begin to listen. Calling it twice is allowed."""
         ...
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """What the person wants for this period, by the names of the action; None while the policy has the robot.
+        """Return the person's target for this period, by the names of the action; None while the policy has the robot.
 
         Called once a period; must not wait.
 
@@ -123,7 +123,7 @@ class Operator(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of the device. Twice is fine."""
+        """Release the device. Calling it twice is allowed."""
         ...
 
 
@@ -162,7 +162,7 @@ class HumanIntervention(WorldWrapper):
 
     @property
     def description(self) -> EnvDescription:
-        """The inner world's description, and what is told of an intervention."""
+        """The inner world's description, and the extra information of interventions."""
         description = self._world.description
         return replace(description, extra_info={**description.extra_info, **_TELLS})
 

@@ -44,11 +44,11 @@ class SingleKeys:
 
     @property
     def opened(self) -> bool:
-        """Whether the terminal is taken."""
+        """Whether this object has the terminal."""
         return self._before is not None
 
     def open(self) -> None:
-        """Take the terminal. Twice is fine.
+        """Take the terminal. Calling it twice is allowed.
 
         Raises:
             RobotError: it is no terminal.
@@ -88,7 +88,7 @@ class SingleKeys:
                 return
 
     def read(self) -> str:
-        """The keys that were pressed since the last call; does not wait.
+        """Return the keys that were pressed since the last call, without waiting.
 
         Raises:
             OSError: the terminal is gone.
@@ -102,7 +102,7 @@ class SingleKeys:
         return keys.decode(errors="replace")
 
     def close(self) -> None:
-        """Restore the terminal. Twice is fine."""
+        """Restore the terminal. Calling it twice is allowed."""
         if self._before is None:
             return
         self._restore()
@@ -176,7 +176,7 @@ class Keyboard:
 
     @property
     def help(self) -> str:
-        """What the keys do, in a line or two."""
+        """A line or two about what the keys do."""
         names = [
             field.elements[index] if field.elements else f"{field.name}[{index}]"
             for field in self._spec
@@ -186,7 +186,7 @@ class Keyboard:
         return f"keys: space or i takes over and hands back; {pairs}"
 
     def open(self) -> None:
-        """As `rlenv_robot.robot_env.intervention.Operator`; says what the keys do.
+        """Take the terminal and print what the keys do.
 
         Raises:
             RobotError: there is no terminal.
@@ -196,23 +196,23 @@ class Keyboard:
             self._say(self.help)
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """As `rlenv_robot.robot_env.intervention.Operator`.
+        """Return the target of a person who has the robot, moved by the keys since the last call; else None.
 
         Raises:
             OSError: the terminal is gone.
         """
-        wanted = {name: np.array(present[name], np.float64) for name in self._spec.names}
+        target = {name: np.array(present[name], np.float64) for name in self._spec.names}
         for key in self._keys.read():
             if key in TAKE:
                 self._has = not self._has
                 self._say("you have the robot" if self._has else "the policy has the robot")
             elif self._has and key in self._moves:
                 name, index, step = self._moves[key]
-                wanted[name].reshape(-1)[index] += step
-        return wanted if self._has else None
+                target[name].reshape(-1)[index] += step
+        return target if self._has else None
 
     def release(self) -> None:
-        """As `rlenv_robot.robot_env.intervention.Operator`; keys from between the episodes count for nothing."""
+        """Give the robot to the policy, and drop keys that were pressed between the episodes."""
         if self._keys.opened:
             self._keys.read()
         self._has = False

@@ -25,7 +25,7 @@ _LOST_M = -0.05
 
 
 class CubeTask:
-    """A task that is fulfilled where the cube lies at the target. What it is made of are fields of each task's own.
+    """A task that is fulfilled where the cube lies at the target; a base class, whose subclasses are dataclasses.
 
     Attributes:
         name: what `rlenv_robot.make` calls it.
@@ -58,24 +58,24 @@ class CubeTask:
 
     @cached_property
     def observation(self) -> Spec:
-        """What the arm measures, the cube's pose and the target."""
+        """The observation: the arm's sensors, the cube's pose and the target."""
         return Spec(self._called("observation"), (*SO101_CUBE.sensors.fields, _TARGET))
 
     @cached_property
     def goal(self) -> Spec:
-        """The target."""
+        """The goal: the target's position."""
         return Spec(self._called("goal"), (_TARGET,))
 
     @cached_property
     def state(self) -> Spec:
-        """Nothing is hidden here."""
+        """The privileged state: none."""
         return Spec(self._called("state"))
 
     def _called(self, part: str) -> str:
         return f"{self.name.replace('-', '_')}_{part}"
 
     def _episode(self, target: tuple[float, float, float], start: np.ndarray, options: Options) -> Episode:
-        """An episode to the target, unless the options give another.
+        """Return an episode to the target, or to the one that the options fix.
 
         Args:
             target: where the cube's middle shall be, metres.
@@ -89,36 +89,36 @@ class CubeTask:
         return Episode(goal, {"joint_target": start})
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """The sensors, and the target spread over their leading axes."""
+        """Return the sensors, and the target broadcast to their leading axes."""
         shape, target = sensors["cube_position"].shape, goal["target_position"]
         return {**sensors, "target_position": target if target.shape == shape else np.broadcast_to(target, shape)}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Nothing."""
+        """Return an empty mapping: there is no privileged state."""
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """As the task's class says; shape = leading axes."""
+        """Return the reward that the task's class describes; shape = leading axes."""
         if self.rewards == "sparse":
             return self.success(following, goal).astype(np.float64)
         return _shaped_reward(sensors, following, goal)
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """The cube fell off the table; bool, shape = leading axes."""
+        """Return whether the cube fell off the table; bool, shape = leading axes."""
         below: np.ndarray = sensors["cube_position"][..., 2] < _LOST_M
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Within the tolerance; bool, shape = leading axes."""
+        """Return whether the cube is within the tolerance; bool, shape = leading axes."""
         close: np.ndarray = _gap(sensors, goal) <= self.tolerance_m
         return close
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """The cube's distance from the target in millimetres."""
+        """Return the cube's distance from the target in millimetres."""
         return {"distance_mm": _gap(sensors, goal) * 1e3}
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """The goal that the last of these readings (along time) reached."""
+        """Return the goal that the last of the readings along time reached."""
         return {"target_position": sensors["cube_position"][-1]}
 
     def flat_hints(self) -> FlatHints:
@@ -133,31 +133,31 @@ class CubeTask:
 
 
 def start_near_home(rng: np.random.Generator) -> np.ndarray:
-    """Joint goals near home, rad, shape (6,); the gripper's is home's."""
+    """Draw joint goals near home, rad, shape (6,); the gripper's is that of home."""
     noise = rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
     noise[5] = 0.0
     return np.asarray(HOME, np.float32) + noise
 
 
 def place_on_table(rng: np.random.Generator, share: float) -> tuple[float, float]:
-    """x and y in metres, from the middle ``share`` (in width and in depth) of where cubes lie."""
+    """Draw x and y in metres, from the middle ``share`` (in width and in depth) of where cubes lie."""
     x, y = ((low + high) / 2 + share * (high - low) * rng.uniform(-0.5, 0.5) for low, high in CUBE_AREA)
     return float(x), float(y)
 
 
 def distance(one: np.ndarray, other: np.ndarray) -> np.ndarray:
-    """Metres between points, shape (..., 3) -> (...)."""
+    """Return the distance between points in metres, shape (..., 3) -> (...)."""
     result: np.ndarray = np.sqrt(np.square(one - other).sum(axis=-1))
     return result
 
 
 def _gap(sensors: Arrays, goal: Arrays) -> np.ndarray:
-    """From the cube's middle to the target, metres; shape = leading axes."""
+    """Return the distance from the cube's middle to the target, metres; shape = leading axes."""
     return distance(sensors["cube_position"], goal["target_position"])
 
 
 def _shaped_reward(sensors: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-    """Leads the fingers to the cube and the cube to the target, at most 1; shape = leading axes.
+    """Return a reward that leads the fingers to the cube and the cube to the target, at most 1; shape = leading axes.
 
     ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2``: ``g`` from finger
     tips to cube and ``d`` from cube to target after the step, ``q*`` the goals of the five joints before the gripper.

@@ -51,38 +51,38 @@ class Free:
 
     @property
     def name(self) -> str:
-        """The file, as it was named."""
+        """The task's name: the path of the file as given."""
         return self.path
 
     @property
     def robot(self) -> str:
-        """What the model calls itself."""
+        """The robot's name: that of the model."""
         return self.robot_model.load_spec().name
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot of the file."""
+        """The robot model of the file."""
         return RobotModel.from_file(self.path, self.start_noise)
 
     @cached_property
     def observation(self) -> Spec:
-        """All that the robot measures."""
+        """The observation: all sensors of the robot."""
         return replace(self._sensors, name=self._sensors.name.removesuffix("_sensors") + "_observation")
 
     @cached_property
     def action(self) -> Spec:
-        """The robot's own command."""
+        """The action: the robot's own command."""
         commands = self.robot_model.load_spec().commands
         return replace(commands, name=commands.name.removesuffix("_commands") + "_action")
 
     @cached_property
     def goal(self) -> Spec:
-        """There is none."""
+        """The goal: none."""
         return Spec("free_goal")
 
     @cached_property
     def state(self) -> Spec:
-        """Nothing is hidden."""
+        """The privileged state: none."""
         return Spec("free_state")
 
     @property
@@ -91,39 +91,39 @@ class Free:
 
     @cached_property
     def _rewarded(self) -> tuple[Field, int] | None:
-        """The sensor, and which of its elements, counted over its flattened axes."""
+        """The rewarded sensor, and the index of its element in C order; None without one."""
         if not self.reward_from:
             return None
-        found = _ELEMENT.fullmatch(self.reward_from)
-        if found is None or found[1] not in self._sensors:
-            known = ", ".join(self._sensors.names)
-            raise ValueError(f"reward_from is {self.reward_from!r}; wanted is a sensor, such as tip[2], of: {known}")
-        field = self._sensors[found[1]]
-        if (found[2] is None and field.shape) or int(found[2] or 0) >= field.size:
-            wanted = f"{field.name}[0] to {field.name}[{field.size - 1}]" if field.shape else field.name
-            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; wanted is {wanted}")
-        return field, int(found[2] or 0)
+        match = _ELEMENT.fullmatch(self.reward_from)
+        if match is None or match[1] not in self._sensors:
+            names = ", ".join(self._sensors.names)
+            raise ValueError(f"reward_from is {self.reward_from!r}; wanted is a sensor, such as tip[2], of: {names}")
+        field = self._sensors[match[1]]
+        if (match[2] is None and field.shape) or int(match[2] or 0) >= field.size:
+            allowed = f"{field.name}[0] to {field.name}[{field.size - 1}]" if field.shape else field.name
+            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; wanted is {allowed}")
+        return field, int(match[2] or 0)
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """Nothing is drawn but the start, which the robot's own reset draws."""
+        """Return an episode without a goal; the robot's reset draws the start."""
         if options.get("goal"):
             self.goal.validate(options["goal"], "goal")  # refuses any
         return Episode({})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """The action is the command."""
+        """Return the action: it is the command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """The sensors."""
+        """Return the sensors."""
         return dict(sensors)
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Nothing."""
+        """Return an empty mapping: there is no privileged state."""
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """As the class says; shape = leading axes."""
+        """Return the reward that the class describes; shape = leading axes."""
         if self._rewarded is None:
             return np.zeros(self._leading(following))
         field, element = self._rewarded
@@ -131,15 +131,15 @@ class Free:
         return np.asarray(flat[..., element], np.float64)
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Never."""
+        """Return False everywhere: the task has no end."""
         return np.zeros(self._leading(sensors), bool)
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Never: nothing is asked."""
+        """Return False everywhere: the task has no goal."""
         return np.zeros(self._leading(sensors), bool)
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """None."""
+        """Return no figures."""
         return {}
 
     def _leading(self, sensors: Arrays) -> tuple[int, ...]:

@@ -99,16 +99,18 @@ class PairLift:
 
     @cached_property
     def action(self) -> Spec:
-        """The robot's own commands, and the messages."""
-        told: tuple[Field, ...] = ()
+        """The action: the robot's own commands, and the messages."""
+        messages: tuple[Field, ...] = ()
         if self.message_size:
             message = Field("message", (self.message_size,), "float32", -1.0, 1.0, "1", "to the other arm")
-            told = tuple(_of(side, message) for side in SIDES)
-        return replace(SO101_PAIR.commands, name="so101_pair_lift_action", fields=(*SO101_PAIR.commands.fields, *told))
+            messages = tuple(_of(side, message) for side in SIDES)
+        return replace(
+            SO101_PAIR.commands, name="so101_pair_lift_action", fields=(*SO101_PAIR.commands.fields, *messages)
+        )
 
     @cached_property
     def goal(self) -> Spec:
-        """The target of the bar's middle; it shall lie level along x."""
+        """The goal: the position of the bar's middle; the bar must be level, along x."""
         return Spec("so101_pair_lift_goal", (_TARGET,))
 
     @cached_property
@@ -117,7 +119,7 @@ class PairLift:
         return Spec("so101_pair_lift_state", tuple(f for f in SO101_PAIR.sensors if f.name.startswith("bar_")))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """A target, and starts near home. Where the bar lies is the robot's reset to draw."""
+        """Draw a target, and starts near home; the robot's reset draws where the bar lies."""
         start = {f"{side}_joint_target": _near_home(rng) for side in SIDES}
         x, y = np.array((APART / 2, 0.0)) + rng.uniform(-_SIDEWAYS_M, _SIDEWAYS_M, 2)
         goal: Arrays = {"target_position": np.array([x, y, rng.uniform(*_HEIGHT_M)], np.float32)}
@@ -127,11 +129,11 @@ class PairLift:
         return Episode(goal, start)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """The action without its messages."""
+        """Return the action without its messages."""
         return {name: action[name] for name in SO101_PAIR.commands.names} if self.message_size else action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Each arm's sensors, and its end of the bar and that end's target in its own frame."""
+        """Return each arm's sensors, and its end of the bar and that end's target in the arm's frame."""
         seen = {name: value for name, value in sensors.items() if name.startswith(SIDES)}
         middle, along = sensors["bar_position"], _direction(sensors["bar_orientation"])
         target = np.broadcast_to(goal["target_position"], middle.shape)
@@ -147,11 +149,11 @@ class PairLift:
         }
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """The bar's pose and velocity."""
+        """Return the bar's pose and velocity."""
         return {name: sensors[name] for name in self.state.names}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """As the class says, by agent; shape = leading axes."""
+        """Return the reward that the class describes, by agent; shape = leading axes."""
         seen = self.observe(following, goal)
         away = self._farther(seen)
         if self.rewards == "sparse":
@@ -168,27 +170,27 @@ class PairLift:
 
     @staticmethod
     def _farther(seen: Arrays) -> np.ndarray:
-        """From an end of the bar to its target, metres: of the two the greater."""
+        """Return the greater distance of the bar's two ends from their targets, metres."""
         gaps = (distance(seen[f"{side}_handle_position"], seen[f"{side}_handle_target"]) for side in SIDES)
         farther: np.ndarray = np.maximum(*gaps)
         return farther
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """The bar fell off the table."""
+        """Return whether the bar fell off the table."""
         below: np.ndarray = sensors["bar_position"][..., 2] < _LOST_M
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Both ends within the tolerance."""
+        """Return whether both ends are within the tolerance."""
         close: np.ndarray = self._farther(self.observe(sensors, goal)) <= self.tolerance_m
         return close
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """How far the farther end is from its target, in millimetres."""
+        """Return the distance of the farther end from its target, in millimetres."""
         return {"distance_mm": self._farther(self.observe(sensors, goal)) * 1e3}
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """The goal that the last of these readings (along time) reached, where the bar was level."""
+        """Return the goal that the last of the readings along time reached, where the bar was level."""
         return {"target_position": sensors["bar_position"][-1]}
 
     def flat_hints(self) -> FlatHints:
@@ -218,6 +220,6 @@ def _near_home(rng: np.random.Generator) -> np.ndarray:
 
 
 def _direction(orientation: np.ndarray) -> np.ndarray:
-    """The bar's own x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
+    """Return the bar's x axis, from a unit quaternion (w, x, y, z): the first column of its rotation matrix."""
     w, x, y, z = np.moveaxis(orientation, -1, 0)
     return np.stack([1 - 2 * (y * y + z * z), 2 * (x * y + w * z), 2 * (x * z - w * y)], axis=-1)

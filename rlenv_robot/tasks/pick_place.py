@@ -54,11 +54,11 @@ class PickPlace(CubeTask):
 
     @cached_property
     def action(self) -> Spec:
-        """The robot's own command."""
+        """The action: the robot's own command."""
         return replace(SO101_CUBE.commands, name="so101_pick_place_action")
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """A target, and a start near home with an open gripper. Where the cube lies is the robot's reset to draw."""
+        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cube lies."""
         start = start_near_home(rng)
         start[5] = _OPEN_RAD
         x, y = place_on_table(rng, self.area)
@@ -66,5 +66,5 @@ class PickPlace(CubeTask):
         return self._episode((x, y, height), start, options)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """The action is the command."""
+        """Return the action: it is the command."""
         return action

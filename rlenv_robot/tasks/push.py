@@ -45,7 +45,7 @@ class Push(CubeTask):
 
     @cached_property
     def action(self) -> Spec:
-        """Goals of the arm's joints."""
+        """The action: goals of the arm's joints."""
         low, high = _JOINTS.bounds
         arm = replace(_JOINTS, name="arm_target", shape=(5,), low=tuple(low[:5].tolist()),
                       high=tuple(high[:5].tolist()), meaning="goal angles of the arm's servos; the gripper is closed",
@@ -53,13 +53,13 @@ class Push(CubeTask):
         return Spec("so101_push_action", (arm,))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """A target on the table, and a start near home. Where the cube lies is the robot's reset to draw."""
+        """Draw a target on the table, and a start near home; the robot's reset draws where the cube lies."""
         start = start_near_home(rng)
         start[5] = LOW[5]
         return self._episode((*place_on_table(rng, self.area), CUBE_HALF), start, options)
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """The arm's goals, and the gripper's at its closed end."""
+        """Return the arm's goals, and the gripper's at its closed end."""
         arm = action["arm_target"]
         closed = np.full((*arm.shape[:-1], 1), _JOINTS.bounds[0][5], arm.dtype)
         return {"joint_target": np.concatenate([arm, closed], axis=-1)}

@@ -61,21 +61,21 @@ class Reach:
 
     @cached_property
     def action(self) -> Spec:
-        """The robot's own command."""
+        """The action: the robot's own command."""
         return replace(SO101.commands, name="so101_reach_action")
 
     @cached_property
     def goal(self) -> Spec:
-        """The target."""
+        """The goal: the target's position."""
         return Spec("so101_reach_goal", (_TARGET,))
 
     @cached_property
     def state(self) -> Spec:
-        """Nothing is hidden here."""
+        """The privileged state: none."""
         return Spec("so101_reach_state")
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """A target drawn by joint angles, and a start near home."""
+        """Draw a target by joint angles, and a start near home."""
         home = np.asarray(HOME, np.float32)
         noise = rng.uniform(-_START_NOISE, _START_NOISE, 6).astype(np.float32)
         noise[5] = 0.0
@@ -93,11 +93,11 @@ class Reach:
         raise AssertionError("no target above the table in 100 draws")  # probability below 1e-40
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """The action is the command."""
+        """Return the action: it is the command."""
         return action
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """The sensors and the target."""
+        """Return the sensors and the target."""
         target = goal["target_position"]
         shape = sensors["gripper_position"].shape
         if target.shape != shape:
@@ -105,38 +105,38 @@ class Reach:
         return {**sensors, "target_position": target}
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """Nothing."""
+        """Return an empty mapping: there is no privileged state."""
         return {}
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """As the class says; shape = leading axes."""
+        """Return the reward that the class describes; shape = leading axes."""
         gap = self.distance(following, goal)
         change = np.square(following["joint_goal"] - sensors["joint_goal"]).sum(axis=-1)
         value: np.ndarray = 0.5 * np.exp(-gap / 0.1) + 0.5 * np.exp(-gap / 0.01) - 0.5 * change
         return value
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """The gripper is below the table."""
+        """Return whether the gripper is below the table."""
         below: np.ndarray = sensors["gripper_position"][..., 2] < 0.0
         return below
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Within the tolerance."""
+        """Return whether the gripper is within the tolerance of the target."""
         close: np.ndarray = self.distance(sensors, goal) <= self.tolerance_m
         return close
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """The distance in millimetres."""
+        """Return the distance to the target in millimetres."""
         return {"distance_mm": self.distance(sensors, goal) * 1e3}
 
     def distance(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """From gripper to target, metres; shape = leading axes."""
+        """Return the distance from gripper to target, metres; shape = leading axes."""
         gap = sensors["gripper_position"] - goal["target_position"]
         distance: np.ndarray = np.sqrt(np.square(gap).sum(axis=-1))
         return distance
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """The goal that the last of these readings (along time) reached."""
+        """Return the goal that the last of the readings along time reached."""
         return {"target_position": sensors["gripper_position"][-1]}
 
     def flat_hints(self) -> FlatHints:

@@ -90,12 +90,12 @@ class Walk:
 
     @cached_property
     def action(self) -> Spec:
-        """Offsets from the stance."""
+        """The action: offsets from the stance."""
         return Spec("go2_walk_action", (_joints("joint_offset", "1", "goal less stance, in action_scale", -1.0, 1.0),))
 
     @cached_property
     def goal(self) -> Spec:
-        """The command."""
+        """The goal: the commanded velocity and turning."""
         return Spec("go2_walk_goal", (_VELOCITY, _TURNING))
 
     @cached_property
@@ -105,7 +105,7 @@ class Walk:
         return Spec("go2_walk_state", (GO2.sensors["linear_velocity"], height, GO2.sensors["foot_force"]))
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
-        """A command, and a start near the stance."""
+        """Draw a command, and a start near the stance."""
         ranges = (self.forward, self.sideways, self.turning)
         command = np.array([rng.uniform(low, high) for low, high in ranges], np.float32)
         if rng.random() < _STANDING_SHARE:
@@ -118,11 +118,11 @@ class Walk:
         return Episode(goal, {"joint_target": start})
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """Stance and offset."""
+        """Return the stance plus the action's offsets."""
         return {"joint_target": _STANCE + np.float32(self.action_scale) * action["joint_offset"]}
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """As `observation` says."""
+        """Return the fields of `observation`."""
         rows = sensors["angular_velocity"].shape[:-1]
         return {
             "angular_velocity": sensors["angular_velocity"],
@@ -135,12 +135,12 @@ class Walk:
         }
 
     def _held(self, sensors: Arrays) -> np.ndarray:
-        """The action whose goal the motors hold."""
+        """Return the action whose goal the motors hold."""
         held: np.ndarray = (sensors["joint_goal"] - _STANCE) / np.float32(self.action_scale)
         return held
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """As `state` says."""
+        """Return the fields of `state`."""
         return {
             "linear_velocity": sensors["linear_velocity"],
             "height": sensors["position"][..., 2:],
@@ -148,7 +148,7 @@ class Walk:
         }
 
     def reward(self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays) -> np.ndarray:
-        """As the class says; shape = leading axes."""
+        """Return the reward that the class describes; shape = leading axes."""
         velocity, turning = following["linear_velocity"], following["angular_velocity"]
         down = _down(following["orientation"])
         value: np.ndarray = (
@@ -164,30 +164,30 @@ class Walk:
         return value
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """It has fallen."""
+        """Return whether the robot has fallen."""
         fallen: np.ndarray = (_down(sensors["orientation"])[..., 2] > _UPRIGHT) | (
             sensors["position"][..., 2] < _LOWEST_M
         )
         return fallen
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Upright, and as fast as told."""
+        """Return whether the robot is upright and moves at the commanded velocity."""
         good: np.ndarray = (self.error(sensors, goal) <= self.tolerance) & ~self.terminated(sensors, goal)
         return good
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """How far velocity and turning are from the command just now."""
+        """Return how far velocity and turning are from the command now."""
         turning = np.abs(sensors["angular_velocity"][..., 2] - goal["commanded_turning"][..., 0])
         return {"velocity_error_m_s": self.error(sensors, goal), "turning_error_rad_s": turning}
 
     def error(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Between the trunk's velocity in its plane and the commanded one, m/s; shape = leading axes."""
+        """Return the difference of the trunk's planar velocity and the commanded one, m/s; shape = leading axes."""
         gap = sensors["linear_velocity"][..., :2] - goal["commanded_velocity"]
         error: np.ndarray = np.sqrt(_square(gap))
         return error
 
     def hindsight(self, sensors: Arrays) -> dict[str, np.ndarray]:
-        """The command that the last of these readings (along time) obeys, as far as it may be commanded."""
+        """Return the command that the last of the readings along time obeys, within the commands' ranges."""
         return {
             "commanded_velocity": np.clip(sensors["linear_velocity"][-1, :2], -2.0, 2.0),
             "commanded_turning": np.clip(sensors["angular_velocity"][-1, 2:], -2.0, 2.0),
@@ -211,6 +211,6 @@ def _square(values: np.ndarray) -> np.ndarray:
 
 
 def _down(orientation: np.ndarray) -> np.ndarray:
-    """The world's direction down in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
+    """Return the world's downward direction in the frame of a unit quaternion (..., 4; w, x, y, z), shape (..., 3)."""
     w, x, y, z = (orientation[..., index] for index in range(4))
     return np.stack([2.0 * (w * y - x * z), -2.0 * (y * z + w * x), 2.0 * (x * x + y * y) - 1.0], axis=-1)

@@ -33,8 +33,10 @@ def _inputs(position: np.ndarray, before: np.ndarray, goals: Sequence[np.ndarray
     lift = position[..., 1]
     elbow, wrist = lift + position[..., 2], lift + position[..., 2] + position[..., 3]
     levers = np.stack([np.sin(lift), np.cos(elbow), np.cos(wrist), np.ones_like(lift)], axis=-1)
-    own = np.stack([position - before, *(goal - position for goal in goals)], axis=-1)
-    return np.concatenate([own, np.broadcast_to(levers[..., None, :], (*own.shape[:-1], levers.shape[-1]))], axis=-1)
+    motion = np.stack([position - before, *(goal - position for goal in goals)], axis=-1)
+    return np.concatenate(
+        [motion, np.broadcast_to(levers[..., None, :], (*motion.shape[:-1], levers.shape[-1]))], axis=-1
+    )
 
 
 @dataclass(frozen=True)

@@ -150,11 +150,11 @@ def train_in_simulation(
         ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
         RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
     """
-    given = {"seed": seed, "autoreset": "disabled", **(settings or {})}
-    with make_vector(task, 1, **given) as envs:
+    vector_options = {"seed": seed, "autoreset": "disabled", **(settings or {})}
+    with make_vector(task, 1, **vector_options) as envs:
         recipe, name = recipe_for(envs.task), envs.task.name
     streams = np.tile(np.arange(_EPISODES), recipe.population)
-    with make_vector(task, len(streams), streams=streams, **given) as envs:
+    with make_vector(task, len(streams), streams=streams, **vector_options) as envs:
         start = FeedbackPolicy.zeros(recipe.vectors, name)
         search_settings = SearchSettings(recipe.population, recipe.sigma, seconds, seed=seed)
         return improve(envs, start, search_settings, recipe.horizon_s, progress)
@@ -268,7 +268,7 @@ def _gain(
 ) -> float:
     """Return how much more the policy earns than the one it began with, on episodes that the search has not seen."""
     half = settings.population // 2
-    parameters = np.concatenate([np.tile(each.parameters, (half, 1)) for each in (start, policy)])
+    parameters = np.concatenate([np.tile(candidate.parameters, (half, 1)) for candidate in (start, policy)])
     population = FeedbackPolicy(parameters, start.vectors, start.task)
     returns = [population_returns(envs, population, seed, steps) for seed in range(_TRIALS)]
     return float(np.mean([row[half:].mean() - row[:half].mean() for row in returns]))
@@ -279,15 +279,15 @@ def _horizon_steps(task: Task, horizon_s: float, period_s: float) -> int:
 
 
 def _learn_arm(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> _LearnedModel:
-    known, unseen = (data.sample_trajectories(len(part), {"episodes": part, "replace": False}) for part in episodes)
-    model = fit(known, seed=seed)
+    training, unseen = (data.sample_trajectories(len(part), {"episodes": part, "replace": False}) for part in episodes)
+    model = fit(training, seed=seed)
     return _LearnedModel(lambda count: LearnedBatch(model, count), *open_loop_error(model, unseen), "degrees")
 
 
 def _learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list[int]], seed: int) -> _LearnedModel:
     spec = robot_model_of(task).load_spec()
-    known, unseen = (recordings(data.transitions, part, spec) for part in episodes)
-    model = fit_sensors(known, seed=seed)
+    training, unseen = (recordings(data.transitions, part, spec) for part in episodes)
+    model = fit_sensors(training, seed=seed)
     errors = open_loop_error_of_sensors(model, unseen)
     steps = _horizon_steps(task, recipe_for(task).model_horizon_s, spec.period_s)
     return _LearnedModel(

@@ -62,8 +62,8 @@ def recordings(transitions: Transitions, episodes: Sequence[int], spec: RobotSpe
         SourceError: the data have no recorded sensors or commands of this robot.
     """
     layout = transitions.table.layout
-    for recorded, wanted in ((layout.sensors, spec.sensors), (layout.applied, spec.commands)):
-        missing = [name for name in wanted.names if name not in recorded]
+    for recorded, needed in ((layout.sensors, spec.sensors), (layout.applied, spec.commands)):
+        missing = [name for name in needed.names if name not in recorded]
         if missing:
             raise SourceError(
                 f"{transitions.table.origin} has no recorded {', '.join(missing)} of {spec.name!r}, from which a model "

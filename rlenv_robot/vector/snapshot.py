@@ -58,15 +58,18 @@ class VectorSnapshot(Portable):
     def parts(self) -> tuple[JsonDict, Groups]:
         """As `Portable.parts`."""
         plain, groups = self.batch.parts()
-        own = {"episodes": self.episodes, "frame_no": self.frame_no, "over": self.over}
-        mine = {"env": own, "goal": self.goal, "sensors": self.sensors, "applied": self.applied}
+        counters = {"episodes": self.episodes, "frame_no": self.frame_no, "over": self.over}
+        mine = {"env": counters, "goal": self.goal, "sensors": self.sensors, "applied": self.applied}
         return {"batch": plain, "seed": self.seed, "task": self.task}, {**groups, **mine}
 
     @classmethod
     def of_parts(cls, plain: JsonObject, groups: Groups) -> VectorSnapshot:
         """As `Portable.of_parts`."""
-        own, (goal, sensors, applied) = groups["env"], (groups[name] for name in ("goal", "sensors", "applied"))
-        batch, numbers = BatchSnapshot.of_parts(plain["batch"], groups), (own["episodes"], own["frame_no"], own["over"])
+        counters, (goal, sensors, applied) = groups["env"], (groups[name] for name in ("goal", "sensors", "applied"))
+        batch, numbers = (
+            BatchSnapshot.of_parts(plain["batch"], groups),
+            (counters["episodes"], counters["frame_no"], counters["over"]),
+        )
         return VectorSnapshot(batch, int(plain["seed"]), *numbers, goal, sensors, applied, str(plain["task"]))
 
     def check(self, task: str) -> None:

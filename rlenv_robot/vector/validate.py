@@ -99,11 +99,11 @@ def _array(field: Field, value: object, num: int) -> np.ndarray:
         array = np.asarray(value)
     except ValueError:
         raise _malformed("shape", dotted, f"{dotted} is not a rectangular array") from None
-    wanted = (num, *field.shape)
+    expected = (num, *field.shape)
     if array.dtype.kind not in ("fiu" if field.numpy_dtype.kind == "f" else "iu"):
         raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, wanted {field.dtype}")
-    if array.shape != wanted:
-        raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, wanted {wanted}")
+    if array.shape != expected:
+        raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, wanted {expected}")
     if field.numpy_dtype.kind != "f" or array.dtype == field.numpy_dtype:
         return array
     with np.errstate(over="ignore"):  # becomes infinite, and is refused
