@@ -208,24 +208,27 @@ class SimBatch(Simulations):
         return BatchState(self._read(), applied, np.full(self._num, stamp_ns))
 
     def step_late(
-        self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None, each: Callable[[], None] | None = None
+        self,
+        commands: Mapping[str, np.ndarray],
+        ids: np.ndarray | None = None,
+        after_step: Callable[[], None] | None = None,
     ) -> int:
         """Step a batch with a `DelayModel` for one control period; `batch_state` returns its state.
 
         Args:
             commands, ids: as for `step`; the commands are legal.
-            each: as for `advance`.
+            after_step: as for `advance`.
 
         Returns:
             Simulated time, as `stamp_ns`.
         """
         assert self._delays is not None
-        wanted, rows = self._starts.columns(commands), rows_of(ids, self._num)
+        targets, rows = self._starts.columns(commands), rows_of(ids, self._num)
 
         def advance(steps: int) -> None:
-            self._physics(ids, steps, each)
+            self._physics(ids, steps, after_step)
 
-        self._delays.run(rows, wanted, self._ctrl, advance, self._read)
+        self._delays.run(rows, targets, self._ctrl, advance, self._read)
         return self._period_over()
 
     def _only(self, rows: np.ndarray, commands: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
@@ -239,29 +242,29 @@ class SimBatch(Simulations):
         """Return what the actuators hold: command name -> values, (num, ...), new arrays."""
         return self._starts.commands(np.arange(self._num))
 
-    def advance(self, ids: np.ndarray | None = None, each: Callable[[], None] | None = None) -> int:
+    def advance(self, ids: np.ndarray | None = None, after_step: Callable[[], None] | None = None) -> int:
         """Run the physics for one control period under the present ``ctrl``, without reading sensors.
 
         Args:
             ids: as for `step`.
-            each: called after every step of the physics; it does not change the numbers.
+            after_step: called after every step of the physics; it does not change the numbers.
 
         Returns:
             Simulated time, as `stamp_ns`.
         """
-        self._physics(ids, self._substeps, each)
+        self._physics(ids, self._substeps, after_step)
         return self._period_over()
 
-    def _physics(self, ids: np.ndarray | None, steps: int, each: Callable[[], None] | None) -> None:
+    def _physics(self, ids: np.ndarray | None, steps: int, after_step: Callable[[], None] | None) -> None:
         batch = self._batch
         assert batch is not None  # `step` and `SimRobot` refuse after `close`
         # Stage VEL makes the batch persistent: its next step begins there, so that but for RK4 it costs nothing.
-        if each is None:
+        if after_step is None:
             batch.step(ids, steps, self._stage)
             return
         for _ in range(steps):
             batch.step(ids, 1, self._stage)
-            each()
+            after_step()
 
     def _period_over(self) -> int:
         self._steps += 1
@@ -344,20 +347,20 @@ class SimBatch(Simulations):
         """
         batch, rows = self.open_batch, rows_of(ids, self._num)
         self._check_process()
-        kept = fitting(snapshot, len(rows), self._snapshot(batch, rows[:0]))
+        fitted = fitting(snapshot, len(rows), self._snapshot(batch, rows[:0]))
         if self._randomised is not None:
-            self._randomised.restore(rows, kept.model, kept.drawn)
-        batch.state[rows] = kept.state
+            self._randomised.restore(rows, fitted.model, fitted.drawn)
+        batch.state[rows] = fitted.state
         batch.forward(rows, _VEL)
-        self._warning[rows] = kept.warning
+        self._warning[rows] = fitted.warning
         self._warned = self._warning.tobytes()
-        self.broken[rows] = kept.broken
+        self.broken[rows] = fitted.broken
         self.any_broken = bool(self.broken.any())
-        self._starts.restore(rows, kept.generators)
-        if self._draws is not None and kept.draws is not None:
-            self._draws.restore(rows, kept.draws)
+        self._starts.restore(rows, fitted.generators)
+        if self._draws is not None and fitted.draws is not None:
+            self._draws.restore(rows, fitted.draws)
         if self._delays is not None:
-            self._delays.restore(rows, kept.delays)
+            self._delays.restore(rows, fitted.delays)
         self._reset_once[rows] = True
         self._ready = bool(self._reset_once.all())
         return self.batch_state(rows)

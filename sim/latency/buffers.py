@@ -256,7 +256,7 @@ class DelayBuffers:
     def run(
         self,
         rows: np.ndarray,
-        wanted: np.ndarray,
+        targets: np.ndarray,
         ctrl: np.ndarray,
         advance: Advance,
         read: Callable[[], Mapping[str, np.ndarray]],
@@ -265,14 +265,14 @@ class DelayBuffers:
 
         Args:
             rows: indices of the simulations, (n,).
-            wanted: the new command of each, (num, width).
+            targets: the new command of each, (num, width).
             ctrl: what the actuators hold, (num, width), live.
             advance: runs the physics of these simulations.
             read: every sensor's present value, name -> (num, ...).
         """
         commands, period = self._commands, self._period[rows]
         begin = period * self._substeps
-        self._send(rows, period, wanted)
+        self._send(rows, period, targets)
         self._plan(rows, period + self._ahead - 1)
         arrives = commands.arrives[rows] - begin[:, None]
         arrives[commands.arrives[rows] == _NEVER] = self._substeps  # after this period
@@ -291,7 +291,7 @@ class DelayBuffers:
         self._period[rows] = period + 1
         self._show(rows, period + 1)
 
-    def _send(self, rows: np.ndarray, number: np.ndarray, wanted: np.ndarray) -> None:
+    def _send(self, rows: np.ndarray, number: np.ndarray, targets: np.ndarray) -> None:
         commands = self._commands
         delay = commands.delay[rows] + self._jitter(rows, number, _COMMAND_JITTER, "command_jitter")
         arrives = number * self._substeps + np.rint(delay / self._timestep).astype(np.int64)
@@ -299,9 +299,9 @@ class DelayBuffers:
         slot = number % commands.arrives.shape[1]
         commands.arrives[rows, slot] = np.where(lost, _NEVER, arrives)
         commands.number[rows, slot] = number
-        commands.values[rows, slot] = wanted[rows]
+        commands.values[rows, slot] = targets[rows]
         received = rows[~lost]
-        commands.received[received] = wanted[received]
+        commands.received[received] = targets[received]
 
     def _arrive(self, rows: np.ndarray, now: np.ndarray, ctrl: np.ndarray) -> None:
         """Apply the newest of the commands that arrive now, unless a newer one arrived before."""

@@ -47,7 +47,7 @@ def test_plain_data_and_back(field: Field) -> None:
 
 @pytest.mark.requirement("R4.3")
 @given(fields(), SEEDS)
-def test_every_sample_is_legal_and_taken_as_it_is(field: Field, seed: int) -> None:
+def test_every_sample_is_legal_and_returned_without_a_copy(field: Field, seed: int) -> None:
     sample = field.sample(np.random.default_rng(seed))
     assert field.validate(sample) is sample
     assert sample.shape == field.shape
@@ -55,7 +55,7 @@ def test_every_sample_is_legal_and_taken_as_it_is(field: Field, seed: int) -> No
 
 
 @given(fields(), SEEDS)
-def test_samples_take_leading_axes(field: Field, seed: int) -> None:
+def test_samples_have_leading_axes(field: Field, seed: int) -> None:
     batch = field.sample(np.random.default_rng(seed), (3, 2))
     assert batch.shape == (3, 2, *field.shape)
     for value in batch.reshape(6, *field.shape):
@@ -99,7 +99,7 @@ def _with(value: np.ndarray, at: tuple[int, ...], number: float) -> np.ndarray:
 
 @pytest.mark.requirement("R1.2")
 @given(fields(), SEEDS)
-def test_every_illegal_neighbour_is_refused(field: Field, seed: int) -> None:
+def test_every_value_just_out_of_range_is_refused(field: Field, seed: int) -> None:
     value = field.sample(np.random.default_rng(seed))
     for code, wrong in _mutations(field, value):
         with pytest.raises(IllegalAction) as refused:
@@ -109,7 +109,7 @@ def test_every_illegal_neighbour_is_refused(field: Field, seed: int) -> None:
 
 
 @pytest.mark.parametrize("size", [4, 40])  # both ways of comparing
-def test_the_first_offender_is_named(size: int) -> None:
+def test_the_first_illegal_element_is_named(size: int) -> None:
     field = Field("q", (size,), "float32", -1, 1, "rad", elements=tuple(f"joint{i}" for i in range(size)))
     value = np.zeros(size, np.float32)
     value[2] = value[3] = 1.5
@@ -130,7 +130,7 @@ def test_whole_numbers_do_not_wrap_around(dtype: str, value: int) -> None:
     assert refused.value.violation.code == "range"
 
 
-def test_the_ends_of_64_bit_ranges_are_legal() -> None:
+def test_the_limits_of_64_bit_integers_are_legal() -> None:
     for dtype in ("int64", "uint64"):
         limits = np.iinfo(dtype)
         for end in (limits.min, limits.max):
@@ -148,7 +148,7 @@ def test_a_value_too_large_for_a_narrow_float_is_not_finite() -> None:
         Field("x").validate(1e300)
 
 
-def test_ragged_lists_and_unwilling_objects_are_refused() -> None:
+def test_ragged_lists_and_objects_that_are_no_arrays_are_refused() -> None:
     class Tensor:
         def __array__(self, dtype: object = None, copy: object = None) -> np.ndarray:
             raise RuntimeError("call detach first")
@@ -164,7 +164,7 @@ def test_foreign_byte_order_is_converted() -> None:
     assert value.tobytes() == np.array([1, 2, 3], "<f4").tobytes()
 
 
-def test_a_one_ended_range_is_sampled_away_from_its_end() -> None:
+def test_samples_of_a_range_with_one_bound_are_within_it() -> None:
     samples = Field("mass", (100,), "float32", low=0).sample(np.random.default_rng(0))
     assert samples.min() > 0
     assert len(set(samples.tolist())) == 100
@@ -211,10 +211,10 @@ def test_contradictions_are_refused(wrong: dict[str, object], message: str) -> N
         *({"name": "x"} | wrong for wrong in ({"colour": 1}, {"low": "12"}, {"shape": 3})),
     ],
 )
-def test_no_field_descriptions_are_refused(plain: object) -> None:
+def test_data_that_is_no_field_is_refused(plain: object) -> None:
     with pytest.raises(SpecError):
         Field.from_dict(plain)  # type: ignore[arg-type]
 
 
-def test_a_huge_shape_costs_nothing_to_describe() -> None:
+def test_a_field_of_a_huge_shape_allocates_nothing() -> None:
     assert Field.from_dict({"name": "x", "shape": [10**15]}).size == 10**15  # a stranger may send one

@@ -103,7 +103,7 @@ def test_a_batch_gives_gymnasiums_numbers(robot, size, monkeypatch):
 
 
 @pytest.mark.parametrize(("robot", "size"), [(cheetah, 6), (ant, 8)])
-def test_one_reward_is_a_row_of_the_batchs_to_the_bit(robot, size, monkeypatch):
+def test_a_single_reward_equals_a_row_of_the_batchs_bit_for_bit(robot, size, monkeypatch):
     model, task, _ = robot(monkeypatch)
     envs = VectorEnvironment(SimBatch(model, 3, 2), task, seed=5, autoreset="disabled")
     env = Environment(RobotWorld(Guard(SimRobot(model)), task), env_id="one")

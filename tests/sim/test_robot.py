@@ -23,13 +23,13 @@ def robot(pendulum: SimModel) -> SimRobot:
     return SimRobot(pendulum)
 
 
-def test_it_is_a_robot_and_readable_before_it_is_opened(robot: SimRobot, pendulum: SimModel) -> None:
+def test_a_simulated_robot_has_a_description_before_its_first_reset(robot: SimRobot, pendulum: SimModel) -> None:
     assert isinstance(robot, Robot)
     assert robot.spec is pendulum.spec
 
 
 @pytest.mark.requirement("R1.1", "R1.3", "R1.4")
-def test_readings_are_single_values_of_the_spec(robot: SimRobot) -> None:
+def test_states_have_the_shapes_and_dtypes_of_the_spec(robot: SimRobot) -> None:
     for robot_state in (robot.reset({"seed": 3}), robot.step(command())):
         robot.spec.sensors.validate(robot_state.sensors)
         robot.spec.commands.validate(robot_state.applied)
@@ -39,7 +39,7 @@ def test_readings_are_single_values_of_the_spec(robot: SimRobot) -> None:
     assert robot_state.stamp_ns == 50_000_000
 
 
-def test_readings_and_commands_are_copies(robot: SimRobot) -> None:
+def test_states_and_commands_are_copies(robot: SimRobot) -> None:
     robot.reset({"seed": 1})
     given = command()
     first = robot.step(given)
@@ -77,7 +77,7 @@ def test_an_illegal_command_is_refused_and_moves_nothing(pendulum: SimModel, giv
     np.testing.assert_array_equal(robot.step(command()).sensors["angles"], same.step(command()).sensors["angles"])
 
 
-def test_what_converts_is_taken(robot: SimRobot) -> None:
+def test_commands_that_convert_are_accepted(robot: SimRobot) -> None:
     robot.reset({})
     robot_state = robot.step({"torque": [0, 0.5], "bend": 1})
     assert robot_state.applied["bend"].dtype == np.float32
@@ -98,7 +98,7 @@ def test_reset_takes_seed_and_start(robot: SimRobot) -> None:
         robot.reset({"start": {"bent": 1.0}})
 
 
-def test_calls_out_of_turn_are_refused(robot: SimRobot) -> None:
+def test_calls_in_the_wrong_order_are_refused(robot: SimRobot) -> None:
     with pytest.raises(EpisodeError, match="before reset"):
         robot.step(command())
     robot.reset({})
@@ -110,7 +110,7 @@ def test_calls_out_of_turn_are_refused(robot: SimRobot) -> None:
         robot.reset({})
 
 
-def test_a_stop_stays_until_a_reset_says_why_not(robot: SimRobot) -> None:
+def test_a_stop_stays_until_a_reset_clears_it(robot: SimRobot) -> None:
     robot.reset({})
     thread = threading.Thread(target=robot.stop, args=("hand in the way",))
     thread.start()
@@ -143,7 +143,7 @@ def test_in_real_time_a_step_takes_its_period(pendulum: SimModel) -> None:
     assert stamps[-1] - stamps[0] >= 4 * 0.05e9 * 0.99
 
 
-def test_without_teleport_an_arm_is_found_where_it_is_and_homing_brings_it_home() -> None:
+def test_without_teleport_a_reset_leaves_the_arm_and_homing_moves_it() -> None:
     arm = SimRobot(so101(), teleport=False)
     found = arm.reset({"start": {"joint_target": np.zeros(6, np.float32)}})
     np.testing.assert_allclose(found.sensors["joint_position"], REST, atol=1e-6)

@@ -87,7 +87,7 @@ def test_at_the_deadline_the_program_and_its_children_are_ended(tmp_path: Path, 
 
 def test_a_child_left_behind_does_not_delay_the_answer(tmp_path: Path) -> None:
     before = time.monotonic()
-    shell(f"sleep 8 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}").ask(REQUEST)
-    took_s = time.monotonic() - before
+    shell(f"sleep 60 & echo $! > {shlex.quote(str(tmp_path / 'pid'))}").ask(REQUEST)
+    duration_s = time.monotonic() - before
     os.kill(int((tmp_path / "pid").read_text()), 9)
-    assert took_s < 6
+    assert duration_s < 30

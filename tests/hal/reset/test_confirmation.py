@@ -4,8 +4,8 @@ import io
 import json
 import os
 import pty
+import select
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, TextIO
@@ -92,7 +92,7 @@ def test_an_enter_typed_before_the_question_is_ignored() -> None:
     try:
         with os.fdopen(screen, "r") as source:
             os.write(person, b"\n")
-            time.sleep(0.05)  # the terminal has it
+            assert select.select([source], [], [], 10.0)[0], "the terminal has not got the Enter"
             with pytest.raises(DeadlineExceeded):
                 Terminal(source, io.StringIO()).ask(BRIEF)
             answer = threading.Timer(0.1, os.write, (person, b"\n"))
@@ -192,16 +192,18 @@ def test_late_and_invalid_answers_are_dropped() -> None:
 
 def test_a_late_answer_does_not_answer_the_next_request() -> None:
     asked: list[str] = []
+    expired = threading.Event()
 
     def slow(request: dict[str, Any]) -> list[bytes]:
         asked.append(request["id"])
         if len(asked) == 1:
-            time.sleep(0.3)
+            expired.wait(10)
         return [answer(id=request["id"], ready=True, note=str(len(asked)))]
 
     with machine(slow) as address, fixture_at(address) as fixture:
         with pytest.raises(DeadlineExceeded, match=r"did not answer within 0\.1 s"):
             fixture.ask(ResetRequest("arm", 0, deadline_s=0.1))
+        expired.set()
         assert fixture.ask(REQUEST).note == "2"
 
 

@@ -108,7 +108,7 @@ def test_the_mujoco_model_is_the_makers_arm(poses: np.ndarray, official: tuple[n
         ((0.0, 0.0, 0.0, 0.5, 0.0), (0.0, 0.0, -1.0)),
     ],
 )
-def test_positive_angles_turn_the_way_of_the_maker(angles: tuple[float, ...], direction: tuple[float, ...]) -> None:
+def test_positive_angles_turn_in_the_makers_direction(angles: tuple[float, ...], direction: tuple[float, ...]) -> None:
     zero, moved = (forward_kinematics(np.array(pose)) for pose in ((0.0,) * 5, angles))
     for change, sign in zip(moved - zero, direction, strict=True):
         assert sign == 0.0 or change * sign > 0.01
