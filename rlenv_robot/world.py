@@ -58,7 +58,7 @@ class TimeStep(NamedTuple):
 
 @dataclass(frozen=True)
 class EnvDescription:
-    """What a user must know of a world beyond its specs (clause 6.4). Names map to a sentence each.
+    """The description of a world beyond its specs (clause 6.4). Names map to a sentence each.
 
     Attributes:
         about: what it is about, in Markdown.
@@ -107,7 +107,7 @@ class World(Protocol):
 
     @property
     def description(self) -> EnvDescription:
-        """What a user must know beyond the specs."""
+        """The description beyond the specs."""
         ...
 
     @property
@@ -148,7 +148,7 @@ class World(Protocol):
         ...
 
     def close(self) -> None:
-        """Let go of everything. Calling it twice is allowed."""
+        """Release everything. Calling it twice is allowed."""
         ...
 
 
@@ -237,7 +237,7 @@ class WorldWrapper:
         return self._world.step(action, extra_info)
 
     def episode_info(self) -> JsonDict:
-        """Return what the inner world tells of the running episode."""
+        """Return the inner world's information on the running episode."""
         return self._world.episode_info()
 
     def image(self, options: Options) -> np.ndarray:

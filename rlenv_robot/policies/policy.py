@@ -105,4 +105,4 @@ class RandomPolicy:
 
 
 PLAIN: Mapping[str, Callable[[int], SavedPolicy]] = {"zero": ZeroPolicy, "random": RandomPolicy}
-"""What `rlenv-robot run --policy` takes in a file's place; each is made from a seed."""
+"""The policies that `rlenv-robot run --policy` takes in place of a file; each is made from a seed."""

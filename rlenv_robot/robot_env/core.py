@@ -31,7 +31,7 @@ _STEP_EXTRA = {"sensor_error": "sensor name -> a known error, added to that sens
 _EXTRA_INFO = {
     "applied": "command name -> what the robot was really told, after the guard's limits on speed and lead",
     "state": "the task's hidden state, name -> value; in training only, never where opened for inference",
-    "images": "camera name -> picture, where the robot takes any",
+    "images": "camera name -> image, where the robot takes any",
     "used": "stream name -> number of the sample that a sensor's value is, where the robot's streams are recorded",
     "recording_error": "why nothing is recorded any more, where a record was asked for, here or on its controller",
     "returned": "{lost, session} after a lost connection: why it was lost; the session was kept, or how it ended",

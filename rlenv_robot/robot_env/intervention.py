@@ -1,4 +1,4 @@
-"""Whose action is executed, and how it passes from one to the other without a jump: arithmetic, no robot."""
+"""Blend a policy's and a person's actions, without a jump where one takes over from the other."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the tasks with a cube have in common: the target, the start, the reward, and the end where the cube is lost."""
+"""The base of the tasks with a cube: target, start, reward, and the end where the cube is lost."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ BLACK, EMPTY, WHITE = -1, 0, 1
 """A point's state, and the colour to move (Table 7)."""
 
 KOMI = 7.5
-"""What white gets for moving second, points; the half avoids a draw."""
+"""Points that white gets for moving second; the half avoids a draw."""
 
 Group = tuple[set[int], set[int]]
 """The points of a connected group, and its liberties."""
@@ -111,7 +111,7 @@ class Go(TurnBasedWorld):
 
     @property
     def name(self) -> str:
-        """What `rlenv_robot.make` calls it."""
+        """The name by which `rlenv_robot.make` makes it."""
         return "go"
 
     @cached_property

@@ -1,4 +1,4 @@
-"""What a robot is asked to do: goals, observation, reward and ends, as pure functions of arrays."""
+"""The contract of a task: goals, observation, reward and ends, as pure functions of arrays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Arrays = Mapping[str, np.ndarray]
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """What is drawn for one episode.
+    """The goal and the start that are drawn for one episode.
 
     Attributes:
         goal: by the names in ``task.goal``, without leading axes.
@@ -45,7 +45,7 @@ class Episode:
 
 @runtime_checkable
 class Task(Protocol):
-    """One task for one kind of robot.
+    """One task for one robot model.
 
     Every function but `begin` is pure and takes arrays with any leading axes, so the same code rewards one
     live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
@@ -58,37 +58,37 @@ class Task(Protocol):
 
     @property
     def name(self) -> str:
-        """What `rlenv_robot.make` calls it."""
+        """The name by which `rlenv_robot.make` makes it."""
         ...
 
     @property
     def robot(self) -> str:
-        """The kind of robot that it is for: ``RobotSpec.name``."""
+        """The robot model that it is for: ``RobotSpec.name``."""
         ...
 
     @property
     def observation(self) -> Spec:
-        """What the agent sees."""
+        """The spec of what the agent observes."""
         ...
 
     @property
     def action(self) -> Spec:
-        """What the agent may do."""
+        """The spec of what the agent may do."""
         ...
 
     @property
     def goal(self) -> Spec:
-        """What is drawn anew for each episode."""
+        """The spec of the goal, which is drawn for each episode."""
         ...
 
     @property
     def state(self) -> Spec:
-        """Privileged state: in ``extra_info["state"]`` in training, out of reach at inference. May be empty."""
+        """The privileged state: in ``extra_info["state"]`` in training, absent at inference; may be empty."""
         ...
 
     @property
     def steps(self) -> int:
-        """Control periods after which an episode is truncated."""
+        """The number of control periods after which an episode is truncated."""
         ...
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:
@@ -100,36 +100,36 @@ class Task(Protocol):
         ...
 
     def command(self, action: Arrays, sensors: Arrays) -> Arrays:
-        """The robot's command for a legal action."""
+        """Return the robot's command for a legal action."""
         ...
 
     def observe(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """By the names in ``observation``."""
+        """Return the observation, by the names in ``observation``."""
         ...
 
     def privileged(self, sensors: Arrays, goal: Arrays) -> Arrays:
-        """By the names in ``state``."""
+        """Return the privileged state, by the names in ``state``."""
         ...
 
     def reward(
         self, sensors: Arrays, action: Arrays, following: Arrays, goal: Arrays
     ) -> np.ndarray | Mapping[str, np.ndarray]:
-        """Of the action between two readings; float, shape = leading axes.
+        """Return the reward of the action between two readings; float, shape = leading axes.
 
         A `rlenv_robot.tasks.agents.MultiAgent` returns a mapping from agent to its reward.
         """
         ...
 
     def terminated(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Whether the task ends at this reading; bool, shape = leading axes."""
+        """Return whether the task ends at this reading; bool, shape = leading axes."""
         ...
 
     def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Whether the task is fulfilled at this reading; bool, shape = leading axes."""
+        """Return whether the task is fulfilled at this reading; bool, shape = leading axes."""
         ...
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
-        """Figures for people, by name with the unit in it (``distance_mm``); shape = leading axes."""
+        """Return figures for people, by name with the unit in it (``distance_mm``); shape = leading axes."""
         ...
 
 
@@ -173,7 +173,7 @@ class VerdictTask(Protocol):
 
     @property
     def verdict_question(self) -> str:
-        """What the person is asked, such as "is the cube in the box?"; empty for the usual question."""
+        """The question to the person, such as "is the cube in the box?"; empty for the usual one."""
         ...
 
     def verdict_reward(self, verdict: str) -> float:

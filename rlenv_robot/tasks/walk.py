@@ -100,7 +100,7 @@ class Walk:
 
     @cached_property
     def state(self) -> Spec:
-        """What a critic may know in training: the trunk's velocity and height, and the feet's load."""
+        """The privileged state, for a critic in training: the trunk's velocity and height, and the load on the feet."""
         height = Field("height", (1,), "float32", -10.0, 1e4, "m", "of the trunk above ground")
         return Spec("go2_walk_state", (GO2.sensors["linear_velocity"], height, GO2.sensors["foot_force"]))
 

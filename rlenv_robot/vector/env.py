@@ -54,7 +54,7 @@ class RobotBatch(Protocol):
 
     @property
     def spec(self) -> RobotSpec:
-        """What each of them is."""
+        """The spec of each robot."""
         ...
 
     @property
@@ -163,7 +163,7 @@ class VectorEnvironment:
 
     @property
     def autoreset(self) -> Autoreset:
-        """What becomes of an environment whose episode ended."""
+        """When an environment whose episode ended begins the next one."""
         return self._autoreset
 
     # -- reset -------------------------------------------------------------------------------------------
@@ -216,7 +216,7 @@ class VectorEnvironment:
     # -- step --------------------------------------------------------------------------------------------
 
     def step(self, action: Mapping[str, object]) -> tuple[BatchObservationTable, BatchRewardTable]:
-        """One control period of all environments.
+        """Step all environments by one control period.
 
         An environment whose own action is illegal (out of range, not finite, stale ``frame_no``, after its
         end) does not move: its observation and ``frame_no`` stay, its reward is 0, and
@@ -324,7 +324,7 @@ class VectorEnvironment:
     # -- snapshots ---------------------------------------------------------------------------------------
 
     def snapshot(self, ids: ArrayLike | None = None) -> VectorSnapshot:
-        """The state of all environments, or of rising numbers of some; `restore` goes on from it bit by bit.
+        """Return the state of all environments, or of some by rising numbers; `restore` continues from it bit for bit.
 
         Raises:
             EpisodeError: before the first reset.

@@ -56,7 +56,7 @@ class VectorSnapshot(Portable):
         return len(self.episodes)
 
     def parts(self) -> tuple[JsonDict, Groups]:
-        """As `Portable.parts`."""
+        """Return the parts, as `Portable.parts`."""
         plain, groups = self.batch.parts()
         counters = {"episodes": self.episodes, "frame_no": self.frame_no, "over": self.over}
         mine = {"env": counters, "goal": self.goal, "sensors": self.sensors, "applied": self.applied}
@@ -64,7 +64,7 @@ class VectorSnapshot(Portable):
 
     @classmethod
     def of_parts(cls, plain: JsonObject, groups: Groups) -> VectorSnapshot:
-        """As `Portable.of_parts`."""
+        """Make a snapshot of its parts, as `Portable.of_parts`."""
         counters, (goal, sensors, applied) = groups["env"], (groups[name] for name in ("goal", "sensors", "applied"))
         batch, numbers = (
             BatchSnapshot.of_parts(plain["batch"], groups),
