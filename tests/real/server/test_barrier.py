@@ -48,7 +48,7 @@ def confirmation() -> Judge:
 @pytest.fixture(params=[True, False], ids=["lockstep", "real_time"])
 def server(request: pytest.FixtureRequest, robot: Integrator, confirmation: Judge) -> Iterator[Server]:
     homing = Homing(Guard(robot), confirmation, on_event=lambda state, detail: server.report(state, detail))
-    with Server(homing, lockstep=request.param) as server:
+    with Server(homing, lockstep=request.param, max_command_age_s=None, watchdog_s=30) as server:
         yield server
         assert not server.network_dead
         with_other = RemoteRobot(server.address)
