@@ -13,10 +13,14 @@ from typing import NamedTuple
 
 from hal.errors import EpisodeError, StopReason
 from hal.stop_latch import StopLatch
+from real.protocol.text import printable
 
 __all__ = ["WAYS", "Lifecycle", "State", "Transition"]
 
 _log = logging.getLogger(__name__)
+
+_LONGEST_WHY = 8000
+"""Characters of a reason that are kept."""
 
 _REMEMBERED = 64
 
@@ -152,6 +156,7 @@ class Lifecycle:
     def _go(self, state: State, why: str) -> Transition:
         if state not in WAYS[self._state]:
             raise self._impossible(state, why)
+        why = printable(why, _LONGEST_WHY)  # it goes to the log, where a line break could forge a line
         transition = Transition(self._now_ns(), self._state, state, why)
         self._history.append(transition)
         self._state, self._why = state, why

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-__all__ = ["encodable", "error_text", "printable"]
+import traceback
+
+__all__ = ["encodable", "error_text", "printable", "traceback_text"]
+
+_LONGEST_TRACEBACK = 20_000
 
 
 def encodable(text: str, longest: int) -> str:
@@ -28,3 +32,8 @@ def error_text(error: BaseException) -> str:
         return str(error)
     except Exception as second:
         return f"its text can't be read, that raises {type(second).__name__}"
+
+
+def traceback_text(error: BaseException) -> str:
+    """Return an exception's traceback as `encodable` text, for a log that must not fail on it."""
+    return encodable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK)
