@@ -63,7 +63,7 @@ def descriptors() -> Iterator[None]:
 @pytest.mark.process
 @pytest.mark.usefixtures("descriptors")
 def test_a_stop_button_that_stands_by_gets_through_though_no_descriptor_is_left(start: Callable[..., Any]) -> None:
-    server = start(SERVER, "256")
+    server = start(SERVER, "100")  # fewer than an address may have connections
     address = server.line()
     with closing(RemoteRobot(address, connect_timeout_s=20)) as button, ExitStack() as connections:
         button.stand_by()
