@@ -13,7 +13,7 @@ import numpy as np
 
 from hal.errors import ResetFailed
 from hal.guard import guarded, innermost_guard
-from hal.reset.confirmation import Answer, ResetConfirmation, ResetRequest, VerdictRequest
+from hal.reset.confirmation import Answer, ResetConfirmation, ResetRequest, VerdictRequest, ask_until
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Robot, RobotState
 from hal.wrapper import RobotWrapper
@@ -87,6 +87,7 @@ class Homing(RobotWrapper):
         self._unjudged = False  # an episode was begun, and nobody has said how it went
         self._asking = threading.Lock()  # a signal is asked one thing at a time
         self._last_reset: ResetRecord | None = None
+        self._cancelled: str | None = None  # why the reset under way is not wanted any more
 
     @property
     def last_reset(self) -> ResetRecord | None:
@@ -102,18 +103,26 @@ class Homing(RobotWrapper):
         Raises:
             IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
             RobotStopped: a stop is latched and the options don't clear it, so nobody was asked; or it came during the
-                reset.
+                reset, which ends the request for the scene too.
+            ResetFailed: nobody confirmed, the start was not reached, or `cancel_reset` was called.
         """
         start = self._start(options)
         progress = ResetProgress(self._on_event, self._episode, self._begun)
+        self._cancelled = None
         try:
             with self._latch.resetting(options.get("clear_stop")) as clearance:
+
+                def check() -> None:
+                    clearance.check()
+                    self._check_wanted()
+
                 asks_first = clearance.pending
                 if asks_first:
-                    self._ask(progress)
+                    self._ask(progress, check)
                 robot_state = self._robot.reset(options)  # refuses if a stop has come meanwhile
                 if not asks_first:
-                    self._ask(progress)
+                    self._ask(progress, check)
+                self._check_wanted()
                 clearance.use()  # also where an inner reset did it: from here on the robot moves
                 robot_state = self._go(start, robot_state, progress)
                 clearance.check()
@@ -129,17 +138,30 @@ class Homing(RobotWrapper):
         if asked:
             self._on_event("reset", record.to_json())
 
-    def _ask(self, progress: ResetProgress) -> None:
+    def _ask(self, progress: ResetProgress, check: Callable[[], None]) -> None:
         request = ResetRequest(
             self.spec.name, self._episode, self._settings.signal_deadline_s, verdict=self._verdicts and self._unjudged
         )
         self._episode += 1
         progress.go(ResetState.ASKED, request.message)
-        with self._asking:
-            answer = self._signal.ask(request)
+        answer = ask_until(self._signal, request, self._asking, check)
         if answer.verdict is not None:
             self._unjudged = False
         progress.answered(answer)
+
+    def cancel_reset(self, why: str) -> None:
+        """Give up a reset under way: a later confirmation moves nothing, and an arm on its way home holds.
+
+        From any thread; without a reset under way do nothing.
+
+        Args:
+            why: for the reset's error.
+        """
+        self._cancelled = why
+
+    def _check_wanted(self) -> None:
+        if self._cancelled is not None:
+            raise ResetFailed(f"the reset was given up: {self._cancelled}")
 
     def judge(self, message: str, deadline_s: float) -> Answer:
         """Ask for a verdict on the episode that has just ended. From any thread; nothing moves.
@@ -176,6 +198,7 @@ class Homing(RobotWrapper):
         end, began_ns, gone_s = now + settings.deadline_s, robot_state.stamp_ns, 0.0
         since, still_s, passed_s = robot_state, 0.0, period  # it has been still since then, and for so long
         while now < end:
+            self._check_wanted()
             command = {name: towards(command[name], start[name], settings.velocity * passed_s) for name in start}
             robot_state = self._robot.step(command)
             now = time.monotonic()

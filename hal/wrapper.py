@@ -20,7 +20,7 @@ _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 
 OPTIONAL_MEMBERS = (
     "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
-    "judge",
+    "cancel_reset", "judge",
 )  # fmt: skip
 """The members that a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each and has its default."""
 
@@ -165,6 +165,12 @@ class RobotWrapper:
         """The record of the robot's last reset. Default: None."""
         record = self._offered("last_reset")
         return record if isinstance(record, ResetRecord) else None
+
+    def cancel_reset(self, why: str) -> None:
+        """Give up a reset under way, as `hal.Homing.cancel_reset`; from any thread. Default: do nothing."""
+        cancel_reset = self._offered("cancel_reset")
+        if cancel_reset is not None:
+            cancel_reset(why)
 
     def judge(self, message: str, deadline_s: float) -> Answer | None:
         """Ask a person how the last episode went, as `hal.Homing.judge`. Default: None, since nobody can be asked."""

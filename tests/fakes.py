@@ -214,6 +214,9 @@ class Everything:
     def disarm_watchdog(self) -> None:
         self.calls.append(("disarm_watchdog",))
 
+    def cancel_reset(self, why: str) -> None:
+        self.calls.append(("cancel_reset", why))
+
     def judge(self, message: str, deadline_s: float) -> Answer:
         self.calls.append(("judge", message, deadline_s))
         return Answer("a person", verdict="success")

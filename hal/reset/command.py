@@ -8,8 +8,11 @@ import os
 import signal
 import subprocess
 import tempfile
+import threading
 import time
+import uuid
 from collections.abc import Sequence
+from pathlib import Path
 from typing import IO
 
 from hal.errors import DeadlineExceeded, ResetFailed
@@ -24,6 +27,12 @@ _TAIL_BYTES = 4096
 _GRACE_S = 1.0
 """Time between SIGTERM and SIGKILL, seconds, in which a program can stop what it moves."""
 
+_KILLS = 20
+"""How often the programs that a killed program started are looked for."""
+
+_MARK = "RLENV_ROBOT_RESET"
+"""Environment variable that marks the processes of one request."""
+
 _POLL_S = 0.02
 
 
@@ -32,9 +41,9 @@ class Command:
 
     The program reads the request as one JSON object from standard input (the request of `Fixture`, without the id).
     Exit code 0 says that the scene is ready; any other code refuses, with the last line of standard error as the
-    reason. The last line of standard output may be a JSON object with ``note`` and ``verdict``. At the deadline the
-    program is ended together with the programs that it started: its process group gets SIGTERM, and a second later
-    SIGKILL.
+    reason. The last line of standard output may be a JSON object with ``note`` and ``verdict``. At the deadline, and
+    where the reset is given up, the program is ended together with the programs that it started: all get SIGTERM, and a
+    second later SIGKILL. On Linux that includes programs in a session of their own.
 
     Args:
         argv: the program and its arguments, such as ``["/opt/fixture/reset", "--fast"]``.
@@ -47,6 +56,7 @@ class Command:
         if isinstance(argv, str) or not argv or not all(isinstance(word, str) and word for word in argv):
             raise ValueError(f"a command is {argv!r}, it must be a list of texts: the program and its arguments")
         self.argv = tuple(argv)
+        self._cancelled = threading.Event()
 
     def ask(self, request: ResetRequest) -> Answer:
         """Run the program until it ends.
@@ -68,39 +78,95 @@ class Command:
         return f"the command {self.argv[0]!r}"
 
     def _run(self, request: ResetRequest | VerdictRequest) -> JsonObject:
+        self._cancelled.clear()
         # Files instead of pipes: a program can't block on a full file, and a program left behind keeps none open.
         with tempfile.TemporaryFile() as stdin, tempfile.TemporaryFile() as stdout, tempfile.TemporaryFile() as stderr:
             stdin.write(json.dumps(request.to_dict()).encode() + b"\n")
             stdin.seek(0)
+            mark = uuid.uuid4().hex
             try:
-                process = subprocess.Popen(self.argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True)
+                process = subprocess.Popen(
+                    self.argv, stdin=stdin, stdout=stdout, stderr=stderr, start_new_session=True,
+                    env={**os.environ, _MARK: mark},
+                )  # fmt: skip
             except (OSError, ValueError) as error:
                 raise ResetFailed(f"{self._name} can't be run: {error}") from error
             try:
-                code = process.wait(request.deadline_s)
+                code = self._wait(process, request.deadline_s)
             except subprocess.TimeoutExpired:
                 reason = _last_line(stderr)
                 hint = f"it was ended{f', its last words were {reason!r}' if reason else ''}"
                 raise DeadlineExceeded(f"{self._name} did not end", request.deadline_s, hint) from None
             finally:  # whatever ends the wait, Ctrl-C too
                 if process.returncode is None:
-                    _end_group(process)
+                    _end_all(process, mark)
             if code:
                 raise ResetFailed(f"{self._name} could not reset the scene: {_reason(code, _last_line(stderr))}")
             return _parse(_last_line(stdout))
+
+    def _wait(self, process: subprocess.Popen[bytes], deadline_s: float) -> int:
+        """Return the program's exit code.
+
+        Raises:
+            subprocess.TimeoutExpired: the program did not end in time.
+            ResetFailed: the request was cancelled.
+        """
+        end = time.monotonic() + deadline_s
+        while True:
+            try:
+                return process.wait(max(0.0, min(_POLL_S, end - time.monotonic())))
+            except subprocess.TimeoutExpired:
+                if self._cancelled.is_set():
+                    raise ResetFailed(f"{self._name} was ended: its request was cancelled") from None
+                if time.monotonic() >= end:
+                    raise
+
+    def cancel(self) -> None:
+        """End the program that runs, with all that it started. From any thread; without a program do nothing."""
+        self._cancelled.set()
 
     def close(self) -> None:
         """Do nothing: no program outlives its request."""
 
 
-def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a program and its process group; reap the program only afterwards, so that its id stays taken."""
+def _end_all(process: subprocess.Popen[bytes], mark: str) -> None:
+    """End a program and all that it started; reap the program only afterwards, so that its id stays taken.
+
+    A program may leave the process group by a session of its own; it is found by the mark in its environment.
+    """
     _signal_group(process.pid, signal.SIGTERM)
+    _signal_marked(mark, signal.SIGTERM)
     end = time.monotonic() + _GRACE_S
-    while time.monotonic() < end and os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
+    while time.monotonic() < end and (_runs(process) or _marked(mark)):
         time.sleep(_POLL_S)
-    _signal_group(process.pid, signal.SIGKILL)
+    for _ in range(_KILLS):  # again: a program may have started another just now
+        _signal_group(process.pid, signal.SIGKILL)
+        if not _signal_marked(mark, signal.SIGKILL):
+            break
     process.wait()
+
+
+def _runs(process: subprocess.Popen[bytes]) -> bool:
+    return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None
+
+
+def _signal_marked(mark: str, number: int) -> bool:
+    """Signal every process with the mark, and return whether there was one."""
+    pids = _marked(mark)
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
+    return bool(pids)
+
+
+def _marked(mark: str) -> list[int]:
+    """Return the processes whose environment holds the mark; none where the system does not tell (no ``/proc``)."""
+    word, pids = f"{_MARK}={mark}".encode(), []
+    for environ in Path("/proc").glob("[0-9]*/environ"):
+        with contextlib.suppress(OSError):  # ended meanwhile, or another user's
+            if word in environ.read_bytes().split(b"\0"):
+                pids.append(int(environ.parent.name))
+    return pids
 
 
 def _signal_group(group: int, number: int) -> None:

@@ -2,13 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from hal.errors import ResetFailed
 from hal.field import JsonDict
 
-__all__ = ["VERDICTS", "Answer", "Automatic", "ResetConfirmation", "ResetRequest", "VerdictRequest", "verdict_of"]
+__all__ = [
+    "VERDICTS", "Answer", "Automatic", "Cancellable", "ResetConfirmation", "ResetRequest", "VerdictRequest",
+    "ask_until", "verdict_of",
+]  # fmt: skip
+
+CHECK_S = 0.02
+"""How often it is checked whether a request's answer is still wanted, seconds."""
+
+_CANCEL_S = 3.0
+"""Longest wait for a cancelled request to end, seconds: a program gets one second between SIGTERM and SIGKILL."""
 
 VERDICTS = ("success", "failure", "discard")
 """The verdicts on an episode: the task was done, the task was not done, or the episode is no data."""
@@ -102,6 +116,71 @@ class ResetConfirmation(Protocol):
     def close(self) -> None:
         """Release sockets and other resources. Calling it twice is allowed."""
         ...
+
+
+@runtime_checkable
+class Cancellable(Protocol):
+    """A confirmation whose request can be given up before its deadline. Confirmations may leave this out."""
+
+    def cancel(self) -> None:
+        """End the request that is under way, which then raises; from any thread. Without a request do nothing."""
+        ...
+
+
+def ask_until(
+    confirmation: ResetConfirmation, request: ResetRequest, lock: threading.Lock, check: Callable[[], None]
+) -> Answer:
+    """Ask on another thread, and give the request up as soon as nobody wants its answer any more.
+
+    An answer that comes after that is dropped.
+
+    Args:
+        confirmation: asked; where it is `Cancellable`, its request is ended too.
+        request: to be asked.
+        lock: held while the confirmation is asked.
+        check: raises where the answer is no longer wanted; called every `CHECK_S`, and after the answer.
+
+    Raises:
+        DeadlineExceeded, ResetFailed: as `ResetConfirmation.ask`.
+        Exception: whatever ``check`` raises.
+    """
+    if isinstance(confirmation, Automatic):
+        check()
+        return confirmation.ask(request)
+    outcomes: SimpleQueue[Answer | BaseException] = SimpleQueue()
+    given_up, asked = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        with lock:
+            if given_up.is_set():
+                return
+            asked.set()
+            try:
+                outcomes.put(confirmation.ask(request))
+            except BaseException as error:
+                outcomes.put(error)
+
+    thread = threading.Thread(target=ask, name="rlenv-robot confirmation", daemon=True)
+    thread.start()
+    try:
+        while True:
+            check()
+            with contextlib.suppress(Empty):
+                outcome = outcomes.get(timeout=CHECK_S)
+                break
+        check()
+    finally:
+        given_up.set()
+        end = time.monotonic() + _CANCEL_S
+        while asked.is_set() and thread.is_alive() and time.monotonic() < end:
+            if isinstance(confirmation, Cancellable):
+                confirmation.cancel()
+            else:
+                break
+            thread.join(CHECK_S)
+    if isinstance(outcome, BaseException):
+        raise outcome
+    return outcome
 
 
 class Automatic:

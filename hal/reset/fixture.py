@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from typing import TYPE_CHECKING
@@ -15,6 +16,9 @@ if TYPE_CHECKING:  # ZeroMQ is loaded when the fixture is first asked
     import zmq
 
 __all__ = ["Fixture"]
+
+_POLL_S = 0.05
+"""How often a request looks whether it was cancelled, seconds."""
 
 _LARGEST_ANSWER = 65536
 """Most bytes of an answer, which is a sentence."""
@@ -35,6 +39,7 @@ class Fixture:
 
     def __init__(self, address: str) -> None:
         self.address = address
+        self._cancelled = threading.Event()
         self._socket: zmq.Socket[bytes] | None = None
 
     def _open(self) -> zmq.Socket[bytes]:
@@ -79,15 +84,23 @@ class Fixture:
         socket = self._open()
         request_id = uuid.uuid4().hex
         socket.send_multipart([b"", json.dumps({**request.to_dict(), "id": request_id}).encode()])
+        self._cancelled.clear()
         end = time.monotonic() + request.deadline_s
         while (left_s := end - time.monotonic()) > 0:
-            if socket.poll(max(1, int(left_s * 1000))):
+            if self._cancelled.is_set():
+                self.close()  # its late answer is for nobody
+                raise ResetFailed(f"the request to {self._name} was cancelled")
+            if socket.poll(max(1, int(min(left_s, _POLL_S) * 1000))):
                 answer = _parse(socket.recv_multipart()[-1])
                 if answer.get("id") == request_id:
                     return answer, str(answer.get("note", ""))
         self.close()  # an unanswered request must not reach the fixture later
         hint = f"is the fixture at {self.address} running?"
         raise DeadlineExceeded("the fixture did not answer", request.deadline_s, hint)
+
+    def cancel(self) -> None:
+        """Give up the request that is under way; the fixture is not told. From any thread."""
+        self._cancelled.set()
 
     def close(self) -> None:
         """Close the socket."""

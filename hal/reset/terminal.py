@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import TextIO
@@ -14,6 +15,9 @@ from hal.errors import DeadlineExceeded, ResetFailed
 from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest
 
 __all__ = ["Terminal"]
+
+_POLL_S = 0.05
+"""How often a question looks whether it was cancelled, seconds."""
 
 _READY = frozenset({"", "y", "yes", "ok", "ready"})
 _VERDICTS = {"s": "success", "f": "failure", "d": "discard",
@@ -36,6 +40,7 @@ class Terminal:
 
     def __init__(self, source: TextIO | None = None, target: TextIO | None = None) -> None:
         self._source, self._target = source, target
+        self._cancelled = threading.Event()
 
     def ask(self, request: ResetRequest) -> Answer:
         """Write the request and wait for one line.
@@ -79,7 +84,12 @@ class Terminal:
         with _by_lines(source):
             target.write(question)
             target.flush()
-            return _read_line(source, left_s, left_s if deadline_s is None else deadline_s)
+            self._cancelled.clear()
+            return _read_line(source, left_s, left_s if deadline_s is None else deadline_s, self._cancelled)
+
+    def cancel(self) -> None:
+        """End the question that is open; what is typed later counts for nothing. From any thread."""
+        self._cancelled.set()
 
     def close(self) -> None:
         """Do nothing: the streams belong to the caller."""
@@ -110,12 +120,16 @@ def _by_lines(source: int) -> Iterator[None]:
         termios.tcsetattr(source, termios.TCSADRAIN, before)
 
 
-def _read_line(source: int, left_s: float, deadline_s: float) -> str:
+def _read_line(source: int, left_s: float, deadline_s: float, cancelled: threading.Event) -> str:
     """Read one line byte by byte: a buffered reader would hide the next line from select, and could wait forever."""
     line = bytearray()
     end = time.monotonic() + left_s
     while not line.endswith(b"\n"):
-        ready, _, _ = select.select([source], [], [], max(0.0, end - time.monotonic()))
+        ready, _, _ = select.select([source], [], [], max(0.0, min(_POLL_S, end - time.monotonic())))
+        if cancelled.is_set():
+            raise ResetFailed("the question at the terminal was cancelled")
+        if not ready and time.monotonic() < end:
+            continue
         if not ready:
             raise DeadlineExceeded("nobody pressed Enter", deadline_s, "try again when somebody is there")
         byte = os.read(source, 1)

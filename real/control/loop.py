@@ -198,6 +198,11 @@ class ControlLoop:
         if self.lifecycle.state is State.ARMING:
             self.lifecycle.go(State.RESETTING, f"the robot was opened and read; {state}")
 
+    def cancel_reset(self, why: str) -> None:
+        """Give up a reset under way, and hold: nobody wants it any more. Without one do nothing."""
+        if self.lifecycle.state in (State.ARMING, State.RESETTING):
+            self._robot.cancel_reset(why)
+
     def park(self, deadline_s: float, velocity: float | None = None) -> None:
         """Bring the robot to its home (`real.control.driver.park`), and wait for that; then nothing moves any more.
 
@@ -209,6 +214,7 @@ class ControlLoop:
         """
         if self._thread.is_alive() and self._latch.reason is None and self._driver.hangs is None:
             done = threading.Event()
+            self.cancel_reset("the server ends")
             self._commands.put(Park(deadline_s, done, velocity))
             done.wait(deadline_s + 1.0)
 

@@ -339,6 +339,13 @@ class RequestHandler:
             send_frames(self._router, [request_id.peer, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
             _log.warning("an answer of kind %s could not be sent: %s", kind.name, error)
+            if error.errno == zmq.EHOSTUNREACH and self._pending is not None:
+                self._give_up_reset(self._pending, request_id)
+
+    def _give_up_reset(self, pending: _Pending, request_id: RequestId) -> None:
+        """End the reset of a client that has vanished: a person's later yes must not move the robot for nobody."""
+        if pending.request_id.peer == request_id.peer:  # at every beat, since the reset may still wait for its turn
+            self._loop.cancel_reset("its client is gone")
 
 
 def _value(message: Message, key: str, kind: type) -> Any:

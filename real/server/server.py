@@ -285,6 +285,8 @@ class Server:
         socket.rcvhwm, socket.sndhwm = WAITING_REQUESTS, WAITING_ANSWERS
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
         notice_vanished_peers(socket)
+        if kind == zmq.ROUTER:
+            socket.router_mandatory = True  # an answer to a peer that is gone is an error instead of silence
         if kind == zmq.PUB:
             socket.sndhwm = SLOW_LISTENERS_QUEUE
         try:

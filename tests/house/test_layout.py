@@ -29,6 +29,7 @@ SMALL_FOR_A_REASON: dict[str, str] = {
 
 
 TESTS_WITHOUT_A_MODULE: dict[str, str] = {
+    "tests/hal/reset/test_giving_up.py": "every confirmation, and homing that asks it, when nobody wants the answer",
     "tests/hal/robots/test_so101_official.py": "the maker's own numbers, apart from tests of our functions",
     "tests/sim/test_gymnasium_values.py": "the benchmarks' models against Gymnasium's, through all of sim",
 }
