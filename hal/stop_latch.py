@@ -1,17 +1,23 @@
-"""The one owner of a robot's stop: why nothing may move, and which stop a reset may clear."""
+"""The one owner of a robot's stop: why nothing may move, which stop a reset may clear, and the file that keeps it."""
 
 from __future__ import annotations
 
+import json
 import logging
+import os
+import re
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
 from typing import NamedTuple
 
-from hal.errors import RobotStopped, StopReason
+from hal.errors import RobotError, RobotStopped, StopReason
 
-__all__ = ["Clearance", "LatchState", "StopLatch"]
+__all__ = ["Clearance", "LatchState", "StopFile", "StopLatch"]
 
 _log = logging.getLogger(__name__)
 
@@ -41,6 +47,7 @@ class StopLatch:
         self._lock = threading.RLock()  # a signal handler may stop the robot in the midst of another stop
         self._state = LatchState(0, None)
         self._clearance: Clearance | None = None
+        self._file: StopFile | None = None
         self._unlogged: deque[tuple[int, str, tuple[str, ...]]] = deque()
         self._thread = threading.local()
 
@@ -59,6 +66,25 @@ class StopLatch:
         """The number of the newest stop; 0 before the first."""
         return self._state.number
 
+    @property
+    def file(self) -> StopFile | None:
+        """The file that keeps the stop beyond this process, or None."""
+        return self._file
+
+    def keep_in(self, file: StopFile) -> None:
+        """Keep every stop in a file until it is cleared, and take up the stop that an earlier process left there.
+
+        An orderly stop is not kept.
+        """
+        with self._lock:
+            earlier, latched = file.read(), self._state.reason
+            self._file = file.open()
+            if earlier is not None and (latched is None or latched.orderly):
+                self._state = LatchState(self._state.number + 1, earlier)
+                self._unlogged.append((logging.ERROR, "stopped: %s", (earlier.text,)))
+            elif earlier is None and latched is not None and not latched.orderly:
+                file.put(latched)
+
     def stop(self, reason: str | StopReason) -> int:
         """Latch a stop and return its number. Nothing is logged yet: stop the driver first, then call `log`."""
         if getattr(self._thread, "passes_on", False):
@@ -69,6 +95,8 @@ class StopLatch:
             is_first = latched is None or (latched.orderly and not stop.orderly)
             self._state = LatchState(number + 1, stop if is_first else latched)
             if is_first:
+                if self._file is not None and not stop.orderly:
+                    self._file.put(stop)
                 self._unlogged.append((logging.INFO if stop.orderly else logging.ERROR, "stopped: %s", (stop.text,)))
             return number + 1
 
@@ -102,6 +130,8 @@ class StopLatch:
                 if not _is_reason(why):
                     raise ValueError(f"why is {why!r:.80}, it must say why the stop {latched.text!r} may be cleared")
                 self._state = LatchState(number, None)
+                if self._file is not None:
+                    self._file.put(None)
                 self._unlogged.append(
                     (logging.WARNING, "stop cleared: was %r, cleared because %r", (latched.text, why))
                 )
@@ -182,3 +212,115 @@ class Clearance:
 def _is_reason(why: object) -> bool:
     """Return whether a reset's ``clear_stop`` says anything."""
     return isinstance(why, str) and bool(why.strip())
+
+
+# -- The file in which a stop outlives its process -----------------------------------------------------------
+
+_LARGEST = 65536
+"""Bytes of a file that is read; the reason of a stop is far shorter."""
+
+
+class StopFile:
+    """Keep a robot's stop in a folder, on a thread of its own: a slow disk delays nobody's stop.
+
+    The file is there while a stop is latched, and is removed when the stop is cleared. It is written beside its place
+    and renamed into it, then it and its folder are flushed; a file that is damaged counts as a stop. Two servers with
+    robots of the same name need a folder each.
+
+    Args:
+        folder: made if it is missing.
+        robot: the robot's name, which names the file.
+
+    Attributes:
+        path: of the file.
+        failure: why the newest stop is not in the file; None where it is, or where there is none.
+
+    Raises:
+        RobotError: the folder can't be made.
+    """
+
+    def __init__(self, folder: str | Path, robot: str) -> None:
+        self.path = Path(folder) / f"stop-{re.sub(r'[^A-Za-z0-9_-]', '_', robot)}.json"
+        try:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise RobotError(
+                f"the folder {self.path.parent}, which keeps the robot's stops, can't be made: {error}; "
+                "give another one as serve.latch"
+            ) from None
+        self.failure: str | None = None
+        self._jobs: SimpleQueue[tuple[StopReason | None, float, threading.Event] | None] = SimpleQueue()
+        self._saved = threading.Event()
+        self._saved.set()
+        self._thread: threading.Thread | None = None
+
+    def read(self) -> StopReason | None:
+        """Return the stop that an earlier process left, with the time at which it came; None where it left none."""
+        try:
+            with self.path.open("rb") as file:
+                data = file.read(_LARGEST)
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            return StopReason(f"the file of an earlier stop, {self.path}, can't be read: {error}")
+        try:
+            content = json.loads(data)
+            return StopReason(f"{str(content['reason'])[:1000]} (since {str(content['since'])[:40]}, before a restart)")
+        except (ValueError, KeyError, TypeError):
+            return StopReason(f"an earlier stop was latched, but its file {self.path} is damaged")
+
+    def open(self) -> StopFile:
+        """Start the thread that writes."""
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._run, name="rlenv-robot stop file", daemon=True)
+            self._thread.start()
+        return self
+
+    def put(self, stop: StopReason | None) -> None:
+        """Have a stop written, or the file removed where it is None. Returns at once; see `wait`."""
+        saved = self._saved = threading.Event()
+        self._jobs.put((stop, time.time(), saved))
+
+    def wait(self, seconds: float) -> bool:
+        """Wait until the newest stop or clearing survives the end of this process; return whether it does."""
+        return self._saved.wait(seconds) and self.failure is None
+
+    def close(self, seconds: float = 2.0) -> None:
+        """Write what waits, and end the thread. A disk that does not answer is left alone. Twice is allowed."""
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._jobs.put(None)
+            thread.join(seconds)
+
+    def _run(self) -> None:
+        while (job := self._jobs.get()) is not None:
+            stop, time_s, saved = job
+            try:
+                self._remove() if stop is None else self._write(stop, time_s, saved)
+                self.failure = None
+            except OSError as error:
+                self.failure = f"{self.path}: {error}"
+                _log.error("a stop would not outlive this process, its file can't be written: %s", self.failure)
+            saved.set()
+
+    def _write(self, stop: StopReason, time_s: float, saved: threading.Event) -> None:
+        since = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(time_s))
+        part = self.path.with_suffix(".part")
+        with part.open("wb") as file:
+            file.write(json.dumps({"reason": stop.text, "since": since}).encode())
+            file.flush()
+            part.replace(self.path)
+            saved.set()  # from here on it survives a killed process; what follows, a loss of power
+            os.fsync(file.fileno())
+        self._flush_folder()
+
+    def _remove(self) -> None:
+        self.path.unlink(missing_ok=True)
+        self._flush_folder()
+
+    def _flush_folder(self) -> None:
+        folder = os.open(self.path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)

@@ -206,6 +206,7 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
         paced_by_robot=True,
         lease_s=section.lease_s,
         keys=section.keys or None,
+        latch=section.latch or section.keys or section.record or None,
         telemetry=section.telemetry or None,
         telemetry_hz=section.telemetry_hz,
         images=section.pictures or _free_port_beside(section.address),

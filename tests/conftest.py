@@ -21,6 +21,14 @@ settings.load_profile("house")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
+    parser.addoption("--trials", type=int, default=40, help="trials of each race of a stop (default 40)")
+
+
+@pytest.fixture
+def trials(request: pytest.FixtureRequest) -> int:
+    """How often a race is tried."""
+    trials: int = request.config.getoption("--trials")
+    return trials
 
 
 def pytest_configure(config: pytest.Config) -> None:

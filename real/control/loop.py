@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, St
 from hal.guard import guarded, innermost_guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState
+from hal.stop_latch import StopFile
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
 from real.control.driver import DriverStopper, DriverWatch, park, stop_faulty
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
@@ -140,6 +142,28 @@ class ControlLoop:
         """Whether no command waits."""
         return self._commands.empty
 
+    def keep_stops(self, folder: str | Path) -> None:
+        """Keep every stop in a folder until it is cleared, and begin stopped where an earlier process left a stop.
+
+        Raises:
+            RobotError: the folder can't be made.
+        """
+        self._latch.keep_in(StopFile(folder, self.spec.name))
+        stopped = self._latch.reason
+        if stopped is not None:
+            self.lifecycle.stop(stopped)
+        self._latch.log()
+
+    def wait_until_kept(self, seconds: float) -> bool:
+        """Wait until the newest stop is in its file, and return whether it is; without a file return at once."""
+        return self._latch.file is None or self._latch.file.wait(seconds)
+
+    @property
+    def stop_file(self) -> dict[str, str | None] | None:
+        """The ``path`` of the file that keeps the stop, and the ``failure`` to write it; None without `keep_stops`."""
+        file = self._latch.file
+        return None if file is None else {"path": str(file.path), "failure": file.failure}
+
     def start(self) -> None:
         """Start the thread. The robot is first touched by a reset."""
         self._thread.start()
@@ -242,6 +266,11 @@ class ControlLoop:
             if self._thread.is_alive():
                 return f"the robot's driver did not return within {timeout_s:g} s of its stop; it is left alone"
         return self._stopper.close(timeout_s)
+
+    def close_stop_file(self) -> None:
+        """Write the stop that waits for the disk, and end the thread that writes. Calling it twice is allowed."""
+        if self._latch.file is not None:
+            self._latch.file.close()
 
     # -- on the loop's own thread ------------------------------------------------------------------------
 

@@ -36,6 +36,9 @@ BEAT_S = 0.5
 MOST_WAITING = 64
 """Commands that wait for the control loop at most, as during a reset; a client of ours sends one at a time."""
 
+KEPT_S = 0.02
+"""How long the answer to a stop waits for the file that keeps it, seconds; a disk usually takes a fiftieth of that."""
+
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
 
@@ -254,7 +257,9 @@ class RequestHandler:
 
     def _stop(self, peer: bytes, message: Message) -> None:
         reason = StopReason(printable(_value(message, "reason", str), 1000), _value(message, "orderly", bool))
-        self._send(self._request_id(peer, message), MessageKind.DONE, self._loop.stop(reason))
+        trouble = self._loop.stop(reason)
+        self._loop.wait_until_kept(KEPT_S)  # the robot is stopped already
+        self._send(self._request_id(peer, message), MessageKind.DONE, trouble)
 
     def _release(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session, self._key)

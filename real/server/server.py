@@ -66,6 +66,8 @@ class ServerSettings(LoopSettings):
         address: endpoint of the control socket; without keys a loopback one. Port ``*`` is any free port.
         keys: folder of the server's keys and of its list of clients (`real.protocol.keys`). Every connection is then
             encrypted, and each client may do what its role allows. None: no keys.
+        latch: folder in which a stop outlives this process: a server that starts after a crash is stopped until a
+            reset clears the stop. None: the folder of the keys, if there is one.
         lease_s: silence of the lease's holder after which another client may take the robot, seconds.
         telemetry: endpoint at which watchers are sent what the robot does (`real.telemetry.state`); None: no telemetry.
         telemetry_hz: messages of telemetry a second.
@@ -78,6 +80,7 @@ class ServerSettings(LoopSettings):
 
     address: str = "tcp://127.0.0.1:*"
     keys: str | Path | None = None
+    latch: str | Path | None = None
     lease_s: float = 5.0
     telemetry: str | None = None
     telemetry_hz: float = 20.0
@@ -224,10 +227,16 @@ class Server:
             self._publish()
         except RobotError:
             router.close()
-            if self._publisher is not None:
-                self._publisher.close()
+            self._close_publishers()
             raise
         note = self._limiter.note
+        if (folder := self.settings.latch or self.settings.keys) is not None:
+            try:
+                self._loop.keep_stops(folder)
+            except RobotError:
+                router.close()
+                self._close_publishers()
+                raise
         handler = RequestHandler(
             router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about, note
         )
@@ -258,8 +267,9 @@ class Server:
 
         Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
         ``real_time``, ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off``
-        (connections that were ended, by reason), ``pictures`` (endpoint and health of the cameras, or None), and
-        ``recording`` (`ServerObserver.to_dict`, or None).
+        (connections that were ended, by reason), ``pictures`` (endpoint and health of the cameras, or None),
+        ``recording`` (`ServerObserver.to_dict`, or None), and where stops are kept, ``stop_file`` (its path, and the
+        failure to write it, or None).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -273,6 +283,7 @@ class Server:
             "recording": None if recording is None else dict(recording),
             "descriptors": self._descriptors,
             "cut_off": self._limiter.cut,
+            **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
         }
 
     def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
@@ -329,8 +340,15 @@ class Server:
                 self._close(lower_s, velocity)
                 self._closed = True
 
+    def _close_publishers(self) -> None:
+        if self._publisher is not None:
+            self._publisher.close()
+        if self._image_publisher is not None:
+            self._image_publisher.close()
+
     def _close(self, lower_s: float, velocity: float | None) -> None:
         with ExitStack() as ends:  # each of them, whatever the driver's close raises
+            ends.callback(self._loop.close_stop_file)  # last: a stop may come until nobody is heard any more
             for part in (self._authenticator, self._limiter, self._image_publisher, self._publisher, self._transport):
                 if part is not None:
                     ends.callback(part.close)

@@ -27,6 +27,9 @@ def add(parser: argparse.ArgumentParser) -> None:
         metavar="FOLDER",
         help="encrypt, and admit the clients that `rlenv-robot keys allow` named",
     )
+    parser.add_argument(
+        "--latch", metavar="FOLDER", help="keep a stop there, so that the robot stays stopped after a crash and restart"
+    )
     parser.add_argument("--telemetry", metavar="ADDRESS", help="publish the robot's state there, for watchers")
     parser.add_argument("--telemetry-hz", type=float, help="messages of telemetry a second")
     parser.add_argument("--pictures", metavar="ADDRESS", help="the endpoint of the cameras' images")

@@ -127,6 +127,7 @@ class ServeSection:
     Attributes:
         address: the endpoint to bind; port * is any free one.
         keys: folder of the server's keys; empty encrypts nothing, which only loopback allows.
+        latch: folder in which a stop outlives the server; empty is that of the keys or of ``record``, if there is one.
         telemetry: the endpoint at which watchers learn what the robot does; empty binds none.
         telemetry_hz: messages of telemetry a second.
         pictures: the endpoint of the cameras' images; empty is any free port beside the address.
@@ -143,6 +144,7 @@ class ServeSection:
 
     address: str = "tcp://127.0.0.1:5555"
     keys: str = ""
+    latch: str = ""
     telemetry: str = ""
     telemetry_hz: _Positive = 20.0
     pictures: str = ""

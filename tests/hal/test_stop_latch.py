@@ -1,15 +1,17 @@
-"""A stop has one owner, and a reset clears only the stop that it knew of."""
+"""A stop has one owner, a reset clears only the stop that it knew of, and a file keeps it beyond the process."""
 
 from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from hal.errors import RobotStopped, StopReason
-from hal.stop_latch import StopLatch
+from hal.errors import RobotError, RobotStopped, StopReason
+from hal.stop_latch import StopFile, StopLatch
 
 
 def test_the_first_reason_stays_and_every_stop_counts() -> None:
@@ -126,3 +128,79 @@ def test_a_stop_that_is_passed_on_counts_once() -> None:
         latch.stop("a hand")
     assert latch.reason is None
     assert latch.stop("another hand") == number + 1
+
+
+# -- the file ------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[StopFile]:
+    file = StopFile(tmp_path / "latch", "an arm/7")
+    yield file
+    file.close()
+
+
+def test_a_stop_is_taken_up_by_the_next_process_until_it_is_cleared(file: StopFile) -> None:
+    latch = StopLatch()
+    latch.keep_in(file)
+    latch.stop("a finger in the gripper")
+    assert file.wait(10)
+    assert file.path.name == "stop-an_arm_7.json"
+
+    restarted, again = StopLatch(), StopFile(file.path.parent, "an arm/7")
+    restarted.keep_in(again)
+    assert restarted.reason is not None
+    assert not restarted.reason.orderly
+    assert "a finger in the gripper (since 2" in restarted.reason.text
+    with pytest.raises(RobotStopped), restarted.resetting():
+        pass
+    with restarted.resetting("it is out") as clearance:
+        clearance.use()
+    assert again.wait(10)
+    again.close()
+    assert not file.path.exists()
+    assert again.read() is None
+
+
+def test_an_orderly_end_leaves_nothing_and_hides_nothing(file: StopFile) -> None:
+    latch = StopLatch()
+    latch.keep_in(file)
+    latch.stop(StopReason("the server was closed", orderly=True))
+    assert file.wait(10)
+    assert not file.path.exists()
+    latch.stop("smoke")
+    latch.stop(StopReason("the server was closed", orderly=True))
+    file.close()
+    assert "smoke" in str(file.read())
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"{}", b"\xff\xfe", b"null"])
+def test_a_damaged_file_is_a_stop(file: StopFile, content: bytes) -> None:
+    file.path.write_bytes(content)
+    latch = StopLatch()
+    latch.keep_in(file)
+    assert "damaged" in str(latch.reason)
+
+
+def test_a_disk_that_takes_nothing_is_reported_and_stops_anyway(file: StopFile) -> None:
+    file.path.with_suffix(".part").mkdir()
+    latch = StopLatch()
+    latch.keep_in(file)
+    latch.stop("smoke")
+    assert not file.wait(10)
+    assert "stop-an_arm_7" in str(file.failure)
+    assert latch.reason is not None
+
+
+def test_a_stop_from_before_the_file_is_kept_too(file: StopFile) -> None:
+    latch = StopLatch()
+    latch.stop("smoke")
+    latch.keep_in(file)
+    file.close()
+    assert "smoke" in str(file.read())
+
+
+def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(RobotError, match=r"serve\.latch"):
+        StopFile(tmp_path / "taken" / "latch", "arm")
