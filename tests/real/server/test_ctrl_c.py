@@ -12,6 +12,10 @@ LINES = 60
 """Traced lines, calls and returns; far more than one turn of the wait has."""
 
 
+CALLBACKS = "_weakrefset.py"
+"""Python drops what is raised in a weak reference's callback, so an interrupt there proves nothing."""
+
+
 class Interrupt:
     """Ctrl-C at the n-th line, call or return that a thread comes to."""
 
@@ -20,6 +24,8 @@ class Interrupt:
         self.came = False
 
     def __call__(self, frame, event, argument):
+        if frame.f_code.co_filename.endswith(CALLBACKS):
+            return None
         self.left -= 1
         if self.left > 0:
             return self
