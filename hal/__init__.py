@@ -5,8 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from hal.clock import LoopTiming, Rate, Watchdog
-from hal.clock_sync import ClockOffset, OffsetEstimator
+from hal.clock import ClockOffset, LoopTiming, OffsetEstimator, Rate, Watchdog
 from hal.errors import (
     CommandTooOld,
     ConnectionLost,

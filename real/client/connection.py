@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import zmq
 
-from hal.clock_sync import OffsetEstimator
+from hal.clock import OffsetEstimator
 from hal.errors import ConnectionLost, EpisodeError, WireError
 from hal.robot import RobotSpec
 from real.protocol import messages as wire
@@ -210,7 +210,7 @@ _OLDEST_NS = 10_000_000_000
 class Delays:
     """Keep the stamps of the newest steps, and return the delays that a simulation can be given.
 
-    The delays are as certain as the offset of the clocks (`hal.clock_sync.ClockOffset.error_ns`); the sum of both
+    The delays are as certain as the offset of the clocks (`hal.clock.ClockOffset.error_ns`); the sum of both
     delays of a step does not depend on it.
     """
 

@@ -16,7 +16,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from hal.clock_sync import ClockOffset, OffsetEstimator
+from hal.clock import ClockOffset, OffsetEstimator
 from hal.errors import ConnectionLost, EpisodeError, RobotError, RobotStopped, SpecMismatch, StopReason, WireError
 from hal.guard import check_fresh
 from hal.reset.confirmation import Answer
@@ -262,7 +262,7 @@ class RemoteRobot:
     def about(self) -> dict[str, Any]:
         """Return the status of the server's robot, and its clock beside this machine's; plain data, for the log.
 
-        Keys: ``clock`` (as `hal.clock_sync.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and
+        Keys: ``clock`` (as `hal.clock.ClockOffset`, with ``at_ns`` of this machine's monotonic clock and
         ``wall_ns`` of its time of day), ``delays`` (of commands and readings, `real.client.connection.Delays.to_dict`),
         ``server`` (`real.server.server.Server.about`), ``returned`` (where the last reset came after a lost connection:
         why it was ``lost``, and what had become of the ``session``: ``kept``, or how it had ended). Keys without a

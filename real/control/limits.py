@@ -13,7 +13,7 @@ __all__ = ["BURST", "PER_S", "MaxAge", "RateLimiter"]
 class MaxAge:
     """Refuse and count commands that were sent too long ago. For one thread; any may read.
 
-    The stamp is the client's, on this machine's clock as far as the client knows it (`hal.clock_sync`): with an error
+    The stamp is the client's, on this machine's clock as far as the client knows it (`hal.clock`): with an error
     of at most half the shortest round trip of the last minute. A stamp as far in the future is refused as well, since
     a clock has jumped.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hal.clock_sync import OffsetEstimator
+from hal.clock import OffsetEstimator
 from hal.field import Field
 from hal.robot import SampleSink, StreamSpec
 from hal.spec import Spec
@@ -30,7 +30,7 @@ CLOCK = StreamSpec(
     rate_hz=1.0,
     used=False,
 )
-"""Spec of the stream: one exchange and the `hal.clock_sync.ClockOffset` after it."""
+"""Spec of the stream: one exchange and the `hal.clock.ClockOffset` after it."""
 
 _PERIOD_NS = 1_000_000_000
 

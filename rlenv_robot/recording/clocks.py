@@ -9,7 +9,7 @@ from typing import NamedTuple
 import numpy as np
 
 from hal import LogError
-from hal.clock_sync import MOST_PPM
+from hal.clock import MOST_PPM
 from recorder.read.reader import LogReader
 
 __all__ = ["Clocks", "MatchedFrames", "clocks_of", "match_frames"]
@@ -27,7 +27,7 @@ class Clocks:
     """The offset between a controller's monotonic clock and a client's, at any time of a run.
 
     Each sample bounds the offset at its time. The bound widens by `MOST_PPM` with the distance from the sample, before
-    and after it, and the offset lies within the bounds of all samples (`hal.clock_sync` has only the earlier ones).
+    and after it, and the offset lies within the bounds of all samples (`hal.clock` has only the earlier ones).
     Where samples contradict each other a clock has jumped, and the later samples form a segment of their own.
 
     Args:

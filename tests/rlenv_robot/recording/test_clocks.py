@@ -13,7 +13,7 @@ import pytest
 
 import rlenv_robot as rr
 from hal import Guard, LogError
-from hal.clock_sync import OffsetEstimator
+from hal.clock import OffsetEstimator
 from real import Server
 from recorder.read.reader import LogReader
 from rlenv_robot.cli.main import main
