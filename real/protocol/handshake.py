@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,7 +12,7 @@ from zmq.utils.monitor import parse_monitor_message
 
 from real.protocol.keys import load_pair, load_server
 
-__all__ = ["ClientKeys", "Handshake", "load_keys"]
+__all__ = ["ClientKeys", "Handshake", "load_keys", "monitor_address"]
 
 _EVENTS = (
     zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -20,6 +21,15 @@ _EVENTS = (
 
 _TWICE = 2
 """A handshake that is cut off once may be a server that just goes down; twice is a server that can't read it."""
+
+
+def monitor_address() -> str:
+    """Return an address for a socket's monitor that no other monitor of the process has.
+
+    ZeroMQ's binding names it by the socket's descriptor, which is used again before the old monitor is gone; then the
+    next one fails with "Address already in use".
+    """
+    return f"inproc://rlenv-robot-monitor-{uuid.uuid4().hex}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +71,7 @@ class Handshake:
 
     def __init__(self, socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
         self._socket, self._keys = socket, keys
-        self._monitor = socket.get_monitor_socket(_EVENTS)
+        self._monitor = socket.get_monitor_socket(_EVENTS, monitor_address())
         self._cut_off = 0
         self._last = "the address did not answer at all"
         self.hopeless: str | None = None

@@ -17,6 +17,8 @@ from dataclasses import dataclass
 import zmq
 from zmq.utils.monitor import parse_monitor_message
 
+from real.protocol.handshake import monitor_address
+
 __all__ = ["PER_ADDRESS", "PER_KEY", "UNREAD_BYTES", "ConnectionLimiter", "raise_descriptor_limit"]
 
 _log = logging.getLogger(__name__)
@@ -86,7 +88,9 @@ class ConnectionLimiter:
 
     def watch(self, server_socket: zmq.Socket[bytes]) -> None:
         """Watch a socket's connections: before it is bound and before `start`; the control socket is the first."""
-        self._monitors.append(server_socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED))
+        self._monitors.append(
+            server_socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED, monitor_address())
+        )
         self._connections.append({})
 
     def start(self) -> None:

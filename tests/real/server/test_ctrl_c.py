@@ -12,8 +12,16 @@ LINES = 60
 """Traced lines, calls and returns; far more than one turn of the wait has."""
 
 
-CALLBACKS = "_weakrefset.py"
-"""Python drops what is raised in a weak reference's callback, so an interrupt there proves nothing."""
+UNRAISABLE = ("__del__", "_remove")
+"""Python drops what is raised in a finalizer or in a weak set's callback, so an interrupt there proves nothing."""
+
+
+def _is_unraisable(frame):
+    while frame is not None:
+        if frame.f_code.co_name in UNRAISABLE:
+            return True
+        frame = frame.f_back
+    return False
 
 
 class Interrupt:
@@ -24,7 +32,7 @@ class Interrupt:
         self.came = False
 
     def __call__(self, frame, event, argument):
-        if frame.f_code.co_filename.endswith(CALLBACKS):
+        if _is_unraisable(frame):
             return None
         self.left -= 1
         if self.left > 0:
