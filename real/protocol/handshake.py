@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
 import zmq
 from zmq.utils import z85
-from zmq.utils.monitor import parse_monitor_message
 
 from real.protocol.keys import load_pair, load_server
+from real.protocol.monitor import SocketMonitor
 
-__all__ = ["ClientKeys", "Handshake", "load_keys", "monitor_address"]
+__all__ = ["ClientKeys", "Handshake", "load_keys"]
 
 _EVENTS = (
     zmq.EVENT_CONNECTED | zmq.EVENT_CLOSED | zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_HANDSHAKE_FAILED_AUTH
@@ -21,15 +20,6 @@ _EVENTS = (
 
 _TWICE = 2
 """A handshake that is cut off once may be a server that just goes down; twice is a server that can't read it."""
-
-
-def monitor_address() -> str:
-    """Return an address for a socket's monitor that no other monitor of the process has.
-
-    ZeroMQ's binding names it by the socket's descriptor, which is used again before the old monitor is gone; then the
-    next one fails with "Address already in use".
-    """
-    return f"inproc://rlenv-robot-monitor-{uuid.uuid4().hex}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +60,8 @@ class Handshake:
     """
 
     def __init__(self, socket: zmq.Socket[bytes], keys: ClientKeys | None) -> None:
-        self._socket, self._keys = socket, keys
-        self._monitor = socket.get_monitor_socket(_EVENTS, monitor_address())
+        self._keys = keys
+        self._monitor = SocketMonitor(socket, _EVENTS)
         self._cut_off = 0
         self._last = "the address did not answer at all"
         self.hopeless: str | None = None
@@ -83,9 +73,8 @@ class Handshake:
         Args:
             wait_s: longest wait for the first event, seconds.
         """
-        while self._monitor.poll(int(wait_s * 1e3)):
-            wait_s = 0.0
-            self._take(parse_monitor_message(self._monitor.recv_multipart())["event"])
+        for event, _ in self._monitor.events(wait_s):
+            self._take(event)
 
     @property
     def last(self) -> str:
@@ -134,6 +123,4 @@ class Handshake:
 
     def close(self) -> None:
         """Stop watching; before the socket is closed. Calling it twice is allowed."""
-        if not self._monitor.closed:
-            self._socket.disable_monitor()
-            self._monitor.close()
+        self._monitor.close()

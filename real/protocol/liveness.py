@@ -16,6 +16,9 @@ VANISHED_MS = 4000
 
 _HEARTBEAT_MS = 1000
 
+_RETRY_MS = 100
+_LONGEST_RETRY_MS = 1000
+
 
 def notice_vanished_peers(socket: zmq.Socket[Any]) -> None:
     """Give up peers that vanish without a word, and connections that do not greet. Before `bind` and `connect`.
@@ -26,3 +29,5 @@ def notice_vanished_peers(socket: zmq.Socket[Any]) -> None:
     socket.setsockopt(zmq.HEARTBEAT_IVL, _HEARTBEAT_MS)
     socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, VANISHED_MS)
     socket.setsockopt(zmq.HEARTBEAT_TTL, VANISHED_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL, _RETRY_MS)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, _LONGEST_RETRY_MS)  # bounds the events that a long outage leaves unread

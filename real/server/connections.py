@@ -13,11 +13,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import zmq
-from zmq.utils.monitor import parse_monitor_message
 
-from real.protocol.handshake import monitor_address
+from real.protocol.monitor import SocketMonitor
 
 __all__ = ["PER_ADDRESS", "PER_KEY", "UNREAD_BYTES", "ConnectionLimiter", "raise_descriptor_limit"]
 
@@ -33,6 +33,7 @@ UNREAD_BYTES = 4 * 1024 * 1024
 """Bytes that a connection may send without a message that is complete and read; a request has 1 MiB at most."""
 
 _LOOK_S = 0.02
+_EVENTS_A_LOOK = 256
 _REPORT_S = 1.0
 _MOST_DESCRIPTORS = 65536
 _RECEIVED_AT = 128
@@ -73,7 +74,7 @@ class ConnectionLimiter:
     """
 
     def __init__(self) -> None:
-        self._monitors: list[zmq.Socket[bytes]] = []
+        self._monitors: list[SocketMonitor] = []
         self._connections: list[dict[int, _Connection]] = []
         self._noted: dict[int, str | None] = {}
         self._cut: Counter[str] = Counter()
@@ -88,9 +89,7 @@ class ConnectionLimiter:
 
     def watch(self, server_socket: zmq.Socket[bytes]) -> None:
         """Watch a socket's connections: before it is bound and before `start`; the control socket is the first."""
-        self._monitors.append(
-            server_socket.get_monitor_socket(zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED, monitor_address())
-        )
+        self._monitors.append(SocketMonitor(server_socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED))
         self._connections.append({})
 
     def start(self) -> None:
@@ -102,18 +101,20 @@ class ConnectionLimiter:
         self._noted[descriptor] = key
 
     def close(self) -> None:
-        """End the thread. Calling it twice is allowed."""
+        """End the thread and the watch; before the sockets are closed. Calling it twice is allowed."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
         for monitor in self._monitors:
-            monitor.close(0)
+            monitor.close()
 
     def _run(self) -> None:
-        while not self._over.wait(_LOOK_S):
+        more = False
+        while not self._over.wait(0 if more else _LOOK_S):
             try:
-                for number, monitor in enumerate(self._monitors):
-                    self._take_events(monitor, self._connections[number])
+                more = False
+                for monitor, connections in zip(self._monitors, self._connections, strict=True):
+                    more |= self._take_events(monitor, connections) == _EVENTS_A_LOOK
                 self._take_notes(self._connections[0])
                 for connections in self._connections:
                     self._check_bytes(connections)
@@ -122,22 +123,23 @@ class ConnectionLimiter:
                 _log.exception("the connections could not be watched")
                 self._over.wait(_REPORT_S)
 
-    def _take_events(self, monitor: zmq.Socket[bytes], connections: dict[int, _Connection]) -> None:
-        while monitor.poll(0):
-            event = parse_monitor_message(monitor.recv_multipart())
-            descriptor = int(event["value"])
+    def _take_events(self, monitor: SocketMonitor, connections: dict[int, _Connection]) -> int:
+        taken = 0
+        for event, descriptor in islice(monitor.events(), _EVENTS_A_LOOK):
+            taken += 1
             connections.pop(descriptor, None)
             self._noted.pop(descriptor, None)
-            if event["event"] == zmq.EVENT_ACCEPTED:
+            if event == zmq.EVENT_ACCEPTED:
                 self._accept(descriptor, connections)
+        return taken
 
     def _accept(self, descriptor: int, connections: dict[int, _Connection]) -> None:
         with _borrowed(descriptor) as peer_socket:
-            if peer_socket is None:
+            peer = None if peer_socket is None else _peer_of(peer_socket)
+            if peer_socket is None or peer is None:  # it has left already
                 return
-            host, port = peer_socket.getpeername()[:2]
-            connection = connections[descriptor] = _Connection((host, port))
-            if sum(other.peer[0] == host and not other.cut for other in connections.values()) > PER_ADDRESS:
+            connection = connections[descriptor] = _Connection(peer)
+            if sum(other.peer[0] == peer[0] and not other.cut for other in connections.values()) > PER_ADDRESS:
                 self._end(peer_socket, connection, f"more than {PER_ADDRESS} of one address")
 
     def _take_notes(self, connections: dict[int, _Connection]) -> None:
@@ -194,12 +196,18 @@ def _borrowed(descriptor: int, peer: tuple[str, int] | None = None) -> Iterator[
         yield None
         return
     with borrowed:
-        try:
-            is_tcp = borrowed.family in (socket.AF_INET, socket.AF_INET6) and borrowed.type == socket.SOCK_STREAM
-            same = is_tcp and (peer is None or borrowed.getpeername()[:2] == peer)
-        except OSError:  # not connected any more
-            same = False
+        is_tcp = borrowed.family in (socket.AF_INET, socket.AF_INET6) and borrowed.type == socket.SOCK_STREAM
+        same = is_tcp and (peer is None or _peer_of(borrowed) == peer)
         yield borrowed if same else None
+
+
+def _peer_of(connection: socket.socket) -> tuple[str, int] | None:
+    """Return the address and port of the other end, or None where there is none any more."""
+    try:
+        host, port = connection.getpeername()[:2]
+    except OSError:
+        return None
+    return host, port
 
 
 def _bytes_received(peer_socket: socket.socket) -> int:

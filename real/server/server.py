@@ -213,7 +213,6 @@ class Server:
         try:
             self._open()
         except RobotError:
-            self._limiter.close()
             if self._authenticator is not None:
                 self._authenticator.close()
             raise
@@ -221,22 +220,17 @@ class Server:
 
     def _open(self) -> None:
         self._descriptors = raise_descriptor_limit()
-        router = self._bound(zmq.ROUTER, self.settings.address, CONTROL)
-        address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
-        try:
+        with ExitStack() as undo:
+            router = self._bound(zmq.ROUTER, self.settings.address, CONTROL)
+            undo.callback(router.close)
+            undo.callback(self._close_publishers)
+            undo.callback(self._limiter.close)  # undone first: see SocketMonitor
+            address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
             self._publish()
-        except RobotError:
-            router.close()
-            self._close_publishers()
-            raise
-        note = self._limiter.note
-        if (folder := self.settings.latch or self.settings.keys) is not None:
-            try:
+            if (folder := self.settings.latch or self.settings.keys) is not None:
                 self._loop.keep_stops(folder)
-            except RobotError:
-                router.close()
-                self._close_publishers()
-                raise
+            undo.pop_all()
+        note = self._limiter.note
         handler = RequestHandler(
             router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about, note
         )
@@ -291,7 +285,6 @@ class Server:
         socket: zmq.Socket[bytes] = context.socket(kind)
         if self._authenticator is not None:
             self._authenticator.secure(socket, domain)
-        self._limiter.watch(socket)
         socket.linger = LAST_WORDS_MS
         socket.rcvhwm, socket.sndhwm = WAITING_REQUESTS, WAITING_ANSWERS
         socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
@@ -300,9 +293,11 @@ class Server:
             socket.router_mandatory = True  # an answer to a peer that is gone is an error instead of silence
         if kind == zmq.PUB:
             socket.sndhwm = SLOW_LISTENERS_QUEUE
+        self._limiter.watch(socket)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
+            self._limiter.close()
             socket.close()
             raise RobotError(
                 f"can't listen at {address}: {error}; is another server running there? "
@@ -349,7 +344,7 @@ class Server:
     def _close(self, lower_s: float, velocity: float | None) -> None:
         with ExitStack() as ends:  # each of them, whatever the driver's close raises
             ends.callback(self._loop.close_stop_file)  # last: a stop may come until nobody is heard any more
-            for part in (self._authenticator, self._limiter, self._image_publisher, self._publisher, self._transport):
+            for part in (self._authenticator, self._image_publisher, self._publisher, self._transport, self._limiter):
                 if part is not None:
                     ends.callback(part.close)
             if lower_s > 0:

@@ -12,8 +12,9 @@ LINES = 60
 """Traced lines, calls and returns; far more than one turn of the wait has."""
 
 
-UNRAISABLE = ("__del__", "_remove")
-"""Python drops what is raised in a finalizer or in a weak set's callback, so an interrupt there proves nothing."""
+UNRAISABLE = ("__del__", "_remove", "gc_callback")
+"""Python drops what is raised in a finalizer or in a callback of weak sets or of the garbage collector (hypothesis has
+one), so an interrupt there proves nothing."""
 
 
 def _is_unraisable(frame):
