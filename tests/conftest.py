@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections import defaultdict
 from pathlib import Path
 
@@ -32,6 +33,8 @@ def trials(request: pytest.FixtureRequest) -> int:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job; programs started here inherit it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("markexpr") == "quick":
         settings.load_profile("quick")
 

@@ -42,7 +42,8 @@ class StrangeCamera:
         self.answers: list[Callable[[socket.socket], None]] = []
         self.requests: list[bytes] = []
         self.over = threading.Event()
-        threading.Thread(target=self._run, daemon=True).start()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread.start()
 
     def _run(self) -> None:
         while True:
@@ -60,7 +61,9 @@ class StrangeCamera:
 
     def close(self) -> None:
         self.over.set()
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends the accept; a close alone does not
         self._listener.close()
+        self._thread.join()
 
 
 @pytest.fixture
