@@ -29,8 +29,8 @@ import rlenv_robot
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import task as task_of
-from rlenv_robot.training.curve import LearningCurve
 from rlenv_robot.training.offline_agents import METHODS
+from rlenv_robot.training.rollout import LearningCurve
 
 TASK = "so101-reach"
 STEPS = 100_000

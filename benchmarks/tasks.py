@@ -17,9 +17,7 @@ import numpy as np
 
 import rlenv_robot
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.scripted.pair_lift import ScriptedPairLift
-from rlenv_robot.scripted.pick_place import ScriptedPickPlace
-from rlenv_robot.scripted.push import ScriptedPush
+from rlenv_robot.scripted.policies import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
 

@@ -16,7 +16,7 @@ from torch.distributions import Independent, Normal
 import rlenv_robot
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, task
 from rlenv_robot.adapters.gymnasium import flat_spaces
-from rlenv_robot.adapters.tianshou_vector import to_tianshou
+from rlenv_robot.adapters.tianshou import to_tianshou
 
 HORIZON = 60  # steps of each environment between updates
 

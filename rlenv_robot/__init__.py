@@ -45,8 +45,7 @@ if TYPE_CHECKING:
     from real import RemoteRobot, Server
     from recorder.formats.registry import Format, register_format
     from rlenv_robot.adapters.flat import FlattenObservation, flat_for
-    from rlenv_robot.adapters.gymnasium import to_gymnasium
-    from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+    from rlenv_robot.adapters.gymnasium import to_gymnasium, to_gymnasium_vector
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.config.profile import Profile, load_profile
     from rlenv_robot.conformance import check_environment, check_robot
@@ -62,9 +61,8 @@ if TYPE_CHECKING:
     from rlenv_robot.source import SourceData, open_source
     from rlenv_robot.tasks.agents import Agent
     from rlenv_robot.tasks.task import Episode, Task
-    from rlenv_robot.training.curve import LearningCurve
-    from rlenv_robot.vector.env import VectorEnvironment
-    from rlenv_robot.vector.snapshot import VectorSnapshot
+    from rlenv_robot.training.rollout import LearningCurve
+    from rlenv_robot.vector.env import VectorEnvironment, VectorSnapshot
     from rlenv_robot.world import EnvDescription, TimeStep, World
 
     __version__: str
@@ -91,8 +89,7 @@ _MODULES = {
     "real": ("RemoteRobot", "Server"),
     "recorder.formats.registry": ("Format", "register_format"),
     "rlenv_robot.adapters.flat": ("FlattenObservation", "flat_for"),
-    "rlenv_robot.adapters.gymnasium": ("to_gymnasium",),
-    "rlenv_robot.adapters.gymnasium_vector": ("to_gymnasium_vector",),
+    "rlenv_robot.adapters.gymnasium": ("to_gymnasium", "to_gymnasium_vector"),
     "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
     "rlenv_robot.config.profile": ("Profile", "load_profile"),
     "rlenv_robot.conformance": ("check_environment", "check_robot"),
@@ -108,9 +105,8 @@ _MODULES = {
     "rlenv_robot.source": ("SourceData", "open_source"),
     "rlenv_robot.tasks.agents": ("Agent",),
     "rlenv_robot.tasks.task": ("Episode", "Task"),
-    "rlenv_robot.training.curve": ("LearningCurve",),
-    "rlenv_robot.vector.env": ("VectorEnvironment",),
-    "rlenv_robot.vector.snapshot": ("VectorSnapshot",),
+    "rlenv_robot.training.rollout": ("LearningCurve",),
+    "rlenv_robot.vector.env": ("VectorEnvironment", "VectorSnapshot"),
     "rlenv_robot.world": ("EnvDescription", "TimeStep", "World"),
 }  # fmt: skip
 """Module -> the public names that it defines; it is imported when the first of them is used."""

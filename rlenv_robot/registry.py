@@ -60,8 +60,8 @@ _TASKS = PluginTable(
         "go": "rlenv_robot.tasks.go:Go",
         "go2-walk": "rlenv_robot.tasks.walk:Walk",
         "so101-reach": "rlenv_robot.tasks.reach:Reach",
-        "so101-push": "rlenv_robot.tasks.push:Push",
-        "so101-pick-place": "rlenv_robot.tasks.pick_place:PickPlace",
+        "so101-push": "rlenv_robot.tasks.cube:Push",
+        "so101-pick-place": "rlenv_robot.tasks.cube:PickPlace",
         "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
     },
 )

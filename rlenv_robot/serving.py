@@ -13,9 +13,20 @@ from pathlib import Path
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Protocol
 
-from hal import Guard, Homing, ProfileError, Robot, RobotSpec
-from rlenv_robot.config.profile import Profile, RobotSection, TaskSection, load_profile
-from rlenv_robot.config.reset_confirmation import homing_settings, reset_confirmation
+from hal import (
+    Automatic,
+    Fixture,
+    Guard,
+    Homing,
+    HomingSettings,
+    ProfileError,
+    ResetConfirmation,
+    Robot,
+    RobotSpec,
+    Terminal,
+)
+from hal.reset.command import Command
+from rlenv_robot.config.profile import Profile, ResetSection, RobotSection, TaskSection, load_profile
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, make_driver, robot_names
@@ -26,7 +37,8 @@ if TYPE_CHECKING:
     from rlenv_robot.recording.controller_log import ControllerLog
 
 __all__ = [
-    "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server", "serve",
+    "DRIVER_HANGS", "TerminationSignals", "Waiter", "build_controller_log", "build_robot", "build_server",
+    "homing_settings", "reset_confirmation", "serve",
 ]  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -364,3 +376,33 @@ def _check_task(profile: Profile, spec: RobotSpec) -> None:
 def _free_port_beside(address: str) -> str:
     """Any free port at the same interface, or a socket's path of its own."""
     return f"{address.rpartition(':')[0]}:*" if address.startswith("tcp://") else f"{address}-pictures"
+
+
+# -- The profile's section [reset] ---------------------------------------------------------------------------
+
+
+def reset_confirmation(section: ResetSection) -> ResetConfirmation:
+    """Return the confirmation that a reset waits for; nothing is opened yet."""
+    if section.signal == "terminal":
+        return Terminal()
+    if section.signal == "fixture":
+        return Fixture(section.fixture)
+    if section.signal == "command":
+        return Command(section.command)
+    if section.signal == "gpio":
+        from hal.reset.gpio import Gpio
+
+        return Gpio(
+            section.gpio_chip, section.gpio_line, active_low=section.gpio_active_low, debounce_s=section.gpio_debounce_s
+        )
+    return Automatic()
+
+
+def homing_settings(section: ResetSection) -> HomingSettings:
+    """Return how a reset moves the robot, and how long it may take."""
+    return HomingSettings(
+        velocity=section.velocity,
+        tolerance=section.tolerance,
+        deadline_s=section.deadline_s,
+        signal_deadline_s=section.signal_deadline_s,
+    )

@@ -16,8 +16,7 @@ from recorder.images.sources import ImageSources
 from recorder.log.image_codec import opencv
 from recorder.names import LOG_NAME
 from recorder.read.reader import LogReader
-from recorder.table.image_source import MISSING
-from recorder.table.table import Table
+from recorder.table.table import MISSING, Table
 
 __all__ = ["Film", "Filming", "cameras_of"]
 

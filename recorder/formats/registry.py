@@ -23,8 +23,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from hal import RobotError, SourceError
-from recorder.table.image_source import ImageOpener
-from recorder.table.table import Table
+from recorder.table.table import ImageOpener, Table
 
 __all__ = [
     "GROUP", "Format", "format_names", "format_of", "read_any", "recognised", "register_format", "sets_in",
@@ -77,9 +76,9 @@ class Format:
 _BUILT_IN: Mapping[str, str] = {
     "lerobot": "recorder.formats.lerobot.read:LEROBOT",
     "parquet": "recorder.formats.parquet:PARQUET",
-    "minari": "recorder.formats.minari.dataset:MINARI",
+    "minari": "recorder.formats.minari:MINARI",
     "robomimic": "recorder.formats.robomimic:ROBOMIMIC",
-    "bags": "recorder.formats.bags.read:BAGS",
+    "bags": "recorder.formats.bags:BAGS",
 }
 """In the order in which a path is tried."""
 

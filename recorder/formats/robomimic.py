@@ -31,8 +31,7 @@ from recorder.formats.registry import Format
 from recorder.formats.runs import Run, field_names, flat, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.labels import is_success
-from recorder.table.image_source import no_images
-from recorder.table.table import Table
+from recorder.table.table import Table, no_images
 
 __all__ = ["ROBOMIMIC", "is_robomimic", "load_robomimic", "write_robomimic"]
 

@@ -12,8 +12,7 @@ import numpy as np
 from hal import SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
-from recorder.table.image_source import ImageOpener
-from recorder.table.table import Table
+from recorder.table.table import ImageOpener, Table
 from recorder.table.transitions import Transitions, columns
 
 __all__ = [

@@ -16,9 +16,8 @@ import numpy as np
 from hal import SourceError
 from recorder.images.sources import ImageSources
 from recorder.log.image_codec import opencv
-from recorder.table.image_source import MISSING
 from recorder.table.memory import BufferPool
-from recorder.table.table import Table
+from recorder.table.table import MISSING, Table
 
 __all__ = ["Images"]
 

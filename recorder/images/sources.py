@@ -10,8 +10,7 @@ from hal import LogError, SourceError
 from recorder.log.image_codec import decode_bytes
 from recorder.names import LOG_NAME
 from recorder.read.image_index import ImageIndex
-from recorder.table.image_source import MISSING, ImageSource
-from recorder.table.table import Table
+from recorder.table.table import MISSING, ImageSource, Table
 
 __all__ = ["ByTime", "ImageSources", "LogImages"]
 

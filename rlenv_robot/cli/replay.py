@@ -33,7 +33,7 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Write the files that are asked for; without any, open a window."""
-    from rlenv_robot.rendering.history import render_history
+    from rlenv_robot.rendering.show import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,
                            step=args.step, frames=args.frames, fine=args.fine)  # fmt: skip

@@ -15,12 +15,12 @@ class Verb(NamedTuple):
     """Where a verb is defined, and its line in the help.
 
     Attributes:
-        module: its functions ``add(parser)``, which declares the arguments, and ``run(args)``, set by it as the
-            default of ``run``, make the verb.
+        declaration: ``module`` or ``module:function``, of the function (``add`` unless it is named) that declares the
+            arguments and sets the default of ``run``: the function that carries out the verb and returns the exit code.
         summary: a few words, in the imperative.
     """
 
-    module: str
+    declaration: str
     summary: str
 
 
@@ -65,7 +65,8 @@ class VerbAction(argparse._SubParsersAction):
     def complete(self, verb: str) -> argparse.ArgumentParser:
         """Import a verb, and return its parser with its arguments."""
         parser: argparse.ArgumentParser = self._parsers[verb]
-        import_module(self._verbs[verb].module).add(parser)
+        module, _, function = self._verbs[verb].declaration.partition(":")
+        getattr(import_module(module), function or "add")(parser)
         return parser
 
     def __call__(

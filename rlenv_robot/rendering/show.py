@@ -2,16 +2,259 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from hal import RobotError, SourceError, SpecError
 from hal.field import JsonObject
-from rlenv_robot.rendering.drawing import show_window, write_image
-from rlenv_robot.rendering.history import render_history
+from rlenv_robot.rendering.drawing import draw, show_window, write_image
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, robot_names
 from rlenv_robot.tables import VisualisationTable
 from rlenv_robot.world import World
 
-__all__ = ["show"]
+if TYPE_CHECKING:
+    from recorder.images.images import Images
+    from recorder.table.table import Table
+
+__all__ = ["episode_frames", "find_episode", "frame_rate", "render_history", "show", "twin_images"]
+
+_POSE_SUFFIXES = ("_position", "_orientation")
+"""The ends of the names of sensors that may determine a pose."""
+
+
+def episode_frames(
+    path: str | Path, episode: int, options: JsonObject | None = None
+) -> tuple[Iterator[np.ndarray], float]:
+    """Return the images of a recorded episode, rendered from its poses, and their rate.
+
+    Args:
+        path: a run, a folder of runs, or another project's data set.
+        episode: its number; negative ones count from the end.
+        options: see `draw`.
+
+    Raises:
+        SourceError: there is no such episode, or it holds no poses.
+    """
+    table, number = find_episode(path, episode)
+    return twin_images(table, number, options or {}), frame_rate(table, number)
+
+
+def twin_images(table: Table, episode: int, options: JsonObject, frames: slice = slice(None)) -> Iterator[np.ndarray]:
+    """Render the simulated twin in the poses that an episode measured, one image for each frame.
+
+    Args:
+        table: with the episode.
+        episode: its index in the table.
+        options: see `draw`.
+        frames: of the episode.
+
+    Raises:
+        SourceError: the episode holds no joint positions, or the model file of its robot is missing.
+    """
+    rows, info = table.rows[table.starts[episode] : table.stops[episode]][frames], table.episodes[episode]
+    sensors = _measured(rows) or (_measured(rows, "observation_") if "robot" in info else {})
+    if not any(name.endswith(_POSE_SUFFIXES) for name in sensors):
+        raise SourceError(
+            f"{table.origin} records no joint_position of a known robot, so no image can be rendered from it; "
+            "--plot FILE plots the numbers"
+        )
+    model = _model_of(table, info)
+    recorded = table.layout.sensors if table.layout.sensors.names else table.layout.observation
+    conflicts = model.load_spec().sensors.conflicting_conventions(recorded)
+    if conflicts:
+        raise SourceError(f"{table.origin} can't be drawn: {'; '.join(conflicts)}. --plot FILE draws the numbers")
+    return draw(model, sensors, info.get("goal") or {}, options)
+
+
+def _measured(rows: np.ndarray, prefix: str = "sensor_") -> dict[str, np.ndarray]:
+    """Return the sensors by name; other projects' data sets hold them as observations."""
+    return {name.removeprefix(prefix): rows[name] for name in rows.dtype.names or () if name.startswith(prefix)}
+
+
+def _model_of(table: Table, info: JsonObject) -> RobotModel:
+    """Return the model of the robot that recorded an episode; a run of a MuJoCo model names its file as the task."""
+    robot, task = str(info.get("robot") or "so101"), str(info.get("task"))
+    if robot in robot_names() or not is_model_file(task):
+        robot = robot.split("_")[0]  # LeRobot calls the arm so101_follower
+        if robot not in robot_names():
+            raise RobotError(f"robot {robot!r} can't be rendered, known are {', '.join(robot_names())}")
+        return find_robot_model(robot)
+    try:
+        return find_robot_model(task)
+    except SpecError as error:
+        raise SourceError(
+            f"{table.origin} was recorded with the model {task}, which is needed to render its robot; run this in the "
+            f"folder from which the path leads to the model: {error}"
+        ) from error
+
+
+def frame_rate(table: Table, episode: int) -> float:
+    """Return the frames per second of an episode; `recorder.figures.montage.NO_CLOCK_HZ` for data without a clock."""
+    from recorder.figures.montage import NO_CLOCK_HZ
+
+    stamps = table.rows["stamp_ns"][table.starts[episode] : table.stops[episode]]
+    span = float(stamps[-1] - stamps[0]) / 1e9
+    return (len(stamps) - 1) / span if span > 0 else NO_CLOCK_HZ
+
+
+def find_episode(path: str | Path, episode: int) -> tuple[Table, int]:
+    """Return a table and the index of an episode in it; negative numbers count from the end.
+
+    Raises:
+        SourceError: there is no such episode, or there are no data.
+    """
+    from rlenv_robot.data.folder import read_folder
+
+    table = read_folder(Path(path))
+    count = len(table.starts)
+    if not -count <= episode < count:
+        raise SourceError(f"{path} has no episode {episode}, it has {count}: 0 to {count - 1}, or -1 for the last")
+    return table, episode % count
+
+
+def render_history(
+    path: str | Path,
+    episode: int = -1,
+    video: str | Path | None = None,
+    plot: str | Path | None = None,
+    *,
+    montage: bool = False,
+    step: int | None = None,
+    frames: str | Path | None = None,
+    fine: bool | None = None,
+) -> tuple[str, ...]:
+    """Show a recorded episode again (R1.5): as files, or in a window if no file is named.
+
+    Args:
+        path: a run, a folder of runs, or another project's data set.
+        episode: its number; negative ones count from the end.
+        video: a file to write, ``.mp4`` (VP9, which browsers play).
+        plot: a file to write: ``.png``, ``.svg`` or ``.pdf``, or ``.mp4`` for an animation.
+        montage: all cameras, the simulated twin and the signals on one timeline, rather than the twin alone.
+        step: only this frame of the episode, counted from 0; negative ones from the end.
+        frames: a folder to write the images to, ``000000.png`` and so on.
+        fine: the twin with shadows and smooth edges, which take several times as long without a GPU; None does
+            so for a single step.
+
+    Returns:
+        A sentence for each thing that could not be shown.
+
+    Raises:
+        SourceError: the data, the episode or the step do not exist.
+        RobotError: this machine can't render.
+    """
+    table, number = find_episode(path, episode)
+    notes: list[str] = []
+    if plot is not None:
+        _plot(table, number, Path(plot))
+    if plot is not None and video is None and frames is None:
+        return ()
+    options = {"fine": step is not None if fine is None else fine}
+    length = int(table.stops[number] - table.starts[number])
+    if step is not None and not -length <= step < length:
+        raise SourceError(f"episode {number} has no frame {step}, it has 0 to {length - 1}, or -1 for the last")
+    selection = slice(None) if step is None else slice(step % length, step % length + 1)
+    images: Iterator[np.ndarray]
+    if montage:
+        images = itertools.islice(_montage(table, number, notes, options), selection.start, selection.stop)
+    else:
+        images = twin_images(table, number, options, selection)
+    images = itertools.chain([next(images)], images)  # raises what can't be rendered before a file is begun
+    if frames is not None:
+        images = _written(images, Path(frames), (step or 0) % length)
+    if video is not None:
+        from recorder.images.video import write_video
+
+        write_video(Path(video), images, frame_rate(table, number))
+    elif frames is not None:
+        for _ in images:
+            pass
+    else:
+        _play(str(path), images, frame_rate(table, number), hold=step is not None)
+    return tuple(notes)
+
+
+def _plot(table: Table, episode: int, path: Path) -> None:
+    if path.suffix != ".mp4":
+        from recorder.figures.plot import plot_episode
+
+        plot_episode(table, episode, path)
+        return
+    from recorder.figures.montage import Montage
+    from recorder.images.video import write_video
+
+    write_video(path, Montage(table, episode, {}).frames(), frame_rate(table, episode))
+
+
+def _montage(table: Table, episode: int, notes: list[str], options: JsonObject) -> Iterator[np.ndarray]:
+    """Render everything that can be shown of an episode; add a note for the rest."""
+    from recorder.figures.montage import Montage
+
+    tiles = {f"camera {name}": images for name, images in _cameras(table, episode, notes)}
+    for title, camera in (("simulated twin", "view"), ("simulated twin, from above", "overhead"))[: 1 if tiles else 2]:
+        try:
+            images = twin_images(table, episode, {"camera": camera, **options})
+            tiles[title] = itertools.chain([next(images)], images)
+        except RobotError as error:
+            notes.append(f"no simulated twin: {error}")
+            break
+    return Montage(table, episode, tiles).frames()
+
+
+def _cameras(table: Table, episode: int, notes: list[str]) -> Iterator[tuple[str, Iterator[np.ndarray]]]:
+    """Yield the name and the images, one for each frame, of each recorded camera."""
+    from recorder.images.images import Images
+
+    try:
+        images = Images(table, cache_bytes=0)
+        names = images.cameras_of(episode)
+    except RobotError as error:
+        notes.append(f"no camera images: {error}")
+        return
+    for name in names:
+        yield name, _camera_images(images, name, range(int(table.starts[episode]), int(table.stops[episode])))
+
+
+_BATCH = 32
+"""Images that are decoded together."""
+
+
+def _camera_images(images: Images, camera: str, rows: range) -> Iterator[np.ndarray]:
+    for first in range(0, len(rows), _BATCH):
+        yield from images.at(np.array(rows[first : first + _BATCH]), camera)[0]
+
+
+def _written(images: Iterator[np.ndarray], folder: Path, first: int) -> Iterator[np.ndarray]:
+    """Yield images, and write each to a file."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for number, image in enumerate(images, first):
+        write_image(folder / f"{number:06d}.png", image)
+        yield image
+
+
+def _play(title: str, images: Iterator[np.ndarray], rate_hz: float, hold: bool = False) -> None:
+    from hal import Rate
+
+    rate = Rate(rate_hz)
+    for image in images:
+        rate.wait()
+        show_window(title, image)
+    if hold:
+        _wait_for_key()
+
+
+def _wait_for_key() -> None:
+    from recorder.log.image_codec import opencv
+
+    opencv("showing a window").waitKey(0)
+
+
+# -- The render options of an environment --------------------------------------------------------------------
+
 
 _MODES = ("window", "file", "call", "history")
 _HISTORY = ("run", "episode", "video", "plot", "montage", "step", "frames")
@@ -26,7 +269,7 @@ def show(env_id: str, frame_no: int, world: World, options: JsonObject) -> None:
         world: to show.
         options: ``mode`` is ``window`` (default), which shows the state on this machine's screen; ``file``, which
             writes an image to ``path``; ``call``, which calls the function ``to`` with Table 4; or ``history``, which
-            shows a recorded ``run``, with the options of `rlenv_robot.rendering.history.render_history`. The first
+            shows a recorded ``run``, with the options of `rlenv_robot.rendering.show.render_history`. The first
             three also take ``camera``, ``width``, ``height`` and ``fine``.
 
     Raises:

@@ -1,19 +1,20 @@
-"""The base of the tasks with a cube: target, start, reward, and the end where the cube is lost."""
+"""Move a cube on the table: the rules that such tasks share, and the tasks `Push` and `PickPlace`."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
 
 import numpy as np
 
 from hal import Field, Spec
-from hal.robots.so101 import CUBE_AREA, HOME, SO101_CUBE
+from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HOME, LOW, SO101, SO101_CUBE
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
 from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
 
-__all__ = ["CubeTask", "Rewards", "distance", "place_on_table", "start_near_home"]
+__all__ = ["CubeTask", "PickPlace", "Push", "Rewards", "distance", "place_on_table", "start_near_home"]
 
 Rewards = Literal["dense", "sparse"]
 """``dense`` leads to the target; ``sparse`` is 1 where the task is fulfilled and else 0."""
@@ -167,3 +168,114 @@ def _shaped_reward(sensors: Arrays, following: Arrays, goal: Arrays) -> np.ndarr
     value: np.ndarray = 0.2 * np.exp(-near / 0.05) + 0.4 * np.exp(-away / 0.1) + 0.4 * np.exp(-away / 0.02)
     value -= 0.5 * change
     return value
+
+
+# -- so101-push ----------------------------------------------------------------------------------------------
+
+
+_JOINTS = SO101.commands["joint_target"]
+
+
+@dataclass(frozen=True)
+class Push(CubeTask):
+    """Push a cube over the table with closed fingers.
+
+    The action is the arm's five joints; the gripper is kept closed. Reward of a step, at most 1:
+    ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) - 0.5 |q* - q*before|^2`` with ``g`` the
+    distance from finger tips to cube, ``d`` that from cube to target, both after the step, and ``q*`` the joint
+    goals in rad. With ``rewards="sparse"`` it is 1 within the tolerance, else 0. The task terminates where the cube
+    falls off the table, and is truncated after ``steps``.
+
+    Attributes:
+        tolerance_m: the distance that counts as success, metres.
+        rewards: ``dense`` or ``sparse``.
+        area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1; less is
+            nearer to the middle, and easier.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_m: float = 0.02
+    rewards: Rewards = "dense"
+    area: float = 1.0
+    steps: int = 240
+
+    name = "so101-push"
+
+    @cached_property
+    def action(self) -> Spec:
+        """The action: goals of the arm's joints."""
+        low, high = _JOINTS.bounds
+        arm = replace(_JOINTS, name="arm_target", shape=(5,), low=tuple(low[:5].tolist()),
+                      high=tuple(high[:5].tolist()), meaning="goal angles of the arm's servos; the gripper is closed",
+                      elements=_JOINTS.elements[:5])  # fmt: skip
+        return Spec("so101_push_action", (arm,))
+
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
+        """Draw a target on the table, and a start near home; the robot's reset draws where the cube lies."""
+        start = start_near_home(rng)
+        start[5] = LOW[5]
+        return self._episode((*place_on_table(rng, self.area), CUBE_HALF), start, options)
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """Return the arm's goals, and the gripper's at its closed end."""
+        arm = action["arm_target"]
+        closed = np.full((*arm.shape[:-1], 1), _JOINTS.bounds[0][5], arm.dtype)
+        return {"joint_target": np.concatenate([arm, closed], axis=-1)}
+
+
+# -- so101-pick-place ----------------------------------------------------------------------------------------
+
+
+_LOWEST_M = 0.05
+_HIGHEST_M = 0.12
+_OPEN_RAD = 0.8
+
+
+@dataclass(frozen=True)
+class PickPlace(CubeTask):
+    """Take a cube and bring it to a target, on the table or above it.
+
+    Reward of a step, at most 1: ``0.2 exp(-g / 0.05 m) + 0.4 exp(-d / 0.1 m) + 0.4 exp(-d / 0.02 m) -
+    0.5 |q* - q*before|^2`` with ``g`` the distance from finger tips to cube, ``d`` that from cube to target, both
+    after the step, and ``q*`` the joint goals of the arm without its gripper in rad. With ``rewards="sparse"`` it is
+    1 within the tolerance, else 0. The task terminates where the cube falls off the table, and is truncated after
+    ``steps``.
+
+    Attributes:
+        tolerance_m: the distance that counts as success, metres.
+        rewards: ``dense`` or ``sparse``.
+        above: share of the episodes whose target is 5 to 12 cm above the table, 0 to 1; the others' is on it.
+        area: share of the table's area (in width and in depth) that targets are drawn from, above 0 to 1; less is
+            nearer to the middle, and easier.
+        steps: length of an episode in control periods of 1/30 s.
+    """
+
+    tolerance_m: float = 0.02
+    rewards: Rewards = "dense"
+    above: float = 0.5
+    area: float = 1.0
+    steps: int = 180
+
+    name = "so101-pick-place"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.above <= 1:
+            raise ValueError(f"above is {self.above}, it must be from 0 to 1")
+
+    @cached_property
+    def action(self) -> Spec:
+        """The action: the robot's own command."""
+        return replace(SO101_CUBE.commands, name="so101_pick_place_action")
+
+    def begin(self, rng: np.random.Generator, options: Options) -> Episode:
+        """Draw a target, and a start near home with an open gripper; the robot's reset draws where the cube lies."""
+        start = start_near_home(rng)
+        start[5] = _OPEN_RAD
+        x, y = place_on_table(rng, self.area)
+        height = float(rng.uniform(_LOWEST_M, _HIGHEST_M)) if rng.uniform() < self.above else CUBE_HALF
+        return self._episode((x, y, height), start, options)
+
+    def command(self, action: Arrays, sensors: Arrays) -> Arrays:
+        """Return the action: it is the command."""
+        return action

@@ -15,7 +15,7 @@ import rlenv_robot as rr
 from hal import ProfileError, SourceError, SpecError
 from rlenv_robot.cli.main import main
 from rlenv_robot.config.profile import load_profile
-from rlenv_robot.rendering.history import episode_frames
+from rlenv_robot.rendering.show import episode_frames
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving import build_robot
 from rlenv_robot.tasks.free import Free

@@ -17,13 +17,9 @@ SMALL_FOR_A_REASON: dict[str, str] = {
     "hal.reset.gpio": "a way to confirm a reset a file; imports an optional library",
     "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
     "recorder.formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
-    "rlenv_robot.cli.data.cut": "a verb a file",
     "rlenv_robot.cli.main": "the command's entry point",
-    "rlenv_robot.cli.train": "a verb a file",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
-    "rlenv_robot.config.reset_confirmation": "maps one section of a profile to objects",
     "rlenv_robot.conformance.contract": "the test classes that users subclass",
-    "rlenv_robot.rendering.show": "loaded only when somebody renders",
 }
 """Module below 80 lines that one module imports -> why it is a module."""
 

@@ -15,7 +15,7 @@ import pytest
 import rlenv_robot
 from rlenv_robot.cli.main import main
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot.training.rollout import LearningCurve
 
 pytest.importorskip("ray", reason="ray is not installed")
 pytest.importorskip("onnxscript", reason="onnxscript is not installed")

@@ -15,7 +15,7 @@ import pytest
 import rlenv_robot
 from rlenv_robot import registry as catalogue
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.training.curve import LearningCurve
+from rlenv_robot.training.rollout import LearningCurve
 
 pytestmark = [pytest.mark.filterwarnings("ignore::DeprecationWarning"), pytest.mark.timeout(300)]
 ROOT = Path(__file__).resolve().parents[2]

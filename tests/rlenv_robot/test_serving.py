@@ -8,14 +8,17 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import rlenv_robot as rr
-from hal import Guard, Homing, ProfileError
-from rlenv_robot.config.profile import Profile, load_profile
+from hal import Automatic, Fixture, Guard, Homing, HomingSettings, ProfileError, Terminal
+from hal.reset.command import Command
+from hal.reset.gpio import Gpio
+from rlenv_robot.config.profile import Profile, ResetSection, load_profile
 from rlenv_robot.robot_models import find_robot_model
-from rlenv_robot.serving import build_robot, build_server, serve
+from rlenv_robot.serving import build_robot, build_server, homing_settings, reset_confirmation, serve
 from sim.robot import SimRobot
 
 PROGRAM = """
@@ -176,3 +179,30 @@ def test_a_server_is_built_from_a_profile_without_being_started(folder: Path) ->
         _ = server.address
     with server:
         assert server.address.startswith("tcp://127.0.0.1:")
+
+
+@pytest.mark.requirement("R6.6")
+@pytest.mark.parametrize(
+    ("text", "kind", "holds"),
+    [
+        ("", Automatic, {}),
+        ("signal = 'terminal'", Terminal, {}),
+        ("signal = 'fixture'\nfixture = 'ipc://f'", Fixture, {"address": "ipc://f"}),
+        ("signal = 'command'\ncommand = ['/bin/true', '-x']", Command, {"argv": ("/bin/true", "-x")}),
+        ("signal = 'gpio'\ngpio_chip = '/dev/gpiochip0'\ngpio_line = 4", Gpio, {"chip": "/dev/gpiochip0", "line": 4}),
+    ],
+)
+def test_a_profile_names_who_resets_the_scene(tmp_path: Path, text: str, kind: type, holds: dict[str, Any]) -> None:
+    (tmp_path / "lab.toml").write_text(f"[reset]\n{text}\n")
+    signal = reset_confirmation(load_profile(tmp_path / "lab.toml").reset)
+    assert type(signal) is kind
+    for name, value in holds.items():
+        assert getattr(signal, name) == value
+    signal.close()
+
+
+def test_how_it_moves_is_the_sections() -> None:
+    section = ResetSection(velocity=0.5, tolerance=0.1, deadline_s=3.0, signal_deadline_s=4.0)
+    assert homing_settings(section) == HomingSettings(
+        velocity=0.5, tolerance=0.1, deadline_s=3.0, signal_deadline_s=4.0
+    )

@@ -15,7 +15,7 @@ from hal import Field, SourceError, Spec
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.images import Film, Filming
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY
-from recorder.formats.lerobot.film import VIDEO_PATH, LeRobotFilm, column_stats
+from recorder.formats.lerobot.images import VIDEO_PATH, LeRobotFilm, column_stats
 from recorder.formats.parquet_columns import IMAGE, Column, pyarrow_for, writer
 from recorder.formats.runs import Run, flat, runs_of, single_reward
 from recorder.json_data import JsonDict, to_json

@@ -9,16 +9,16 @@ from rlenv_robot.cli.verbs import Verb, add_verbs
 __all__ = ["VERBS", "add"]
 
 VERBS = {
-    "ls": Verb("rlenv_robot.cli.data.ls", "list the runs in a folder"),
-    "show": Verb("rlenv_robot.cli.data.show", "describe episodes, fields, returns and timing"),
-    "plot": Verb("rlenv_robot.cli.data.plot", "plot episodes"),
+    "ls": Verb("rlenv_robot.cli.data.view:add_ls", "list the runs in a folder"),
+    "show": Verb("rlenv_robot.cli.data.view:add_show", "describe episodes, fields, returns and timing"),
+    "plot": Verb("rlenv_robot.cli.data.view:add_plot", "plot episodes"),
     "check": Verb("rlenv_robot.cli.data.check", "find gaps, frozen sensors, clipped actions, ..."),
-    "cut": Verb("rlenv_robot.cli.data.cut", "copy some episodes, or a span of time, into a new run"),
-    "merge": Verb("rlenv_robot.cli.data.merge", "copy several runs into one new run"),
-    "label": Verb("rlenv_robot.cli.data.label", "add verdicts and remarks to recorded episodes"),
+    "cut": Verb("rlenv_robot.cli.data.edit:add_cut", "copy some episodes, or a span of time, into a new run"),
+    "merge": Verb("rlenv_robot.cli.data.edit:add_merge", "copy several runs into one new run"),
+    "label": Verb("rlenv_robot.cli.data.edit:add_label", "add verdicts and remarks to recorded episodes"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
-    "recover": Verb("rlenv_robot.cli.data.recover", "repair a torn log, and report what was lost"),
-    "timeline": Verb("rlenv_robot.cli.data.timeline", "put a client's run and its controller's on one clock"),
+    "recover": Verb("rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost"),
+    "timeline": Verb("rlenv_robot.cli.data.view:add_timeline", "put a client's run and its controller's on one clock"),
 }
 """Every verb of ``data``, in the order of the help."""
 

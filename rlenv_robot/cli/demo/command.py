@@ -129,7 +129,7 @@ def _report(
     seconds: float,
 ) -> None:
     from rlenv_robot.cli.demo.report import plot_distances, plot_learning, plot_model
-    from rlenv_robot.rendering.history import render_history
+    from rlenv_robot.rendering.show import render_history
 
     folder = settings.folder
     plot_distances(folder / "distances.png", rows, Reach().tolerance_m * 1e3)

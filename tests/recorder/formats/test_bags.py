@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import SourceError
-from recorder.formats.bags.mapping import EXAMPLE, read_mapping
-from recorder.formats.bags.read import is_bags, load_bags
+from recorder.formats.bags import EXAMPLE, is_bags, load_bags, read_mapping
 
 pytest.importorskip("rosbags", reason="rosbags is not installed")
 

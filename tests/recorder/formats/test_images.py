@@ -15,7 +15,7 @@ from hal import Image, SourceError
 from recorder.formats.images import Filming
 from recorder.formats.lerobot.read import load_lerobot
 from recorder.formats.lerobot.write import write_lerobot
-from recorder.formats.minari.dataset import load_minari, write_minari
+from recorder.formats.minari import load_minari, write_minari
 from recorder.formats.parquet import load_parquet, write_parquet
 from recorder.formats.robomimic import load_robomimic, write_robomimic
 from recorder.images.images import Images

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from hal import Field, SourceError, Spec
 from hal.field import DTYPES
 from hal.frame_layout import FrameLayout
-from recorder.formats.minari.dataset import is_minari, load_minari, write_minari
+from recorder.formats.minari import is_minari, load_minari, write_minari
 from recorder.formats.runs import NO_REWARDS
 from recorder.table.table import Table
 

@@ -9,7 +9,7 @@ import pytest
 
 from hal import SourceError
 from recorder.formats import registry
-from recorder.formats.bags.mapping import EXAMPLE
+from recorder.formats.bags import EXAMPLE
 from recorder.formats.registry import Format, format_of
 from recorder.table.table import Table
 

@@ -7,7 +7,7 @@ pytest.importorskip("stable_baselines3", reason="stable-baselines3 is not instal
 
 import rlenv_robot
 from rlenv_robot.adapters.flat import flat_for
-from rlenv_robot.adapters.gymnasium_vector import to_gymnasium_vector
+from rlenv_robot.adapters.gymnasium import to_gymnasium_vector
 from rlenv_robot.adapters.stable_baselines3 import to_stable_baselines3
 from rlenv_robot.registry import task
 

@@ -240,7 +240,7 @@ def test_data_describes_lerobots_data_sets(shared_data: Path, name: str, capsys:
 @pytest.mark.requirement("R1.5")
 def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
     calls: list[Any] = []
-    monkeypatch.setattr("rlenv_robot.rendering.history.render_history", lambda *a, **k: calls.append((a, k)))
+    monkeypatch.setattr("rlenv_robot.rendering.show.render_history", lambda *a, **k: calls.append((a, k)))
     assert _run("replay", str(recorded), "--episode", "3", "--plot", "p.png", "--video", "v.mp4", "--step", "2") == 0
     wanted = {"video": "v.mp4", "plot": "p.png", "montage": False, "step": 2, "frames": None, "fine": None}
     assert calls == [((str(recorded), 3), wanted)]

@@ -46,7 +46,7 @@ def test_a_log_of_the_mirrored_arm_is_not_rewarded(run: Path) -> None:
 
 
 def test_a_log_of_the_mirrored_arm_is_not_drawn(run: Path) -> None:
-    from rlenv_robot.rendering.history import twin_images
+    from rlenv_robot.rendering.show import twin_images
 
     with pytest.raises(rr.SourceError, match="convention"):
         twin_images(_as_recorded_before(rr.open_source(run).table), 0, {})

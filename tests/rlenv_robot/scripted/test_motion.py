@@ -10,9 +10,7 @@ import pytest
 import rlenv_robot as rr
 from hal.robots.so101 import HOME, SO101, inverse_kinematics, steepest
 from rlenv_robot.scripted.motion import STEP_RAD, blend, ramp, same_turn, toward
-from rlenv_robot.scripted.pair_lift import ScriptedPairLift
-from rlenv_robot.scripted.pick_place import ScriptedPickPlace
-from rlenv_robot.scripted.push import ScriptedPush
+from rlenv_robot.scripted.policies import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
 
 TREMOR_M = 0.0002
 

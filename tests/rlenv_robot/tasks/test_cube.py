@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 import rlenv_robot as rr
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, SO101_CUBE
 from rlenv_robot.policies.policy import Policy
-from rlenv_robot.scripted.pick_place import ScriptedPickPlace
-from rlenv_robot.scripted.push import ScriptedPush
-from rlenv_robot.tasks.pick_place import PickPlace
-from rlenv_robot.tasks.push import Push
+from rlenv_robot.scripted.policies import ScriptedPickPlace, ScriptedPush
+from rlenv_robot.tasks.cube import PickPlace, Push
 from rlenv_robot.tasks.task import Task
 
 TASKS = (Push, PickPlace)

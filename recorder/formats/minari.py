@@ -1,4 +1,4 @@
-"""Read Minari data sets (HDF5, Arrow, Parquet), and write them in HDF5. Layout: the sources of Minari 0.5.
+"""Read Minari data sets (HDF5, Arrow, Parquet), and write them in HDF5. Source of the layout: Minari 0.5.
 
 An episode has T + 1 observations and infos, and T actions, rewards and flags, as in a table, so only refused actions
 are lost. The other columns of a frame row (stamps, sensors, applied commands, ...) are in ``infos``. The layout of the
@@ -9,11 +9,16 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType, SimpleNamespace
+from typing import Any
 
 import numpy as np
 
-from hal import RobotError, SourceError, Spec
+from hal import Field, RobotError, SourceError, Spec
+from hal.field import DTYPES
 from hal.frame_layout import PREFIXES, FrameLayout
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.hdf5 import (
@@ -27,15 +32,223 @@ from recorder.formats.hdf5 import (
     write_json,
 )
 from recorder.formats.images import Film, Filming
-from recorder.formats.minari.arrow import FORMATS, arrow_episodes
-from recorder.formats.minari.space import Leaf, leaves_of, space_of
 from recorder.formats.registry import Format
-from recorder.formats.runs import Run, rows_of, runs_of, single_reward, table_of
+from recorder.formats.runs import Run, field_names, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import JsonDict, JsonObject, to_json
-from recorder.table.image_source import no_images
-from recorder.table.table import Table
+from recorder.table.table import Table, no_images
 
-__all__ = ["MINARI", "is_minari", "load_minari", "write_minari"]
+__all__ = [
+    "FORMATS", "MINARI", "ArrowEpisode", "Leaf", "arrow_episodes", "is_minari", "leaves_of", "load_minari", "space_of",
+    "write_minari",
+]  # fmt: skip
+
+_WIDER = {"bool": "uint8", "float16": "float32"}
+_IMAGE = 32
+"""Smallest height and width at which Minari takes an array of bytes for an image."""
+
+
+# -- Spaces in Minari's JSON (minari/serialization.py) -------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """A part of a space that is one array, and the field that it becomes.
+
+    Attributes:
+        path: the array's path below ``observations`` or ``actions``; empty if the array is the whole space.
+        field: the field; None if a frame row has no place for it.
+    """
+
+    path: tuple[str, ...]
+    field: Field | None
+
+
+def space_of(spec: Spec, images: Mapping[str, Mapping[str, tuple[int, ...]]] = MappingProxyType({})) -> str:
+    """Convert a spec to a space: a single field's own, or a ``Dict`` of several.
+
+    Args:
+        spec: the fields.
+        images: name of a ``Dict`` beside them -> name -> shape of an array of bytes.
+    """
+    parts = {field.name: _space(field) for field in spec}
+    for group, shapes in images.items():
+        parts[group] = {"type": "Dict", "subspaces": {name: _bytes(shape) for name, shape in shapes.items()}}
+    return json.dumps(parts[spec.names[0]] if len(parts) == 1 else {"type": "Dict", "subspaces": parts})
+
+
+def _bytes(shape: tuple[int, ...]) -> JsonDict:
+    low, high = np.zeros(shape, int), np.full(shape, 255)  # Gymnasium needs a bound for each pixel
+    return {"type": "Box", "dtype": "uint8", "shape": list(shape), "low": low.tolist(), "high": high.tolist()}
+
+
+def _space(field: Field) -> JsonDict:
+    low, high = (bound.astype(object) for bound in field.bounds)
+    whole = field.numpy_dtype.kind != "f"
+    if whole and field.shape == () and -(2**62) < int(low) <= int(high) < 2**62 and int(high) - int(low) < 2**31:
+        return {"type": "Discrete", "dtype": "int64", "start": int(low), "n": int(high) - int(low) + 1}
+    if not whole:  # a field's bounds are finite; an open side is infinite in a space
+        low = np.where(np.isneginf(_spread(field, field.low)), -np.inf, field.bounds[0])
+        high = np.where(np.isposinf(_spread(field, field.high)), np.inf, field.bounds[1])
+    return {
+        "type": "Box",
+        "dtype": field.dtype,
+        "shape": list(field.shape),
+        "low": np.asarray(low).tolist(),
+        "high": np.asarray(high).tolist(),
+    }
+
+
+def _spread(field: Field, bound: Any) -> np.ndarray:
+    return np.broadcast_to(np.reshape(bound, field.shape if np.ndim(bound) else ()), field.shape)
+
+
+def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
+    """List the arrays of a space.
+
+    Args:
+        text: the space in JSON.
+        name: the field's name, if the space is one array.
+        where: the file and key of the space, for messages.
+
+    Raises:
+        SourceError: the text is no space.
+    """
+    try:
+        found = list(_walk(json.loads(text), ()))
+        names = field_names(".".join(path) or name for path, _ in found)
+        return [
+            Leaf(path, _field(names[".".join(path) or name], space) if _fits(space) else None) for path, space in found
+        ]
+    except (KeyError, TypeError, ValueError) as error:
+        raise SourceError(f"{where}: not a space: {error!r}") from error
+
+
+def _walk(space: JsonObject, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
+    if space["type"] == "Dict":
+        for key, part in space["subspaces"].items():
+            yield from _walk(part, (*path, key))
+    elif space["type"] == "Tuple":
+        for number, part in enumerate(space["subspaces"]):
+            yield from _walk(part, (*path, f"_index_{number}"))
+    else:
+        yield path, space
+
+
+def _fits(space: JsonObject) -> bool:
+    """Return whether a space is an array of numbers, and no image."""
+    if space["type"] != "Box":
+        return space["type"] in ("Discrete", "MultiDiscrete", "MultiBinary")
+    image = space["dtype"] == "uint8" and len(space["shape"]) in (2, 3) and min(space["shape"][:2]) >= _IMAGE
+    return not image and _WIDER.get(space["dtype"], space["dtype"]) in DTYPES
+
+
+def _field(name: str, space: JsonObject) -> Field:
+    kind, meaning = space["type"], "as in the Minari data set"
+    if kind == "Discrete":
+        start = int(space["start"])
+        return Field(name, (), "int64", start, start + int(space["n"]) - 1, meaning=meaning)
+    if kind == "MultiBinary":
+        shape = np.atleast_1d(space["n"]).tolist()
+        return Field(name, tuple(shape), "int8", 0, 1, meaning=meaning)
+    if kind == "MultiDiscrete":
+        count = np.asarray(space["nvec"])
+        first = np.asarray(space.get("start", np.zeros_like(count)))
+        last = first + count - 1
+        return Field(name, count.shape, "int64", tuple(first.ravel()), tuple(last.ravel()), meaning=meaning)
+    low, high = (tuple(np.ravel(space[side]).tolist()) for side in ("low", "high"))
+    dtype = str(_WIDER.get(space["dtype"], space["dtype"]))
+    return Field(name, tuple(space["shape"]), dtype, low, high, meaning=meaning)
+
+
+# -- Episodes in Arrow or Parquet files (arrow_storage.py), in the form of Minari's HDF5 files ---------------
+#
+# ``data/<n>/`` holds episode n: T + 1 rows, where actions,
+# rewards and flags have a last row of padding; a ``Dict`` or ``Tuple`` is a struct, an array a list of fixed size.
+# pyarrow is imported only on use.
+
+
+FORMATS = ("arrow", "parquet")
+
+_PADDED = ("actions", "rewards", "terminations", "truncations")
+
+
+class ArrowEpisode:
+    """One episode, with those members of an HDF5 group that `recorder.formats.hdf5.read_numbers` uses.
+
+    Args:
+        folder: the episode's folder.
+        table: all its rows, a ``pyarrow.Table``.
+        leaves: the leaves of observations and actions, which have the arrays' shapes.
+    """
+
+    def __init__(self, folder: Path, table: Any, leaves: dict[str, list[Leaf]]) -> None:
+        self.name, self.file = folder.name, SimpleNamespace(filename=str(folder))
+        about = folder / "metadata.json"
+        said = json.loads(about.read_text()) if about.is_file() else {}
+        self.attrs = {key: said[key] for key in ("seed",) if isinstance(said.get(key), int)}
+        self._table = table
+        self._shapes = {
+            "/".join((f"{kind}s", *leaf.path)): leaf.field.shape
+            for kind, some in leaves.items()
+            for leaf in some
+            if leaf.field is not None
+        }
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._table.column_names)
+
+    def get(self, name: str) -> np.ndarray | None:
+        """Return an array by its path in HDF5, such as ``observations/goal``; None if there is none."""
+        first, *parts = name.split("/")
+        if first not in self._table.column_names:
+            return None
+        column = self._table.column(first).combine_chunks()
+        for part in parts:
+            key = part.removeprefix("_index_")
+            if key not in {field.name for field in column.type}:
+                return None
+            column = column.field(key)
+        values = _numbers(column, self._shapes.get(name, ()))
+        return values[:-1] if first in _PADDED else values
+
+
+def _numbers(column: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Return a column of numbers, or of lists of numbers that stand for arrays of a shape."""
+    flat = column.flatten() if str(column.type).startswith("fixed_size_list") else column
+    return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), *shape)
+
+
+def arrow_episodes(folder: Path, kind: str, count: int, leaves: dict[str, list[Leaf]]) -> Iterator[ArrowEpisode]:
+    """Yield the episodes of a data set, in order.
+
+    Args:
+        folder: the folder with a folder for each episode.
+        kind: one of `FORMATS`.
+        count: the number of episodes.
+        leaves: see `ArrowEpisode`.
+
+    Raises:
+        SourceError: an episode is missing or damaged, or pyarrow is not installed.
+    """
+    try:
+        import pyarrow as arrow
+        from pyarrow import dataset
+    except ImportError:
+        raise SourceError(f"{folder} needs pyarrow: pip install 'rlenv-robot[parquet]'") from None
+    for number in range(count):
+        place = folder / str(number)
+        if not place.is_dir():
+            raise SourceError(f"{place} is missing, {count} episodes are told of; fetch the data set again")
+        try:
+            hidden = ["_", ".", "metadata.json"]
+            table = dataset.dataset(str(place), format=kind, ignore_prefixes=hidden).to_table()
+            yield ArrowEpisode(place, table, leaves)
+        except (arrow.ArrowException, OSError, ValueError) as error:
+            raise SourceError(f"{place} can't be read ({error}); fetch the data set again") from error
+
+
+# -- Data sets -----------------------------------------------------------------------------------------------
+
 
 DATA, META = "main_data.hdf5", "metadata.json"
 OURS = "rlenv_robot"

@@ -13,8 +13,8 @@ from hal import Image, RobotError, SourceError
 from recorder.log.mcap_writer import McapWriter
 from recorder.table.load import build
 from recorder.table.table import Table
-from rlenv_robot.rendering import history
-from rlenv_robot.rendering.history import render_history
+from rlenv_robot.rendering import show
+from rlenv_robot.rendering.show import render_history
 
 cv2 = pytest.importorskip("cv2")
 
@@ -52,7 +52,7 @@ def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         asked.append(options.get("camera", "view"))
         return iter([np.full((48, 64, 3), 200, np.uint8) for _ in sensors["joint_position"]])
 
-    monkeypatch.setattr(history, "draw", draw)
+    monkeypatch.setattr(show, "draw", draw)
     return asked
 
 
@@ -95,7 +95,7 @@ def test_the_twin_is_fine_for_one_step_or_when_asked(
         looks.append(options["fine"])
         return iter([np.zeros((8, 8, 3), np.uint8) for _ in sensors["joint_position"]])
 
-    monkeypatch.setattr(history, "draw", draw)
+    monkeypatch.setattr(show, "draw", draw)
     render_history(run, 0, frames=tmp_path / "a")
     render_history(run, 0, frames=tmp_path / "b", fine=True)
     render_history(run, 0, frames=tmp_path / "c", step=2)
@@ -115,7 +115,7 @@ def test_what_cannot_be_drawn_is_said_and_the_rest_is_shown(
         raise RobotError("nothing here can draw")
 
     pytest.importorskip("matplotlib")
-    monkeypatch.setattr(history, "draw", draw)
+    monkeypatch.setattr(show, "draw", draw)
     notes = render_history(run, 0, video=tmp_path / "m.mp4", montage=True)
     assert notes == ("no simulated twin: nothing here can draw",)
     assert len(frames_of(tmp_path / "m.mp4")) == 9
@@ -143,8 +143,8 @@ def test_lerobots_episodes_are_shown_too(shared_data: Path, drawn: list[str], tm
 
 
 def test_episodes_count_from_both_ends(run: Path) -> None:
-    table, number = history.find_episode(run, -1)
+    table, number = show.find_episode(run, -1)
     assert isinstance(table, Table)
     assert number == 1
     with pytest.raises(SourceError, match="has no episode 2, it has 2: 0 to 1, or -1 for the last"):
-        history.find_episode(run, 2)
+        show.find_episode(run, 2)

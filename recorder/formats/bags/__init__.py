@@ -1,1 +1,0 @@
-"""Read ROS 2 bags."""

@@ -1,0 +1,167 @@
+"""Verbs of ``rlenv-robot data`` that write: ``cut``, ``merge``, ``label`` and ``recover``."""
+
+from __future__ import annotations
+
+import argparse
+import getpass
+import math
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from hal import SourceError
+from rlenv_robot.cli.data.selection import choice
+from rlenv_robot.cli.output import counted, progress
+
+if TYPE_CHECKING:
+    from recorder.read.cut import Part
+
+__all__ = [
+    "add_cut", "add_label", "add_merge", "add_recover", "run_cut", "run_label", "run_merge", "run_recover",
+]  # fmt: skip
+
+
+def add_cut(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Copy some episodes of a run, or a span of time, into a new run."
+    parser.epilog = """
+The run is only read. Times count from its first frame.
+
+Examples:
+
+  rlenv-robot data cut RUN NEW --episodes 0,2,5-9
+  rlenv-robot data cut RUN NEW --from 10 --until 25.5
+"""
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="the run to cut from")
+    parser.add_argument("to", metavar="TO", type=Path, help="the new run's folder")
+    parser.add_argument("--episodes", type=choice, help="their numbers in the run, such as 0,2,5-9 (default: all)")
+    parser.add_argument("--from", dest="begin", type=float, default=-math.inf, metavar="S", help="begin, seconds")
+    parser.add_argument("--until", dest="end", type=float, default=math.inf, metavar="S", help="end, seconds")
+    parser.set_defaults(run=run_cut)
+
+
+def run_cut(args: argparse.Namespace) -> int:
+    """Write the new run and print what it holds."""
+    from recorder.read.cut import Part
+    from recorder.read.reader import LogReader
+    from rlenv_robot.cli.data.selection import one_run
+
+    if args.episodes is None and args.begin == -math.inf and args.end == math.inf:
+        raise ValueError("nothing was chosen: give --episodes, --from or --until")
+    if not args.begin < args.end:
+        raise ValueError(f"--from is {args.begin:g}, it must be below --until, which is {args.end:g}")
+    folder = one_run(args.run_folder)
+    episodes = None
+    if args.episodes is not None:
+        episodes = frozenset(args.episodes.among([episode.number for episode in LogReader(folder).episodes()]))
+    return _copy([Part(folder, episodes, args.begin, args.end)], args.to)
+
+
+def _copy(parts: list[Part], to: Path) -> int:
+    """Copy parts of runs into a new run and print what it holds."""
+    from recorder.read.cut import copy_parts
+
+    with progress("copying") as report:
+        copied = copy_parts(parts, to, report)
+    images = f", {counted(copied.images, 'image')}" if copied.images else ""
+    print(f"{to}: {counted(copied.episodes, 'episode')}, {counted(copied.rows, 'frame')}{images}")
+    for note in copied.notes:
+        print(f"note: {note}")
+    return 0
+
+
+# -- data merge ----------------------------------------------------------------------------------------------
+
+
+def add_merge(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Copy several runs into one new run, in the order of the arguments."
+    parser.epilog = "The runs are only read. They must hold the same fields."
+    parser.add_argument("runs", metavar="RUN", type=Path, nargs="+", help="a run, or a folder of runs")
+    parser.add_argument("--to", type=Path, required=True, metavar="FOLDER", help="the new run's folder")
+    parser.set_defaults(run=run_merge)
+
+
+def run_merge(args: argparse.Namespace) -> int:
+    """Write the new run and print what it holds."""
+    from recorder.read.cut import Part
+    from rlenv_robot.cli.data.selection import instead, runs_in
+
+    folders = [folder for path in args.runs for folder in runs_in(path)]
+    counts = Counter(folder.resolve() for folder in folders)
+    repeated = sorted({str(folder) for folder in folders if counts[folder.resolve()] > 1})
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)}: named more than once; name each run once")
+    if not folders:
+        raise SourceError(f"no run was found in {', '.join(f'{path}{instead(path)}' for path in args.runs)}")
+    return _copy([Part(folder) for folder in folders], args.to)
+
+
+# -- data label ----------------------------------------------------------------------------------------------
+
+
+_VERDICTS = ("success", "failure", "discard")
+
+
+def add_label(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Add to recorded episodes whether they succeeded and where they come from."
+    parser.epilog = """
+The log itself is not changed: each label is a line in labels.jsonl beside it, and the latest line counts.
+
+Example:
+
+  rlenv-robot data label RUN 0,2,5-9 --verdict failure --remark "gripper slipped"
+"""
+    parser.add_argument("run_folder", metavar="RUN", type=Path, help="one run")
+    parser.add_argument("episodes", type=choice, help="their numbers in the run, such as 0,2,5-9")
+    parser.add_argument("--verdict", choices=_VERDICTS, help="a person's verdict")
+    parser.add_argument("--success", action=argparse.BooleanOptionalAction, help="whether the task succeeded")
+    parser.add_argument("--source", help="where the episodes come from, such as expert, random or mixed")
+    parser.add_argument("--expert", action=argparse.BooleanOptionalAction, help="whether an expert demonstrated them")
+    parser.add_argument("--remark", help="a few words")
+    parser.add_argument("--by", metavar="NAME", help="the author of the label (default: the user)")
+    parser.set_defaults(run=run_label)
+
+
+def run_label(args: argparse.Namespace) -> int:
+    """Add the labels and print them."""
+    from recorder.log.labels import KEYS, add_labels
+    from recorder.read.reader import LogReader
+    from rlenv_robot.cli.data.selection import one_run
+
+    values = {key: getattr(args, key) for key in KEYS if getattr(args, key) is not None}
+    if not values:
+        raise ValueError("there is nothing to add: give --verdict, --success, --source, --expert or --remark")
+    folder = one_run(args.run_folder)
+    numbers = args.episodes.among([episode.number for episode in LogReader(folder).episodes()])
+    path = add_labels(folder, numbers, values, args.by or _user())
+    labels = ", ".join(f"{key} {value}" for key, value in values.items())
+    print(f"{path}: {counted(len(numbers), 'episode')}: {labels}")
+    return 0
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # the user has no name on this machine
+        return "unknown"
+
+
+# -- data recover --------------------------------------------------------------------------------------------
+
+
+def add_recover(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = "Repair a torn log as far as it can be read, and report what was lost."
+    parser.add_argument("path", metavar="RUN", type=Path, help="the run with the torn log")
+    parser.set_defaults(run=run_recover)
+
+
+def run_recover(args: argparse.Namespace) -> int:
+    """Repair the log and print the report."""
+    from recorder.read.recover import recover
+    from rlenv_robot.cli.data.selection import one_run
+
+    print(recover(one_run(args.path)))
+    return 0
