@@ -7,7 +7,7 @@
     python benchmarks/offline.py table
     python benchmarks/offline.py plot           # docs/curves/offline.png
 
-What ``learn`` finds takes the place of what the file said of the same method and seed. The share that is told is the
+The results of ``learn`` replace those in the file for the same method and seed. The share that is printed is the
 learned policy's mean return over the best recorded policy's, each without exploration noise in the same 100 episodes
 that no training saw.
 """

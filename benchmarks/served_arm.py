@@ -37,7 +37,7 @@ CONTEXT = mp.get_context("forkserver")
 
 
 class Arm:
-    """An arm of 500 Hz that is where it is told to be; writes down when it was stopped."""
+    """An arm of 500 Hz that reaches each command at once, and records when it was stopped."""
 
     spec = replace(SO101, rate_hz=LOOP_HZ, max_age_s={})
 

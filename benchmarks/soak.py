@@ -84,7 +84,7 @@ class Pace:
 
 
 class SensorThread(threading.Thread):
-    """All streams at their rate until told to stop; ``latest`` is the number of the newest sample of all of them."""
+    """Write all streams at their rates until a stop is requested; ``latest`` is the number of the newest sample."""
 
     def __init__(self, log: LogWriter) -> None:
         super().__init__(name="sensors")

@@ -33,7 +33,7 @@ def seconds(arguments: list[str]) -> float:
 
 
 def main() -> None:
-    """Run the candidates by turns and print a table."""
+    """Run the candidates alternately, and print a table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=15, help="of each candidate (default: 15)")
     runs = parser.parse_args().runs

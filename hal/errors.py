@@ -58,7 +58,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class StopReason:
-    """Why a robot was stopped. ``str()`` gives the text.
+    """The reason of a robot's stop. ``str()`` gives the text.
 
     Attributes:
         text: one sentence for a person.

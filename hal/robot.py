@@ -119,7 +119,7 @@ class StreamSpec:
 
 
 class SampleSink(Protocol):
-    """Where the samples of one stream go. A recorder provides it; it never waits and never raises."""
+    """The receiver of one stream's samples. A recorder provides it; it never waits and never raises."""
 
     def write(self, values: Mapping[str, ArrayLike], stamp_ns: int) -> int:
         """Take one sample; always called from the same thread.

@@ -175,7 +175,7 @@ class StopLatch:
 
 
 class Clearance:
-    """What one reset may clear: the stops that came before it was asked for. Made by `StopLatch.resetting`.
+    """The stops that one reset may clear: those before its request. `StopLatch.resetting` makes it.
 
     Attributes:
         number: of the newest stop that the reset knows of.

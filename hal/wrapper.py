@@ -1,4 +1,4 @@
-"""The base class of everything that takes a robot and is one, and the members that a robot may offer beyond `Robot`."""
+"""Wrap robots: the base class of wrappers, and the members that a robot may offer beyond `Robot`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _PAIRS = (("streams", "stream_to"), ("arm_watchdog", "disarm_watchdog"))
 """Members that are of use only together."""
 
 _SIMILAR = 0.85
-"""How similar (`difflib`) a name must be to a missing member's name to count as its misspelling."""
+"""Least similarity (`difflib`) of a name to a missing member's name at which it counts as a misspelling of it."""
 
 
 class RobotWrapper:

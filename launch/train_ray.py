@@ -25,7 +25,7 @@ def environment(settings):
 
 def train(profile, steps=60_000, seed=0, workers=2, num_envs=8, address=None, quiet=False):
     """A policy after so many steps on so many workers, and how it came about."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # nothing is told to anyone
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # Ray sends no usage statistics
     here = {} if address else {"include_dashboard": False, "_node_ip_address": "127.0.0.1"}
     ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, **here)
     settings = {"name": profile.task.name, "options": profile.task.options, "profile": profile}

@@ -1,4 +1,4 @@
-"""Convert what is known of runs, episodes and events to JSON and back."""
+"""Convert plain data about runs, episodes and events to JSON and back."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FORMAT = 1
 LOG_NAME = "log.mcap"
 """The log's file in a run's folder: the first one, if the log has several."""
 LABELS = "labels.jsonl"
-"""What people said about the episodes afterwards, beside the log."""
+"""The file of labels that people gave the episodes afterwards, beside the log."""
 TABLE_FOLDER = "table"
 """The folder of everything that is made from the log and can be made again, beside the log."""
 

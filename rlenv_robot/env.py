@@ -197,7 +197,7 @@ class Environment:
     # -- life --------------------------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """Hold still now; from any thread. The running episode ends with its next step."""
+        """Stop all motion now; from any thread. The running episode ends with its next step."""
         self.world.stop(reason)
 
     def close(self) -> None:

@@ -51,7 +51,7 @@ __all__ = [
 ]
 
 TaskLike: TypeAlias = str | Task | World | Callable[..., Task] | Callable[..., World]
-"""What `make` takes: a name, ``module:factory``, the path of a MuJoCo model, a task, a world, or a class of these."""
+"""An environment for `make`: a name, ``module:factory``, a MuJoCo model's path, a task, a world, or a class of one."""
 
 _TASKS = PluginTable(
     "task",
@@ -247,7 +247,7 @@ def robot(
         from real.client.robot import RemoteRobot
 
         remote = RemoteRobot(where, expect=model.load_spec(), keys=keys, take=take)
-        return RemoteCameras(remote, keys)  # the server's guard, next to the motors, limits what they are told
+        return RemoteCameras(remote, keys)  # the server's guard, next to the motors, limits the commands
     if where == "driver" or ":" in where:
         driver = replace(model, driver=where) if ":" in where else model
         return _homed(driver.make_driver(folder=Path.cwd()))

@@ -36,7 +36,7 @@ __all__ = [
 _T = TypeVar("_T")
 
 MODEL_FILE = ".xml"
-"""How a name ends that is the path of a MuJoCo model."""
+"""The ending of a name that is the path of a MuJoCo model."""
 
 _NO_OPTIONS: Mapping[str, Never] = MappingProxyType({})
 
@@ -268,7 +268,7 @@ def find_robot_model(name: str) -> RobotModel:
 
 
 class NamesRobot(Protocol):
-    """A task, as far as it says for which robot it is."""
+    """A task that names its robot model."""
 
     @property
     def robot(self) -> str:

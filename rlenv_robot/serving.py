@@ -44,7 +44,7 @@ __all__ = [
 _log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
-"""How often a serving process looks whether it is to end; a bare wait would not see a signal on every platform."""
+"""Time between two checks of a serving process for its end, seconds; a bare wait misses signals on some platforms."""
 
 
 DRIVER_HANGS = 3

@@ -271,7 +271,7 @@ class SourceData:
         self._sampler.update(index, td_error)
 
     def split(self, held_out: float = 0.2, seed: int = 0) -> tuple[list[int], list[int]]:
-        """Split the episodes into those to train on and those to test on, for the option ``episodes``.
+        """Split the episodes into training and test episodes, for the option ``episodes``.
 
         Args:
             held_out: the share to test on, between 0 and 1; at least one episode stays on either side.
@@ -351,7 +351,7 @@ def _public(table: Table) -> Table:
 
 
 def open_source(path: str | Path, task: Task | str | None = None, **options: Any) -> SourceData:
-    """Open recorded data by what lies in the folder.
+    """Open recorded data, in the format that the folder holds.
 
     Args:
         path: one of our runs, or a folder of runs (``log.mcap`` below it); or a LeRobot data set of version

@@ -35,7 +35,7 @@ FRAME_NO_MAX = 2**31 - 1
 """Largest frame number (int32, Table 1)."""
 
 Options: TypeAlias = Mapping[str, object]
-"""Options of a call by name, as a user gives them: nothing is known of a value before it was checked."""
+"""Options of a call by name, as a user gives them, unchecked."""
 
 ExtraInfo: TypeAlias = dict[str, Any]
 """A table's ``extra_info``: arrays, numbers, text and mappings of them, by the names that the description lists."""

@@ -144,7 +144,7 @@ class World(Protocol):
         ...
 
     def stop(self, reason: str) -> None:
-        """Hold still; from any thread."""
+        """Stop all motion; from any thread."""
         ...
 
     def close(self) -> None:

@@ -61,7 +61,7 @@ class Computed:
 
 
 Reader = Columns | Computed
-"""Where a sensor's value comes from."""
+"""The source of a sensor's value."""
 
 
 @dataclass(frozen=True)

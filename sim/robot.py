@@ -88,13 +88,13 @@ class SimRobot:
         return self._sampler.streams
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.RobotWrapper.stream_to`; samples come with each step, from the thread that steps."""
+        """Take the sinks of streams; samples come with each step, from the thread that steps."""
         self._sampler.stream_to(sinks)
         self._after_physics = self._hold if self._sampler.active else None
         self._plain = self._is_plain()
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """As `Robot.reset`. ``seed`` sets what is random in the start, ``start`` the commands to start from.
+        """Reset the simulation. ``seed`` sets what is random in the start, ``start`` the commands to start from.
 
         Raises:
             IllegalAction: the start breaks the spec.
@@ -149,7 +149,7 @@ class SimRobot:
         return {"conditions": lines, "randomisation": self.drawn}
 
     def snapshot(self) -> BatchSnapshot:
-        """As `SimBatch.snapshot`, of one.
+        """Return the simulation's state, as `SimBatch.snapshot` does for a batch.
 
         Raises:
             EpisodeError: before the first reset, or after `close`.
@@ -159,7 +159,7 @@ class SimRobot:
         return self._batch.snapshot()
 
     def restore(self, snapshot: BatchSnapshot) -> RobotState:
-        """As `SimBatch.restore`, of one. A latched stop stays.
+        """Restore a state, as `SimBatch.restore` does for a batch. A latched stop stays.
 
         Raises:
             ValueError: the snapshot does not fit.
@@ -202,7 +202,7 @@ class SimRobot:
         return {name: commands[name].validate(value, "start")[None] for name, value in start.items()}
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """As `Robot.step`. The physics run for one control period, then everything is read.
+        """Run the physics for one control period, then read all sensors.
 
         Raises:
             IllegalAction: the command breaks the spec; nothing moved.
@@ -225,7 +225,7 @@ class SimRobot:
         return self._full_reading(applied, stamp_ns)
 
     simulated = True
-    """Nothing real moves."""
+    """Whether nothing real moves: True."""
 
     def _advance_delayed(self, batch: SimBatch, values: Mapping[str, np.ndarray]) -> tuple[dict[str, np.ndarray], int]:
         """Run one control period with delays; return what reached the motors, and the time."""
@@ -330,7 +330,7 @@ class Sampler:
         return bool(self._sinks)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.RobotWrapper.stream_to`."""
+        """Take the sinks of streams."""
         self._sinks = {stream.name: sinks[stream.name] for stream in self.streams if stream.name in sinks}
 
     def hold(self, sensors: Mapping[str, np.ndarray]) -> None:

@@ -25,7 +25,7 @@ _FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.2, 5.0
 """Pauses between attempts to open a lost camera, seconds; each is twice the one before."""
 
 _GOODBYE_S = 1.0
-"""How long `close` waits for the thread; OpenCV may hold it for a few seconds more, which hurts nobody."""
+"""Longest wait of `close` for the thread, seconds; OpenCV may hold the thread a few seconds longer, without harm."""
 
 
 class Look(NamedTuple):

@@ -28,7 +28,7 @@ _GRACE_S = 1.0
 """Time between SIGTERM and SIGKILL, seconds, in which a program can stop what it moves."""
 
 _KILLS = 20
-"""How often the programs that a killed program started are looked for."""
+"""Time between two looks for the programs that a killed program started, seconds."""
 
 _MARK = "RLENV_ROBOT_RESET"
 """Environment variable that marks the processes of one request."""

@@ -19,7 +19,7 @@ __all__ = [
 ]  # fmt: skip
 
 CHECK_S = 0.02
-"""How often it is checked whether a request's answer is still wanted, seconds."""
+"""Time between two checks that a request's answer is still wanted, seconds."""
 
 _CANCEL_S = 3.0
 """Longest wait for a cancelled request to end, seconds: a program gets one second between SIGTERM and SIGKILL."""

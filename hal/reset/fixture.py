@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # ZeroMQ is loaded when the fixture is first asked
 __all__ = ["Fixture"]
 
 _POLL_S = 0.05
-"""How often a request looks whether it was cancelled, seconds."""
+"""Time between two checks for a request's cancellation, seconds."""
 
 _LARGEST_ANSWER = 65536
 """Most bytes of an answer, which is a sentence."""

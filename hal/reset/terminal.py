@@ -17,7 +17,7 @@ from hal.reset.confirmation import Answer, ResetRequest, VerdictRequest
 __all__ = ["Terminal"]
 
 _POLL_S = 0.05
-"""How often a question looks whether it was cancelled, seconds."""
+"""Time between two checks for a question's cancellation, seconds."""
 
 _READY = frozenset({"", "y", "yes", "ok", "ready"})
 _VERDICTS = {"s": "success", "f": "failure", "d": "discard",

@@ -49,7 +49,7 @@ class RemoteCameras(RobotWrapper):
         return self._remote
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """As `RemoteRobot.reset`; asks which cameras there are, and waits for an image of each that works.
+        """Reset as `RemoteRobot.reset` does; ask for the cameras, and wait for an image of each that works.
 
         Raises:
             ConnectionLost: no images come, though the cameras work; the message says how far the connection came.
@@ -63,7 +63,7 @@ class RemoteCameras(RobotWrapper):
             return robot_state if self._listener is None else self._with_images(robot_state, self._listener)
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """As `RemoteRobot.step`."""
+        """Step as `RemoteRobot.step` does, and add the images."""
         with self._lock:
             try:
                 robot_state = self._robot.step(command)

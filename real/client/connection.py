@@ -23,7 +23,7 @@ from real.protocol.messages import Message, MessageKind, receive_frames, send_fr
 __all__ = ["Connection", "Delays", "server_spec"]
 
 _SLICE_S = 0.1
-"""How soon a wait notices that it was cancelled, seconds."""
+"""Longest time until a wait notices its cancellation, seconds."""
 
 _SHIFT_FOR_NS = 100_000_000
 """For how long an estimate of the server's clock is used before it is made anew, nanoseconds."""

@@ -42,7 +42,7 @@ _STANDING_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientSettings:
-    """How a client reaches a served robot.
+    """The settings of a client's connection to a served robot.
 
     Attributes:
         connect_timeout_s: longest wait for the server to answer a new connection, seconds.
@@ -153,7 +153,7 @@ class RemoteRobot:
         return (CLOCK,)
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.RobotWrapper.stream_to`."""
+        """Take the sinks of streams, as `hal.RobotWrapper.stream_to` does."""
         self._clocks.stream_to(sinks)
 
     @cached_property
@@ -165,7 +165,7 @@ class RemoteRobot:
         return RobotStateCodec(self.spec)
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """As `Robot.reset`; connects, or connects again, if need be.
+        """Reset as `Robot.reset` does; connect, or connect again, if need be.
 
         An interruption (Ctrl-C) while the robot moves home stops it.
 
@@ -196,7 +196,7 @@ class RemoteRobot:
             self._stopped = None
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """As `Robot.step`: send the command, and wait for the reading at the end of the period.
+        """Step as `Robot.step` does: send the command, and wait for the reading at the end of the period.
 
         Raises:
             IllegalAction: the command does not have the spec's layout, and was not sent; or the server's guard refused

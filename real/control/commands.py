@@ -29,7 +29,7 @@ class Step(NamedTuple):
     request_id: Any
     command: Mapping[str, np.ndarray]
     sent_ns: int | None = None
-    """When the client sent the command, nanoseconds of this machine's monotonic clock; None: not known."""
+    """Time at which the client sent the command, nanoseconds of this machine's monotonic clock; None: not known."""
 
 
 class Finish(NamedTuple):

@@ -1,4 +1,4 @@
-"""What the control loop does about its driver: notice that it hangs, stop it when it raises, park it at the end."""
+"""Supervise the driver of a control loop: notice that it hangs, stop it when it raises, park it at the end."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class DriverStopper:
 
     @property
     def trouble(self) -> str | None:
-        """Why the last stop is not known to have reached the driver, or None."""
+        """The reason for which the last stop is not known to have reached the driver, or None."""
         called_s, failure = self._called_s, self._failure
         if called_s is not None and (late_s := self._now() - called_s) > STOP_S:
             return f"the driver's stop() has not returned for {late_s:.1f} s; use the robot's own stop button"

@@ -96,7 +96,7 @@ class Lifecycle:
 
     @property
     def why(self) -> str:
-        """Why the robot is in its state."""
+        """The reason of the robot's present state."""
         latched = self._latched()
         return self._why if latched is None else latched.text
 
@@ -141,7 +141,7 @@ class Lifecycle:
 
     @property
     def episode_over(self) -> str | None:
-        """Why there is no episode that a client could go on with, or None."""
+        """The reason for which no client can continue an episode, or None."""
         return None if self.state in (State.READY, State.RUNNING) else f"the robot is {self.state}: {self.why}"
 
     def stop(self, reason: str | StopReason) -> None:

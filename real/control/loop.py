@@ -117,13 +117,13 @@ class ControlLoop:
 
     @property
     def broken(self) -> str | None:
-        """Why the episode is broken and the robot held, or None."""
+        """The reason for which the episode is broken and the robot held, or None."""
         holds = self._interpolator.applied is not None and self.lifecycle.state is State.HOLDING
         return self.lifecycle.why if holds else None
 
     @property
     def stopped(self) -> str | None:
-        """Why the robot is stopped, or None."""
+        """The reason of the robot's stop, or None."""
         reason = self._latch.reason
         return None if reason is None else reason.text
 
@@ -134,7 +134,7 @@ class ControlLoop:
 
     @property
     def waiting(self) -> int:
-        """How many commands wait."""
+        """Number of commands that wait."""
         return len(self._commands)
 
     @property
@@ -208,7 +208,7 @@ class ControlLoop:
 
     @property
     def driver_trouble(self) -> str | None:
-        """Why the driver is not known to have stopped, or None."""
+        """The reason for which the driver is not known to have stopped, or None."""
         return self._stopper.trouble if self._latch.reason is not None else None
 
     def check_driver(self) -> None:

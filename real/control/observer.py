@@ -1,4 +1,4 @@
-"""What a server reports of its work: every command, and its outcome."""
+"""Observe a server: every command, and its outcome."""
 
 from __future__ import annotations
 

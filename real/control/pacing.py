@@ -1,4 +1,4 @@
-"""When the control loop takes its next step: by the clock, by the robot's own pace, or by the client in lockstep."""
+"""Time the steps of a control loop: by the clock, by the robot's own pace, or by the client in lockstep."""
 
 from __future__ import annotations
 
@@ -56,20 +56,20 @@ class ClockPacing:
         self._rate = rate
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
-        """As `Pacing.wait_for_command`."""
+        """Wait as `Pacing.wait_for_command` does."""
         return commands.get()
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """As `Pacing.next_tick`."""
+        """Wait as `Pacing.next_tick` does."""
         self._rate.wait()
         return commands.newest(0.0, on_replaced)
 
     def wait_for_period(self) -> None:
-        """As `Pacing.wait_for_period`."""
+        """Wait as `Pacing.wait_for_period` does."""
         self._rate.wait()
 
     def restart(self) -> None:
-        """As `Pacing.restart`."""
+        """Restart as `Pacing.restart` does."""
         self._rate.restart()
 
 
@@ -104,11 +104,11 @@ class RobotPacing:
         self._warned = False
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
-        """As `Pacing.wait_for_command`."""
+        """Wait as `Pacing.wait_for_command` does."""
         return commands.get()
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """As `Pacing.next_tick`."""
+        """Wait as `Pacing.next_tick` does."""
         self.wait_for_period()
         return commands.newest(self._window_s, on_replaced)
 
@@ -132,7 +132,7 @@ class RobotPacing:
             )
 
     def restart(self) -> None:
-        """As `Pacing.restart`."""
+        """Restart as `Pacing.restart` does."""
         self._due = None
 
 
@@ -150,14 +150,14 @@ class LockstepPacing:
         self._fetch = fetch
 
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
-        """As `Pacing.wait_for_command`."""
+        """Wait as `Pacing.wait_for_command` does."""
         if self._fetch is not None:
             while commands.empty:
                 self._fetch()
         return commands.get()
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
-        """As `Pacing.next_tick`; a tick in the midst of a control period comes at once."""
+        """Wait as `Pacing.next_tick` does; a tick in the midst of a control period comes at once."""
         return commands.newest(0.0, on_replaced)
 
     def wait_for_period(self) -> None:

@@ -11,7 +11,7 @@ __all__ = ["LoopSettings", "check_above_zero", "check_choice"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopSettings:
-    """How a robot's control loop runs.
+    """The settings of a robot's control loop.
 
     Attributes:
         control_hz: commands a second that clients give, Hz. The robot's own rate must be a whole multiple of it. None:

@@ -38,7 +38,7 @@ class ClientKeys:
 
 
 def load_keys(folder: str | Path) -> ClientKeys:
-    """The keys in a client's folder.
+    """Load the keys from a client's folder.
 
     Raises:
         ValueError: one is missing or damaged, or others can read the secret.
@@ -78,7 +78,7 @@ class Handshake:
 
     @property
     def last(self) -> str:
-        """How far the last attempt came."""
+        """The stage that the last attempt reached."""
         return self._last
 
     def _take(self, event: int) -> None:

@@ -25,7 +25,7 @@ _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
 
 
 class Role(StrEnum):
-    """What the owner of a key may do. Anyone with a role may stop the robot."""
+    """The rights of a key's owner. Anyone with a role may stop the robot."""
 
     OPERATE = "operate"  # as move, and take the robot from whoever holds it
     MOVE = "move"  # reset and step, watch, stop
@@ -77,7 +77,7 @@ def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
 
 
 def load_pair(folder: str | Path) -> KeyPair:
-    """The key pair in a folder.
+    """Load the key pair from a folder.
 
     Raises:
         ValueError: there is none, it is damaged, or other users of this machine can read it.
@@ -96,7 +96,7 @@ def load_pair(folder: str | Path) -> KeyPair:
 
 
 def load_server(folder: str | Path) -> str:
-    """The public key of the robot that a client's folder is for.
+    """Load the public key of the robot that a client's folder is for.
 
     Raises:
         ValueError: there is none, or it is damaged.
@@ -173,7 +173,7 @@ class Allowed:
         return True
 
     def find(self, key: str) -> Entry | None:
-        """The line of a public key, or None."""
+        """Return the line of a public key, or None."""
         return self._entries.get(key)
 
     def __iter__(self) -> Iterator[Entry]:

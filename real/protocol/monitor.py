@@ -1,4 +1,4 @@
-"""What ZeroMQ reports about a socket's connections."""
+"""Read what ZeroMQ reports about a socket's connections."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _EVENTS_A_LOOK = 256
 _REPORT_S = 1.0
 _MOST_DESCRIPTORS = 65536
 _RECEIVED_AT = 128
-"""Where Linux' ``struct tcp_info`` has ``tcpi_bytes_received``, an unsigned number of 8 bytes (linux/tcp.h)."""
+"""Offset of ``tcpi_bytes_received`` in Linux's ``struct tcp_info``, an unsigned number of 8 bytes (linux/tcp.h)."""
 
 
 def raise_descriptor_limit() -> int:
@@ -84,7 +84,7 @@ class ConnectionLimiter:
 
     @property
     def cut(self) -> dict[str, int]:
-        """How many connections were cut off, by reason."""
+        """Number of connections that were cut off, by reason."""
         return dict(self._cut)
 
     def watch(self, server_socket: zmq.Socket[bytes]) -> None:

@@ -21,7 +21,7 @@ _REMEMBERED = 16
 class Lease:
     """Given to the first that asks, and kept until it is given back or, once its holder is silent, asked for.
 
-    A silent holder loses nothing until somebody else wants the robot, so a client may think between two
+    A silent holder loses nothing until another client asks for the robot, so a client may think between two
     episodes for as long as it likes. An order under way is no silence.
 
     Args:
@@ -71,7 +71,7 @@ class Lease:
             The session's number, not to be guessed from the last one.
 
         Raises:
-            ConnectionLost: somebody else holds the robot; the message names them.
+            ConnectionLost: another client holds the robot; the message names it.
         """
         follows = replaces == self._session and (key == self._key or by_consent)
         if not self.free and not follows and not by_force:
@@ -130,7 +130,7 @@ class Lease:
         self._heard, self._waiting = self._now(), True
 
     def answered(self, session: int) -> None:
-        """The order under way was answered; the holder's silence counts from here."""
+        """Note that the order under way was answered; the holder's silence counts from here."""
         if session == self._session:
             self._heard, self._waiting = self._now(), False
 
@@ -163,11 +163,11 @@ class Lease:
 
 
 CONSENT_S = 10.0
-"""How long a holder has to say yes or no; silence is a no, unless it is so long that the lease is lost."""
+"""Time that a holder has to say yes or no; silence is a no, unless it is so long that the lease is lost."""
 
 
 class RequestId(NamedTuple):
-    """Where an order's answer goes, and when the order came (monotonic, nanoseconds)."""
+    """The receiver of an order's answer, and the time at which the order came (monotonic, nanoseconds)."""
 
     peer: bytes
     session: int
@@ -181,7 +181,7 @@ class LeaseTransfer:
     Args:
         request_id: of the client that asks.
         name: of the client that asks.
-        beat_s: how often the server tells that client that its question is still open, seconds.
+        beat_s: time between two messages to that client that its question is still open, seconds.
         now: monotonic clock, seconds.
         key: of the client that asks; None where there are no keys.
     """

@@ -31,13 +31,13 @@ __all__ = ["BEAT_S", "Judging", "RequestHandler"]
 _log = logging.getLogger(__name__)
 
 BEAT_S = 0.5
-"""How often the server tells a client that waits for a reset that it is alive, seconds."""
+"""Time between two signs of life from the server to a client that waits for a reset, seconds."""
 
 MOST_WAITING = 64
 """Commands that wait for the control loop at most, as during a reset; a client of ours sends one at a time."""
 
 KEPT_S = 0.02
-"""How long the answer to a stop waits for the file that keeps it, seconds; a disk usually takes a fiftieth of that."""
+"""Longest wait of a stop's answer for the file that keeps the stop, seconds; a disk usually takes a fiftieth of it."""
 
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0

@@ -40,13 +40,13 @@ __all__ = ["Server", "ServerSettings"]
 _log = logging.getLogger(__name__)
 
 LAST_WORDS_MS = 200
-"""How long a closing server tries to deliver its last answers, milliseconds."""
+"""Time for which a closing server tries to deliver its last answers, milliseconds."""
 
 SLOW_LISTENERS_QUEUE = 4
 """Messages of telemetry that wait for a slow listener; further ones are dropped."""
 
 LOOK_S = 0.1
-"""How often a server that serves for ever looks whether it is to end, seconds."""
+"""Time between two checks of a server that serves for ever for its end, seconds."""
 
 WAITING_REQUESTS = 16
 """Messages of one connection that wait in memory for being read; further ones wait in the network."""
@@ -60,7 +60,7 @@ LARGEST_REQUEST = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerSettings(LoopSettings):
-    """How a robot is served: its control loop (`LoopSettings`), its endpoints and its clients.
+    """The settings of a server: its control loop (`LoopSettings`), its endpoints and its clients.
 
     Attributes:
         address: endpoint of the control socket; without keys a loopback one. Port ``*`` is any free port.
@@ -177,12 +177,12 @@ class Server:
 
     @property
     def broken(self) -> str | None:
-        """Why the episode is broken and the robot held, or None."""
+        """The reason for which the episode is broken and the robot held, or None."""
         return self._loop.broken
 
     @property
     def stopped(self) -> str | None:
-        """Why the robot is stopped, or None."""
+        """The reason of the robot's stop, or None."""
         return self._loop.stopped
 
     @property
@@ -192,7 +192,7 @@ class Server:
 
     @property
     def abandoned(self) -> str | None:
-        """Why `close` left the driver alone, which did not return from a call; or None."""
+        """The reason for which `close` left the driver alone: a call that did not return; or None."""
         return self._loop.abandoned
 
     @property
@@ -343,7 +343,7 @@ class Server:
 
     def _close(self, lower_s: float, velocity: float | None) -> None:
         with ExitStack() as ends:  # each of them, whatever the driver's close raises
-            ends.callback(self._loop.close_stop_file)  # last: a stop may come until nobody is heard any more
+            ends.callback(self._loop.close_stop_file)  # last: stops may come until all sockets are closed
             for part in (self._authenticator, self._image_publisher, self._publisher, self._transport, self._limiter):
                 if part is not None:
                     ends.callback(part.close)

@@ -1,4 +1,4 @@
-"""Which thread talks on the network: one of its own in real time, the control thread itself in lockstep."""
+"""Carry messages: on a network thread in real time, on the control thread itself in lockstep."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ __all__ = ["LockstepTransport", "ThreadTransport", "Transport"]
 _log = logging.getLogger(__name__)
 
 TICK_S = 0.1
-"""How often the network thread looks at the clock."""
+"""Longest time between two looks of the network thread at the clock."""
 
 PAUSE_MS = 1
-"""How long the network thread lets a flood wait before it reads on."""
+"""Time for which the network thread lets a flood of messages wait before it reads on."""
 
 FETCH_MS = 25
 """In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
@@ -109,7 +109,7 @@ class ThreadTransport:
         self._thread: threading.Thread | None = None
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """As `Transport.start`."""
+        """Start as `Transport.start` does."""
         self._outgoing = CommandQueue(pollable=True)
         self._thread = threading.Thread(
             target=self._run, args=(router, handler, self._outgoing), name="rlenv-robot server", daemon=True
@@ -117,12 +117,12 @@ class ThreadTransport:
         self._thread.start()
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """As `Transport.answer`."""
+        """Answer as `Transport.answer` does."""
         if self._outgoing is not None:
             self._outgoing.put((request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """As `Transport.tell`."""
+        """Send as `Transport.tell` does."""
         if self._outgoing is not None:
             self._outgoing.put((state, detail))
 
@@ -132,7 +132,7 @@ class ThreadTransport:
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
-        """As `Transport.close`."""
+        """Close as `Transport.close` does."""
         self._over.set()
         if self._thread is not None and self._outgoing is not None:
             self._outgoing.wake()
@@ -179,7 +179,7 @@ class LockstepTransport:
         self._barrier = _Barrier()
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
-        """As `Transport.start`."""
+        """Start as `Transport.start` does."""
         router.rcvtimeo = FETCH_MS
         with self._lock:
             self._router, self._handler = router, handler
@@ -200,7 +200,7 @@ class LockstepTransport:
                     self._barrier.run(handler.tick)
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
-        """As `Transport.answer`."""
+        """Answer as `Transport.answer` does."""
         with self._lock:
             if self._handler is not None:  # None: closed although the robot had not returned in time
                 if not self._progress.empty():
@@ -208,7 +208,7 @@ class LockstepTransport:
                 self._barrier.run(partial(self._handler.answer, request_id, outcome))
 
     def tell(self, state: str, detail: str) -> None:
-        """As `Transport.tell`."""
+        """Send as `Transport.tell` does."""
         self._progress.put((state, detail))
 
     @property
@@ -217,7 +217,7 @@ class LockstepTransport:
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
     def close(self) -> None:
-        """As `Transport.close`."""
+        """Close as `Transport.close` does."""
         self._over.set()
         if self._thread is not None:
             self._thread.join()

@@ -48,7 +48,7 @@ class ClockStream:
         self._next_ns = 0
 
     def stream_to(self, sinks: Mapping[str, SampleSink]) -> None:
-        """As `hal.RobotWrapper.stream_to`."""
+        """Take the sinks of streams, as `hal.RobotWrapper.stream_to` does."""
         self._sink = sinks.get(CLOCK.name)
         self.wanted = self._sink is not None
 

@@ -65,7 +65,7 @@ class ImagePublisher:
         self._thread.start()
 
     def to_dict(self) -> dict[str, Any]:
-        """``cameras``: name -> [oldest age that counts, what its loss means], and ``health``: how they do."""
+        """Return ``cameras``: name -> [oldest valid age, meaning of its loss], and ``health``: their states."""
         return {
             "cameras": {
                 camera.settings.name: [camera.settings.max_age_s, camera.settings.loss] for camera in self._cameras
@@ -140,7 +140,7 @@ class ImageListener:
         self._poller.register(socket, zmq.POLLIN)
 
     def newest(self, at_ns: int | None = None) -> Mapping[str, Image]:
-        """By camera, whatever has come so far; the caller judges its age. Never waits.
+        """Return the newest image of each camera, of any age, which the caller judges. Never wait.
 
         Args:
             at_ns: of each camera's two newest that came here, the one that is not later than this; server's clock.
@@ -213,7 +213,7 @@ class ImageListener:
 
 
 def announced(plain: Any) -> dict[str, Announced]:
-    """The cameras of a server, from what it tells.
+    """Return the cameras of a server from its announcement.
 
     Raises:
         WireError: it is damaged.

@@ -204,4 +204,4 @@ def _frozen(
         told = command[low + 1 : high + 1]
         if len(told) and (np.ptp(told, axis=0) > moved).any():
             yield Finding("frozen", episode, _name(stream), low, high,
-                          f"the same values for {lasted:.1f} s while the robot is told to move")  # fmt: skip
+                          f"the same values for {lasted:.1f} s while the robot is commanded to move")  # fmt: skip

@@ -268,7 +268,7 @@ def _frozen(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
                 if last - first < least or flat[first, element] in rest or not told.any():
                     continue
                 lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
-                text = f"stands at {flat[first, element]:.6g} for {lasted} while it is told to move"
+                text = f"stands at {flat[first, element]:.6g} for {lasted} while it is commanded to move"
                 yield Finding("frozen", number, element_of(field, int(element)), int(first), int(last), text)
 
 

@@ -238,7 +238,7 @@ def arrow_episodes(folder: Path, kind: str, count: int, leaves: dict[str, list[L
     for number in range(count):
         place = folder / str(number)
         if not place.is_dir():
-            raise SourceError(f"{place} is missing, {count} episodes are told of; fetch the data set again")
+            raise SourceError(f"{place} is missing, {count} episodes are described; fetch the data set again")
         try:
             hidden = ["_", ".", "metadata.json"]
             table = dataset.dataset(str(place), format=kind, ignore_prefixes=hidden).to_table()

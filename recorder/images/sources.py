@@ -1,4 +1,4 @@
-"""Where the images of a table are: in logs of ours, or in a data set of another format."""
+"""Find the images of a table: in logs of ours, or in a data set of another format."""
 
 from __future__ import annotations
 

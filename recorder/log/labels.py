@@ -140,7 +140,7 @@ def _corrected(info: JsonObject, label: JsonObject | None) -> JsonObject:
 
 
 def is_success(info: JsonObject) -> bool | None:
-    """Return whether an episode succeeded, or None if nobody said so.
+    """Return whether an episode succeeded, or None if that is unknown.
 
     A person's ``verdict`` of success or failure decides over the task's ``success``.
 

@@ -37,7 +37,7 @@ class Limits:
 
 
 class DiskBudget(LogError):
-    """There is no more room for this log. It was closed and holds everything up to then."""
+    """The log has no room left. It was closed, and holds everything up to then."""
 
 
 class Rotating:

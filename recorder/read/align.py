@@ -1,4 +1,4 @@
-"""Align streams of different rates: choose the sample that belongs to each moment, and tell its age."""
+"""Align streams of different rates: choose the sample that belongs to each moment, with its age."""
 
 from __future__ import annotations
 

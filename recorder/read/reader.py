@@ -61,7 +61,7 @@ class LogReader:
 
     @cached_property
     def metadata(self) -> JsonObject:
-        """What was known of the run when it began, by name; ours are format, layout, digest, versions and file.
+        """Metadata that were written when the run began, by name; ours are format, layout, digest, versions and file.
 
         Raises:
             LogError: the file is no log of ours, was torn before its description, or has a format from the future.
@@ -138,7 +138,7 @@ class LogReader:
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What is lost, a sentence each; empty for a log that was closed and is whole."""
+        """Losses, a sentence each; empty for a complete log that was closed."""
         return self.scan().notes()
 
     def episodes(self) -> tuple[LoggedEpisode, ...]:

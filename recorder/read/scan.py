@@ -54,7 +54,7 @@ class Event:
 
 @dataclass
 class FileScan:
-    """How far one file of a log was read.
+    """The position up to which one file of a log was read.
 
     Attributes:
         whole: the border behind the last record that was read.
@@ -152,7 +152,7 @@ class Scan:
         return all(state.complete for state in self.files.values())
 
     def notes(self) -> tuple[str, ...]:
-        """What is lost, a sentence each; empty for a log that was closed and is whole."""
+        """Losses, a sentence each; empty for a complete log that was closed."""
         notes = []
         for number in range(max(self.files, default=0) + 1):
             state = self.files.get(number)

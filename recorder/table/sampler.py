@@ -316,7 +316,7 @@ _TOGETHER = 1024
 _BEFORE = np.triu(np.ones((WIDTH, WIDTH)), 1)
 """Children's sums @ this: for each child the sum of those before it."""
 _FIRST = np.arange(_TOGETHER) * WIDTH
-"""Where the b-th row of children begins in the flat array of all rows."""
+"""Index of the b-th row of children in the flat array of all rows."""
 
 
 class SumTree:

@@ -20,7 +20,7 @@ _FACTS = np.dtype([
     ("episode", "<i4"), ("frame_no", "<i4"), ("done", "<i4"), ("terminated", "<i4"),
     ("truncated", "<i4"), ("intervention", "<i4"),
 ])  # fmt: skip
-"""Everything known of a transition, in 56 bytes; made only on request."""
+"""The facts of a transition, 56 bytes; computed on request."""
 
 
 def columns(rows: np.ndarray, spec: Spec, prefix: str) -> dict[str, np.ndarray]:
@@ -89,7 +89,7 @@ class Transitions:
 
     @cached_property
     def facts(self) -> np.ndarray:
-        """(N,), structured: everything known of each transition.
+        """The facts of each transition, structured, (N,).
 
         ``row`` of the observation (the next one is ``row + 1``); ``stop``, the position after the last
         transition that follows without a break; ``reward`` (several agents: their sum); ``log_probability``;
@@ -163,7 +163,7 @@ _GUIDE_BITS = 7
 
 
 class Places(NamedTuple):
-    """Everything known of transitions without reading their rows; each of shape (B,).
+    """The facts of transitions that need no reading of rows; each of shape (B,).
 
     Attributes:
         row: int64, of the observation; the next one is ``row + 1``.
@@ -232,7 +232,7 @@ class TransitionIndex:
         return np.asarray(self._shift.take(number) + positions)
 
     def places(self, positions: np.ndarray) -> Places:
-        """Return what is known of the transitions at the positions, (B,) int64."""
+        """Return the facts of the transitions at the positions, (B,) int64."""
         found = self._stretches
         number, after = self._numbers(positions)
         last = after - 1 == positions

@@ -282,7 +282,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         """Step all environments; return observations, rewards (float64), terminated, truncated (bool) and info.
 
         Raises:
-            IllegalAction: the batch as a whole is malformed. A single illegal action is told in ``info["error"]``.
+            IllegalAction: the batch as a whole is malformed. ``info["error"]`` names a single illegal action.
         """
         return self.step_some(None, actions)
 
@@ -292,7 +292,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         """Step some environments while the others stay. Actions and everything returned have all N rows.
 
         Args:
-            ids: which, whole numbers; None is all.
+            ids: numbers of the environments to step; None for all.
             actions: with a leading axis of N; rows of the others are not looked at closely.
         """
         frame_no = self._table["frame_no"]

@@ -1,4 +1,4 @@
-"""Our tasks in Gymnasium's registry: ``gymnasium.make("rlenv_robot/so101-reach-v0")``.
+"""Register our tasks with Gymnasium: ``gymnasium.make("rlenv_robot/so101-reach-v0")``.
 
 Since its version 1.0 Gymnasium loads no entry points: an environment is known once a module has registered it. Ours are
 registered when both packages are imported, in either order; neither imports the other for it.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["NAMESPACE", "make_env", "make_vector_env", "register_envs", "register_with_gymnasium"]
 
 NAMESPACE = "rlenv_robot"
-"""Comes before the name in Gymnasium's ids."""
+"""The namespace of our tasks in Gymnasium's ids."""
 
 _HERE = "rlenv_robot.adapters.gymnasium_registry"
 

@@ -15,7 +15,7 @@ from rlenv_robot.vector.env import VectorEnvironment
 __all__ = ["StableBaselinesVecEnv", "to_stable_baselines3"]
 
 Indices = int | Iterable[int] | None
-"""Which environments are asked; None is all."""
+"""Numbers of the requested environments; None for all."""
 
 
 class StableBaselinesVecEnv(VecEnv):

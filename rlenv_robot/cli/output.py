@@ -1,4 +1,4 @@
-"""What commands print: lines, tables and progress, none of which ends the program on a full disk or a closed pipe."""
+"""Print lines, tables and progress of commands. A full disk or a closed pipe does not end the program."""
 
 from __future__ import annotations
 

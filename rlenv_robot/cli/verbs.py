@@ -12,7 +12,7 @@ __all__ = ["HelpFormatter", "Verb", "VerbAction", "add_verbs"]
 
 
 class Verb(NamedTuple):
-    """Where a verb is defined, and its line in the help.
+    """A verb: the place of its definition, and its line in the help.
 
     Attributes:
         declaration: ``module`` or ``module:function``, of the function (``add`` unless it is named) that declares the

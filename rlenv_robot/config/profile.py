@@ -76,7 +76,7 @@ class RobotSection:
 
 @dataclass(frozen=True, slots=True)
 class ResetSection:
-    """How the scene is reset, and how the robot goes home (units as `hal.homing.HomingSettings`).
+    """The reset of the scene, and the robot's way home (units as `hal.homing.HomingSettings`).
 
     Attributes:
         signal: what confirms that the scene is ready.
@@ -122,7 +122,7 @@ class ResetSection:
 
 @dataclass(frozen=True, slots=True)
 class ServeSection:
-    """How `rlenv-robot serve` runs the robot; a command-line flag of the same name goes before a key.
+    """The settings of `rlenv-robot serve`; a command-line flag of the same name overrides a key.
 
     Attributes:
         address: the endpoint to bind; port * is any free one.
@@ -161,7 +161,7 @@ class ServeSection:
 
 @dataclass(frozen=True, slots=True)
 class RecordSection:
-    """Where runs are recorded.
+    """The recording of runs.
 
     Attributes:
         folder: of the runs; empty records nothing.

@@ -21,7 +21,7 @@ __all__ = ["SimSettings", "check_sim_sections", "fit_timing", "sim_settings", "t
 
 
 class SimSettings(TypedDict, total=False):
-    """The settings of a simulation that differ from the nominal robot's."""
+    """The settings in which a simulation differs from the nominal robot."""
 
     timing: DelayModel
     randomise: Randomise
@@ -114,8 +114,8 @@ def fit_timing(run: str | Path) -> DelayModel:
     remote = [(before, after) for before, after in reports if after.get("delays")]
     if not remote:
         raise SourceError(
-            f"{run}: no episode tells how late its commands and readings were; record a whole one with a robot at an "
-            "address (robot='tcp://...')"
+            f"{run}: no episode holds the delays of its commands and readings; record a complete one with a robot "
+            "at an address (robot='tcp://...')"
         )
     late = sum(max(0, _refused(after) - _refused(before)) for before, after in remote)
     return timing_of((after["delays"] for _, after in remote), late)

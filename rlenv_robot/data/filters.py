@@ -151,8 +151,8 @@ def shaped(spec: Spec, prefix: str, name: str, value: ArrayLike) -> np.ndarray:
 
 
 _Filter = Callable[[Transitions, Any, np.ndarray, str], np.ndarray]
-"""Which steps pass, (N,) bool: of all transitions, by the option's value (which `read` checked), among those that are
-left, (N,) bool; with the option's name for messages.
+"""A filter: takes all transitions, the option's value (checked by `read`), the steps left so far, (N,) bool, and the
+option's name for messages; returns the steps that pass, (N,) bool.
 """
 
 

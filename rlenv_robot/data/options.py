@@ -40,7 +40,7 @@ Arrays: TypeAlias = Mapping[str, np.ndarray]
 """Fields by name, each with a leading axis (B,)."""
 
 Tolerance: TypeAlias = float | Mapping[str, float]
-"""How far a value may lie from another: for all fields, or by field."""
+"""The largest distance of a value from another: for all fields, or by field."""
 
 
 class NearOption(TypedDict, total=False):
@@ -242,7 +242,7 @@ IMAGES: Mapping[str, Check] = {
     "next": _truth,
     "cache_bytes": whole(0),
 }
-"""What the option ``images`` may hold; what each means: `rlenv_robot.data.images.ImageChoice`."""
+"""Entries of the option ``images``; `rlenv_robot.data.images.ImageChoice` explains each."""
 
 
 def _images(value: object) -> str | None:
@@ -269,7 +269,7 @@ FILTERS: Mapping[str, Check] = {
     "intervention": _truth,
     "near": _near,
 }
-"""Which part of the data counts; every function but `init` takes them. What each means: `rlenv_robot.data.filters`."""
+"""Options that select a part of the data, for every function but `init`; `rlenv_robot.data.filters` explains each."""
 
 _DRAW: Mapping[str, Check] = {
     "alpha": number(0.0),

@@ -109,7 +109,7 @@ class Prefetch:
 
 
 _Key = tuple[str, Hashable]
-"""The function that was called, and its options as something hashable."""
+"""The called function, and its options in a hashable form."""
 
 
 class SampleRequest(NamedTuple):

@@ -1,4 +1,4 @@
-"""Describe recorded data by figures that JSON can hold: what `SourceData.statistics` returns (R3.6)."""
+"""Describe recorded data by figures that JSON can hold, for `SourceData.statistics` (R3.6)."""
 
 from __future__ import annotations
 

@@ -51,14 +51,14 @@ def load_policy(path: str | Path) -> SavedPolicy:
     raise RobotError(f"{path}: a policy is an .onnx or an .npz file, not {suffix or 'one without a suffix'}")
 
 
-# -- Policies that look at nothing: to see a model move, and to record what is explored ----------------------
+# -- Policies without observations: to see a model move, and to record exploration ----------------------
 
 
 class ZeroPolicy:
     """A policy that chooses zero, or the legal action nearest to it.
 
     Args:
-        seed: of nothing.
+        seed: unused, since nothing is drawn.
     """
 
     def __init__(self, seed: int = 0) -> None:

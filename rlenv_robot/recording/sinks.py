@@ -1,4 +1,4 @@
-"""Where recorded rows go: a log's contract, and a stream of samples that never raises."""
+"""The contract of a log, which takes recorded rows, and a stream of samples that never raises."""
 
 from __future__ import annotations
 

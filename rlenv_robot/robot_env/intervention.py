@@ -22,7 +22,7 @@ Who = Literal["policy", "person", "returning"]
 
 
 class Chosen(NamedTuple):
-    """The action to execute, and whose it is; ``returning`` is on the way from the person's to the policy's."""
+    """The action to execute, and its source; ``returning`` is on the way from the person's to the policy's."""
 
     action: Arrays
     who: Who
@@ -119,7 +119,7 @@ class Operator(Protocol):
         ...
 
     def release(self) -> None:
-        """An episode begins: the policy has the robot, until the person takes it again."""
+        """Hand the robot to the policy at the beginning of an episode, until the person takes it again."""
         ...
 
     def close(self) -> None:

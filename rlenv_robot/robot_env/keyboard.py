@@ -1,4 +1,4 @@
-"""Single keys from a terminal, which is as it was before on every way out."""
+"""Read single keys from a terminal, and restore the terminal on every way out."""
 
 from __future__ import annotations
 
@@ -139,10 +139,10 @@ class SingleKeys:
 
 
 TAKE = " i"
-"""Take over, and hand back."""
+"""The keys that take the robot over and hand it back."""
 
 UP, DOWN = "qwertyu", "asdfghj"
-"""The first element of the action goes up with the first key of one row and down with the key below it, and so on."""
+"""Keys that jog: the first key of a row moves the first element of the action up, the key below it down, and so on."""
 
 
 class Keyboard:

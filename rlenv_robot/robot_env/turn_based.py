@@ -20,7 +20,7 @@ __all__ = ["OneAtATime", "one_at_a_time"]
 
 
 class OneAtATime(WorldWrapper, TurnBasedWorld):
-    """Around a world of several agents: in each frame one of them sees its own observation and chooses its own action.
+    """A world of several agents, one of which sees its own observation and chooses its own action in each frame.
 
     ``extra_info["agent"]`` says whose turn it is. The choices are kept until the last agent has chosen; then they
     are carried out together as one joint action, so a robot takes as long as before. Rewards are by agent: 0 until

@@ -84,7 +84,7 @@ class Verdicts:
         return None if self._answer is None else self._answer.verdict
 
     def to_dict(self) -> JsonDict:
-        """Return what the episode's record holds of them: ``reset``, ``failed_resets``, ``verdict``, ``judged_by``."""
+        """Return the entries of the episode's record: ``reset``, ``failed_resets``, ``verdict``, ``judged_by``."""
         plain: JsonDict = {}
         resets = [record.to_dict() for record in self._resets]
         if self._begun is not None and resets:

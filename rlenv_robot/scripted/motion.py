@@ -1,4 +1,4 @@
-"""What scripted policies of the SO-101 share: from a place for the finger tips to joint goals, a little at a time.
+"""Move an SO-101 by script: from a place for the finger tips to joint goals, one small step at a time.
 
 Nothing here jumps: where a script goes over from one thing to another, it does so over a centimetre or a tenth of a
 radian. Then an arm does not chatter, and a network can learn the script.
@@ -33,17 +33,17 @@ _GAIN = 0.4
 
 _PAN_X = CHAIN[0].offset[0]
 _WRIST_RAD = 2.2
-"""The wrist's roll stays within it, so that half a turn of another's choosing is left on either side."""
+"""Largest roll of the wrist, rad; it leaves room for half a turn on either side."""
 
 
 def ramp(value: np.ndarray, none: float, full: float) -> np.ndarray:
-    """A share that goes in a straight line from 0 at ``none`` to 1 at ``full``, and stays there on both sides."""
+    """Return a share that rises linearly from 0 at ``none`` to 1 at ``full``, and is constant beyond both."""
     share: np.ndarray = np.clip((value - none) / (full - none), 0.0, 1.0)
     return share
 
 
 def blend(share: np.ndarray, one: np.ndarray | float, other: np.ndarray | float) -> np.ndarray:
-    """So much of the one and the rest of the other.
+    """Return ``share * one + (1 - share) * other``; the share's shape is the leading axes.
 
     Args:
         share: from 0 to 1, shape (...).
@@ -128,7 +128,7 @@ def heading_to(place: np.ndarray) -> np.ndarray:
 
 
 def same_turn(now: np.ndarray, wanted: np.ndarray, period: float) -> np.ndarray:
-    """The roll nearest to the present one that serves as well as the wanted one, rad.
+    """Return the roll nearest to the present one that is equal to the wanted one up to whole periods, rad.
 
     Args:
         now: the wrist's roll, shape (...).
@@ -142,7 +142,7 @@ def same_turn(now: np.ndarray, wanted: np.ndarray, period: float) -> np.ndarray:
 
 
 def yaw_of(orientation: np.ndarray) -> np.ndarray:
-    """How far a body is turned about the vertical, rad, from a unit quaternion (w, x, y, z); (..., 4) -> (...)."""
+    """Return a body's yaw about the vertical, rad, from its unit quaternion (w, x, y, z); (..., 4) -> (...)."""
     w, x, y, z = np.moveaxis(np.asarray(orientation, np.float64), -1, 0)
     angle: np.ndarray = np.arctan2(2 * (w * z + x * y), 1 - 2 * (y * y + z * z))
     return angle
@@ -159,7 +159,7 @@ _STRETCH_M = 0.03
 
 
 def holds(joint_goal: np.ndarray, joint_velocity: np.ndarray, tips: np.ndarray, thing: np.ndarray) -> np.ndarray:
-    """How surely the gripper has closed on the thing, from 0 to 1, shape (...); arguments as for `grasp_and_carry`."""
+    """Return how surely the gripper holds the thing, 0 to 1, shape (...); arguments as for `grasp_and_carry`."""
     jaw, speed = joint_goal[..., 5].astype(np.float64), np.abs(joint_velocity[..., 5].astype(np.float64))
     told_to_close = ramp(jaw, _CLOSED + 0.15, _CLOSED + 0.05)
     surely: np.ndarray = _around(tips, thing) * told_to_close * ramp(speed, 1.0, 0.3)
@@ -177,7 +177,7 @@ def grasp_and_carry(
     period: float = np.pi,
     ready: np.ndarray | float = 1.0,
 ) -> np.ndarray:
-    """The next joint goals of one arm. What it is doing is told by its gripper's goal: open, closing or closed.
+    """Return the next joint goals of one arm. Its gripper's goal is the phase: open, closing or closed.
 
     Args:
         joint_goal, joint_velocity: of the six joints, rad and rad/s, shape (..., 6).
@@ -215,12 +215,12 @@ def grasp_and_carry(
 
 
 def _around(tips: np.ndarray, thing: np.ndarray) -> np.ndarray:
-    """How surely the thing is between the fingers, from 0 to 1, shape (...)."""
+    """Return how surely the thing is between the fingers, 0 to 1, shape (...)."""
     return ramp(np.sqrt(np.square(np.asarray(tips, np.float64) - thing).sum(axis=-1)), 0.035, 0.028)
 
 
 def _leg(thing: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The next stretch of the way of what is held: up, over, and down, metres."""
+    """Return the next stretch of the held thing's way: up, over, and down, metres."""
     way = target - thing
     across = np.hypot(way[..., 0], way[..., 1])
     cruise = np.maximum(target[..., 2], _CLEAR_M)

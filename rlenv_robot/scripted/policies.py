@@ -38,7 +38,7 @@ class ScriptedPush:
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """For observations with any leading axes."""
+        """Return the action for observations with any leading axes."""
         cube = np.asarray(observation["cube_position"], np.float64)[..., :2]
         way = np.asarray(observation["target_position"], np.float64)[..., :2] - cube
         tips = np.asarray(observation["gripper_position"], np.float64)
@@ -82,7 +82,7 @@ class ScriptedPickPlace:
     """
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """For observations with any leading axes."""
+        """Return the action for observations with any leading axes."""
         goals = grasp_and_carry(
             observation["joint_goal"],
             observation["joint_velocity"],
@@ -112,7 +112,7 @@ class ScriptedPairLift:
         self._message_size = message_size
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-        """For whole observations with any leading axes."""
+        """Return the joint action for whole observations with any leading axes."""
         seen = {side: {name.removeprefix(f"{side}_"): value for name, value in observation.items()
                        if name.startswith(side)} for side in SIDES}  # fmt: skip
         held = [holds(own["joint_goal"], own["joint_velocity"], _tips(own), own["handle_position"])

@@ -55,7 +55,7 @@ ARM_SCALES: Mapping[str, float] = {
 """Scales of what an SO-101 measures, in rad, rad/s, rad and m."""
 
 ARM_STRIDE = 0.13
-"""How far an SO-101's joint goal moves in one control period, rad: the guard's limit of 4 rad/s at 30 Hz."""
+"""Largest change of an SO-101's joint goal in one control period, rad: the guard's limit of 4 rad/s at 30 Hz."""
 
 SERVO_GAP = Difference("joint_goal", "joint_position", 0.1)
-"""How far an SO-101's joints are behind their goals."""
+"""The distance of an SO-101's joints from their goals."""

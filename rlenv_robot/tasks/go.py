@@ -26,14 +26,14 @@ Group = tuple[set[int], set[int]]
 
 
 def neighbours(point: int, size: int) -> list[int]:
-    """The up to four points beside ``point`` (row * size + column)."""
+    """Return the up to four points beside ``point`` (row * size + column)."""
     row, column = divmod(point, size)
     beside = ((row - 1, column), (row + 1, column), (row, column - 1), (row, column + 1))
     return [r * size + c for r, c in beside if 0 <= r < size and 0 <= c < size]
 
 
 def group_at(stones: np.ndarray, point: int, size: int) -> Group:
-    """The group that ``point`` belongs to; also works for empty points, whose liberties are then stones.
+    """Return the group that ``point`` belongs to; of an empty point, the liberties are the stones around.
 
     Args:
         stones: shape (size * size,).
@@ -53,7 +53,7 @@ def group_at(stones: np.ndarray, point: int, size: int) -> Group:
 
 
 def play(stones: np.ndarray, point: int, colour: int, size: int) -> np.ndarray:
-    """The board after a stone is put on an empty point and captured groups are taken off.
+    """Return the board after a stone is put on an empty point and captured groups are taken off.
 
     Returns:
         A new array. A group of ``colour`` without liberties in it means suicide.
@@ -69,7 +69,7 @@ def play(stones: np.ndarray, point: int, colour: int, size: int) -> np.ndarray:
 
 
 def score(stones: np.ndarray, size: int) -> float:
-    """White's area less black's, with komi: stones and the empty points that only one colour borders."""
+    """Return white's area less black's, with komi: stones, and empty points that only one colour borders."""
     balance = float(stones.sum()) + KOMI
     seen: set[int] = set()
     for point in np.flatnonzero(stones == EMPTY).tolist():
@@ -116,7 +116,7 @@ class Go(TurnBasedWorld):
 
     @cached_property
     def observation(self) -> Spec:
-        """Table 7."""
+        """The observation (Table 7)."""
         board = Field("board", (self.size, self.size), "int32", -1, 1, meaning="-1 black, 0 empty, 1 white")
         return Spec(
             "go_observation", (board, Field("colour", (), "int32", -1, 1, meaning="to move: -1 black, 1 white"))
@@ -124,7 +124,7 @@ class Go(TurnBasedWorld):
 
     @cached_property
     def action(self) -> Spec:
-        """Table 8: a point, row by row, or ``size * size`` to pass."""
+        """The action (Table 8): a point, row by row, or ``size * size`` to pass."""
         return Spec(
             "go_action", (Field("move", (), "int32", 0, self._pass, meaning="point, or the last number to pass"),)
         )

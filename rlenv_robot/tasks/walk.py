@@ -27,12 +27,12 @@ _VELOCITY = Field(
 _TURNING = Field("commanded_turning", (1,), "float32", -2.0, 2.0, "rad/s", "of the trunk to the left")
 
 _LARGEST_SCALE = 0.92
-"""With more an action could leave the calves' range (2.7227 - 1.8 rad)."""
+"""Largest scale of an action, rad; a larger one could leave the calves' range (2.7227 - 1.8 rad)."""
 
 
 @dataclass(frozen=True)
 class Walk:
-    """Walk with the Go2 as fast as told, in the direction told, on flat ground.
+    """Walk with the Go2 on flat ground at a commanded velocity and turning rate.
 
     An action is twelve offsets from the stance in units of ``action_scale``. The command is drawn anew for each
     episode: forward, sideways and turning velocity evenly within their ranges, and in one episode of ten zero.

@@ -16,7 +16,7 @@ from rlenv_robot.tasks.task import Arrays
 __all__ = ["ArmModel", "LearnedBatch", "fit", "open_loop_error"]
 
 _GOALS = 6
-"""How many past goals the next position depends on: 200 ms at 30 Hz, more than a servo's usual lag."""
+"""Number of past goals on which the next position depends: 200 ms at 30 Hz, more than a servo's usual lag."""
 
 _RIDGE = 1e-4
 _SETTLE = 45
@@ -164,7 +164,7 @@ class LearnedBatch:
         return BatchState(sensors, {"joint_target": goal.copy()}, np.full(self.num, self._stamp))
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: the model holds nothing to release."""
 
 
 def open_loop_error(model: ArmModel, trajectories: Sequence[TrajectoryTable]) -> tuple[np.ndarray, np.ndarray]:

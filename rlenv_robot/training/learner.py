@@ -52,7 +52,7 @@ _EPISODES = 4
 
 @dataclass(frozen=True)
 class Recipe:
-    """How a task is trained.
+    """The settings by which a task is trained.
 
     Attributes:
         vectors: what the policy sees and does.
@@ -167,7 +167,7 @@ _TRIALS = 8
 """Resets over which a retrained policy is compared with the one that it began with."""
 
 LEAST_EPISODES = 5
-"""Fewer tell too little about a robot: one is held back to judge the model."""
+"""Least number of recorded episodes; one of them is held back to judge the model."""
 
 
 @dataclass(frozen=True)
@@ -192,7 +192,7 @@ class _LearnedModel:
 
 @dataclass(frozen=True)
 class Retraining:
-    """A second policy, and how good the model is that it was trained in, on episodes that the model has not seen.
+    """An improved policy, and the error of the model that it was trained in, on episodes that the model has not seen.
 
     Attributes:
         training: as in simulation.

@@ -29,7 +29,7 @@ __all__ = ["METHODS", "LikeliestBest", "MLPWithState", "offline_agent"]
 METHODS = ("bc", "td3bc", "bcq", "cql")
 _WIDE = (128, 128)
 _NARROW = (64, 64)
-"""For cloning: a network of 256 learned the noise of some ten thousand recorded actions by heart (docs/trainers.md)."""
+"""Width of the network for cloning: one of 256 memorised the noise of ten thousand actions (docs/trainers.md)."""
 
 
 def offline_agent(

@@ -26,7 +26,7 @@ __all__ = ["LearningCurve", "Outcome", "Point", "evaluate", "population_returns"
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one episode ended.
+    """The outcome of one episode.
 
     Attributes:
         total: return; of several agents their mean.

@@ -20,11 +20,11 @@ __all__ = [
 ]  # fmt: skip
 
 _COMMANDS = 4
-"""How many past commands the next sensor values depend on."""
+"""Number of past commands on which the next sensor values depend."""
 
 _RIDGE = 1e-3
 _MARGIN = 0.1
-"""By which share of an element's recorded range a prediction may leave it: beyond, the model knows nothing."""
+"""Share of an element's recorded range by which a prediction may leave it; beyond that the model has no data."""
 
 _HORIZON = 30
 """Steps over which the model's error is measured."""
@@ -271,7 +271,7 @@ class SensorBatch:
         return FieldSplitter(self._spec.commands)
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing: the model holds nothing to release."""
 
 
 class FieldSplitter:

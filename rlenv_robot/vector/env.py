@@ -1,4 +1,4 @@
-"""Some environments' rows put among those of all."""
+"""Step many simulated environments of one task together: the tables with a leading axis, and snapshots."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def put(into: Arrays, ids: np.ndarray, rows: Arrays) -> None:
 
 
 def merged(batch_state: BatchState, ids: np.ndarray, rows: BatchState) -> BatchState:
-    """A batch's reading with new rows ``ids``.
+    """Return a batch's reading with new rows ``ids``.
 
     Sensors and commands are overwritten in place. Pictures are copied before, as tables hand them out as they are: a
     copy in every step would cost more than one where an episode ends.
@@ -59,35 +59,35 @@ class RobotBatch(Protocol):
 
     @property
     def spec(self) -> RobotSpec:
-        """The spec of each robot."""
+        """The description of each robot."""
         ...
 
     @property
     def num(self) -> int:
-        """How many."""
+        """Number of robots."""
         ...
 
     @property
     def broken(self) -> np.ndarray:
-        """Shape (num,), bool: whose physics failed since its last reset."""
+        """Whether the physics of each robot failed since its last reset; bool, shape (num,)."""
         ...
 
     def reset(self, ids: np.ndarray | None, seeds: np.ndarray | None, starts: Arrays | None) -> BatchState:
-        """Begin anew; rows in the order of ids."""
+        """Reset all robots, or those of ``ids``; return their rows in the order of ``ids``."""
         ...
 
     def step(self, commands: Arrays, ids: np.ndarray | None = None) -> BatchState:
-        """One control period of all, or of a mask of them; rows of all."""
+        """Step all robots, or those of a mask, by one control period; return rows of all."""
         ...
 
     def close(self) -> None:
-        """Let go of everything."""
+        """Release threads and memory."""
         ...
 
 
 @runtime_checkable
 class RandomizedBatch(Protocol):
-    """A `RobotBatch` that tells what it drew for the present episodes; `sim.batch.SimBatch` is one."""
+    """A `RobotBatch` that reports the numbers drawn for the present episodes; `sim.batch.SimBatch` is one."""
 
     @property
     def drawn(self) -> Mapping[str, np.ndarray]:
@@ -168,7 +168,7 @@ class VectorEnvironment:
 
     @property
     def autoreset(self) -> Autoreset:
-        """When an environment whose episode ended begins the next one."""
+        """The time at which an environment begins its next episode."""
         return self._autoreset
 
     # -- reset -------------------------------------------------------------------------------------------

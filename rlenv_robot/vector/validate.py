@@ -1,4 +1,4 @@
-"""Which rows of a batched Table 2 may be carried out."""
+"""Choose the rows of a batched Table 2 that may be carried out."""
 
 from __future__ import annotations
 

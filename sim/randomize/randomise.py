@@ -19,7 +19,7 @@ from sim.randomize.targets import Target, changes_constants, targets
 __all__ = ["Draw", "Randomise", "Randomised"]
 
 How = Literal["set", "scale", "add"]
-"""How a drawn number changes the number of the model."""
+"""The way in which a drawn number changes the number of the model."""
 
 
 @dataclass(frozen=True)

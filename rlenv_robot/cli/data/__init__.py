@@ -1,1 +1,1 @@
-"""The verbs below `rlenv-robot data`, one module each."""
+"""The verbs of `rlenv-robot data`."""

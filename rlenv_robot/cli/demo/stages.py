@@ -137,7 +137,7 @@ def _tail(log: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DemoSettings:
-    """How the demonstration runs.
+    """The settings of the demonstration.
 
     Attributes:
         folder: for all results.

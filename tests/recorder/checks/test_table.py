@@ -72,7 +72,7 @@ EXPECTED = {
     "gap": ("", 79, 80, "80 ms between two frames, 20.0 ms are usual"),
     "clock": ("stamp_ns", 80, 81, "1 stamps do not rise"),
     "rate": ("", -1, -1, "41.67 Hz, the data set has "),
-    "frozen": ("sensor_joint_position[lift]", 50, 149, "for 2.0 s while it is told to move"),
+    "frozen": ("sensor_joint_position[lift]", 50, 149, "for 2.0 s while it is commanded to move"),
     "duplicate": ("", 50, 75, "6 of 200 frames repeat the one before"),
     "clipped": ("action_joint_target[pan]", 50, 99, "25% of the actions are at the limit"),
     "limited": ("action_joint_target[pan]", 50, 99, "25% of the actions were limited"),

@@ -190,7 +190,7 @@ def test_damage_is_said(tmp_path: Path, make_table: Make, monkeypatch: pytest.Mo
     for change, message in (
         ({"total_episodes": 9}, r"has no episode_3, episode_4, episode_5, metadata\.json says 9 episodes"),
         ({"data_format": "zarr"}, "is in zarr, supported are hdf5, arrow, parquet"),
-        ({"data_format": "arrow"}, "0 is missing, 3 episodes are told of"),
+        ({"data_format": "arrow"}, "0 is missing, 3 episodes are described"),
         ({"observation_space": '{"type": "Dict"}'}, "not a space"),
         ({"observation_space": None}, "observation_space is missing"),
         ({"rlenv_robot": {}}, "rlenv_robot can't be read"),

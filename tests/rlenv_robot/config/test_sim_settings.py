@@ -249,7 +249,7 @@ def test_a_record_that_was_not_made_over_the_bridge_is_refused(tmp_path: Path) -
     with rr.make("so101-reach", record=tmp_path, steps=2) as env:
         env.reset()
     (run,) = tmp_path.iterdir()
-    with pytest.raises(rr.SourceError, match="no episode tells how late"):
+    with pytest.raises(rr.SourceError, match="no episode holds the delays"):
         fit_timing(run)
 
 
