@@ -259,8 +259,8 @@ class Guard(RobotWrapper):
             StaleReading: a sensor's sample is older than the spec allows.
             EpisodeError: before the first reset, or after a stop that no reset of this robot cleared.
         """
-        values = self._validate(command, "command")
-        stops, stopped = self.latch.state
+        values, latch = self._validate(command, "command"), self.latch
+        stops, stopped = latch.state
         if stopped is not None:
             raise RobotStopped(stopped)
         last = self._last
@@ -273,7 +273,11 @@ class Guard(RobotWrapper):
             for name in self._limits:
                 if values[name] is not asked[name]:
                     self._check_limited(name, values[name], last)
-        robot_state = self._step_unless_stopped(values, stops)
+        if latch.state[0] != stops:  # the last look before the driver moves anything
+            raise RobotStopped(latch.reason or "the robot was stopped")
+        robot_state = self._watched_step(values) if self._watches else self._robot.step(values)
+        if latch.state[0] != stops:
+            self._stop_driver_again()
         if robot_state.age_ns:
             check_fresh(self._spec, robot_state)
         if not self._simulated:
@@ -283,21 +287,6 @@ class Guard(RobotWrapper):
         if self._limits:
             self._last = self._copied(robot_state)
         self.latest = robot_state
-        return robot_state
-
-    def _step_unless_stopped(self, values: Mapping[str, np.ndarray], stops: int) -> RobotState:
-        """Step the robot, with a look at the latch immediately before and after it.
-
-        Args:
-            values: legal commands.
-            stops: the latch's number when the command was taken.
-        """
-        latch = self.latch
-        if latch.number != stops:
-            raise RobotStopped(latch.reason or "the robot was stopped")
-        robot_state = self._watched_step(values) if self._watches else self._robot.step(values)
-        if latch.number != stops:
-            self._stop_driver_again()
         return robot_state
 
     def watch_calls(self) -> None:

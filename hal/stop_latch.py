@@ -41,30 +41,28 @@ class StopLatch:
     copy. Of several stops the first reason stays, except that any other stop replaces an orderly one. A clearing names
     the newest stop that its author knew of, by number: it never clears a later stop, since the comparison and the
     clearing happen under the lock that sets the stop.
+
+    Attributes:
+        state: the number and the reason, as they were at one instant. Only the latch sets it; a reader needs no lock.
     """
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # a signal handler may stop the robot in the midst of another stop
-        self._state = LatchState(0, None)
+        self.state = LatchState(0, None)
         self._clearance: Clearance | None = None
         self._file: StopFile | None = None
         self._unlogged: deque[tuple[int, str, tuple[str, ...]]] = deque()
         self._thread = threading.local()
 
     @property
-    def state(self) -> LatchState:
-        """The number and the reason, as they were at one instant; takes no lock."""
-        return self._state
-
-    @property
     def reason(self) -> StopReason | None:
         """The reason of the latched stop, or None."""
-        return self._state.reason
+        return self.state.reason
 
     @property
     def number(self) -> int:
         """The number of the newest stop; 0 before the first."""
-        return self._state.number
+        return self.state.number
 
     @property
     def file(self) -> StopFile | None:
@@ -77,10 +75,10 @@ class StopLatch:
         An orderly stop is not kept.
         """
         with self._lock:
-            earlier, latched = file.read(), self._state.reason
+            earlier, latched = file.read(), self.state.reason
             self._file = file.open()
             if earlier is not None and (latched is None or latched.orderly):
-                self._state = LatchState(self._state.number + 1, earlier)
+                self.state = LatchState(self.state.number + 1, earlier)
                 self._unlogged.append((logging.ERROR, "stopped: %s", (earlier.text,)))
             elif earlier is None and latched is not None and not latched.orderly:
                 file.put(latched)
@@ -88,12 +86,12 @@ class StopLatch:
     def stop(self, reason: str | StopReason) -> int:
         """Latch a stop and return its number. Nothing is logged yet: stop the driver first, then call `log`."""
         if getattr(self._thread, "passes_on", False):
-            return self._state.number
+            return self.state.number
         stop = StopReason.of(reason)
         with self._lock:
-            number, latched = self._state
+            number, latched = self.state
             is_first = latched is None or (latched.orderly and not stop.orderly)
-            self._state = LatchState(number + 1, stop if is_first else latched)
+            self.state = LatchState(number + 1, stop if is_first else latched)
             if is_first:
                 if self._file is not None and not stop.orderly:
                     self._file.put(stop)
@@ -123,13 +121,13 @@ class StopLatch:
             ValueError: a stop is latched, and ``why`` says nothing.
         """
         with self._lock:
-            number, latched = self._state
+            number, latched = self.state
             if number != seen:
                 return False
             if latched is not None:
                 if not _is_reason(why):
                     raise ValueError(f"why is {why!r:.80}, it must say why the stop {latched.text!r} may be cleared")
-                self._state = LatchState(number, None)
+                self.state = LatchState(number, None)
                 if self._file is not None:
                     self._file.put(None)
                 self._unlogged.append(
@@ -152,7 +150,7 @@ class StopLatch:
         with self._lock:
             shared, clearance = self._clearance, self._clearance
             if clearance is None:
-                number, latched = self._state
+                number, latched = self.state
                 if seen is not None and seen != number:
                     raise RobotStopped(f"{latched or 'the robot was stopped'} (after this reset was asked for)")
                 if latched is not None and not _is_reason(why):

@@ -239,7 +239,7 @@ def robot(
     if where == "sim":
         from sim.robot import SimRobot
 
-        return Guard(SimRobot(model.make_sim_model(), **settings))
+        return Guard(SimRobot(model.make_sim_model(), validate=False, **settings))
     if where == "twin":
         return Homing(Guard(model.make_served_simulation("twin")), Automatic())
     if "://" in where:

@@ -252,7 +252,10 @@ class SimBatch(Simulations):
         Returns:
             Simulated time, as `stamp_ns`.
         """
-        self._physics(ids, self._substeps, after_step)
+        if after_step is None and self._batch is not None:
+            self._batch.step(ids, self._substeps, self._stage)
+        else:
+            self._physics(ids, self._substeps, after_step)
         return self._period_over()
 
     def _physics(self, ids: np.ndarray | None, steps: int, after_step: Callable[[], None] | None) -> None:

@@ -39,6 +39,7 @@ class SimRobot:
             pose of the model's keyframe, later ones where it is, and `hal.Homing` brings it to the start.
         timing: how late, coarse and lossy its commands and sensors are; None is not at all. Streams are the true ones.
         randomise: what of the model a reset draws anew; None is nothing.
+        validate: whether a step checks its command; False where a guard around the robot has just done so.
         streams: names of sensors that are also sampled after every step of the physics, for who asks by `stream_to`.
 
     Raises:
@@ -56,8 +57,10 @@ class SimRobot:
         streams: tuple[str, ...] = (),
         timing: DelayModel | None = None,
         randomise: Randomise | None = None,
+        validate: bool = True,
     ) -> None:
         self._sim_model, self._teleport = sim_model, teleport
+        self._validate = sim_model.spec.commands.validate if validate else None
         self._rate = Rate(sim_model.spec.rate_hz) if real_time else None
         self._camera_specs = [_camera(sim_model.spec, name) for name in cameras]
         self._timing, self._randomise = timing, randomise
@@ -176,7 +179,6 @@ class SimRobot:
         batch = SimBatch(self._sim_model, 1, 1, teleport=self._teleport, timing=self._timing, randomise=self._randomise)
         self._read = batch.readers(0).read
         writers = batch.writers(0)
-        self._validate = self.spec.commands.validate
         self._targets = tuple((name, target, index) for name, target, index, _, _ in writers)
         self._open_cameras()
         return batch
@@ -211,7 +213,8 @@ class SimRobot:
         """
         if self._blocked:
             self._refuse()
-        values, batch = self._validate(command, "command"), self._batch
+        values = command if self._validate is None else self._validate(command, "command")
+        batch = self._batch
         assert batch is not None  # a robot that was never reset is blocked
         if self._delayed:
             return self._full_reading(*self._advance_delayed(batch, values))

@@ -144,11 +144,15 @@ class EpisodeRules:
         """
         task = self.task
         reward = task.reward(before, action, after, goal)
-        terminated: bool | np.ndarray = task.terminated(after, goal)
-        if failed.__class__ is bool:  # one robot: Python's own bool, at a tenth of what NumPy's costs
-            terminated = bool(terminated)
-        terminated = terminated & (failed ^ True)  # ~ would make -2 of Python's True
-        truncated = ((step_no >= task.steps) | failed) & (terminated ^ True)
+        ended: bool | np.ndarray = task.terminated(after, goal)
+        terminated: bool | np.ndarray
+        truncated: bool | np.ndarray
+        if isinstance(failed, bool):  # one robot: Python's own bool, at a tenth of what NumPy's costs
+            terminated = bool(ended) and not failed
+            truncated = not terminated and (failed or bool(step_no >= task.steps))
+        else:
+            terminated = np.logical_and(ended, ~failed)
+            truncated = (np.greater_equal(step_no, task.steps) | failed) & ~terminated
         if moved is not None:
             reward = map_reward(reward, lambda value: np.where(moved, value, 0.0))
             terminated, truncated = terminated & moved, truncated & moved
