@@ -34,6 +34,9 @@ FORBIDDEN_PHRASES = re.compile(
     re.IGNORECASE,
 )
 
+WIDEST_LINE = 125
+"""Characters of a page's line; tables, images and code may be wider."""
+
 GENERATED = ROOT / "docs" / "protocol"
 HISTORY = ROOT / "CHANGELOG.md"  # its table of old names quotes old words
 
@@ -105,4 +108,15 @@ def test_pages_do_not_head_sections_with_questions() -> None:
         for heading in re.findall(r"^#+ (.*)$", _prose(page), re.MULTILINE):
             if QUESTION_TITLES.match(heading):
                 offenders.append(f"{shown(page)}: {heading}")
+    assert not offenders, listing(offenders)
+
+
+def test_lines_of_pages_are_no_wider_than_the_others() -> None:
+    offenders = []
+    for page in PAGES:
+        if GENERATED in page.parents:
+            continue
+        for number, line in enumerate(_prose(page).splitlines(), 1):
+            if len(line) > WIDEST_LINE and not line.startswith(("|", "![", "<")):
+                offenders.append(f"{shown(page)}:{number}: {len(line)} characters")
     assert not offenders, listing(offenders)
