@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from hal import LogError
-from recorder.checks.table import FROZEN_FRAMES, FROZEN_S, GAP, MOVED, RATE, Finding, Known, runs_of, values_of
+from recorder.checks.table import FROZEN_FRAMES, FROZEN_S, GAP, MOVED, RATE, DataSet, Finding, runs_of, values_of
 from recorder.log.ros2 import HEADER, read_compressed_image
 from recorder.log.streams import Stream
 from recorder.names import CAMERA_TOPIC, FRAME_TOPIC
@@ -38,15 +38,15 @@ def check_cameras(run: Path | str, table: Table) -> list[Finding]:
     Raises:
         LogError: the log can't be read.
     """
-    found: list[Finding] = []
+    findings: list[Finding] = []
     index = {int(info.get("episode", -1)): at for at, info in reversed(list(enumerate(table.episodes)))}
     steps = np.diff(table.rows["stamp_ns"])
     period_ns = float(np.median(steps[steps > 0])) if (steps > 0).any() else 0.0
     for (camera, number), images in sorted(_images(run).items()):
         at = index.get(number, -1)
         rows = int(table.stops[at] - table.starts[at]) if at >= 0 else len(images)
-        found += _examine(camera, at, images, rows, period_ns)
-    return sorted(found, key=lambda finding: finding.episode)
+        findings += _examine(camera, at, images, rows, period_ns)
+    return sorted(findings, key=lambda finding: finding.episode)
 
 
 def _images(run: Path | str) -> Mapping[tuple[str, int], list[_Image]]:
@@ -115,12 +115,12 @@ def check_streams(run: Path | str, table: Table) -> list[Finding]:
         LogError: the log can't be read.
     """
     reader = LogReader(run)
-    known = Known(table)
-    found = [finding for stream in reader.streams.values() for finding in _of(reader, stream, known)]
-    return sorted(found, key=lambda finding: finding.episode)
+    data_set = DataSet(table)
+    findings = [finding for stream in reader.streams.values() for finding in _of(reader, stream, data_set)]
+    return sorted(findings, key=lambda finding: finding.episode)
 
 
-def _of(reader: LogReader, stream: Stream, known: Known) -> Iterator[Finding]:
+def _of(reader: LogReader, stream: Stream, data_set: DataSet) -> Iterator[Finding]:
     stamps, numbers, alike = _columns(reader, stream)
     yield from _dropped(stream, numbers)
     back = np.flatnonzero(np.diff(stamps) < 0)
@@ -128,12 +128,12 @@ def _of(reader: LogReader, stream: Stream, known: Known) -> Iterator[Finding]:
         yield Finding("clock", -1, _name(stream), -1, -1,
                       f"{len(back)} stamps fall, the first at sample {numbers[back[0] + 1]}")  # fmt: skip
         return  # the checks of times below need rising stamps
-    for episode, rows in enumerate(known.episodes()):
+    for episode, rows in enumerate(data_set.episodes()):
         frames = np.asarray(rows["stamp_ns"])
         # The same moment may end one episode and begin the next: a simulated reset takes no time.
         begin, end = np.searchsorted(stamps, frames[0], "left"), np.searchsorted(stamps, frames[-1], "right")
         yield from _times(stream, episode, frames, stamps[begin:end])
-        yield from _frozen(stream, episode, known, rows, stamps[begin:end], alike[begin:end])
+        yield from _frozen(stream, episode, data_set, rows, stamps[begin:end], alike[begin:end])
 
 
 def _name(stream: Stream) -> str:
@@ -188,12 +188,12 @@ def _times(stream: Stream, episode: int, frames: np.ndarray, stamps: np.ndarray)
 
 
 def _frozen(
-    stream: Stream, episode: int, known: Known, rows: np.ndarray, stamps: np.ndarray, alike: np.ndarray
+    stream: Stream, episode: int, data_set: DataSet, rows: np.ndarray, stamps: np.ndarray, alike: np.ndarray
 ) -> Iterator[Finding]:
     """Find samples that repeat the one before to the last bit, for long, while the robot is commanded to move."""
-    if known.command is None:
+    if data_set.command is None:
         return
-    command, moved = values_of(rows, known.command), known.spread[known.command.name] * MOVED
+    command, moved = values_of(rows, data_set.command), data_set.spread[data_set.command.name] * MOVED
     for begin, end in runs_of(alike).tolist():
         first = max(begin - 1, 0)
         lasted = (stamps[end - 1] - stamps[first]) / 1e9
@@ -201,7 +201,7 @@ def _frozen(
             continue
         ends = np.searchsorted(rows["stamp_ns"], [stamps[first], stamps[end - 1]], "right") - 1
         low, high = np.maximum(ends, 0).tolist()
-        told = command[low + 1 : high + 1]
-        if len(told) and (np.ptp(told, axis=0) > moved).any():
+        commands = command[low + 1 : high + 1]
+        if len(commands) and (np.ptp(commands, axis=0) > moved).any():
             yield Finding("frozen", episode, _name(stream), low, high,
                           f"the same values for {lasted:.1f} s while the robot is commanded to move")  # fmt: skip

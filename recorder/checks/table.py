@@ -12,10 +12,10 @@ from hal import Field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.table.table import Table
 
-__all__ = ["ADVICE", "Finding", "Known", "check_table", "element_of", "group_of", "runs_of", "values_of"]
+__all__ = ["ADVICE", "DataSet", "Finding", "check_table", "element_of", "group_of", "runs_of", "values_of"]
 
 
-class Known:
+class DataSet:
     """Properties of a whole data set that the checks of one episode need: its period, and how far values range.
 
     Args:
@@ -52,15 +52,15 @@ class Known:
     def extremes(self) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         """Field of a float type -> lowest and highest of each element, each of shape (n,)."""
         groups = ("observation", "sensor", "action", "applied")
-        fields = [each for each in self.spec if each.numpy_dtype.kind == "f" and group_of(each) in groups]
-        found = {each.name: (np.full(each.size, np.inf), np.full(each.size, -np.inf)) for each in fields}
+        fields = [field for field in self.spec if field.numpy_dtype.kind == "f" and group_of(field) in groups]
+        bounds = {field.name: (np.full(field.size, np.inf), np.full(field.size, -np.inf)) for field in fields}
         for rows in self.episodes():
-            for each in fields:
-                flat, (low, high) = values_of(rows, each), found[each.name]
+            for field in fields:
+                flat, (low, high) = values_of(rows, field), bounds[field.name]
                 finite = np.isfinite(flat)
                 np.minimum(low, np.min(flat, 0, where=finite, initial=np.inf), out=low)
                 np.maximum(high, np.max(flat, 0, where=finite, initial=-np.inf), out=high)
-        return found
+        return bounds
 
     @cached_property
     def measured(self) -> list[Field]:
@@ -182,14 +182,14 @@ def check_table(table: Table) -> list[Finding]:
     Returns:
         The findings: those of the whole data set first, then episode by episode.
     """
-    known = Known(table)
-    found = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
+    data_set = DataSet(table)
+    findings = [Finding("lost", -1, "", -1, -1, note) for note in table.notes if _is_loss(note)]
     for number in range(len(table.starts)):
         rows = table.rows[table.starts[number] : table.stops[number]]
         for check in (_timing, _values, _frozen, _duplicates, _actions):
-            found += check(known, number, rows)
-        found += _ends(known, number, rows, table.episodes[number])
-    return found
+            findings += check(data_set, number, rows)
+        findings += _ends(data_set, number, rows, table.episodes[number])
+    return findings
 
 
 _LOSSES = ("torn", "damaged", "missing", "lost", "dropped", "left out", "cut in two", "of its")
@@ -202,18 +202,18 @@ def _is_loss(note: str) -> bool:
 # ---- time ----
 
 
-def _carried_out(known: Known, rows: np.ndarray) -> np.ndarray:
+def _carried_out(data_set: DataSet, rows: np.ndarray) -> np.ndarray:
     """Return whether an action was carried out before each frame; if agents take turns, once all have chosen."""
     acted: np.ndarray = rows["acted"][1:] != 0
-    return acted & (rows["agent"][1:] == 0) if known.table.layout.turns else acted
+    return acted & (rows["agent"][1:] == 0) if data_set.table.layout.turns else acted
 
 
-def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
-    period = known.period_s
+def _timing(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    period = data_set.period_s
     if period is None or len(rows) < 2:
         return
     steps = np.diff(rows["stamp_ns"]) / 1e9
-    acted = _carried_out(known, rows)  # a refused action takes no time, nor does an action that was lost
+    acted = _carried_out(data_set, rows)  # a refused action takes no time, nor does an action that was lost
     for index in np.flatnonzero(steps > GAP * period)[:5]:
         yield Finding("gap", number, "", int(index), int(index) + 1,
                       f"{steps[index] * 1e3:.0f} ms between two frames, {period * 1e3:.1f} ms are usual")  # fmt: skip
@@ -230,9 +230,9 @@ def _timing(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
 # ---- values ----
 
 
-def _values(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
-    for name in known.extremes:
-        field = known.spec[name]
+def _values(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    for name in data_set.extremes:
+        field = data_set.spec[name]
         flat = values_of(rows, field)
         bad = ~np.isfinite(flat)
         if bad.any():
@@ -251,38 +251,38 @@ def _values(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
                           f"such as {worst[0]:.4g}")  # fmt: skip
 
 
-def _frozen(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
-    if known.command is None or len(rows) < FROZEN_FRAMES:
+def _frozen(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
+    if data_set.command is None or len(rows) < FROZEN_FRAMES:
         return
-    period = known.period_s or 0.0
+    period = data_set.period_s or 0.0
     least = max(FROZEN_FRAMES, round(FROZEN_S / period) if period else 0)
-    command, moved = values_of(rows, known.command), known.spread[known.command.name] * MOVED
-    for field in known.measured:
-        flat, spread = values_of(rows, field), known.spread[field.name]
+    command, moved = values_of(rows, data_set.command), data_set.spread[data_set.command.name] * MOVED
+    for field in data_set.measured:
+        flat, spread = values_of(rows, field), data_set.spread[field.name]
         paired = flat.shape[1] == command.shape[1]
         for element in np.flatnonzero(spread > 0):
-            rest = (0.0, *(float(side[element]) for side in known.extremes[field.name]))
+            rest = (0.0, *(float(side[element]) for side in data_set.extremes[field.name]))
             for first, last in runs_of(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
-                told = np.ptp(command[first + 1 : last + 1], axis=0)
-                told = told[element : element + 1] > moved[element : element + 1] if paired else told > moved
-                if last - first < least or flat[first, element] in rest or not told.any():
+                moves = np.ptp(command[first + 1 : last + 1], axis=0)
+                moves = moves[element : element + 1] > moved[element : element + 1] if paired else moves > moved
+                if last - first < least or flat[first, element] in rest or not moves.any():
                     continue
                 lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"
                 text = f"stands at {flat[first, element]:.6g} for {lasted} while it is commanded to move"
                 yield Finding("frozen", number, element_of(field, int(element)), int(first), int(last), text)
 
 
-def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _duplicates(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
     """Find frames whose measurements repeat to the last bit while the command changes."""
-    if known.command is None or not known.measured or len(rows) < 3:
+    if data_set.command is None or not data_set.measured or len(rows) < 3:
         return
-    same = _carried_out(known, rows)
-    for field in known.measured:
+    same = _carried_out(data_set, rows)
+    for field in data_set.measured:
         flat = values_of(rows, field)
         same = same & (flat[1:] == flat[:-1]).all(1)
-    command = values_of(rows, known.command)
+    command = values_of(rows, data_set.command)
     same[0] = False  # row 0 has no command
-    same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > known.spread[known.command.name] * 1e-3).any(1)
+    same[1:] &= (np.abs(np.diff(command[1:], axis=0)) > data_set.spread[data_set.command.name] * 1e-3).any(1)
     count = int(same.sum())
     if count >= UNCHANGED:
         where = np.flatnonzero(same) + 1
@@ -290,25 +290,25 @@ def _duplicates(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding
                       f"{count} of {len(rows)} frames repeat the one before while the command changes")  # fmt: skip
 
 
-def _actions(known: Known, number: int, rows: np.ndarray) -> Iterator[Finding]:
+def _actions(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Finding]:
     """Find actions at the limits of their description, and actions that were not carried out as asked."""
     if len(rows) < 2:
         return
-    for field in known.table.layout.action:
+    for field in data_set.table.layout.action:
         name = f"action_{field.name}"
-        if name not in known.spread:
+        if name not in data_set.spread:
             continue
-        asked = values_of(rows, known.spec[name])[1:]
+        requested = values_of(rows, data_set.spec[name])[1:]
         low, high = (bound.ravel() for bound in field.bounds)
-        at_limit = ((asked <= low) | (asked >= high)) & (known.spread[name] > 0)
+        at_limit = ((requested <= low) | (requested >= high)) & (data_set.spread[name] > 0)
         yield from _often(
-            "clipped", known.spec[name], number, at_limit, "actions are at the limit of what may be asked"
+            "clipped", data_set.spec[name], number, at_limit, "actions are at the limit of what may be asked"
         )
         done = f"applied_{field.name}"
-        if done in known.spread and known.spread[done].shape == known.spread[name].shape:
-            told = values_of(rows, known.spec[done])[1:]
-            other = np.abs(told - asked) > 1e-3 * np.maximum(known.spread[name], 1e-9)
-            yield from _often("limited", known.spec[name], number, other & (rows["acted"][1:, None] != 0),
+        if done in data_set.spread and data_set.spread[done].shape == data_set.spread[name].shape:
+            applied = values_of(rows, data_set.spec[done])[1:]
+            other = np.abs(applied - requested) > 1e-3 * np.maximum(data_set.spread[name], 1e-9)
+            yield from _often("limited", data_set.spec[name], number, other & (rows["acted"][1:, None] != 0),
                               "actions were limited before they were carried out")  # fmt: skip
 
 
@@ -326,10 +326,10 @@ def _often(kind: str, field: Field, number: int, flags: np.ndarray, what: str) -
 # ---- episodes ----
 
 
-def _ends(known: Known, number: int, rows: np.ndarray, info: JsonObject) -> Iterator[Finding]:
+def _ends(data_set: DataSet, number: int, rows: np.ndarray, info: JsonObject) -> Iterator[Finding]:
     steps = len(rows) - 1
-    if steps < max(SHORT_STEPS, SHORT * known.steps) and steps < known.steps:
-        yield Finding("short", number, "", 0, steps, f"{steps} steps, the median is {known.steps:.0f}")
+    if steps < max(SHORT_STEPS, SHORT * data_set.steps) and steps < data_set.steps:
+        yield Finding("short", number, "", 0, steps, f"{steps} steps, the median is {data_set.steps:.0f}")
     end = str(info.get("end", ""))
     if end in ("torn", "gap", "interrupted"):
         yield Finding("no_end", number, "", steps, steps, f"it has no end of its own: {end}")

@@ -167,8 +167,9 @@ def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
     edges = np.flatnonzero(np.diff(np.concatenate([[0], rows["intervention"], [0]])))
     for start, stop in edges.reshape(-1, 2):
         axis.axvspan(seconds[max(start - 1, 0)], seconds[stop - 1], color=PERSON, alpha=0.6, linewidth=0, zorder=0)
-    for marker, _, found in _not_acted(rows):
-        axis.plot(seconds[found], np.full(len(found), 0.06), marker, color=FAULT, transform=axis.get_xaxis_transform())
+    for marker, _, frames in _not_acted(rows):
+        heights = np.full(len(frames), 0.06)
+        axis.plot(seconds[frames], heights, marker, color=FAULT, transform=axis.get_xaxis_transform())
     if rows["terminated"][-1] or rows["truncated"][-1]:
         axis.axvline(seconds[-1], color=INK if rows["terminated"][-1] else QUIET, linewidth=1.2, linestyle=(0, (2, 2)))
 
@@ -176,7 +177,7 @@ def _mark(axis: Any, seconds: np.ndarray, rows: np.ndarray) -> None:
 def _not_acted(rows: np.ndarray) -> list[tuple[str, str, np.ndarray]]:
     """Return marker, label and rows of the actions that made no transition; a refused action keeps the frame number."""
     idle, follows = rows["acted"][1:] == 0, np.diff(rows["frame_no"].astype(np.int64)) > 0
-    refused, lost = (np.flatnonzero(idle & each) + 1 for each in (~follows, follows))
+    refused, lost = (np.flatnonzero(idle & mask) + 1 for mask in (~follows, follows))
     return [("|", "action refused", refused), ("x", "robot lost, action perhaps not carried out", lost)]
 
 
@@ -200,8 +201,8 @@ def _head(figure: Any, top: Any, table: Table, episode: int, rows: np.ndarray, l
         handles.append(Line2D([], [], color=GOAL, label=f"goal{unit}"))
     if rows["intervention"].any():
         handles.append(Patch(color=PERSON, label="a person acts"))
-    for marker, label, found in _not_acted(rows):
-        if len(found):
+    for marker, label, frames in _not_acted(rows):
+        if len(frames):
             handles.append(Line2D([], [], color=FAULT, marker=marker, linestyle="", label=label))
     top.legend(handles=handles, loc="lower left", bbox_to_anchor=(0, 1.06), ncols=len(handles), frameon=False,
                fontsize=8.5, borderaxespad=0, borderpad=0, handlelength=1.6, columnspacing=1.6)  # fmt: skip

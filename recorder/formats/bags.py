@@ -126,10 +126,10 @@ def read_mapping(path: Path) -> BagMapping:
         raise SourceError(f"{path}: clock is {clock!r}, allowed are 'log' and 'header'")
     parts = {}
     for part in ("observation", "action"):
-        found = text.get(part)
-        if not isinstance(found, dict) or not found:
+        value = text.get(part)
+        if not isinstance(value, dict) or not value:
             raise SourceError(f"{path}: there is no [{part}.<field>]; wanted is, for example:\n{EXAMPLE}")
-        parts[part] = tuple(_source(name, about, age, f"{path}: {part}.{name}") for name, about in found.items())
+        parts[part] = tuple(_source(name, about, age, f"{path}: {part}.{name}") for name, about in value.items())
     reward = None
     if "reward" in text:
         reward = _source("reward", {"dtype": "float64", **text["reward"]}, age, f"{path}: reward")
@@ -161,14 +161,14 @@ def _source(name: str, about: Any, age: float, where: str) -> Source:
     return Source(field, str(about["topic"]), paths, str(about.get("names", "")), select, round(max_age * 1e9))
 
 
-def _only(found: JsonObject, allowed: tuple[str, ...], where: str) -> None:
-    unknown = [key for key in found if key not in allowed]
+def _only(section: JsonObject, allowed: tuple[str, ...], where: str) -> None:
+    unknown = [key for key in section if key not in allowed]
     if unknown:
         raise SourceError(f"{where}: {', '.join(unknown)} is unknown, allowed are {', '.join(allowed)}")
 
 
-def _number(found: JsonObject, key: str, default: float | None, where: str) -> float:
-    value = found.get(key, default)
+def _number(section: JsonObject, key: str, default: float | None, where: str) -> float:
+    value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
         raise SourceError(f"{where}: {key} is {value!r}, wanted a number above 0")
     return float(value)
@@ -200,8 +200,8 @@ def _opened(path: Path, typestore: str) -> Any:
     try:
         store = get_typestore(Stores(typestore))
     except ValueError:
-        known = ", ".join(one.value for one in Stores)
-        raise SourceError(f"typestore is {typestore!r}, allowed are {known}") from None
+        stores = ", ".join(one.value for one in Stores)
+        raise SourceError(f"typestore is {typestore!r}, allowed are {stores}") from None
     return AnyReader([path], default_typestore=store)
 
 
@@ -227,27 +227,27 @@ def read_streams(path: Path, mapping: BagMapping) -> list[Stream]:
         SourceError: a topic is missing or has no messages, a message lacks what the mapping names, or the bag can't
             be read.
     """
-    wanted: dict[str, list[int]] = {}
+    sources_of: dict[str, list[int]] = {}
     for number, source in enumerate(mapping.sources):
-        wanted.setdefault(source.topic, []).append(number)
+        sources_of.setdefault(source.topic, []).append(number)
     stamps: list[list[int]] = [[] for _ in mapping.sources]
     values: list[list[np.ndarray]] = [[] for _ in mapping.sources]
     try:
         with _opened(path, mapping.typestore) as reader:
-            for connection, logged, data in reader.messages([c for c in reader.connections if c.topic in wanted]):
+            for connection, logged, data in reader.messages([c for c in reader.connections if c.topic in sources_of]):
                 message = reader.deserialize(data, connection.msgtype)
                 stamp = _stamp(message, connection.topic) if mapping.header else logged
-                for number in wanted[connection.topic]:
+                for number in sources_of[connection.topic]:
                     stamps[number].append(stamp)
                     values[number].append(_value(message, mapping.sources[number]))
-            known = sorted({connection.topic for connection in reader.connections})
+            topics = sorted({connection.topic for connection in reader.connections})
     except SourceError as error:
         raise SourceError(f"{path}: {error}") from error
     except Exception as error:  # the library raises many kinds
         raise SourceError(f"{path} can't be read: {error!r}") from error
-    for source, found in zip(mapping.sources, stamps, strict=True):
-        if not found:
-            raise SourceError(f"{path} has no message of {source.topic}; it has {', '.join(known)}")
+    for source, times in zip(mapping.sources, stamps, strict=True):
+        if not times:
+            raise SourceError(f"{path} has no message of {source.topic}; it has {', '.join(topics)}")
     return [_stream(*both) for both in zip(stamps, values, strict=True)]
 
 
@@ -268,14 +268,14 @@ def _at(message: Any, path: str, topic: str) -> Any:
         try:
             value = value[int(part)] if part.isdigit() else getattr(value, part)
         except (AttributeError, IndexError, TypeError):
-            there = (
+            members = (
                 ", ".join(name for name in vars(value) if not name.startswith("_"))
                 if hasattr(value, "__dict__")
                 else ""
             )
             raise SourceError(
                 f"a message of {topic} has no {path!r}: no {part!r} in {type(value).__name__}"
-                + (f", which has {there}" if there else "")
+                + (f", which has {members}" if members else "")
             ) from None
     return value
 
@@ -342,18 +342,18 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
         raise SourceError(
             f"{file} is missing; it says what becomes of {topics}; docs/formats.md shows such a file\n\n{EXAMPLE}"
         )
-    wanted = read_mapping(file)
-    observation, action = wanted.specs
+    bag_mapping = read_mapping(file)
+    observation, action = bag_mapping.specs
     layout = FrameLayout(observation, action)
     episodes: list[np.ndarray] = []
     infos: list[JsonDict] = []
     notes: list[str] = []
     for bag in bags:
-        pieces, tossed = _episodes(read_streams(bag, wanted), wanted)
+        pieces, tossed = _episodes(read_streams(bag, bag_mapping), bag_mapping)
         if tossed:
             notes.append(f"{bag.name}: {tossed} of its frames are left out, a value was too old or missing there")
         for number, (ticks, values) in enumerate(pieces):
-            episodes.append(_rows(layout, len(episodes), ticks, values, wanted))
+            episodes.append(_rows(layout, len(episodes), ticks, values, bag_mapping))
             end = "end of recording" if number == len(pieces) - 1 else "gap"
             infos.append({"episode": len(infos), "bag": bag.name, "part": number, "end": end})
     if not episodes:

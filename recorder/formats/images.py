@@ -62,12 +62,13 @@ class Film:
     def __init__(self, table: Table, filming: Filming | None = None) -> None:
         self._filming = filming or Filming()
         self._sources = ImageSources(table)
-        there = self._sources.cameras() if self._filming.cameras != () else ()
-        self.cameras = there if self._filming.cameras is None else self._filming.cameras
+        recorded = self._sources.cameras() if self._filming.cameras != () else ()
+        self.cameras = recorded if self._filming.cameras is None else self._filming.cameras
         for camera in self.cameras:
-            if camera not in there:
+            if camera not in recorded:
                 raise self._sources.no_camera(camera)
-        self._images = Images(table, size=self._filming.size, cache_bytes=0, sources=self._sources) if there else None
+        size, sources = self._filming.size, self._sources
+        self._images = Images(table, size=size, cache_bytes=0, sources=sources) if recorded else None
         self._table = table
         self._black: dict[str, int] = {}
 

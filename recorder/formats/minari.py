@@ -114,10 +114,10 @@ def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
         SourceError: the text is no space.
     """
     try:
-        found = list(_walk(json.loads(text), ()))
-        names = field_names(".".join(path) or name for path, _ in found)
+        arrays = list(_walk(json.loads(text), ()))
+        names = field_names(".".join(path) or name for path, _ in arrays)
         return [
-            Leaf(path, _field(names[".".join(path) or name], space) if _fits(space) else None) for path, space in found
+            Leaf(path, _field(names[".".join(path) or name], space) if _fits(space) else None) for path, space in arrays
         ]
     except (KeyError, TypeError, ValueError) as error:
         raise SourceError(f"{where}: not a space: {error!r}") from error
@@ -184,8 +184,8 @@ class ArrowEpisode:
     def __init__(self, folder: Path, table: Any, leaves: dict[str, list[Leaf]]) -> None:
         self.name, self.file = folder.name, SimpleNamespace(filename=str(folder))
         about = folder / "metadata.json"
-        said = json.loads(about.read_text()) if about.is_file() else {}
-        self.attrs = {key: said[key] for key in ("seed",) if isinstance(said.get(key), int)}
+        metadata = json.loads(about.read_text()) if about.is_file() else {}
+        self.attrs = {key: metadata[key] for key in ("seed",) if isinstance(metadata.get(key), int)}
         self._table = table
         self._shapes = {
             "/".join((f"{kind}s", *leaf.path)): leaf.field.shape
@@ -376,10 +376,10 @@ def load_minari(path: Path | str) -> Table:
         meta = dict(json.loads((folder / META).read_text()))
     except ValueError as error:
         raise SourceError(f"{folder / META} is not JSON: {error}; fetch it again") from error
-    known = ("hdf5", *FORMATS)
-    if meta.get("data_format", "hdf5") not in known:
+    formats = ("hdf5", *FORMATS)
+    if meta.get("data_format", "hdf5") not in formats:
         raise SourceError(
-            f"{folder} is in {meta['data_format']}, supported are {', '.join(known)}; convert it with Minari"
+            f"{folder} is in {meta['data_format']}, supported are {', '.join(formats)}; convert it with Minari"
         )
     return _Reader(root, folder, meta).table()
 
@@ -400,8 +400,8 @@ class _Reader:
         if self._format == "hdf5":
             read = self._from_hdf5(count)
         else:
-            found = arrow_episodes(self._folder, self._format, count, self._leaves)
-            read = [self._episode(group, number) for number, group in enumerate(found)]
+            groups = arrow_episodes(self._folder, self._format, count, self._leaves)
+            read = [self._episode(group, number) for number, group in enumerate(groups)]
         loose = sum(info["end"] == "unknown" for _, info in read)
         if loose:
             self._notes.append(f"{loose} of {count} episodes end without a flag; they count as truncated")
@@ -458,7 +458,7 @@ class _Reader:
         if not count or any(flags[:-1].any() for flags in ends):
             raise SourceError(f"{group.file.filename}: {group.name} has no steps, or ends before its last step")
         terminated, truncated = bool(ends[0][-1]), bool(ends[1][-1])
-        said = "terminated" if terminated else "truncated" if truncated else "unknown"
+        end = "terminated" if terminated else "truncated" if truncated else "unknown"
         rows = rows_of(
             self._layout,
             number,
@@ -468,7 +468,7 @@ class _Reader:
             (terminated, truncated or not terminated),
             np.arange(count + 1) * 10**9,
         )
-        info: JsonDict = {"episode": number, "end": said}
+        info: JsonDict = {"episode": number, "end": end}
         if "seed" in group.attrs:
             info["seed"] = int(group.attrs["seed"])
         if self._ours:

@@ -117,8 +117,8 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
         raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            there = set(file.schema_arrow.names)
-            return file.read(columns=None if columns is None else [name for name in columns if name in there])
+            existing = set(file.schema_arrow.names)
+            return file.read(columns=None if columns is None else [name for name in columns if name in existing])
     except (OSError, pyarrow.ArrowException) as error:
         raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
 

@@ -125,7 +125,7 @@ def format_of(name: str) -> Format:
 
 def writable_names() -> list[str]:
     """Return the names of the formats that can be written."""
-    return [known.name for known in _loaded() if known.write is not None]
+    return [entry.name for entry in _loaded() if entry.write is not None]
 
 
 def writable_format(name: str) -> tuple[Format, Callable[..., list[str]]]:
@@ -146,7 +146,7 @@ def recognised(path: Path) -> Format | None:
     Raises:
         RobotError: a format can't tell, mostly because a package is missing.
     """
-    return next((known for known in _loaded() if _recognises(known, path)), None)
+    return next((entry for entry in _loaded() if _recognises(entry, path)), None)
 
 
 def read_any(path: Path) -> Table | None:
@@ -157,13 +157,13 @@ def read_any(path: Path) -> Table | None:
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
-    known = recognised(path)
-    return None if known is None else known.read(path)
+    entry = recognised(path)
+    return None if entry is None else entry.read(path)
 
 
 def sets_in(folder: Path) -> list[Path]:
     """Return the data sets of other formats in a folder or below it, sorted; none inside of another one."""
-    marked = {path for known in _loaded() for path in (known.candidates or _alone)(folder)}
+    marked = {path for entry in _loaded() for path in (entry.candidates or _alone)(folder)}
     sets: list[Path] = []
     for path in sorted(marked):
         if not any(path.is_relative_to(other) for other in sets) and _may_be_set(path):
@@ -182,15 +182,15 @@ def _may_be_set(path: Path) -> bool:
         return True
 
 
-def _recognises(known: Format, path: Path) -> bool:
-    if known.name in _BUILT_IN:
-        return known.recognises(path)
+def _recognises(entry: Format, path: Path) -> bool:
+    if entry.name in _BUILT_IN:
+        return entry.recognises(path)
     try:
-        return known.recognises(path)
+        return entry.recognises(path)
     except RobotError:
         raise
     except Exception as error:  # another package's code may raise anything
-        _LOG.warning("format %r could not look at %s: %r", known.name, path, error)
+        _LOG.warning("format %r could not look at %s: %r", entry.name, path, error)
         return False
 
 

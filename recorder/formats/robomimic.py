@@ -95,8 +95,8 @@ def write_robomimic(table: Table, path: Path | str, filming: Filming | None = No
             _write_run(group, run, table.layout, scale)
             for camera, shape in shapes.items():
                 _write_images(group, f"{camera}{IMAGE}", film.of(run, camera), len(run), shape)
-        for name, wanted in (("success", True), ("failure", False)):
-            demos = [f"demo_{number}" for number, run in enumerate(runs) if is_success(run.info) is wanted]
+        for name, success in (("success", True), ("failure", False)):
+            demos = [f"demo_{number}" for number, run in enumerate(runs) if is_success(run.info) is success]
             if demos:
                 file.create_dataset(f"mask/{name}", data=np.array(demos, "S"))
         write_json(file, OURS, to_json(table.layout.to_dict(), "the layout"))

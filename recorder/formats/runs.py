@@ -82,11 +82,11 @@ class Run:
 
 def runs_of(table: Table) -> tuple[list[Run], list[str]]:
     """Return all runs of a table, and a sentence for each thing that only a table can hold."""
-    found = Transitions.of(table)
-    facts, notes = found.facts, []
+    transitions = Transitions.of(table)
+    facts, notes = transitions.facts, []
     ends = np.flatnonzero(facts["done"]) + 1
     runs = [_run(table, facts[start:stop]) for start, stop in zip(np.append(0, ends)[:-1], ends, strict=True)]
-    usable = np.count_nonzero(found.lengths)
+    usable = np.count_nonzero(transitions.lengths)
     if usable < len(table.episodes):
         notes.append(f"{len(table.episodes) - usable} episodes without a single step are left out")
     if len(runs) > usable:

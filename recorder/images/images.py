@@ -129,19 +129,19 @@ class Images:
             SourceError: no such camera, row or choice; sizes differ and no ``size`` was given; ``out`` does not fit.
             LogError: an image can't be decoded.
         """
-        wanted = np.asarray(rows, np.int64)
-        if wanted.ndim != 1 or not ((wanted >= 0) & (wanted < len(self._table.rows))).all():
-            raise SourceError(f"rows are of shape {wanted.shape}, expected (B,), from 0 to {len(self._table.rows) - 1}")
+        numbers = np.asarray(rows, np.int64)
+        if numbers.ndim != 1 or not ((numbers >= 0) & (numbers < len(self._table.rows))).all():
+            raise SourceError(f"rows have shape {numbers.shape}, expected (B,), from 0 to {len(self._table.rows) - 1}")
         if how not in _HOW:
             raise SourceError(f"how is {how!r}, allowed are {', '.join(_HOW)}")
         if not past or min(past) < 0:
             raise SourceError(f"past is {tuple(past)}, expected numbers from 0, at least one")
-        episodes = np.searchsorted(self._table.starts, wanted, "right") - 1
+        episodes = np.searchsorted(self._table.starts, numbers, "right") - 1
         first = self._table.starts[episodes]
-        stacked = np.maximum(wanted[:, None] - np.array(past)[None], first[:, None])
+        stacked = np.maximum(numbers[:, None] - np.array(past)[None], first[:, None])
         keys = self._keys(stacked.ravel(), np.repeat(episodes, len(past)), camera, how, max_age_s)
         mask = np.array([number != MISSING for _, _, number in keys], bool)
-        leading = stacked.shape if len(past) > 1 else wanted.shape
+        leading = stacked.shape if len(past) > 1 else numbers.shape
         images = self._taken((*leading, *self._shape(keys, camera)), out)
         flat = images.reshape(len(keys), *images.shape[len(leading) :])
         flat[~mask] = 0
@@ -180,13 +180,13 @@ class Images:
     def _decode_all(self, keys: Sequence[_Key], out: np.ndarray) -> None:
         missing: list[tuple[int, _Key]] = []
         for at, key in enumerate(keys):
-            kept = self._cache.get(key)
-            if kept is not None:
-                self._put(out[at], kept)
+            cached = self._cache.get(key)
+            if cached is not None:
+                self._put(out[at], cached)
             elif key[2] != MISSING:
                 missing.append((at, key))
-        missing.sort(key=lambda each: each[1])  # in the order of the file, and equal images together
-        groups = [list(group) for _, group in groupby(missing, lambda each: each[1])]
+        missing.sort(key=lambda place: place[1])  # in the order of the file, and equal images together
+        groups = [list(group) for _, group in groupby(missing, lambda place: place[1])]
         length = max(-(-len(groups) // (self._threads * _SHARES)), 1)
         shares = [groups[first : first + length] for first in range(0, len(groups), length)]
         for done in [self._pool.submit(self._decode_groups, share, out) for share in shares]:
@@ -251,10 +251,10 @@ class _Cache:
 
     def get(self, key: _Key) -> np.ndarray | None:
         with self._lock:
-            found = self._kept.get(key)
-            if found is not None:
+            cached = self._kept.get(key)
+            if cached is not None:
                 self._kept.move_to_end(key)
-            return found
+            return cached
 
     def put(self, key: _Key, image: np.ndarray) -> None:
         if image.nbytes > self._capacity:

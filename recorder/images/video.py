@@ -127,8 +127,8 @@ def _open(cv2: ModuleType, path: Path, frame: np.ndarray, fps: float) -> Any:
 def _checked(frame: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """Check a frame, and return it with an even height and width."""
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != size:
-        wanted = f"({size[0]}, {size[1]}, 3)" if len(size) == 3 else "(height, width, 3)"
-        raise LogError(f"a frame of type {frame.dtype} and shape {frame.shape}, wanted uint8 of shape {wanted}")
+        expected = f"({size[0]}, {size[1]}, 3)" if len(size) == 3 else "(height, width, 3)"
+        raise LogError(f"a frame of type {frame.dtype} and shape {frame.shape}, wanted uint8 of shape {expected}")
     return even(frame)
 
 

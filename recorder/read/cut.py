@@ -254,7 +254,7 @@ class _Copier:
 
     def _like_a_first(self, row: np.ndarray) -> None:
         """Clear action and reward: what led to this row was cut off."""
-        for name in [f"action_{each.name}" for each in self._layout.action] + list(self._return):
+        for name in [f"action_{action.name}" for action in self._layout.action] + list(self._return):
             row[name] = 0
         row["acted"] = row["intervention"] = 0
         row["log_probability"] = np.nan
@@ -276,11 +276,11 @@ class _Copier:
     def _end(self, info: JsonObject, time_ns: int) -> None:
         assert self._open is not None
         label = self._labels.get(self._open, {})
-        said = {key: label[key] for key in KEYS if key in label}
+        values = {key: label[key] for key in KEYS if key in label}
         totals = {name.removeprefix("reward_"): value for name, value in self._return.items()}
         total: Any = totals if self._layout.agents else totals["reward"]
         exact = {} if self._shifted == 0 and info.get("end") != "cut" else {"return": total}
-        end = {**self._info, **info, **exact, **said, "copied_from": self._info["copied_from"], "rows": self._rows}
+        end = {**self._info, **info, **exact, **values, "copied_from": self._info["copied_from"], "rows": self._rows}
         self._sink.episode("end", self._copied.episodes - 1, to_json(end, "an episode's info"), time_ns)
         self._open = None
 
@@ -317,8 +317,8 @@ class CopiedStreams:
             SpecMismatch: a stream of the same name has other samples in an earlier run.
         """
         for name, stream in reader.streams.items():
-            known = self._described.setdefault(name, stream)
-            difference = known.row.difference(stream.row)
+            described = self._described.setdefault(name, stream)
+            difference = described.row.difference(stream.row)
             if difference:
                 raise SpecMismatch(f"stream {name!r} is another one in {reader.path.parent}", difference)
             if name not in self._base:

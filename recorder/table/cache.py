@@ -115,15 +115,15 @@ class TableCache:
         if not len(numbers) or numbers[0] == numbers[-1]:
             return  # numbers never fall: all rows are of one episode
         final = int(np.flatnonzero(np.diff(numbers))[-1]) + 1
-        found = split_episodes(self.layout, self.raw(self.tail)[:final], self.scan.episodes)
-        for index, row in found.mends.items():
+        split = split_episodes(self.layout, self.raw(self.tail)[:final], self.scan.episodes)
+        for index, row in split.mends.items():
             file.seek((self.tail + index) * self.size)
             file.write(row.tobytes())
         file.flush()
-        pairs = zip(found.starts.tolist(), found.stops.tolist(), strict=True)
+        pairs = zip(split.starts.tolist(), split.stops.tolist(), strict=True)
         self.bounds += [(self.tail + start, self.tail + stop) for start, stop in pairs]
-        self.episodes += found.episodes
-        self.notes += found.notes
+        self.episodes += split.episodes
+        self.notes += split.notes
         self.tail += final
 
     # ---- storing ----
@@ -148,15 +148,15 @@ class TableCache:
             layout, path = FrameLayout.from_dict(index["layout"]), folder / "rows.bin"
             bounds = [(int(start), int(stop)) for start, stop in index["bounds"]]
             scan = Scan.from_dict(index["scan"])
-            kept = TableCache(
+            table = TableCache(
                 layout, path, index["rows"], index["tail"], bounds, index["episodes"], index["notes"], scan
             )
-            if path.stat().st_size < kept.rows * kept.size:
+            if path.stat().st_size < table.rows * table.size:
                 return None
-            kept.last = split_episodes(layout, kept.raw(kept.tail), scan.episodes)
+            table.last = split_episodes(layout, table.raw(table.tail), scan.episodes)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RobotError):
             return None  # whatever is wrong, the table can be made again
-        return kept, index["files"]
+        return table, index["files"]
 
 
 def load_or_build(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
@@ -170,9 +170,9 @@ def load_or_build(files: Mapping[int, Path], layout: FrameLayout) -> TableCache 
         LogError: the log can't be read.
     """
     folder = next(iter(files.values())).parent / TABLE_FOLDER
-    found = TableCache.load(folder)
-    if found is not None and found[1] == file_stamps(files):
-        return found[0]
+    cached = TableCache.load(folder)
+    if cached is not None and cached[1] == file_stamps(files):
+        return cached[0]
     try:
         folder.mkdir(exist_ok=True)
         with _locked(folder):
@@ -182,9 +182,9 @@ def load_or_build(files: Mapping[int, Path], layout: FrameLayout) -> TableCache 
 
 
 def _renewed(folder: Path, files: Mapping[int, Path], layout: FrameLayout) -> TableCache:
-    now, found = file_stamps(files), TableCache.load(folder)  # again: another process may have done it meanwhile
-    if found is not None and found[0].layout.spec.digest == layout.spec.digest and _continues(*found, files):
-        table = found[0]
+    now, cached = file_stamps(files), TableCache.load(folder)  # again: another process may have done it meanwhile
+    if cached is not None and cached[0].layout.spec.digest == layout.spec.digest and _continues(*cached, files):
+        table = cached[0]
         table.grow(files)
     else:
         (folder / "episodes.json").unlink(missing_ok=True)

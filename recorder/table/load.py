@@ -96,7 +96,10 @@ def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
     if len(runs) > 1 and large and all(isinstance(cached, TableCache) for *_, cached in runs):
         rows, offsets, tables = _chained(runs, kind)
     else:
-        tables = [_table(each, run, got.segments() if isinstance(got, TableCache) else got) for each, run, got in runs]
+        tables = [
+            _table(run_layout, run, rows.segments() if isinstance(rows, TableCache) else rows)
+            for run_layout, run, rows in runs
+        ]
         rows = tables[0].rows if len(tables) == 1 else np.concatenate([table.rows for table in tables])
         offsets = np.cumsum([0] + [len(table.rows) for table in tables])[:-1]
     return Table(
@@ -111,10 +114,10 @@ def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
 
 
 def _chained(runs: Sequence[_Run], kind: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Table]]:
-    found = [(layout, run, cached) for layout, run, cached in runs if isinstance(cached, TableCache)]
-    rows, offsets = concatenated([(cached.path, cached.rows) for *_, cached in found], kind)
-    for (*_, cached), offset in zip(found, offsets.tolist(), strict=True):
+    cached_runs = [(layout, run, cached) for layout, run, cached in runs if isinstance(cached, TableCache)]
+    rows, offsets = concatenated([(cached.path, cached.rows) for *_, cached in cached_runs], kind)
+    for (*_, cached), offset in zip(cached_runs, offsets.tolist(), strict=True):
         for index, row in cached.mends.items():
             rows[offset + index] = row
     rows.setflags(write=False)
-    return rows, offsets, [_table(layout, run, cached.described(rows[:0])) for layout, run, cached in found]
+    return rows, offsets, [_table(layout, run, cached.described(rows[:0])) for layout, run, cached in cached_runs]

@@ -25,12 +25,12 @@ class Pairs(NamedTuple):
     """Transitions with their rows; all views or arrays of shape (B, ...).
 
     Attributes:
-        here, there: structured rows at which the transitions begin and end.
+        before, after: structured rows at which the transitions begin and end.
         episode, done, terminated, truncated, intervention: int32.
     """
 
-    here: np.ndarray
-    there: np.ndarray
+    before: np.ndarray
+    after: np.ndarray
     episode: np.ndarray
     done: np.ndarray
     terminated: np.ndarray
@@ -69,12 +69,12 @@ class TrainingRows:
         if numbers is None:
             numbers = self.numbers(index)
         taken = self._blocks.take(numbers, mode="clip").view(self._dtype).reshape(-1, 2)
-        here, there = taken[:, 0], taken[:, 1]
+        before, after = taken[:, 0], taken[:, 1]
         if self.packed:
-            return Pairs(here, there, there["episode"], there["done"], there["terminated"], there["truncated"],
-                         there["intervention"])  # fmt: skip
+            return Pairs(before, after, after["episode"], after["done"], after["terminated"], after["truncated"],
+                         after["intervention"])  # fmt: skip
         _, episode, done, terminated, truncated = self._transitions.places(index)
-        return Pairs(here, there, episode, done, terminated, truncated, there["intervention"].astype(np.int32))
+        return Pairs(before, after, episode, done, terminated, truncated, after["intervention"].astype(np.int32))
 
     def numbers(self, index: np.ndarray) -> np.ndarray:
         """Return the numbers of the rows of the transitions at positions, begin and end alternating: (2 B,)."""
@@ -102,7 +102,7 @@ def _training_dtype(transitions: Transitions) -> np.dtype:
 
 
 def _pack(transitions: Transitions, dtype: np.dtype) -> np.ndarray:
-    source, found = transitions.table.rows, transitions.stretches
+    source, stretches = transitions.table.rows, transitions.stretches
     rows = np.zeros(len(source), dtype)
     for begin in range(0, len(source), _CHUNK):
         part = slice(begin, begin + _CHUNK)
@@ -110,7 +110,7 @@ def _pack(transitions: Transitions, dtype: np.dtype) -> np.ndarray:
             rows[name][part] = source[name][part]
     for number, (start, stop) in enumerate(zip(transitions.table.starts, transitions.table.stops, strict=True)):
         rows["episode"][start:stop] = number
-    ends = found.row + np.diff(found.first)
+    ends = stretches.row + np.diff(stretches.first)
     for name in _FLAGS:
-        rows[name][ends] = getattr(found, name)
+        rows[name][ends] = getattr(stretches, name)
     return rows

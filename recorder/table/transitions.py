@@ -96,16 +96,16 @@ class Transitions:
         ``episode``; ``frame_no`` of the observation; ``done``, ``terminated``, ``truncated``, ``intervention``,
         each 0 or 1.
         """
-        rows, found = self.table.rows, self.stretches
+        rows, stretches = self.table.rows, self.stretches
         facts = np.zeros(len(self), _FACTS)
-        lengths = np.diff(found.first)
-        row = facts["row"] = np.repeat(found.row - found.first[:-1], lengths) + np.arange(len(self))
-        facts["episode"] = np.repeat(found.episode, lengths)
+        lengths = np.diff(stretches.first)
+        row = facts["row"] = np.repeat(stretches.row - stretches.first[:-1], lengths) + np.arange(len(self))
+        facts["episode"] = np.repeat(stretches.episode, lengths)
         facts["frame_no"] = rows["frame_no"][row]
         for name in ("log_probability", "intervention"):
             facts[name] = rows[name][row + 1]
         for name in ("done", "terminated", "truncated"):
-            facts[name][found.first[1:] - 1] = getattr(found, name)
+            facts[name][stretches.first[1:] - 1] = getattr(stretches, name)
         facts["reward"] = sum(self.rewards.values())
         after = np.flatnonzero(facts["done"]) + 1
         facts["stop"] = np.repeat(after, np.diff(after, prepend=0))
@@ -114,8 +114,8 @@ class Transitions:
     @cached_property
     def rewards(self) -> dict[str, np.ndarray]:
         """Agent -> (N,) float64; the single reward is under the empty name."""
-        found = self.stretches
-        row = np.repeat(found.row - found.first[:-1], np.diff(found.first)) + np.arange(1, len(self) + 1)
+        stretches = self.stretches
+        row = np.repeat(stretches.row - stretches.first[:-1], np.diff(stretches.first)) + np.arange(1, len(self) + 1)
         agents = tuple(self.table.layout.agents) or ("",)
         return {agent: self.table.rows[reward_field(agent)][row].astype(float) for agent in agents}
 
@@ -233,12 +233,12 @@ class TransitionIndex:
 
     def places(self, positions: np.ndarray) -> Places:
         """Return the facts of the transitions at the positions, (B,) int64."""
-        found = self._stretches
+        stretches = self._stretches
         number, after = self._numbers(positions)
         last = after - 1 == positions
         row = self._shift.take(number) + positions
-        flags = (flag.take(number) * last for flag in (found.done, found.terminated, found.truncated))
-        return Places(row, found.episode.take(number), *flags)
+        flags = (flag.take(number) * last for flag in (stretches.done, stretches.terminated, stretches.truncated))
+        return Places(row, stretches.episode.take(number), *flags)
 
     def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return first and stop position of the unbroken run of transitions around each position; (B,) int64 each."""

@@ -64,14 +64,14 @@ class Batches:
         """Return Table 5 with a leading axis; see `rlenv_robot.source.SourceData.sample_steps`."""
         index, weights, numbers = sample
         pairs = self.rows.pairs(index, None if numbers is None else numbers.reshape(-1))
-        here, there = pairs.here, pairs.there
+        before, after = pairs.before, pairs.after
         table: StepTable = {
             "env_id": self._ids(index, pairs.episode),
-            "frame_no": here["frame_no"],
-            "observation": {name: here[field] for name, field in self._observation},
-            "action": {name: there[field] for name, field in self._action},
-            "reward": {agent: there[field] for agent, field in self._agents} if self._agents else there["reward"],
-            "next_observation": {name: there[field] for name, field in self._observation},
+            "frame_no": before["frame_no"],
+            "observation": {name: before[field] for name, field in self._observation},
+            "action": {name: after[field] for name, field in self._action},
+            "reward": {agent: after[field] for agent, field in self._agents} if self._agents else after["reward"],
+            "next_observation": {name: after[field] for name, field in self._observation},
             "done": pairs.done,
             "extra_info": {
                 "index": index,
@@ -81,12 +81,12 @@ class Batches:
                 "truncated": pairs.truncated,
                 "discount": self._factors.take(pairs.terminated),
                 "steps": _ones(len(index)),
-                "log_probability": there["log_probability"],
+                "log_probability": after["log_probability"],
                 "intervention": pairs.intervention,
             },
         }
         if self._turns:
-            table["extra_info"]["agent"] = here["agent"].astype(np.int32)
+            table["extra_info"]["agent"] = before["agent"].astype(np.int32)
         if n > 1:
             self._extend_to_n_steps(table, index, n)
         if privileged:

@@ -126,20 +126,20 @@ def _entries_v3(root: Path, info: JsonObject) -> tuple[Entry, ...]:
     files = sorted((root / "meta" / "episodes").glob("chunk-*/file-*.parquet"))
     if not files:
         raise SourceError(f"{root / 'meta' / 'episodes'} holds no chunk-*/file-*.parquet; fetch the data set again")
-    wanted = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
+    required = ["episode_index", "length", "tasks", "data/chunk_index", "data/file_index"]
     ours = [
         f"{OURS}{name}" for name in ("info", "stamp_ns", "last/timestamp", *(f"last/{key}" for key in info["features"]))
     ]
     entries = []
     for file in files:
-        for line in read_parquet(file, wanted + ours).to_pylist():
-            missing = [key for key in wanted if line.get(key) is None and key != "tasks"]
+        for line in read_parquet(file, required + ours).to_pylist():
+            missing = [key for key in required if line.get(key) is None and key != "tasks"]
             if missing:
                 raise SourceError(f"{file}: an episode without {', '.join(missing)}; fetch the data set again")
             name = info["data_path"].format(chunk_index=line["data/chunk_index"], file_index=line["data/file_index"])
             tasks = tuple(line.get("tasks") or ())
-            kept = {key.removeprefix(OURS): line[key] for key in ours if line.get(key) is not None}
-            entries.append(Entry(line["episode_index"], line["length"], tasks, root / name, kept))
+            own_columns = {key.removeprefix(OURS): line[key] for key in ours if line.get(key) is not None}
+            entries.append(Entry(line["episode_index"], line["length"], tasks, root / name, own_columns))
     return tuple(sorted(entries, key=lambda entry: entry.index))
 
 

@@ -312,17 +312,17 @@ class LeRobotFilm:
 
     def features(self) -> dict[str, JsonDict]:
         """Return the features for ``info.json``; a video's codec is known once the video is written."""
-        found: dict[str, JsonDict] = {}
+        features: dict[str, JsonDict] = {}
         for camera, shape in self._shapes.items():
             kind = "image" if self._film.embedded else "video"
-            found[PREFIX + camera] = {"dtype": kind, "shape": list(shape), "names": ["height", "width", "channels"]}
+            features[PREFIX + camera] = {"dtype": kind, "shape": list(shape), "names": ["height", "width", "channels"]}
             if kind == "video":
-                found[PREFIX + camera]["info"] = {
+                features[PREFIX + camera]["info"] = {
                     "video.height": shape[0], "video.width": shape[1], "video.channels": 3, "video.fps": self._fps,
                     "video.codec": self._codec, "video.pix_fmt": "yuv420p", "video.is_depth_map": False,
                     "has_audio": False,
                 }  # fmt: skip
-        return found
+        return features
 
     def bytes_a_frame(self) -> int:
         """Return the approximate size of a frame's embedded images in bytes."""
@@ -338,15 +338,15 @@ class LeRobotFilm:
             Feature -> T encoded images; and the entries of the episode's description, among them the image of its last
             observation, for which LeRobot has no place.
         """
-        columns, said = {}, {}
+        columns, description = {}, {}
         for camera in self._film.cameras:
             name = PREFIX + camera
             encoded = self._film.encoded(run, camera)
-            columns[name], said[f"rlenv_robot/last/{name}"] = encoded[:-1], encoded[-1]
+            columns[name], description[f"rlenv_robot/last/{name}"] = encoded[:-1], encoded[-1]
             for images in self._film.of(run, camera):
                 self._stats[name].add(images)
-            said |= self._stats[name].of_episode(f"stats/{name}/")
-        return columns, said
+            description |= self._stats[name].of_episode(f"stats/{name}/")
+        return columns, description
 
     def videos(self, root: Path) -> list[JsonDict]:
         """Write all videos, the image of each last observation included; return each episode's description."""
@@ -442,19 +442,19 @@ class PixelStats:
 
     def of_episode(self, prefix: str) -> JsonDict:
         """Return the statistics of the images added since the last episode; names begin with the prefix."""
-        found = _stats(np.concatenate(self._sample))
-        self._episodes.append((self._seen, found))
+        stats = _stats(np.concatenate(self._sample))
+        self._episodes.append((self._seen, stats))
         self._sample, count, self._seen = [], self._seen, 0
-        return {prefix + name: stat.reshape(3, 1, 1).tolist() for name, stat in found.items()} | {
+        return {prefix + name: stat.reshape(3, 1, 1).tolist() for name, stat in stats.items()} | {
             f"{prefix}count": [count]
         }
 
     def of_all(self) -> JsonDict:
         """Return the statistics of all episodes; a quantile is the mean of the episodes' quantiles, as in LeRobot."""
         counts = np.array([count for count, _ in self._episodes], float)
-        parts = {name: np.stack([found[name] for _, found in self._episodes]) for name in self._episodes[0][1]}
+        parts = {name: np.stack([stats[name] for _, stats in self._episodes]) for name in self._episodes[0][1]}
         share = (counts / counts.sum())[:, None]
         means = {name: (part * share).sum(0) for name, part in parts.items()}
         spread = ((parts["std"] ** 2 + (parts["mean"] - means["mean"]) ** 2) * share).sum(0)
-        found = means | {"min": parts["min"].min(0), "max": parts["max"].max(0), "std": np.sqrt(spread)}
-        return {name: stat.reshape(3, 1, 1).tolist() for name, stat in found.items()} | {"count": [int(counts.sum())]}
+        stats = means | {"min": parts["min"].min(0), "max": parts["max"].max(0), "std": np.sqrt(spread)}
+        return {name: stat.reshape(3, 1, 1).tolist() for name, stat in stats.items()} | {"count": [int(counts.sum())]}

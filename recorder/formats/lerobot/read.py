@@ -81,15 +81,15 @@ def _columns(entry: Entry, table: Any, features: Features) -> Columns:
     order = np.argsort(frames, kind="stable")
     if (frames[order] != np.arange(entry.length)).any():
         raise SourceError(f"{where}: frame_index is not 0 to {entry.length - 1}; fetch the data set again")
-    found: Columns = {"timestamp": column(table, "timestamp", np.float64, (), where)[order]}
-    if (np.diff(found["timestamp"]) <= 0).any():
+    columns: Columns = {"timestamp": column(table, "timestamp", np.float64, (), where)[order]}
+    if (np.diff(columns["timestamp"]) <= 0).any():
         raise SourceError(f"{where}: timestamp does not rise from frame to frame; the recording is damaged")
     for feature in (*features.observation, *features.action):
-        if feature.column not in found:
-            found[feature.column] = column(table, feature.column, *feature.stored, where)[order]
+        if feature.column not in columns:
+            columns[feature.column] = column(table, feature.column, *feature.stored, where)[order]
     for name in features.reserved:
-        found[name] = column(table, name, np.float64, (), where)[order]
-    return found
+        columns[name] = column(table, name, np.float64, (), where)[order]
+    return columns
 
 
 def _ended(columns: Columns) -> bool:
@@ -154,9 +154,9 @@ def _seen(entry: Entry, stored: np.ndarray, name: str, count: int) -> np.ndarray
 
 def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np.ndarray:
     """Return the stamps in nanoseconds, shape (count,): those of the robot's clock if they are known."""
-    known = entry.ours.get("stamp_ns")
-    if known is not None and len(known) == count:
-        return np.array(known, np.int64)
+    recorded = entry.ours.get("stamp_ns")
+    if recorded is not None and len(recorded) == count:
+        return np.array(recorded, np.int64)
     stamps = np.round(seconds * 1e9).astype(np.int64)
     if count == len(stamps):
         return stamps

@@ -21,8 +21,8 @@ def why_not(robot_type: str, features: Features) -> str | None:
     if robot_type not in KINDS:
         return ""
     for part, name in ((features.observation, "state"), (features.action, "target")):
-        found = [feature.field for feature in part if feature.field.name == name]
-        if len(found) != 1 or found[0].elements != ELEMENTS:
+        fields = [feature.field for feature in part if feature.field.name == name]
+        if len(fields) != 1 or fields[0].elements != ELEMENTS:
             return f"{part[0].column if part else name} is not named {', '.join(ELEMENTS)}"
     return None
 

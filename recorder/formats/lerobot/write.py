@@ -50,12 +50,12 @@ class Shape:
     @property
     def features(self) -> dict[str, JsonDict]:
         """The features for ``info.json``; ``fields`` is our own key and names the field of each part of a vector."""
-        found: dict[str, JsonDict] = {
+        features: dict[str, JsonDict] = {
             "observation.state": _vector(self.observation),
             "action": _vector(self.action),
         }
         scalars = {**self.extras, "timestamp": "float32", **_NUMBERS}
-        return found | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in scalars.items()}
+        return features | {name: {"dtype": dtype, "shape": [1], "names": None} for name, dtype in scalars.items()}
 
     def columns(self, run: Run, number: int, index: int, task: int) -> dict[str, np.ndarray]:
         """Return the T pairs of a run: the observation, and the action chosen there.
@@ -146,11 +146,11 @@ def shape_of(table: Table, runs: list[Run]) -> tuple[Shape, list[str]]:
     extras = {"next.reward": "float32", "next.done": "bool", "next.truncated": "bool"}
     if all(np.isnan(run.came["reward"]).all() for run in runs):
         del extras["next.reward"]
-    said = [is_success(run.info) is not None for run in runs]
-    if all(said):
+    judged = [is_success(run.info) is not None for run in runs]
+    if all(judged):
         extras["next.success"] = "bool"
-    elif any(said):
-        notes.append(f"next.success is left out: {said.count(False)} of {len(said)} episodes have no verdict")
+    elif any(judged):
+        notes.append(f"next.success is left out: {judged.count(False)} of {len(judged)} episodes have no verdict")
     if any(run.came["intervention"].any() for run in runs):
         extras[INTERVENTION] = "bool"
     if not all(np.isnan(run.came["log_probability"]).all() for run in runs):
@@ -279,9 +279,9 @@ def _write_data(
     """Write the frames; return the description of the episodes, and the statistics of all."""
     frames = np.cumsum([0, *map(len, runs)])
     held = [shape.columns(run, n, int(frames[n]), tasks.index(_task(run))) for n, run in enumerate(runs)]
-    each = film.bytes_a_frame()
+    embedded_bytes = film.bytes_a_frame()
     sizes = np.cumsum(
-        [sum(value.nbytes for value in columns.values()) + each * len(columns["index"]) for columns in held]
+        [sum(value.nbytes for value in columns.values()) + embedded_bytes * len(columns["index"]) for columns in held]
     )
     places = ((sizes - sizes[0]) // (MEGABYTES * 2**20)).astype(int)
     places = np.unique(places, return_inverse=True)[1]  # an episode larger than a file leaves no empty one
@@ -293,14 +293,14 @@ def _write_data(
         path.parent.mkdir(parents=True, exist_ok=True)
         with writer(path, kinds) as file:
             for n in np.flatnonzero(places == place).tolist():  # episodes in order
-                images, said = film.images(runs[n]) if film.embedded else ({}, {})
+                images, last_images = film.images(runs[n]) if film.embedded else ({}, {})
                 file.write(held[n] | images)
-                entries.append(_entry(n, runs[n], int(frames[n]), place, held[n]) | shape.last(runs[n]) | said)
+                entries.append(_entry(n, runs[n], int(frames[n]), place, held[n]) | shape.last(runs[n]) | last_images)
     return entries, {name: column_stats(np.concatenate([one[name] for one in held])) for name in held[0]}
 
 
 def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping[str, np.ndarray]) -> JsonDict:
-    said: JsonDict = {
+    description: JsonDict = {
         "episode_index": number,
         "tasks": [_task(run)],
         "length": len(run),
@@ -312,8 +312,8 @@ def _entry(number: int, run: Run, index: int, file_number: int, columns: Mapping
         "meta/episodes/file_index": 0,
     }
     for name, value in columns.items():
-        said |= {f"stats/{name}/{stat}": numbers for stat, numbers in column_stats(value).items()}
-    return said
+        description |= {f"stats/{name}/{stat}": numbers for stat, numbers in column_stats(value).items()}
+    return description
 
 
 def _tasks(arrow: ModuleType, tasks: list[str]) -> Any:

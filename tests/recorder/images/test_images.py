@@ -134,7 +134,7 @@ def test_a_torn_log_has_the_images_that_are_whole(tmp_path: Path) -> None:
     [
         ({"rows": [0], "camera": "wrist"}, "has no camera 'wrist', it has top"),
         ({"rows": [40], "camera": "top"}, "from 0 to 39"),
-        ({"rows": [[0]], "camera": "top"}, r"rows are of shape \(1, 1\)"),
+        ({"rows": [[0]], "camera": "top"}, r"rows have shape \(1, 1\)"),
         ({"rows": [0], "camera": "top", "how": "next"}, "how is 'next', allowed are latest, nearest"),
         ({"rows": [0], "camera": "top", "past": ()}, "numbers from 0"),
     ],

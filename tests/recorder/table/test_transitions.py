@@ -63,14 +63,14 @@ def test_packed_rows_and_rows_where_they_lie_give_the_same(stories: list[str]) -
         np.testing.assert_array_equal(getattr(one, name), getattr(other, name), err_msg=name)
         assert getattr(one, name).dtype == getattr(other, name).dtype == np.int32
     for name in ("observation_x", "observation_y", "action_u", "reward", "frame_no"):
-        np.testing.assert_array_equal(one.here[name], other.here[name])
-        np.testing.assert_array_equal(one.there[name], other.there[name])
+        np.testing.assert_array_equal(one.before[name], other.before[name])
+        np.testing.assert_array_equal(one.after[name], other.after[name])
 
 
 def test_fields_of_packed_rows_can_be_shared_with_tensor_libraries() -> None:
     pairs = TrainingRows(Transitions.of(table_of(["aaaa"]))).pairs(np.array([0, 2]))
     for name in ("observation_x", "observation_y", "action_u", "reward"):
-        value = pairs.there[name]
+        value = pairs.after[name]
         assert value.flags.aligned
         assert all(stride % value.itemsize == 0 for stride in value.strides), name
 
