@@ -44,6 +44,7 @@ def cameras() -> list[Camera]:
     return [Camera(CameraSettings("noise", name, 32, 24, max_age_s=5.0), Noise) for name in ("wrist", "front")]
 
 
+@pytest.mark.slow
 def test_a_local_robot_with_cameras_keeps_the_contract(cameras):
     report = check_robot(
         Guard(WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)), steps=5, repeatable=False
@@ -51,6 +52,7 @@ def test_a_local_robot_with_cameras_keeps_the_contract(cameras):
     report.raise_if_failed()
 
 
+@pytest.mark.slow
 def test_a_remote_robot_with_cameras_keeps_the_contract(cameras):
     robot = WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)
     with Server(robot, paced_by_robot=True, watchdog_s=5.0, cameras=cameras) as server:

@@ -144,6 +144,7 @@ def test_every_wrapper_is_tested_here() -> None:
     assert wrappers == WRAPPERS.keys()
 
 
+@pytest.mark.slow
 def test_every_class_that_takes_a_robot_and_is_one_derives_from_the_wrapper() -> None:
     """The search looks for classes whose constructor takes a robot and whose step takes a command."""
     robots = []

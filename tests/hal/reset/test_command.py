@@ -70,6 +70,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ignores_sigterm", [False, True], ids=["ends at SIGTERM", "ignores SIGTERM"])
 def test_at_the_deadline_the_program_and_its_children_are_ended(tmp_path: Path, ignores_sigterm: bool) -> None:
     pids = shlex.quote(str(tmp_path / "pids"))

@@ -71,6 +71,7 @@ def assert_legal(robot: Recorder, start: np.ndarray) -> None:
     assert np.abs(np.diff(applied, axis=0)).max(initial=0.0) <= STRIDE * (1 + 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R6.6")
 @pytest.mark.parametrize("nesting", NESTINGS.values(), ids=NESTINGS)
 @settings(max_examples=25, deadline=None)

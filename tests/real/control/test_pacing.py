@@ -80,6 +80,7 @@ class ReturnsAtOnce:
         pass
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stamps", [True, False], ids=["true stamps", "nominal stamps"])
 def test_a_driver_that_returns_at_once_keeps_the_speed_limit_for_two_seconds(stamps: bool) -> None:
     arm, outcomes = ReturnsAtOnce(stamps), []

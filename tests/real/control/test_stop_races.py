@@ -162,6 +162,7 @@ def race(served: Served, competitor: Callable[[Served], Callable[[], Any]], tria
     assert not moved, f"(trial, offset in us, steps after the confirmed stop): {moved}"
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R6.6")
 @pytest.mark.parametrize("competitor", [_reset, _grant, _fault, _end])
 def test_a_confirmed_stop_is_undone_by_nothing(
@@ -170,6 +171,7 @@ def test_a_confirmed_stop_is_undone_by_nothing(
     race(served, competitor, trials, 0.001)
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R6.6")
 def test_a_slow_log_gives_no_reset_a_gap(served: Served, trials: int) -> None:
     """A console that takes long for a line widened the gap between a reset's check and its clearing."""

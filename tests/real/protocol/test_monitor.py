@@ -53,6 +53,7 @@ def knocking(address: str) -> Iterator[None]:
         thread.join()
 
 
+@pytest.mark.slow
 def test_events_that_nobody_reads_block_no_connection() -> None:
     context = zmq.Context.instance()
     with context.socket(zmq.ROUTER) as router:
@@ -73,9 +74,10 @@ def test_a_monitor_can_be_closed_after_its_socket() -> None:
     monitor.close()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("lockstep", [False, True])
 def test_strangers_that_come_while_a_server_closes_block_no_connection(lockstep: bool) -> None:
-    for _ in range(20):
+    for _ in range(8):
         with Server(Integrator(), lockstep=lockstep) as server, knocking(server.address), knocking(server.address):
             time.sleep(0.03)
             server.close()

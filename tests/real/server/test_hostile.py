@@ -61,6 +61,7 @@ def still_serves(server, robot, target):
     remote.close()
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("still_serves")
 def test_random_frames_are_answered_with_errors(peer):
     @settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))

@@ -239,6 +239,7 @@ def test_a_reset_without_end_is_stopped_at_its_deadline(server, robot):
     remote.close()
 
 
+@pytest.mark.slow
 def test_a_long_reset_is_no_lost_connection_and_tells_its_progress(make_robot, target, monkeypatch):
     """Longer than the client bears a silent server; the server's beat keeps it waiting."""
     monkeypatch.setattr("real.client.robot._GRACE_S", 1.2)

@@ -36,6 +36,7 @@ def amount(image: np.ndarray, colour: str) -> int:
     return int((np.abs(image.astype(int) - wanted).max(-1) < 45).sum())
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R1.5")
 def test_everything_is_on_it_and_time_goes_on(table: Table) -> None:
     frames = list(Montage(table, 0, {"camera top": plain(90), "camera wrist": plain(160)}).frames())

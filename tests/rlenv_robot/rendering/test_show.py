@@ -63,6 +63,7 @@ def frames_of(path: Path) -> list[np.ndarray]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R1.5")
 def test_a_montage_has_cameras_twin_and_signals(run: Path, drawn: list[str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
@@ -108,6 +109,7 @@ def test_a_plot_that_moves(run: Path, tmp_path: Path) -> None:
     assert len(frames_of(tmp_path / "p.mp4")) == 9
 
 
+@pytest.mark.slow
 def test_what_cannot_be_drawn_is_said_and_the_rest_is_shown(
     run: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

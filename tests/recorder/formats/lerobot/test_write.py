@@ -139,6 +139,7 @@ def test_a_wrong_description_is_refused(tmp_path: Path, make_table: Make, change
         load_lerobot(tmp_path / "out")
 
 
+@pytest.mark.slow
 @given(
     st.lists(st.integers(1, 6), min_size=1, max_size=4),
     st.lists(
