@@ -23,9 +23,9 @@ def table(heading: str) -> list[str]:
 
 
 def test_every_state_is_drawn_and_every_outcome_listed() -> None:
-    drawing = TEXT.split("## How a reset goes", 1)[1].split("```")[1]
+    drawing = TEXT.split("## The course of a reset", 1)[1].split("```")[1]
     assert all(state.value in drawing for state in ResetState)
-    assert table("## How a reset goes") == [outcome.value for outcome in Outcome]
+    assert table("## The course of a reset") == [outcome.value for outcome in Outcome]
 
 
 def test_every_signal_of_a_profile_is_listed() -> None:
