@@ -4,26 +4,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, NoReturn
 
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
-from hal.reading_check import FollowingError, ReadingCheck
-from hal.robot import BatchState, Robot, RobotSpec, RobotState
+from hal.guarding.command_limiter import CommandLimiter
+from hal.guarding.reading_check import EffortCheck, FollowingError, ReadingCheck
+from hal.limits import Limits
+from hal.robot import Robot, RobotSpec, RobotState
 from hal.stop_latch import StopLatch
 from hal.wrapper import RobotWrapper, inner_robots
 
-__all__ = ["CommandLimiter", "Guard", "check_fresh", "guarded", "innermost_guard"]
+__all__ = ["Guard", "check_fresh", "guarded", "innermost_guard"]
 
 JITTER = 1.5
 """Most time that a guard lets a robot catch up on, in control periods: half a period of jitter is no hurry."""
 
-MARGIN = 1e-3
-"""Share of a limit that the quick test leaves out: what is nearer goes through `Limits.apply` and its rounding."""
-
-QuickTest = Callable[[np.ndarray, np.ndarray, np.ndarray | None], bool]
-"""Takes target, last applied and last measured, each of shape (n,); True where limiting would change nothing."""
+PAUSE = 4.0
+"""Time without a command, in control periods, after which a command that is led along a trajectory begins at rest."""
 
 
 def check_fresh(spec: RobotSpec, robot_state: RobotState) -> None:
@@ -38,117 +38,30 @@ def check_fresh(spec: RobotSpec, robot_state: RobotState) -> None:
             raise StaleReading(sensor, age_ns / 1e9, allowed)
 
 
-class CommandLimiter:
-    """Bring commands within a robot's limits on speed, lead and range.
-
-    The only place that applies `hal.Limits`: the guard uses it for one robot, a batch of simulations for its rows.
-
-    Args:
-        spec: of the robot; its ``limits`` apply.
-    """
-
-    def __init__(self, spec: RobotSpec) -> None:
-        self._spec = spec
-        self._quick = {name: _quick_test(spec, name) for name in spec.limits.names}
-
-    def apply(
-        self,
-        commands: Mapping[str, np.ndarray],
-        last: RobotState | BatchState,
-        passed_s: float | None = None,
-    ) -> dict[str, np.ndarray]:
-        """Return the legal commands nearest to ``commands``, in a new dictionary.
-
-        A command that is within its limits is returned as the same array.
-
-        Args:
-            commands: name -> target, shape (..., n) with any leading axes; they passed ``spec.commands.validate``.
-            last: the reading before, with the same leading axes.
-            passed_s: time since the last command, seconds; None: one period of the robot.
-        """
-        limited = dict(commands)
-        for name, quick in self._quick.items():
-            target, sensor = limited[name], self._spec.measured_by.get(name)
-            measured = None if sensor is None else last.sensors[sensor]
-            if (
-                passed_s is not None
-                or quick is None
-                or target.ndim != 1
-                or not quick(target, last.applied[name], measured)
-            ):
-                limited[name] = self._limit(name, target, last.applied[name], measured, passed_s)
-        return limited
-
-    def _limit(
-        self,
-        name: str,
-        target: np.ndarray,
-        applied: np.ndarray,
-        measured: np.ndarray | None,
-        passed_s: float | None,
-    ) -> np.ndarray:
-        spec = self._spec
-        target = spec.limits.apply(
-            name, target, applied, measured, spec.period_s if passed_s is None else min(passed_s, spec.period_s)
-        )
-        low, high = spec.commands[name].bounds
-        bounded: np.ndarray = np.minimum(np.maximum(target, low), high)  # applied may lie outside the range
-        return bounded
-
-
-def _quick_test(spec: RobotSpec, name: str) -> QuickTest | None:
-    """Make the test for one command; None for a command that is no vector.
-
-    Six joints cost a microsecond this way, a tenth of `Limits.apply`: Python's floats are faster than short arrays.
-    """
-    shape = spec.commands[name].shape
-    if len(shape) != 1:
-        return None
-    strides = _per_element(spec.limits.max_velocity.get(name), shape[0], spec.period_s)
-    leads = _per_element(spec.limits.max_lead.get(name), shape[0], 1.0)
-
-    def is_within(target: np.ndarray, applied: np.ndarray, measured: np.ndarray | None) -> bool:
-        values = target.tolist()
-        if strides is not None:
-            for value, before, stride in zip(values, applied.tolist(), strides, strict=True):
-                if not -stride < value - before < stride:  # true for NaN too
-                    return False
-        if leads is not None and measured is not None:
-            for value, position, lead in zip(values, measured.tolist(), leads, strict=True):
-                if not -lead < value - position < lead:
-                    return False
-        return True
-
-    return is_within
-
-
-def _per_element(limit: float | tuple[float, ...] | None, size: int, scale: float) -> list[float] | None:
-    if limit is None:
-        return None
-    limits = (limit,) * size if isinstance(limit, float) else limit
-    return [value * scale * (1.0 - MARGIN) for value in limits]
-
-
 class Guard(RobotWrapper):
     """Let only legal commands through to a robot.
 
     The guard refuses a command that is out of range, not finite, or of the wrong shape as a whole. It brings one that
     is too fast or too far ahead of the arm to the nearest legal command, which shows in ``RobotState.applied``. A goal
     that is held stays, whatever is measured. Speed limits go by the time that really passed since the last command,
-    at most one period a command, so that a driver that returns at once moves no faster.
+    at most one period a command, so that a driver that returns at once moves no faster. A command with a limit on its
+    acceleration is led to its goal along a trajectory (`hal.guarding.motion_profile`); a goal equal to the command
+    applied last makes it brake.
 
     A reading with a value that is not a finite number, or outside the range of its field, stops the robot, and no
     caller gets it. So does an applied command that differs from its measurement by more than
     `Limits.max_following_error` for more than ``following_error_ticks`` readings in a row: the arm is blocked, pushed,
-    or measured wrongly. A simulation has its own time and reports its failed physics as a fault instead, which ends
-    the episode and needs nobody to clear a stop; its following error is bounded only where its spec says so. Of several
-    guards, the one next to the motors judges time and following error.
+    or measured wrongly. So does an effort beyond `Limits.max_effort` for longer than ``effort_s``. A simulation has its
+    own time and reports its failed physics as a fault instead, which ends the episode and needs nobody to clear a stop;
+    its following error is bounded only where its spec says so. Of several guards, the one next to the motors judges
+    time, acceleration, following error and effort.
 
     A stop is latched (`StopLatch`): the guard refuses every later command until a reset names why the stop may be
     cleared, and succeeds. All guards around one robot share the latch of the innermost.
 
     Args:
         robot: the robot to guard; its ``spec`` holds the limits.
+        limits: in place of those of the spec.
         now: monotonic clock, seconds; by default this machine's.
 
     Attributes:
@@ -159,21 +72,24 @@ class Guard(RobotWrapper):
         latest: the newest reading that passed, also of a reset's way home; None before the first.
     """
 
-    def __init__(self, robot: Robot, now: Callable[[], float] | None = None) -> None:
+    def __init__(self, robot: Robot, now: Callable[[], float] | None = None, *, limits: Limits | None = None) -> None:
         super().__init__(robot)
-        self._spec = robot.spec
+        spec = robot.spec
+        self._spec = spec if limits is None else replace(spec, limits=limits)
         self._limits = self._spec.limits.names
         self._measured = tuple(
             {self._spec.measured_by[name] for name in self._limits if name in self._spec.measured_by}
         )
-        self._limiter = CommandLimiter(self._spec)
+        inner_guard = RobotWrapper(robot).guarded
+        self._limiter = CommandLimiter(self._spec, leads=not inner_guard)
         self._validate = self._spec.commands.validate
         self._problem = ReadingCheck(self._spec.sensors).problem
         self._simulated = self.simulated
-        inner_guard = RobotWrapper(robot).guarded
         bounds = {} if inner_guard else self._spec.limits.following_error_bounds(simulated=self._simulated)
         self._following = FollowingError(self._spec, bounds) if bounds else None
+        self._effort = EffortCheck(self._spec) if self._spec.limits.max_effort and not inner_guard else None
         self._timed = not self._simulated and not inner_guard
+        self._leads = self._limiter.leads and not self._simulated  # a simulation's delays may apply a command later
         self.now: Callable[[], float] = now or time.monotonic
         self._watches = self._timed
         self.called_s: float | None = None
@@ -230,6 +146,9 @@ class Guard(RobotWrapper):
                 self.latch.log()
             if self._following is not None:
                 self._following.begin()
+            if self._effort is not None:
+                self._effort.begin()
+            self._limiter.begin(robot_state.applied)
             self._stepped_s, self._credit_s = self.now(), self._spec.period_s
             self._last, self._stops, self.latest = last, clearance.number, robot_state
             return robot_state
@@ -283,9 +202,13 @@ class Guard(RobotWrapper):
         if not self._simulated:
             self._check_values(robot_state)
         if self._following is not None:
-            self._check_following(self._following, robot_state)
+            self._refuse_if(self._following.check(robot_state))
+        if self._effort is not None:
+            self._refuse_if(self._effort.check(robot_state))
         if self._limits:
             self._last = self._copied(robot_state)
+            if self._leads:
+                self._limiter.correct(robot_state.applied)
         self.latest = robot_state
         return robot_state
 
@@ -306,15 +229,16 @@ class Guard(RobotWrapper):
         Every command uses up what it may; what is left of a longer period makes up for a shorter one.
         """
         now, period_s = self.now(), self._spec.period_s
+        if self._limiter.leads and now - self._stepped_s > PAUSE * period_s:
+            self._limiter.rest()
         credit_s = min(self._credit_s + now - self._stepped_s, JITTER * period_s)
         passed_s = max(0.0, min(credit_s, period_s))
         self._stepped_s, self._credit_s = now, credit_s - passed_s
         return None if passed_s == period_s else passed_s
 
-    def _check_following(self, following: FollowingError, robot_state: RobotState) -> None:
-        reason = following.check(robot_state)
-        if reason is not None:
-            self._refuse(reason)
+    def _refuse_if(self, problem: str | None) -> None:
+        if problem is not None:
+            self._refuse(problem)
 
     def _check_limited(self, name: str, values: np.ndarray, last: RobotState) -> None:
         sensor = self._spec.measured_by.get(name)

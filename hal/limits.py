@@ -1,9 +1,9 @@
-"""Limits on a command's speed, lead and following error: pure arithmetic over any leading axes."""
+"""Limits on a command's motion and lead, on its following error and on a robot's effort."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -16,6 +16,9 @@ __all__ = ["FOLLOWING_ERROR_FACTOR", "Limits"]
 FOLLOWING_ERROR_FACTOR = 1.1
 """Default bound of the following error, as a multiple of ``max_lead``: a tenth beyond what the guard itself allows."""
 
+_KINDS = ("max_velocity", "max_lead", "max_following_error", "max_acceleration", "max_jerk", "max_effort")
+"""The limits that are one number, or one for each element, by the name of a command or a sensor."""
+
 _StepAndLead = tuple[np.ndarray | None, np.ndarray | None]
 """The largest step in one period and the largest lead of a command; None where there is no limit."""
 
@@ -26,6 +29,11 @@ class Limits:
 
     Attributes:
         max_velocity: command name -> fastest change, units a second (one number, or one for each element).
+        max_acceleration: command name -> fastest change of the speed, units a second squared. With it the guard leads
+            the command to its goal along a trajectory that it can always brake on (`hal.guarding.motion_profile`):
+            without overshoot, and within the range of the command. The command needs a ``max_velocity``.
+        max_jerk: command name -> fastest change of the acceleration, units a second cubed. The command needs a
+            ``max_acceleration``.
         max_lead: command name -> largest distance between command and measured value, in the command's unit. LeRobot
             calls it ``max_relative_target``. It bounds the force of a position servo. It never moves a goal: a
             command equal to the one applied last stays, whatever is measured.
@@ -34,15 +42,23 @@ class Limits:
             that is not listed, `FOLLOWING_ERROR_FACTOR` times its ``max_lead``; simulations have no such default,
             since their physics and pushes may be anything.
         following_error_ticks: readings in a row that may be beyond ``max_following_error``, at least 0.
+        max_effort: sensor name -> largest absolute value of a measured effort, such as a torque or a current, in the
+            sensor's unit; a larger one for longer than ``effort_s`` stops the robot.
+        effort_s: how long a measured effort may be beyond ``max_effort``, seconds, at least 0.
 
     Raises:
-        SpecError: a limit is not a positive number, or ``following_error_ticks`` is no whole number of at least 0.
+        SpecError: a limit is not a positive number, lacks the limit that it needs, or ``following_error_ticks`` is no
+            whole number of at least 0.
     """
 
     max_velocity: Mapping[str, Bound] = field(default_factory=dict)
     max_lead: Mapping[str, Bound] = field(default_factory=dict)
     max_following_error: Mapping[str, Bound] = field(default_factory=dict)
     following_error_ticks: int = 3
+    max_acceleration: Mapping[str, Bound] = field(default_factory=dict)
+    max_jerk: Mapping[str, Bound] = field(default_factory=dict)
+    max_effort: Mapping[str, Bound] = field(default_factory=dict)
+    effort_s: float = 0.5
     _arrays: dict[tuple[str, np.dtype], tuple[float, _StepAndLead]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
@@ -51,12 +67,20 @@ class Limits:
         ticks = self.following_error_ticks
         if type(ticks) is not int or ticks < 0:
             raise SpecError(f"following_error_ticks is {ticks!r}, it must be a whole number of at least 0")
-        for key in ("max_velocity", "max_lead", "max_following_error"):
+        if not 0 <= self.effort_s < np.inf:  # False for NaN too
+            raise SpecError(f"effort_s is {self.effort_s!r}, it must be a number of at least 0")
+        for key in _KINDS:
             for name, value in getattr(self, key).items():
                 if not np.all(np.asarray(value, float) > 0):  # False for NaN too
                     raise SpecError(f"{key}.{name} is {value}, it must be above 0")
             limits = {name: _floats(value) for name, value in getattr(self, key).items()}
             object.__setattr__(self, key, limits)
+        for key, needed in (("max_acceleration", "max_velocity"), ("max_jerk", "max_acceleration")):
+            for name in getattr(self, key):
+                if name not in getattr(self, needed):
+                    raise SpecError(f"{key}.{name} needs {needed}.{name} too")
+                if not np.isfinite([*np.ravel(getattr(self, needed)[name])]).all():
+                    raise SpecError(f"{needed}.{name} is {getattr(self, needed)[name]}, with {key} it must be finite")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -95,13 +119,33 @@ class Limits:
         """
         previous = np.asarray(previous, target.dtype)
         step, reach = self._as_arrays(name, target.dtype, period_s)
-        if reach is not None and measured is not None:
-            near = np.asarray(measured, target.dtype)
-            low, high = np.minimum(near - reach, previous), np.maximum(near + reach, previous)
-            target = _between(target, low, high)
+        target = _within_reach(target, previous, measured, reach)
         if step is not None:
             target = _between(target, previous - step, previous + step)
         return target
+
+    def keep_lead(self, name: str, target: np.ndarray, previous: np.ndarray, measured: np.ndarray | None) -> np.ndarray:
+        """Return the command nearest to ``target`` that keeps the lead, whatever its speed; as `apply` otherwise."""
+        previous = np.asarray(previous, target.dtype)
+        lead = self.max_lead.get(name)
+        return _within_reach(target, previous, measured, None if lead is None else np.asarray(lead, target.dtype))
+
+    def merged(self, *, effort_s: float | None = None, **tables: Mapping[str, Bound]) -> Limits:
+        """Return these limits with others in their place.
+
+        Args:
+            effort_s: None keeps this one.
+            tables: kind of limit, such as ``max_lead`` -> name -> limit; a name that is not listed keeps its own.
+
+        Raises:
+            SpecError: the result lacks a limit that another needs.
+            TypeError: there is no such kind of limit.
+        """
+        unknown = tables.keys() - set(_KINDS)
+        if unknown:
+            raise TypeError(f"there is no limit {min(unknown)!r}, there are {', '.join(_KINDS)}")
+        changed: dict[str, Any] = {name: {**getattr(self, name), **table} for name, table in tables.items()}
+        return replace(self, effort_s=self.effort_s if effort_s is None else effort_s, **changed)
 
     def _as_arrays(self, name: str, dtype: np.dtype, period_s: float) -> _StepAndLead:
         """Return the largest step and lead as arrays, cached for the last period: making costs as much as applying."""
@@ -113,12 +157,15 @@ class Limits:
         return cached[1]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data: kind of limit -> command name -> limit; following errors only where they are set."""
+        """Return plain data: kind of limit -> command name -> limit; all but speed and lead only where they are set."""
         plain: dict[str, Any] = {"max_velocity": _listed(self.max_velocity), "max_lead": _listed(self.max_lead)}
-        if self.max_following_error:
-            plain["max_following_error"] = _listed(self.max_following_error)
+        for key in _KINDS[2:]:
+            if getattr(self, key):
+                plain[key] = _listed(getattr(self, key))
         if self.following_error_ticks != Limits.following_error_ticks:
             plain["following_error_ticks"] = self.following_error_ticks
+        if self.effort_s != Limits.effort_s:
+            plain["effort_s"] = self.effort_s
         return plain
 
     @staticmethod
@@ -130,6 +177,15 @@ class Limits:
             TypeError: the data has an unknown kind of limit.
         """
         return Limits(**plain)
+
+
+def _within_reach(
+    target: np.ndarray, previous: np.ndarray, measured: np.ndarray | None, reach: np.ndarray | None
+) -> np.ndarray:
+    if reach is None or measured is None:
+        return target
+    near = np.asarray(measured, target.dtype)
+    return _between(target, np.minimum(near - reach, previous), np.maximum(near + reach, previous))
 
 
 def _between(value: np.ndarray, low: np.ndarray, high: np.ndarray) -> np.ndarray:

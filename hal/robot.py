@@ -143,7 +143,7 @@ class RobotSpec:
         sensors: fields that it measures.
         commands: fields that it can be commanded.
         rate_hz: control periods a second.
-        limits: speed and lead limits that the guard applies.
+        limits: limits on motion, lead and effort that the guard applies.
         cameras: its cameras.
         home: a command at which it may rest, and the default start of a reset.
         measured_by: command name -> name of the sensor that measures the same quantity, for hold and limits.
@@ -178,6 +178,8 @@ class RobotSpec:
             self._check_home(command, value)
         for command in dict.fromkeys((*self.limits.names, *self.limits.max_following_error)):
             self._check_limits(command)
+        for sensor, limit in self.limits.max_effort.items():
+            self._check_size("max_effort", sensor, limit, self.sensors[sensor])
 
     def _wrong(self, problem: str) -> SpecError:
         return SpecError(f"robot {self.name!r}: {problem}")
@@ -193,12 +195,16 @@ class RobotSpec:
         field = self.commands[command]
         if field.numpy_dtype.kind != "f":
             raise self._wrong(f"limits are for commands of a float type, {command!r} is {field.dtype}")
-        for key in ("max_velocity", "max_lead", "max_following_error"):
+        for key in ("max_velocity", "max_lead", "max_following_error", "max_acceleration", "max_jerk"):
             limit = getattr(self.limits, key).get(command)
-            if isinstance(limit, tuple) and (len(limit),) != field.shape[-1:]:
-                raise self._wrong(f"{key}.{command} has {len(limit)} numbers, the command has shape {field.shape}")
-            if limit is not None and key != "max_velocity" and command not in self.measured_by:
+            self._check_size(key, command, limit, field)
+            if limit is not None and key in ("max_lead", "max_following_error") and command not in self.measured_by:
                 raise self._wrong(f"{key}.{command} needs measured_by.{command}: the sensor that measures the command")
+
+    def _check_size(self, key: str, name: str, limit: Bound | None, field: Field) -> None:
+        if isinstance(limit, tuple) and (len(limit),) != field.shape[-1:]:
+            kind = "sensor" if key == "max_effort" else "command"
+            raise self._wrong(f"{key}.{name} has {len(limit)} numbers, the {kind} has shape {field.shape}")
 
     @property
     def period_s(self) -> float:

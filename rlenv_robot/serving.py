@@ -23,10 +23,11 @@ from hal import (
     ResetConfirmation,
     Robot,
     RobotSpec,
+    SpecError,
     Terminal,
 )
 from hal.reset.command import Command
-from rlenv_robot.config.profile import Profile, ResetSection, RobotSection, TaskSection, load_profile
+from rlenv_robot.config.profile import GuardSection, Profile, ResetSection, RobotSection, TaskSection, load_profile
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, make_driver, robot_names
@@ -288,7 +289,18 @@ def _wrap(
         robot = wrap(robot)
     section = profile.reset
     confirmation, settings = reset_confirmation(section), homing_settings(section)
-    return Homing(Guard(robot), confirmation, settings, on_event, verdicts=section.verdicts)
+    return Homing(_guard(robot, profile), confirmation, settings, on_event, verdicts=section.verdicts)
+
+
+def _guard(robot: Robot, profile: Profile) -> Guard:
+    """The robot, limited as the profile says."""
+    section = profile.robot.guard
+    if section == GuardSection():
+        return Guard(robot)
+    try:
+        return Guard(robot, limits=section.limits(robot.spec.limits))
+    except SpecError as error:
+        raise ProfileError(profile.file, "robot.guard", str(error)) from None
 
 
 def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:

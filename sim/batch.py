@@ -65,7 +65,7 @@ class SimBatch(Simulations):
     """N simulated robots. A trajectory does not depend on ``num``, ``threads`` or its place in the batch.
 
     Commands are applied as they are given: limits are the caller's (`hal.Guard` for one robot,
-    `hal.guard.CommandLimiter` for many). Not to be used from several Python threads at once.
+    `hal.guarding.command_limiter.CommandLimiter` for many). Not to be used from several Python threads at once.
 
     Args:
         sim_model: the simulated robot.

@@ -220,6 +220,8 @@ def park(
 ) -> str:
     """Move a robot slowly from what was applied last to ``spec.home``, so that nothing falls when its torque goes.
 
+    A command that the guard limits may lag behind: the way ends when what is applied has arrived too, or rests.
+
     Args:
         spec: of the robot; a command without a home stays as it is.
         step: carries out one guarded step of one control period.
@@ -238,10 +240,13 @@ def park(
     command = {name: np.array(value) for name, value in applied.items()}
     stride = (HomingSettings().velocity if velocity is None else velocity) * spec.period_s
     end = now() + deadline_s
+    before, last = applied, applied
     while now() < end:
-        if all(np.array_equal(command[name], home[name]) for name in home):
+        if all(np.array_equal(command[name], home[name]) for name in home) and all(
+            np.array_equal(last[name], goal) or np.array_equal(last[name], before[name]) for name, goal in home.items()
+        ):
             return "the robot rests at its home"
         for name, goal in home.items():
             command[name] = towards(command[name], goal, stride)
-        step(command)
+        before, last = last, step(command).applied
     return f"the home was not reached within {deadline_s:g} s"

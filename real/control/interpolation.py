@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import numpy as np
 
@@ -24,17 +24,23 @@ class SetpointInterpolator:
     that comes within half a period after the last one's end has what is left of its own, so that a client keeps its
     rate however long its answer travelled. One that comes later, or over another, has a whole period.
 
+    A command whose acceleration the guard limits lags behind its line. Its next line begins where the last one ended
+    rather than at what was applied, so that it keeps its speed.
+
     Args:
         commands: spec of the robot's commands.
         ticks: of the loop in a control period, at least 1.
+        led: names of the commands whose acceleration is limited.
 
     Attributes:
         applied: what the last tick applied; None where there is no episode.
         step: the one under way, or None.
     """
 
-    def __init__(self, commands: Spec, ticks: int) -> None:
+    def __init__(self, commands: Spec, ticks: int, led: Collection[str] = ()) -> None:
         self.ticks = ticks
+        self._led = frozenset(led)
+        self._target: Values | None = None  # of the last tick, while the next line may go on from there
         self.applied: Values | None = None
         self.step: Step | None = None
         self._commands = commands
@@ -45,7 +51,7 @@ class SetpointInterpolator:
 
     def begin(self, applied: Values) -> None:
         """Begin an episode with what is applied now."""
-        self.applied, self.step, self._late = applied, None, self.ticks
+        self.applied, self.step, self._late, self._target = applied, None, self.ticks, None
 
     def end(self) -> Step | None:
         """End the episode, and return the step that was under way, or None."""
@@ -55,7 +61,7 @@ class SetpointInterpolator:
     def give_up(self) -> Step | None:
         """Stay where the last tick led, and return the step that was under way, or None."""
         step, self.step = self.step, None
-        self._late = self.ticks
+        self._late, self._target = self.ticks, None
         return step
 
     def follow(self, step: Step) -> Step | None:
@@ -77,8 +83,9 @@ class SetpointInterpolator:
         return replaced
 
     def _straight(self, goal: Values) -> Callable[[float], Values]:
-        start = self.applied
-        assert start is not None  # commands are followed in episodes only
+        applied, target = self.applied, self._target
+        assert applied is not None  # commands are followed in episodes only
+        start = applied if target is None else {**applied, **{name: target[name] for name in self._led}}
         smooth = self._smooth
 
         def at(share: float) -> Values:
@@ -97,7 +104,10 @@ class SetpointInterpolator:
         if self.ticks == 1:
             return step.command
         assert self._line is not None
-        return self._line(1.0 - (self._left - 1) / self._total)
+        target = self._line(1.0 - (self._left - 1) / self._total)
+        if self._led:
+            self._target = target
+        return target
 
     def went(self, robot_state: RobotState) -> Step | None:
         """Take the reading of a tick, and return the step whose period ended with it, or None."""
@@ -105,6 +115,8 @@ class SetpointInterpolator:
         step = self.step
         if step is None:
             self._late += 1
+            if self._late > self.ticks // 2:
+                self._target = None
             return None
         self._left -= 1
         if self._left > 0:

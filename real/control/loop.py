@@ -100,7 +100,7 @@ class ControlLoop:
         }  # fmt: skip
         self._over = False
         self._device_armed = False
-        self._interpolator = SetpointInterpolator(spec.commands, ticks)
+        self._interpolator = SetpointInterpolator(spec.commands, ticks, spec.limits.max_acceleration)
         self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
         self._stopper = DriverStopper(self._robot, self._latch)
         self._held: Mapping[str, np.ndarray] | None = None  # what the actuators hold, where that is known

@@ -14,11 +14,13 @@ from annotated_types import Ge, Gt, Interval, MinLen
 from hal import ProfileError
 from hal.cameras.settings import CameraSettings
 from hal.homing import HomingSettings
+from hal.limits import Limits
 from recorder.json_data import JsonDict
 from rlenv_robot.config.sim_settings import check_sim_sections
 from rlenv_robot.config.validation import json_schema, validate
 
 __all__ = [
+    "GuardSection",
     "Profile",
     "RecordSection",
     "ResetSection",
@@ -50,6 +52,57 @@ class TaskSection:
 
 
 @dataclass(frozen=True, slots=True)
+class GuardSection:
+    """The limits that the guard beside the motors applies, in place of the robot's own (docs/bridge.md).
+
+    Attributes:
+        max_velocity: command -> fastest change, units a second; each limit is a number, or a list with one for each
+            element.
+        max_lead: command -> largest distance between command and measurement, units.
+        max_following_error: command -> largest distance between what was applied and its measurement, units.
+        max_acceleration: command -> fastest change of the speed, units a second squared.
+        max_jerk: command -> fastest change of the acceleration, units a second cubed.
+        max_effort: sensor -> largest measured effort, such as a current, in the sensor's unit.
+        effort_s: how long an effort may be larger, seconds; counts with a max_effort.
+
+    Raises:
+        ValueError: a limit is no positive number, or lacks another that it needs; the message begins with its key.
+    """
+
+    max_velocity: JsonDict = field(default_factory=dict)
+    max_lead: JsonDict = field(default_factory=dict)
+    max_following_error: JsonDict = field(default_factory=dict)
+    max_acceleration: JsonDict = field(default_factory=dict)
+    max_jerk: JsonDict = field(default_factory=dict)
+    max_effort: JsonDict = field(default_factory=dict)
+    effort_s: _NotNegative = Limits.effort_s
+
+    def __post_init__(self) -> None:
+        for key, table in self._tables().items():
+            for name, value in table.items():
+                numbers = value if isinstance(value, list) else [value]
+                for number in numbers:
+                    if isinstance(number, bool) or not isinstance(number, int | float) or not number > 0:
+                        raise ValueError(f"{key}.{name} is {value!r}, it must be a number above 0, or a list of them")
+
+    def limits(self, own: Limits) -> Limits:
+        """Return the limits of a robot with those of this section in their place.
+
+        Args:
+            own: the robot's.
+
+        Raises:
+            SpecError: a limit lacks another that it needs.
+        """
+        return own.merged(**self._tables(), effort_s=self.effort_s if self.max_effort else None)
+
+    def _tables(self) -> dict[str, JsonDict]:
+        return {
+            each.name: getattr(self, each.name) for each in dataclasses.fields(self) if each.name.startswith("max_")
+        }
+
+
+@dataclass(frozen=True, slots=True)
 class RobotSection:
     """The robot, and where it is.
 
@@ -61,6 +114,7 @@ class RobotSection:
         driver: the class or function that makes the hal.Robot of the hardware, such as my_arm:Arm; the module may lie
             beside the profile. Empty takes the robot model's own driver.
         options: the driver's keyword arguments.
+        guard: the limits that the guard beside the motors applies.
     """
 
     kind: str = "so101"
@@ -68,6 +122,7 @@ class RobotSection:
     seed: int = 0
     driver: str = ""
     options: JsonDict = field(default_factory=dict)
+    guard: GuardSection = field(default_factory=GuardSection)
 
     def __post_init__(self) -> None:
         if not self.where:

@@ -6,7 +6,7 @@ import mujoco
 import numpy as np
 
 from hal import BatchState, SourceError
-from hal.guard import CommandLimiter
+from hal.guarding.command_limiter import CommandLimiter
 from rlenv_robot.tasks.task import Arrays, Task
 from sim.batch import SimBatch
 from sim.model import Columns, SimModel, as_slice

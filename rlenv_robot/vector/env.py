@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import BatchState, EpisodeError, RobotSpec, Spec
-from hal.guard import CommandLimiter
+from hal.guarding.command_limiter import CommandLimiter
 from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
 from rlenv_robot.tasks.agents import map_reward
@@ -123,7 +123,7 @@ class VectorEnvironment:
 
     Raises:
         SpecMismatch: the task is for another robot.
-        ValueError: an unknown mode.
+        ValueError: an unknown mode, or a robot whose acceleration is limited.
     """
 
     def __init__(
@@ -139,6 +139,11 @@ class VectorEnvironment:
         if autoreset not in get_args(Autoreset):
             allowed = ", ".join(map(repr, get_args(Autoreset)))
             raise ValueError(f"autoreset is {autoreset!r}, allowed are {allowed}")
+        if batch.spec.limits.max_acceleration:
+            raise ValueError(
+                f"robot {batch.spec.name!r} has limits on acceleration, which a batch does not apply; leave "
+                "max_acceleration out of its spec, and set it on the guard of the one robot that moves"
+            )
         self._rules, self._limiter = EpisodeRules(task, batch.spec, mode), CommandLimiter(batch.spec)
         self.batch, self.task, self.num_envs = batch, task, batch.num
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]

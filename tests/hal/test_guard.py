@@ -24,7 +24,7 @@ from hal import (
     StaleReading,
 )
 from hal.errors import StopReason
-from hal.guard import CommandLimiter
+from hal.guarding.command_limiter import CommandLimiter
 from tests.fakes import TWO_JOINTS, ManualClock
 
 
@@ -136,6 +136,57 @@ def test_a_simulation_may_be_pushed_unless_its_spec_sets_a_bound(puppet: Any) ->
                 hold(guard, 5)
         else:
             hold(guard, 20)
+
+
+def loaded(puppet: Any, effort_s: float) -> Any:
+    """An arm that measures its currents, with a bound on them."""
+    sensors = Spec("sensors", (*TWO_JOINTS.sensors, Field("current", (2,), "float32", -9, 9, "A", "", ("hip", "knee"))))
+    limits = Limits({"target": 2.0}, max_effort={"current": (1.0, 2.0)}, effort_s=effort_s)
+    robot = puppet(replace(TWO_JOINTS, sensors=sensors, limits=limits))
+    robot.current = (0.0, 0.0)
+    read = robot._robot_state
+    robot._robot_state = lambda: read()._replace(sensors={**read().sensors, "current": np.float32(robot.current)})
+    return robot
+
+
+def test_an_effort_that_lasts_too_long_stops_the_robot_and_names_the_joint(puppet: Any) -> None:
+    robot = loaded(puppet, 0.45)
+    guard = Guard(robot)
+    guard.reset({})
+    robot.current = (0.9, -2.5)
+    hold(guard, 5)  # at 10 Hz: 0.4 s from the first to the last reading
+    robot.current = (0.9, -1.9)
+    hold(guard, 1)
+    robot.current = (0.9, -2.5)
+    hold(guard, 5)
+    with pytest.raises(RobotStopped, match=r"effort: sensor 'current' \[knee\] measured -2\.5 A .* allowed are 2"):
+        hold(guard, 1)
+    assert guard.stopped is not None
+    robot.current = (1.0, 2.0)
+    guard.reset({"clear_stop": "took the load off"})
+    hold(guard, 20)
+
+
+def test_an_effort_may_be_allowed_no_time(puppet: Any) -> None:
+    robot = loaded(puppet, 0.0)
+    guard = Guard(robot)
+    guard.reset({})
+    hold(guard, 3)
+    robot.current = (-1.1, 0.0)
+    with pytest.raises(RobotStopped, match=r"'current' \[hip\]"):
+        hold(guard, 1)
+
+
+def test_the_time_of_an_effort_is_that_of_the_stamps(puppet: Any) -> None:
+    """A slow robot's readings are fewer."""
+    robot = loaded(puppet, 0.45)
+    guard = Guard(robot)
+    guard.reset({})
+    robot.current = (1.5, 0.0)
+    hold(guard, 1)
+    robot.stamp_ns += 10**9
+    with pytest.raises(RobotStopped, match="effort"):
+        hold(guard, 1)
 
 
 @pytest.mark.parametrize("in_reset", [False, True])

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Any
 
 import numpy as np
 import pytest
@@ -76,3 +78,37 @@ def test_limiting_equals_clipping_bit_for_bit(target: np.ndarray, previous: np.n
         expected = np.clip(target, low, np.maximum(measured + np.float32(0.5), previous))
         expected = np.clip(expected, previous - step, previous + step)
     np.testing.assert_array_equal(result, expected)
+
+
+def test_limits_on_motion_and_effort_as_plain_data() -> None:
+    limits = Limits({"q": 1.0}, max_acceleration={"q": 2.0}, max_jerk={"q": (3, 4)}, max_effort={"a": 5}, effort_s=0.0)
+    assert Limits.from_dict(json.loads(json.dumps(limits.to_dict()))) == limits
+    assert limits.to_dict().keys() == {
+        "max_velocity", "max_lead", "max_acceleration", "max_jerk", "max_effort", "effort_s"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"max_acceleration": {"q": 1.0}}, "max_acceleration.q needs max_velocity.q"),
+        ({"max_velocity": {"q": 1.0}, "max_jerk": {"q": 1.0}}, "max_jerk.q needs max_acceleration.q"),
+        ({"max_velocity": {"q": np.inf}, "max_acceleration": {"q": 1.0}}, "max_velocity.q is inf"),
+        ({"max_effort": {"q": -1.0}}, "max_effort.q is -1.0, it must be above 0"),
+        ({"effort_s": np.nan}, "effort_s is nan"),
+    ],
+)
+def test_a_limit_that_could_not_be_applied_is_refused(options: dict[str, Any], text: str) -> None:
+    with pytest.raises(SpecError, match=re.escape(text)):
+        Limits(**options)
+
+
+def test_limits_in_place_of_others() -> None:
+    own = Limits({"q": 1.0, "p": 2.0}, {"q": 3.0}, following_error_ticks=5)
+    merged = own.merged(max_velocity={"q": 0.5}, max_acceleration={"q": 9.0}, effort_s=1.0)
+    assert merged == Limits(
+        {"q": 0.5, "p": 2.0}, {"q": 3.0}, following_error_ticks=5, max_acceleration={"q": 9.0}, effort_s=1.0
+    )
+    assert own.merged() == own
+    with pytest.raises(TypeError, match="no limit 'max_speed'"):
+        own.merged(max_speed={"q": 1.0})

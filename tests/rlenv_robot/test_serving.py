@@ -16,6 +16,7 @@ import rlenv_robot as rr
 from hal import Automatic, Fixture, Guard, Homing, HomingSettings, ProfileError, Terminal
 from hal.reset.command import Command
 from hal.reset.gpio import Gpio
+from hal.robots.so101 import SO101
 from rlenv_robot.config.profile import Profile, ResetSection, load_profile
 from rlenv_robot.robot_models import find_robot_model
 from rlenv_robot.serving import build_robot, build_server, homing_settings, reset_confirmation, serve
@@ -126,6 +127,32 @@ def test_a_driver_that_cannot_be_served_is_one_line_with_file_and_key(
         build_robot(profile)
     assert (error.value.file, error.value.key) == (profile.file, key)
     assert "\n" not in str(error.value)
+
+
+def test_the_limits_of_a_profile_are_those_of_its_guard(folder: Path) -> None:
+    guard = "[robot.guard]\nmax_velocity = {joint_target = [1, 2, 2, 2, 2, 4]}\nmax_acceleration = {joint_target = 9}\n"
+    robot = build_robot(profile_of(folder, f'[robot]\nkind = "so101"\nwhere = "sim"\n{guard}'))
+    limits = robot.spec.limits
+    assert limits.max_velocity == {"joint_target": (1.0, 2.0, 2.0, 2.0, 2.0, 4.0)}
+    assert limits.max_acceleration == {"joint_target": 9.0}
+    assert limits.max_lead == SO101.limits.max_lead
+    robot.close()
+
+
+@pytest.mark.parametrize(
+    ("keys", "problem"),
+    [
+        ("max_velocity = {joint = 1.0}", "no field 'joint'"),
+        ("max_velocity = {joint_target = [1.0, 2.0]}", "max_velocity.joint_target has 2 numbers"),
+        ("max_jerk = {joint_target = 1.0}", "max_jerk.joint_target needs max_acceleration.joint_target"),
+        ("max_effort = {motor_current = 1.0}", "no field 'motor_current'"),
+    ],
+)
+def test_a_limit_that_does_not_fit_the_robot_is_a_mistake_in_the_profile(folder: Path, keys: str, problem: str) -> None:
+    profile = profile_of(folder, f'[robot]\nkind = "so101"\nwhere = "sim"\n[robot.guard]\n{keys}\n')
+    with pytest.raises(ProfileError, match=problem) as error:
+        build_robot(profile)
+    assert (error.value.file, error.value.key) == (profile.file, "robot.guard")
 
 
 def test_a_robot_is_handed_in_bare_and_made() -> None:

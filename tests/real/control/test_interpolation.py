@@ -124,3 +124,34 @@ def test_rates_that_do_not_go_into_each_other_are_refused_with_near_ones(robot):
     for control_hz in (30.0, 100.0, 0.0, -5.0, float("nan")):
         with pytest.raises(ValueError, match=r"integrator runs at 50 Hz, which is no whole multiple"):
             ticks_of(robot.spec, control_hz)
+
+
+def test_a_command_that_lags_goes_on_along_its_line() -> None:
+    """Where the guard limits the acceleration, a line from what was applied would begin behind the last goal."""
+    way = SetpointInterpolator(COMMANDS, 4, led={"joint"})
+    way.begin(command(0.0))
+    way.follow(Step(1, command(1.0)))
+    for _ in range(4):
+        way.next()
+        way.went(robot_state(command(0.1)))
+    way.follow(Step(2, command(2.0, gear=1)))
+    told = [way.next()["joint"][0], way.went(robot_state(command(0.2))), way.next()["joint"][0]]
+    assert told == [1.25, None, 1.5]
+    way.follow(Step(3, command(1.0)))  # a newer command, in mid-way
+    assert way.next()["joint"][0] == 1.375
+
+
+@pytest.mark.parametrize("end", ["give_up", "silence", "begin"])
+def test_after_a_pause_a_lagging_command_begins_where_it_was_applied(end: str) -> None:
+    way = SetpointInterpolator(COMMANDS, 4, led={"joint"})
+    way.begin(command(0.0))
+    way.follow(Step(1, command(1.0)))
+    for _ in range(4 + 3 * (end == "silence")):
+        way.next()
+        way.went(robot_state(command(0.2)))
+    if end == "give_up":
+        way.give_up()
+    elif end == "begin":
+        way.begin(command(0.2))
+    way.follow(Step(2, command(1.0)))
+    assert way.next()["joint"][0] == pytest.approx(0.4)

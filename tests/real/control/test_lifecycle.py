@@ -5,16 +5,18 @@ import logging
 import re
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from hal import Answer, ConnectionLost, EpisodeError, Homing, ResetFailed, RobotStopped
+from hal import Answer, ConnectionLost, EpisodeError, Guard, Homing, Limits, ResetFailed, RobotStopped
 from hal.homing import HomingSettings
 from real import RemoteRobot, Server
 from real.control.driver import park
 from real.control.lifecycle import WAYS, Lifecycle, State
+from tests.fakes import INTEGRATOR, Integrator
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "bridge.md"
 
@@ -210,6 +212,16 @@ def test_lowering_has_a_deadline(robot):
         robot.spec, robot.step, {"target": np.ones(2, np.float32)}, 10, velocity=0.001, now=lambda: next(clock)
     )
     assert outcome == "the home was not reached within 10 s"
+
+
+def test_lowering_ends_when_the_arm_has_followed():
+    spec = replace(INTEGRATOR, limits=Limits({"target": 2.0}, max_acceleration={"target": 4.0}))
+    robot = Integrator(spec)
+    guard = Guard(robot)
+    guard.reset({"start": {"target": (0.8, 0.8)}})
+    outcome = park(spec, guard.step, {"target": np.full(2, 0.8, np.float32)}, 30.0, velocity=1.5)
+    assert outcome == "the robot rests at its home"
+    assert robot.commands[-1] == (0.0, 0.0)
 
 
 def test_a_stop_ends_the_lowering(robot, target, until):

@@ -99,6 +99,9 @@ def test_the_defaults_of_a_reset_are_homings() -> None:
         ("[task]\noptions = 3", "task.options", "is 3 (int), it must be a table"),
         ("[serve]\npriority = 100", "serve.priority", "is 100, it must be 0 to 99"),
         ("file = 'x.toml'", "file", "is unknown"),
+        ("[robot.guard]\nmax_jerk = {a = 'much'}", "robot.guard.max_jerk.a", "is 'much', it must be a number above 0"),
+        ("[robot.guard]\nmax_lead = {a = [1, -1]}", "robot.guard.max_lead.a", "is [1, -1], it must be a number above"),
+        ("[robot.guard]\neffort_s = -1", "robot.guard.effort_s", "is -1, it must be 0 or above"),
         ("[record]\nfolder = ['runs']", "record.folder", "it must be a string"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Judge what a robot measures: values within their fields, and an arm that follows its commands."""
+"""Judge what a robot measures: values within their fields, an arm that follows its commands, and its effort."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hal.field import SHORT, Bound, Field
 from hal.robot import RobotSpec, RobotState
 from hal.spec import Spec
 
-__all__ = ["FollowingError", "ReadingCheck"]
+__all__ = ["EffortCheck", "FollowingError", "ReadingCheck"]
 
 ROUNDING = 1e-6
 """Share of an end of a sensor's range by which a reading may lie beyond it: rounding, such as of a unit quaternion."""
@@ -132,5 +132,55 @@ class FollowingError:
                 return (
                     f"following error: command {_element(field, flat)} is {errors[flat]:+.3g} {field.unit} from its "
                     f"measurement, allowed are {bound[flat]:.3g}; look whether the arm is blocked or its encoder wrong"
+                )
+        return None
+
+
+class EffortCheck:
+    """Watch over measured efforts, such as torques and currents. For one thread.
+
+    Args:
+        spec: of the robot, with a `Limits.max_effort`.
+    """
+
+    def __init__(self, spec: RobotSpec) -> None:
+        self._allowed_s, self._period_s = spec.limits.effort_s, spec.period_s
+        self._bounds = tuple(
+            (spec.sensors[name], np.broadcast_to(bound, spec.sensors[name].shape).ravel())
+            for name, bound in spec.limits.max_effort.items()
+        )
+        self._counts = [np.zeros(len(bound), np.int64) for _, bound in self._bounds]
+        self._since_ns = [np.zeros(len(bound), np.int64) for _, bound in self._bounds]
+
+    def begin(self) -> None:
+        """Begin to count anew."""
+        for counts in self._counts:
+            counts[:] = 0
+
+    def check(self, robot_state: RobotState) -> str | None:
+        """Return why the robot is to be stopped after this reading, or None.
+
+        The time of an effort is that of the stamps, and at least a period for each reading.
+
+        Args:
+            robot_state: a reading whose values are legal.
+        """
+        for (field, bound), counts, since_ns in zip(self._bounds, self._counts, self._since_ns, strict=True):
+            values = np.asarray(robot_state.sensors[field.name]).ravel()
+            is_beyond = abs(values) > bound
+            since_ns[~is_beyond | (counts == 0)] = robot_state.stamp_ns
+            counts += 1
+            counts[~is_beyond] = 0
+            if not is_beyond.any():
+                continue
+            lasted_s = np.maximum((robot_state.stamp_ns - since_ns) / 1e9, (counts - 1) * self._period_s)
+            too_long = is_beyond & (lasted_s > self._allowed_s)
+            if self._allowed_s == 0.0:
+                too_long = is_beyond
+            if too_long.any():
+                flat = int(np.argmax(too_long))
+                return (
+                    f"effort: sensor {_element(field, flat)} measured {values[flat]:+.3g} {field.unit} for longer than "
+                    f"{self._allowed_s:g} s, allowed are {bound[flat]:.3g}; look what blocks or loads the arm"
                 )
         return None

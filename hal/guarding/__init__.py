@@ -1,0 +1,1 @@
+"""The parts of the guard: limits on commands, checks of readings."""

@@ -1,0 +1,200 @@
+"""Limits on acceleration and jerk, as the guard applies them; those on speed and lead are in test_guard.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hal import Guard, Limits, RobotSpec, RobotState, SpecError
+from hal.guarding.command_limiter import CommandLimiter
+from tests.fakes import TWO_JOINTS, ManualClock, Puppet
+
+RATE_HZ = 100.0
+LIMITS = Limits({"target": 2.0}, {"target": 0.5}, max_acceleration={"target": (10.0, 20.0)}, max_jerk={"target": 500.0})
+ARM = replace(TWO_JOINTS, rate_hz=RATE_HZ, limits=LIMITS)
+
+angles = st.floats(-1, 1, width=32)
+commands = st.lists(st.tuples(angles, angles, st.integers(1, 30)), min_size=1, max_size=12)
+"""Goals of the two joints, and how many periods they stay."""
+
+
+def target(*values: float) -> dict[str, np.ndarray]:
+    return {"target": np.asarray(values, np.float32)}
+
+
+def limiter(spec: RobotSpec = ARM, at: tuple[float, float] = (0.0, 0.0)) -> CommandLimiter:
+    made = CommandLimiter(spec)
+    made.begin(target(*at))
+    return made
+
+
+class Steps:
+    """Step a limiter as an arm would that is exactly where it is told to be."""
+
+    def __init__(self, spec: RobotSpec = ARM, at: tuple[float, float] = (0.0, 0.0)) -> None:
+        self.limiter, self.told = limiter(spec, at), [np.asarray(at, np.float32)]
+
+    def __call__(self, goal: np.ndarray, passed_s: float | None = None) -> np.ndarray:
+        at = self.told[-1]
+        last = RobotState({"angle": at.astype(np.float32)}, {"target": at}, 0)
+        self.told.append(self.limiter.apply({"target": goal}, last, passed_s)["target"])
+        return self.told[-1]
+
+
+@given(commands, st.booleans())
+def test_any_commands_become_legal_motion(stream: list[tuple[float, float, int]], drops_out: bool) -> None:
+    """Steps, noise and dropouts, in which the loop repeats what was applied last."""
+    step = Steps()
+    for hip, knee, periods in stream:
+        for tick in range(periods):
+            step(step.told[-1] if drops_out and tick % 3 == 2 else np.float32([hip, knee]))
+    way = np.array(step.told, np.float64)
+    rounding = np.finfo(np.float32).eps  # of a command up to 1
+    for power, bound in enumerate((np.full(2, 2.0), np.array([10.0, 20.0]), np.full(2, 500.0)), 1):
+        way = np.diff(way, axis=0) * RATE_HZ
+        assert (np.abs(way) <= bound * (1 + 1e-6) + 2**power * rounding * RATE_HZ**power).all()
+    assert step.told[-1].dtype == np.float32
+    assert (np.abs(np.array(step.told)) <= 1.0).all(), "never beyond the range of the command"
+
+
+def test_a_goal_is_reached_to_the_last_bit() -> None:
+    step, goal = Steps(), np.float32([0.9, -0.3])
+    for _ in range(200):
+        step(goal)
+    np.testing.assert_array_equal(step.told[-1], goal)
+    assert step(goal).tolist() == goal.tolist()
+
+
+def test_no_time_means_no_motion() -> None:
+    step = Steps()
+    for _ in range(20):
+        step(np.float32([0.5, 0.5]))
+    moving = step.told[-1]
+    np.testing.assert_array_equal(step(np.float32([0.5, 0.5]), 0.0), moving)
+
+
+def test_the_lead_bounds_the_goal() -> None:
+    made = limiter()
+    stuck = RobotState({"angle": np.float32([0.0, 0.0])}, target(0.0, 0.0), 0)
+    for _ in range(300):
+        told = made.apply(target(1.0, 1.0), stuck)["target"]
+        stuck = stuck._replace(applied={"target": told})
+    np.testing.assert_allclose(told, 0.5, rtol=1e-6)
+
+
+@pytest.mark.parametrize("where", ["goal", "measured"])
+def test_what_is_no_number_never_becomes_a_command(where: str) -> None:
+    values = {"goal": [0.5, 0.5], "measured": [0.0, 0.0]}
+    values[where][1] = np.nan
+    last = RobotState({"angle": np.float32(values["measured"])}, target(0.0, 0.0), 0)
+    assert np.isnan(limiter().apply(target(*values["goal"]), last)["target"]).all()
+
+
+def test_a_batch_is_refused() -> None:
+    rows = np.zeros((3, 2), np.float32)
+    with pytest.raises(SpecError, match="one robot at a time"):
+        limiter().apply({"target": rows}, RobotState({"angle": rows}, {"target": rows}, 0))
+
+
+# -- in the guard, by the time that passes -------------------------------------------------------------------
+
+
+class Timed(Puppet):
+    """An arm whose steps take the time that a test sets, and which may apply something else than it is told."""
+
+    def __init__(self, spec: RobotSpec = ARM, at: tuple[float, float] = (0.0, 0.0)) -> None:
+        super().__init__(spec, at)
+        self.clock, self.takes_s = ManualClock(), 1 / RATE_HZ
+        self.changes: Callable[[np.ndarray], np.ndarray] = lambda told: told
+
+    def step(self, command: Any) -> RobotState:
+        self.clock.advance(self.takes_s)
+        state = super().step(command)
+        self.angle = self.applied = self.changes(self.applied)
+        return state._replace(applied={"target": self.applied.copy()}, sensors={"angle": self.angle.copy()})
+
+
+@pytest.fixture
+def arm() -> Timed:
+    return Timed()
+
+
+@pytest.fixture
+def guard(arm: Timed) -> Guard:
+    guard = Guard(arm, arm.clock)
+    guard.reset({})
+    return guard
+
+
+@given(st.lists(st.floats(0.0, 0.03), min_size=5, max_size=80))
+def test_motion_goes_by_the_measured_time(lengths: list[float]) -> None:
+    arm = Timed()
+    guard = Guard(arm, arm.clock)
+    guard.reset({})
+    began, nominal_s = arm.clock.now, 1 / RATE_HZ
+    for arm.takes_s in lengths:
+        guard.step(target(1.0, 1.0))
+        passed_s = arm.clock.now - began + 1.5 * nominal_s  # a guard lets an arm catch up on half a period
+        assert arm.told[-1][0] <= min(1.0, 10.0 * passed_s**2 / 2, 500.0 * passed_s**3 / 6) + 1e-6
+
+
+def test_after_a_pause_motion_begins_at_rest(guard: Guard, arm: Timed) -> None:
+    for _ in range(30):
+        guard.step(target(1.0, 0.0))
+    before = arm.told[-1] - arm.told[-2]
+    arm.clock.advance(1.0)  # nothing was commanded, so an arm that holds its goal has come to rest
+    guard.step(target(1.0, 0.0))
+    assert 0 < (arm.told[-1] - arm.told[-2])[0] < before[0] / 20
+
+
+def test_an_arm_that_applies_something_else_is_led_on_from_there(guard: Guard, arm: Timed) -> None:
+    for _ in range(30):
+        guard.step(target(0.9, 0.9))
+    arm.changes = lambda told: np.minimum(told, np.float32(-0.2))  # as a driver with a range of its own
+    guard.step(target(0.9, 0.9))
+    arm.changes = lambda told: told
+    guard.step(target(0.9, 0.9))
+    np.testing.assert_allclose(arm.told[-1], -0.2, atol=1e-3)
+
+
+def test_a_driver_that_rounds_to_its_ticks_disturbs_nothing(guard: Guard, arm: Timed) -> None:
+    tick = 2 * np.pi / 4096
+    arm.changes = lambda told: (np.round(told / tick) * tick).astype(np.float32)
+    for _ in range(200):
+        guard.step(target(0.9, -0.9))
+    np.testing.assert_array_equal(arm.told[-1], np.float32([0.9, -0.9]))
+
+
+def test_an_arm_outside_its_range_begins_at_the_end_of_it(puppet: Any) -> None:
+    arm = puppet(ARM, at=(3.0, 0.0))
+    guard = Guard(arm)
+    guard.reset({})
+    guard.step(target(0.0, 0.0))
+    assert 0.99 < arm.told[0][0] <= 1.0
+
+
+def test_of_two_guards_the_inner_one_leads() -> None:
+    arm, alone = Timed(), Timed()
+    nested, single = Guard(Guard(arm, arm.clock), arm.clock), Guard(alone, alone.clock)
+    for guard in (nested, single):
+        guard.reset({})
+        for _ in range(150):
+            guard.step(target(0.8, -0.8))
+    np.testing.assert_array_equal(arm.told, alone.told)
+    np.testing.assert_array_equal(arm.told[-1], np.float32([0.8, -0.8]))
+
+
+def test_limits_of_the_guard_replace_those_of_the_robot() -> None:
+    arm = Timed(replace(ARM, limits=Limits({"target": 2.0})))
+    guard = Guard(arm, arm.clock, limits=Limits({"target": 2.0}, max_acceleration={"target": 10.0}))
+    assert guard.spec.limits == Limits({"target": 2.0}, max_acceleration={"target": 10.0})
+    guard.reset({})
+    guard.step(target(1.0, 0.0))
+    assert arm.told[0][0] == pytest.approx(10.0 / RATE_HZ**2 / 2)
+    assert arm.spec.limits == Limits({"target": 2.0})
