@@ -5,14 +5,14 @@ from __future__ import annotations
 import argparse
 import logging
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from rlenv_robot.config.profile import load_profile
-from rlenv_robot.conformance import Report, check_environment, check_robot
-from rlenv_robot.conformance.protocol_page import protocol_document
-from rlenv_robot.registry import environment_names, make
-from rlenv_robot.robot_env.core import RobotWorld
+if TYPE_CHECKING:
+    from rlenv_robot.conformance import Report
 
 __all__ = ["add", "add_protocol", "run", "run_protocol"]
+
+_NAME = "the environment: a name such as so101-reach (a wrong one lists all), a MuJoCo model (.xml), or module:factory"
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -22,8 +22,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "The robot moves: legal and illegal actions are tried over their whole range. Stand clear of a real robot, "
         "with a hand on its stop."
     )
-    names = ", ".join(environment_names())
-    parser.add_argument("name", help=f"the environment: {names}, a MuJoCo model (.xml), or module:factory")
+    parser.add_argument("name", help=_NAME)
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
@@ -33,6 +32,10 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the robot, if there is one, then the environment; return 1 if anything failed."""
+    from rlenv_robot.conformance import check_environment, check_robot
+    from rlenv_robot.registry import make
+    from rlenv_robot.robot_env.core import RobotWorld
+
     if args.steps < 2:
         raise ValueError(f"--steps is {args.steps}, it must be at least 2")
     logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are part of the check
@@ -63,8 +66,7 @@ def _show(report: Report, verbose: bool) -> None:
 def add_protocol(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = "Describe an environment's calls, inputs and outputs as a page in Markdown."
-    names = ", ".join(environment_names())
-    parser.add_argument("name", help=f"the environment: {names}, a MuJoCo model (.xml), or module:factory")
+    parser.add_argument("name", help=_NAME)
     parser.add_argument(
         "--profile", metavar="FILE", help="a profile: its task settings and randomisation are described too"
     )
@@ -74,6 +76,10 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
 
 def run_protocol(args: argparse.Namespace) -> int:
     """Print or write the page."""
+    from rlenv_robot.config.profile import load_profile
+    from rlenv_robot.conformance.protocol_page import protocol_document
+    from rlenv_robot.registry import make
+
     profile = load_profile(args.profile) if args.profile else None
     if profile is not None and profile.task.name != args.name:
         raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be described")

@@ -13,7 +13,7 @@ from rlenv_robot.cli.verbs import Verb, add_verbs
 __all__ = ["VERBS", "main"]
 
 VERBS = {
-    "demo": Verb("rlenv_robot.cli.demo.command", "the main job end to end: train, deploy, record, retrain, deploy"),
+    "demo": Verb("rlenv_robot.cli.demo", "the main job end to end: train, deploy, record, retrain, deploy"),
     "train": Verb("rlenv_robot.cli.train", "train a policy in simulation"),
     "serve": Verb("rlenv_robot.cli.serve", "serve a robot on the network"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),

@@ -6,8 +6,6 @@ import argparse
 import json
 from pathlib import Path
 
-from rlenv_robot.config.profile import load_profile, profile_schema
-
 __all__ = ["add", "run"]
 
 
@@ -24,6 +22,8 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Check the profile, write the schema, or both."""
+    from rlenv_robot.config.profile import load_profile, profile_schema
+
     if args.profile is None and args.schema is None:
         raise ValueError("nothing to do: name a profile to check, or give --schema FILE")
     if args.schema is not None:

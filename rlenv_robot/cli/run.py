@@ -5,18 +5,14 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from hal import Robot, Terminal
-from rlenv_robot.config.profile import load_profile
-from rlenv_robot.env import Environment
-from rlenv_robot.policies.policy import PLAIN, SavedPolicy, load_policy
-from rlenv_robot.registry import make, robot, task
-from rlenv_robot.robot_env.keyboard import Keyboard
-from rlenv_robot.robot_models import robot_model_of
-from rlenv_robot.tasks.free import Free
-from rlenv_robot.tasks.task import task_world
-from rlenv_robot.training.rollout import Outcome, run_episode
+if TYPE_CHECKING:
+    from hal import Robot
+    from rlenv_robot.env import Environment
+    from rlenv_robot.policies.policy import SavedPolicy
+    from rlenv_robot.robot_env.keyboard import Keyboard
+    from rlenv_robot.training.rollout import Outcome
 
 __all__ = ["add", "run"]
 
@@ -51,6 +47,8 @@ Examples:
 
 def run(args: argparse.Namespace) -> int:
     """Run the episodes, and print a line for each."""
+    from rlenv_robot.training.rollout import run_episode
+
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
     policy = _policy(args)
@@ -70,6 +68,8 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _policy(args: argparse.Namespace) -> SavedPolicy:
+    from rlenv_robot.policies.policy import PLAIN, load_policy
+
     if args.policy not in PLAIN:
         return load_policy(args.policy)
     if args.robot not in ("sim", "twin"):
@@ -81,6 +81,10 @@ def _policy(args: argparse.Namespace) -> SavedPolicy:
 
 def _environment(args: argparse.Namespace) -> Environment:
     """Make the environment of the arguments, and of the profile where they leave something out."""
+    from hal import Terminal
+    from rlenv_robot.config.profile import load_profile
+    from rlenv_robot.registry import make
+
     info = {"policy": str(args.policy)}
     profile = load_profile(args.profile) if args.profile else None
     options, record = {}, args.record
@@ -97,6 +101,9 @@ def _environment(args: argparse.Namespace) -> Environment:
 
 def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | Robot, str | None]:
     """Return the robot's place and its keys; with ``--take``, the robot on the network itself."""
+    from rlenv_robot.registry import robot, task
+    from rlenv_robot.robot_models import robot_model_of
+
     if not args.take:
         return args.robot, args.keys
     if "://" not in args.robot:
@@ -107,11 +114,17 @@ def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | 
 
 
 def _operator(args: argparse.Namespace, options: Mapping[str, Any]) -> Keyboard | None:
+    from rlenv_robot.registry import task
+    from rlenv_robot.robot_env.keyboard import Keyboard
+
     return Keyboard(task(args.name, **options).action) if args.intervene else None
 
 
 def _has_goal(env: Environment) -> bool:
     """Whether the task has a goal, so that an episode can succeed."""
+    from rlenv_robot.tasks.free import Free
+    from rlenv_robot.tasks.task import task_world
+
     inner = task_world(env.world)
     return inner is None or not isinstance(inner.task, Free)
 

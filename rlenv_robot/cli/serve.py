@@ -7,11 +7,12 @@ import logging
 import os
 import sys
 from dataclasses import fields, replace
+from typing import TYPE_CHECKING
 
 from rlenv_robot.cli.output import drop_unwritable_output, say
-from rlenv_robot.config.profile import Profile, RobotSection, ServeSection, load_profile
-from rlenv_robot.robot_models import find_robot_model, robot_names
-from rlenv_robot.serving import DRIVER_HANGS, serve
+
+if TYPE_CHECKING:
+    from rlenv_robot.config.profile import ServeSection
 
 __all__ = ["add", "add_camera", "run", "run_camera"]
 
@@ -55,6 +56,9 @@ def run(args: argparse.Namespace) -> int:
 
     Where the driver did not return from a call, the process ends here: a thread of the driver's would keep it alive.
     """
+    from rlenv_robot.config.profile import Profile, RobotSection, load_profile
+    from rlenv_robot.serving import DRIVER_HANGS, serve
+
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
     code = serve(replace(profile, serve=_with_flags(profile.serve, args)), announce=say)
@@ -93,7 +97,8 @@ Examples:
   rlenv-robot camera so101
   rlenv-robot camera so101 --view wrist --watch tcp://127.0.0.1:5556
 """
-    parser.add_argument("robot", help=f"the robot in the image: {', '.join(robot_names())}, or a MuJoCo model (.xml)")
+    words = "the robot in the image: a name such as so101 (a wrong one lists all), or a MuJoCo model (.xml)"
+    parser.add_argument("robot", help=words)
     parser.add_argument("--view", default="overhead", help="the camera in the model (default: overhead)")
     parser.add_argument("--watch", metavar="ADDRESS", help="telemetry of a served robot, whose motion is followed")
     parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for --watch on another machine")
@@ -112,6 +117,7 @@ def run_camera(args: argparse.Namespace) -> int:
     from hal.cameras.settings import CameraSettings
     from real import Watcher
     from rlenv_robot.rendering.virtual_camera import Follower, VirtualCamera
+    from rlenv_robot.robot_models import find_robot_model
     from rlenv_robot.serving import TerminationSignals
     from sim.rendering.mjpeg import MjpegServer
 

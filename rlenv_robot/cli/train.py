@@ -6,17 +6,14 @@ import argparse
 import statistics
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from hal import RobotError
 from rlenv_robot.cli.output import progress_bars, search_bar
-from rlenv_robot.config.profile import load_profile
-from rlenv_robot.policies.feedback import FeedbackPolicy
-from rlenv_robot.registry import make_vector, task
-from rlenv_robot.training.learner import Retraining, retrain_from_record, train_in_simulation
-from rlenv_robot.training.rollout import Outcome, evaluate
+
+if TYPE_CHECKING:
+    from rlenv_robot.policies.feedback import FeedbackPolicy
+    from rlenv_robot.training.learner import Retraining
+    from rlenv_robot.training.rollout import Outcome
 
 __all__ = ["add", "add_retrain", "checked_output", "run", "run_retrain", "task_settings"]
 
@@ -43,6 +40,11 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, and say how the policy does on episodes that it was not trained on."""
+    from rlenv_robot.policies.feedback import FeedbackPolicy
+    from rlenv_robot.registry import make_vector
+    from rlenv_robot.training.learner import train_in_simulation
+    from rlenv_robot.training.rollout import evaluate
+
     out, settings = checked_output(args.out, args.seconds), task_settings(args.profile, args.name)
     with progress_bars() as bars:
         bar = search_bar(bars, "train in simulation", args.seconds)
@@ -69,7 +71,7 @@ def _summary(before: Sequence[Outcome], after: Sequence[Outcome]) -> str:
 
 
 def _mean_return(outcomes: Sequence[Outcome]) -> float:
-    return float(np.mean([outcome.total for outcome in outcomes]))
+    return statistics.fmean(outcome.total for outcome in outcomes)
 
 
 def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
@@ -79,6 +81,8 @@ def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
         ProfileError: the profile is wrong.
         ValueError: the profile is for another task.
     """
+    from rlenv_robot.config.profile import load_profile
+
     if profile_file is None:
         return {}
     profile = load_profile(profile_file)
@@ -124,6 +128,9 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
 
 def run_retrain(args: argparse.Namespace) -> int:
     """Fit a model to the record, improve the policy inside it, and say how good the model is."""
+    from rlenv_robot.registry import task
+    from rlenv_robot.training.learner import retrain_from_record
+
     out, start = checked_output(args.out, args.seconds), _policy_to_improve(args.policy)
     name = args.task or start.task
     settings = task_settings(args.profile, name)
@@ -144,6 +151,9 @@ def run_retrain(args: argparse.Namespace) -> int:
 
 
 def _policy_to_improve(name: str) -> FeedbackPolicy:
+    from hal import RobotError
+    from rlenv_robot.policies.feedback import FeedbackPolicy
+
     if Path(name).suffix == ".onnx":
         raise RobotError(
             f"{name}: retrain searches over the parameters of an .npz policy of `rlenv-robot train`; an ONNX file is a "

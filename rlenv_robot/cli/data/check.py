@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from rlenv_robot.cli.data.selection import runs_in
 from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
@@ -60,7 +61,6 @@ def _log_findings(path: Path) -> list[Finding]:
     """Check the images and streams of each run; a folder of runs numbers the episodes of all its runs in a row."""
     from recorder.checks.logs import check_cameras, check_streams
     from recorder.table.load import build
-    from rlenv_robot.cli.data.selection import runs_in
 
     runs, findings, first_episode = runs_in(path), [], 0
     with progress("reading images and streams") as report:

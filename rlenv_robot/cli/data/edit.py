@@ -9,8 +9,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hal import SourceError
-from rlenv_robot.cli.data.selection import choice
+from rlenv_robot.cli.data.selection import choice, instead, one_run, runs_in
 from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
@@ -44,7 +43,6 @@ def run_cut(args: argparse.Namespace) -> int:
     """Write the new run and print what it holds."""
     from recorder.read.cut import Part
     from recorder.read.reader import LogReader
-    from rlenv_robot.cli.data.selection import one_run
 
     if args.episodes is None and args.begin == -math.inf and args.end == math.inf:
         raise ValueError("nothing was chosen: give --episodes, --from or --until")
@@ -84,8 +82,8 @@ def add_merge(parser: argparse.ArgumentParser) -> None:
 
 def run_merge(args: argparse.Namespace) -> int:
     """Write the new run and print what it holds."""
+    from hal import SourceError
     from recorder.read.cut import Part
-    from rlenv_robot.cli.data.selection import instead, runs_in
 
     folders = [folder for path in args.runs for folder in runs_in(path)]
     counts = Counter(folder.resolve() for folder in folders)
@@ -128,7 +126,6 @@ def run_label(args: argparse.Namespace) -> int:
     """Add the labels and print them."""
     from recorder.log.labels import KEYS, add_labels
     from recorder.read.reader import LogReader
-    from rlenv_robot.cli.data.selection import one_run
 
     values = {key: getattr(args, key) for key in KEYS if getattr(args, key) is not None}
     if not values:
@@ -161,7 +158,6 @@ def add_recover(parser: argparse.ArgumentParser) -> None:
 def run_recover(args: argparse.Namespace) -> int:
     """Repair the log and print the report."""
     from recorder.read.recover import recover
-    from rlenv_robot.cli.data.selection import one_run
 
     print(recover(one_run(args.path)))
     return 0

@@ -9,11 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from hal import SourceError
-from recorder.formats.registry import recognised
-from recorder.names import LOG_NAME
-from recorder.read.reader import LogReader
-
 __all__ = ["Choice", "choice", "instead", "one_run", "provenance", "runs_in"]
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
@@ -75,6 +70,9 @@ def runs_in(path: Path) -> list[Path]:
     Raises:
         SourceError: the path does not exist, or is a file but not a log.
     """
+    from hal import SourceError
+    from recorder.names import LOG_NAME
+
     if not path.exists():
         raise SourceError(f"{path} does not exist; name a run, or a folder of runs")
     if path.is_file():
@@ -90,6 +88,9 @@ def one_run(path: Path) -> Path:
     Raises:
         SourceError: there is none, or more than one.
     """
+    from hal import SourceError
+    from recorder.names import LOG_NAME
+
     runs = runs_in(path)
     if not runs:
         raise SourceError(f"{path} holds no run, which is a folder with a {LOG_NAME} in it{instead(path)}")
@@ -101,6 +102,8 @@ def one_run(path: Path) -> Path:
 
 def instead(path: Path) -> str:
     """Return advice for another project's data set, to follow an error; empty if the path holds none."""
+    from recorder.formats.registry import recognised
+
     data_format = recognised(path)
     if data_format is None:
         return ""
@@ -116,6 +119,8 @@ def provenance(run: Path) -> Iterator[str]:
     Raises:
         LogError: there is no log, or its metadata can't be read.
     """
+    from recorder.read.reader import LogReader
+
     reader = LogReader(run)
     metadata = reader.metadata
     yield f"recorded by rlenv-robot {metadata.get('rlenv_robot', 'unknown')}{_machine(metadata)}"

@@ -8,9 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hal import RobotError, SourceError
-from recorder.names import LOG_NAME
-from rlenv_robot.cli.data.selection import choice, provenance
+from rlenv_robot.cli.data.selection import choice, one_run, provenance, runs_in
 from rlenv_robot.cli.output import counted, one_line, print_table, progress
 
 if TYPE_CHECKING:
@@ -33,8 +31,8 @@ def add_ls(parser: argparse.ArgumentParser) -> None:
 
 def run_ls(args: argparse.Namespace) -> int:
     """Print a table, with a note below it for each run that can't be read."""
+    from hal import SourceError
     from recorder.formats.registry import format_names, sets_in
-    from rlenv_robot.cli.data.selection import runs_in
 
     runs = runs_in(args.path)
     sets = [] if args.path.is_file() else sets_in(args.path)
@@ -57,6 +55,7 @@ def run_ls(args: argparse.Namespace) -> int:
 
 def _row(folder: Path, name: str) -> tuple[list[str], str]:
     """Return the cells of a run, and what is wrong with it, if anything is."""
+    from hal import RobotError
     from rlenv_robot.data.folder import read_folder
 
     size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "table" not in path.parts[-2:-1])
@@ -149,6 +148,8 @@ def _head(summary: Mapping[str, Any]) -> Iterator[str]:
 
 def _provenance(path: Path) -> Iterator[str]:
     """Describe the origin of a single run of ours; yield nothing for anything else."""
+    from recorder.names import LOG_NAME
+
     if (path / LOG_NAME).is_file() or path.name == LOG_NAME:
         yield from provenance(path)
 
@@ -250,7 +251,6 @@ def add_timeline(parser: argparse.ArgumentParser) -> None:
 def run_timeline(args: argparse.Namespace) -> int:
     """Print the offset of the clocks, the times that commands and readings took, and the controller's events."""
     from recorder.read.reader import LogReader
-    from rlenv_robot.cli.data.selection import one_run
     from rlenv_robot.recording.clocks import clocks_of, match_frames
 
     client, controller = one_run(args.client), one_run(args.controller)

@@ -1,4 +1,4 @@
-"""``rlenv-robot demo``: the main job end to end, without any settings."""
+"""Run the stages of the demonstration one after another, and report their results."""
 
 from __future__ import annotations
 
@@ -18,21 +18,7 @@ from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.training.learner import LEAST_EPISODES, Retraining, Training
 
-__all__ = ["add", "fresh_folder", "run"]
-
-
-def add(parser: argparse.ArgumentParser) -> None:
-    """Declare the verb's arguments."""
-    parser.description = (
-        "Train a policy in simulation, deploy it over the network on a simulated arm, record it, retrain it from "
-        "the record alone, and deploy it again. Takes two to three minutes, and needs no settings."
-    )
-    parser.add_argument("--out", default="runs/demo", help="folder for all results (default: runs/demo)")
-    parser.add_argument("--seed", type=int, default=0, help="seed of everything random (default: 0)")
-    parser.add_argument("--episodes", type=int, default=20, help="episodes of each deployment (default: 20)")
-    parser.add_argument("--train-s", type=float, default=50.0, help="seconds of training (default: 50)")
-    parser.add_argument("--retrain-s", type=float, default=12.0, help="seconds of retraining (default: 12)")
-    parser.set_defaults(run=run)
+__all__ = ["fresh_folder", "run"]
 
 
 def run(args: argparse.Namespace) -> int:

@@ -13,7 +13,8 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot.cli import check, doctor
+from rlenv_robot import registry
+from rlenv_robot.cli import doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.output import print_table
@@ -69,7 +70,35 @@ finally:
     done = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, timeout=60)
     loaded = set(done.stderr.split())
     assert "rlenv_robot.cli.verbs" in loaded
-    assert loaded.isdisjoint({"numpy", "hal", "sim", "real", "recorder", *(verb.module for verb in VERB_MODULES)})
+    assert loaded.isdisjoint(
+        {"numpy", "hal", "sim", "real", "recorder", *(verb.declaration.partition(":")[0] for verb in VERB_MODULES)}
+    )
+
+
+@pytest.mark.process
+def test_no_verb_s_help_imports_more_than_its_arguments() -> None:
+    """One process asks every verb for its help; all that they import together is the command line itself."""
+    code = """
+import sys
+from rlenv_robot.cli.data.main import VERBS as DATA_VERBS
+from rlenv_robot.cli.main import VERBS, main
+for words in [*([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VERBS)]:
+    before = set(sys.modules)
+    try:
+        main([*words, "--help"])
+    except SystemExit:
+        print(" ".join(words), *sorted(set(sys.modules) - before), file=sys.stderr)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    heavy = {"numpy", "hal", "sim", "real", "recorder", "mujoco", "zmq", "pydantic", "mcap", "rich", "cv2"}
+    light = ("rlenv_robot.cli", "rlenv_robot.config.import_check")
+    lines = done.stderr.splitlines()
+    assert len(lines) == len(cli.VERBS) + len(data.VERBS), done.stderr
+    for line in lines:
+        imported = set(line.split())
+        ours = {name for name in imported if name.startswith("rlenv_robot.") and not name.startswith(light)}
+        assert not imported & heavy, line
+        assert ours <= {"rlenv_robot.config"}, line
 
 
 @pytest.mark.parametrize("verb", cli.VERBS)
@@ -191,7 +220,7 @@ def test_check_is_1_where_something_fails(
         def reset(self, options: Any) -> Any:
             return super().reset({})
 
-    monkeypatch.setattr(check, "make", lambda name, robot: rlenv_robot.Environment(Silent()))
+    monkeypatch.setattr(registry, "make", lambda name, robot: rlenv_robot.Environment(Silent()))
     assert _run("check", "slider") == 1
     told = capsys.readouterr().out
     assert "FAILED    R1.3  equal seeds give equal first observations" in told
