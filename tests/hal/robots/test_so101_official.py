@@ -1,6 +1,7 @@
-"""The SO-101's kinematics against the maker's numbers.
+"""The SO-101's kinematics, masses and inertias against the maker's numbers.
 
-The numbers are origins (xyz in metres, rpy in rad) of the joints in SO-ARM100's ``Simulation/SO101/so101_new_calib``.
+The numbers are origins (xyz in metres, rpy in rad) of the joints in SO-ARM100's ``Simulation/SO101/so101_new_calib``,
+and the ``inertial`` of each link there.
 Every joint turns about the z axis of its own frame there. Nothing here is computed from our own model.
 """
 
@@ -22,11 +23,34 @@ JOINTS = (
 )
 """shoulder_pan, shoulder_lift, elbow_flex, wrist_flex, wrist_roll: origin in the parent link."""
 
+NAMES = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
+
 TOOL = (-0.0079, -0.000218121, -0.0981274)
 """``gripperframe`` in the gripper's link, whose x axis points from the fixed finger to the jaw."""
 
 JAW_HINGE = (0.0202, 0.0188, -0.0234)
 """Origin of the joint ``gripper`` in the gripper's link; the hinge runs along the link's y axis."""
+
+JAW = ((0.0202, 0.0188, -0.0234), (np.pi / 2, 0.0, 0.0))
+"""gripper: origin in the parent link."""
+
+LINKS = (
+    (0.100006, (-0.0307604, -1.66727e-05, -0.0252713),
+     (8.3759e-05, 8.10403e-05, 2.39783e-05, 7.55525e-08, -1.16342e-06, 1.54663e-07)),
+    (0.103, (-0.0898471, -0.00838224, 0.0184089),
+     (4.08002e-05, 0.000147318, 0.000142487, -1.97819e-05, -4.03016e-08, 8.97326e-09)),
+    (0.104, (-0.0980701, 0.00324376, 0.0182831),
+     (2.87438e-05, 0.000159844, 0.00014529, 7.41152e-06, 1.26409e-06, -4.90188e-08)),
+    (0.079, (-0.000103312, -0.0386143, 0.0281156),
+     (3.68263e-05, 2.5391e-05, 2.1e-05, 1.7893e-08, -5.28128e-08, 3.6412e-06)),
+    (0.087, (0.000213627, 0.000245138, -0.025187),
+     (2.75087e-05, 4.33657e-05, 3.45059e-05, -3.35241e-07, -5.7352e-06, -5.17847e-08)),
+    (0.012, (-0.00157495, -0.0300244, 0.0192755),
+     (6.61427e-06, 1.89032e-06, 5.28738e-06, -3.19807e-07, -5.90717e-09, -1.09945e-07)),
+)  # fmt: skip
+"""The link behind each joint: mass (kg), centre of mass (m), and inertia about it (ixx iyy izz ixy ixz iyz, kg m^2)."""
+
+GRAVITY = 9.81
 
 RANGES = (
     (-1.91986, 1.91986), (-1.74533, 1.74533), (-1.69, 1.69), (-1.65806, 1.65806), (-2.74385, 2.84121),
@@ -114,3 +138,66 @@ def test_positive_angles_turn_in_the_makers_direction(angles: tuple[float, ...],
         assert sign == 0.0 or change * sign > 0.01
     position, turn = official_gripper(np.array(angles))
     np.testing.assert_allclose(moved, position + turn @ np.array(TOOL), atol=1e-3)
+
+
+# -- Masses and inertias ------------------------------------------------------------------------------------------
+
+
+def official_dynamics(angles: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the torques that hold the arm (6,) and the matrix of inertia (6, 6), by the maker's numbers.
+
+    Both are sums over the links: ``m g J'z`` and ``m J'J + W'IW``, ``J`` and ``W`` the velocity of a link's centre of
+    mass and its angular velocity for a unit velocity of each joint.
+    """
+    position, turn = np.zeros(3), np.eye(3)
+    origins, axes = np.zeros((6, 3)), np.zeros((6, 3))
+    torque, inertia = np.zeros(6), np.zeros((6, 6))
+    for index, ((offset, rpy), (mass, centre, moments)) in enumerate(zip((*JOINTS, JAW), LINKS, strict=True)):
+        position = position + turn @ np.array(offset)
+        turn = turn @ rotation(*rpy) @ rotation(0.0, 0.0, angles[index])
+        origins[index], axes[index] = position, turn[:, 2]
+        moved = slice(0, index + 1)
+        linear, angular = np.zeros((3, 6)), np.zeros((3, 6))
+        linear[:, moved] = np.cross(axes[moved], position + turn @ np.array(centre) - origins[moved]).T
+        angular[:, moved] = axes[moved].T
+        xx, yy, zz, xy, xz, yz = moments
+        about_centre = turn @ np.array([[xx, xy, xz], [xy, yy, yz], [xz, yz, zz]]) @ turn.T
+        torque += mass * GRAVITY * linear[2]
+        inertia += mass * linear.T @ linear + angular.T @ about_centre @ angular
+    return torque, inertia
+
+
+@pytest.fixture(scope="module")
+def dynamics(poses: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Torques against gravity (N, 6) and inertias of each joint (N, 6): the maker's, then the MuJoCo model's."""
+    model = so101_mjcf().compile()
+    data, joints = mujoco.MjData(model), list(addresses(model))
+    dofs = [int(model.joint(name).dofadr[0]) for name in NAMES]
+    official, ours = [], []
+    for pose in poses:
+        torque, inertia = official_dynamics(pose)
+        official.append((torque, np.diag(inertia)))
+        data.qpos[joints] = pose
+        mujoco.mj_forward(model, data)
+        dense = np.zeros((model.nv, model.nv))
+        mujoco.mj_fullM(model, data, dense)
+        ours.append((data.qfrc_bias[dofs], np.diag(dense)[dofs] - model.dof_armature[dofs]))
+    return *map(np.array, zip(*official, strict=True)), *map(np.array, zip(*ours, strict=True))  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("joint", [1, 2, 3])
+def test_gravity_pulls_the_lifting_joints_as_the_makers_masses_do(
+    dynamics: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], joint: int
+) -> None:
+    wanted, _, torque, _ = dynamics
+    rms = float(np.sqrt(np.square(wanted[:, joint]).mean()))
+    assert rms > 0.05, "N m: there is something to compare"
+    assert np.abs(torque[:, joint] - wanted[:, joint]).max() < 0.02 * rms
+
+
+@pytest.mark.parametrize("joint", range(6))
+def test_each_joint_moves_the_makers_inertia(
+    dynamics: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray], joint: int
+) -> None:
+    _, wanted, _, inertia = dynamics
+    np.testing.assert_allclose(inertia[:, joint], wanted[:, joint], rtol=0.02)
