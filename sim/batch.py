@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
@@ -22,6 +23,14 @@ from sim.state import SensorReader, Writer, checked, rows_of
 
 __all__ = ["SimBatch", "Simulations"]
 
+_log = logging.getLogger(__name__)
+
+_LOG_FILE = "MUJOCO_LOG.TXT"
+"""MuJoCo's own log file, in the working directory, as MuJoCo names it unless somebody chose another."""
+
+_SHOWN = 8
+"""The most simulations that a log message names."""
+
 
 class Simulations:
     """The robot, number and clock of a batch of simulations, whatever computes it.
@@ -35,6 +44,7 @@ class Simulations:
         self._sim_model, self._num = sim_model, num
         self._steps = 0
         self._period_ns = 1e9 / sim_model.spec.rate_hz
+        _write_no_log_file()
 
     @property
     def spec(self) -> RobotSpec:
@@ -55,6 +65,17 @@ class Simulations:
     def stamp_ns(self) -> int:
         """Simulated time since the batch was made, nanoseconds. A reset takes no time."""
         return int(self._steps * self._period_ns + 0.5)
+
+
+def _write_no_log_file() -> None:
+    """Keep MuJoCo from leaving its log file in the user's folder; a file that somebody chose is still written.
+
+    The setting is MuJoCo's, for the whole process. Its warnings still go to stderr, and ours to `logging`.
+    """
+    config = mujoco.MjLogConfig.get()
+    if config.logto_file and config.logfile == _LOG_FILE:
+        config.logto_file = False
+        config.set()
 
 
 _VEL = mujoco.mjtStage.mjSTAGE_VEL.value  # positions and velocities current
@@ -274,9 +295,21 @@ class SimBatch(Simulations):
         warned = self._warning.tobytes()
         if warned != self._warned:
             self._warned = warned
-            self.broken |= self._warning[:, :, 1].any(axis=1)
+            broken = self._warning[:, :, 1].any(axis=1)
+            self._warn_of(np.flatnonzero(broken & ~self.broken))
+            self.broken |= broken
             self.any_broken = bool(self.broken.any())
         return int(self._steps * self._period_ns + 0.5)
+
+    def _warn_of(self, rows: np.ndarray) -> None:
+        """Log the simulations whose physics failed in this period."""
+        if len(rows):
+            shown = ", ".join(map(str, rows[:_SHOWN].tolist())) + (", ..." if len(rows) > _SHOWN else "")
+            kinds = ", ".join(sorted({fault.subject for row in rows.tolist() for fault in self.faults(row)}))
+            _log.warning(
+                "%s: the physics of %d of %d simulations failed (number %s; MuJoCo warns %s); reset them",
+                self.spec.name, len(rows), self._num, shown, kinds,
+            )  # fmt: skip
 
     def faults(self, row: int) -> tuple[Fault, ...]:
         """Return what MuJoCo has warned of in one simulation since its last reset."""

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -189,10 +191,7 @@ def test_time_continues_through_resets(pendulum: SimModel) -> None:
     assert [int(np.asarray(stamp)[-1]) for stamp in stamps] == [0, 50_000_000, 50_000_000, 100_000_000]
 
 
-def test_failed_physics_are_reported_until_the_next_reset(
-    either: SimModel, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)  # MuJoCo writes MUJOCO_LOG.TXT where it is
+def test_failed_physics_are_reported_until_the_next_reset(either: SimModel, caplog: pytest.LogCaptureFixture) -> None:
     batch = SimBatch(either, 3, 1)
     batch.reset()
     batch.step(commands(3, 0))
@@ -203,10 +202,50 @@ def test_failed_physics_are_reported_until_the_next_reset(
     assert str(batch.faults(1)[0]).startswith("simulation: MuJoCo warns mjWARN_BAD")
     batch.step(commands(3, 2))
     assert batch.broken.tolist() == [False, True, False]
+    said = [record.getMessage() for record in caplog.records if record.name == "sim.batch"]
+    assert len(said) == 1, "once, not in every step"
+    assert "number 1;" in said[0]
+    assert "mjWARN_BAD" in said[0]
     batch.reset([1])
     assert not batch.broken.any()
     batch.step(commands(3, 3))
     assert not batch.broken.any()
+
+
+_BREAKS = """
+import sys
+import mujoco
+import numpy as np
+from sim import SimBatch, from_mjcf
+
+if len(sys.argv) > 1:
+    config = mujoco.MjLogConfig.get()
+    config.logfile = sys.argv[1]
+    config.set()
+batch = SimBatch(from_mjcf('''<mujoco><worldbody><body><joint name="hinge"/><geom size="0.1"/></body></worldbody>
+<actuator><motor joint="hinge" ctrlrange="-1 1"/></actuator></mujoco>'''), 1)
+batch.reset()
+batch.open_batch.bind("qvel")[0] = np.nan
+batch.step({"torque": np.zeros((1, 1), np.float32)})
+assert batch.broken.all()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize("chosen", [[], ["mine.txt"]])
+def test_failed_physics_leave_no_file_but_one_that_somebody_chose(tmp_path: Path, chosen: list[str]) -> None:
+    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        [sys.executable, "-c", _BREAKS, *chosen],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "physics of 1 of 1 simulations failed" in done.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == chosen
 
 
 @pytest.mark.requirement("R1.2")
