@@ -15,8 +15,8 @@ from recorder.table.table import Table
 from recorder.table.transitions import columns
 from rlenv_robot.tables import FieldValues, Rewards
 from rlenv_robot.tasks.agents import agents_of
-from rlenv_robot.tasks.episode_rules import verdict_reward
-from rlenv_robot.tasks.task import Arrays, GoalTask, Task
+from rlenv_robot.tasks.episode_rules import Outcome, verdict_reward
+from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
 
 __all__ = ["Goal", "Sensors", "relabelled"]
 
@@ -242,13 +242,24 @@ def _set_ends(rows: np.ndarray, over: np.ndarray) -> int:
 
 def _episode_facts(rows: np.ndarray, task: Task, measured: _Measured, goal: Arrays) -> JsonDict:
     """Return the record that the task makes of an episode of these rows."""
-    last = measured.cut(len(rows) - 1)
+    outcome = _outcome(task, measured, len(rows), goal)
     agents = [agent.name for agent in agents_of(task)]
     total = {name: float(rows[name].sum()) for name in map(reward_field, agents or ("",))}
     return {
         "task": task.name,
         "goal": {name: np.asarray(value).tolist() for name, value in goal.items()},
-        "success": bool(task.success(last, goal)),
-        "metrics": {name: float(value) for name, value in task.metrics(last, goal).items()},
+        "success": bool(outcome.success),
+        "metrics": {name: float(value) for name, value in outcome.metrics.items()},
         "return": total if agents else total["reward"],
     }
+
+
+def _outcome(task: Task, measured: _Measured, length: int, goal: Arrays) -> Outcome:
+    """Return the result of an episode of ``length`` readings; the first is that of the reset."""
+    last = measured.cut(length - 1)
+    if not isinstance(task, AveragedTask):
+        return Outcome(task.success(last, goal), task.metrics(last, goal))
+    begin = max(min(1, length - 1), length - task.averaged_readings)
+    metrics = task.metrics(measured.cut(slice(begin, length)), goal)
+    means = {name: np.asarray(value).mean(axis=0) for name, value in metrics.items()}
+    return Outcome(task.average_success(means, last, goal), means)

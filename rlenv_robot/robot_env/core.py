@@ -75,6 +75,7 @@ class RobotWorld:
         self, robot: Robot, task: Task, mode: Mode = "training", judge: ResetConfirmation | None = None
     ) -> None:
         self._rules = EpisodeRules(task, robot.spec, mode)
+        self._recent = self._rules.recent_metrics(1)
         self.robot, self.task, self.mode = robot, task, mode
         self._wrapped = RobotWrapper(robot)  # with a default for each member that the robot leaves out
         self.agents = self._rules.agents
@@ -168,6 +169,8 @@ class RobotWorld:
         draw = self._rules.draw(self._seed, 0, self._episodes, options)
         self._episodes += 1
         self._episode, self._step_no = draw.episode, 0
+        if self._recent is not None:
+            self._recent.begin(np.zeros(1, int))
         request: dict[str, object] = {"seed": draw.robot_seed, "start": draw.episode.start}
         if "clear_stop" in options:
             request["clear_stop"] = options["clear_stop"]
@@ -235,6 +238,8 @@ class RobotWorld:
         self._step_no += 1
         sensors, goal, failed = robot_state.sensors, self._episode.goal, bool(robot_state.faults)
         judgement = self._rules.judge(before.sensors, action, sensors, goal, self._step_no, failed)
+        if self._recent is not None:
+            self._recent.add(self.task.metrics(sensors, goal))
         return self._timestep(robot_state, judgement, action)
 
     def _timestep(self, robot_state: RobotState, judgement: Judgement[bool], action: Arrays | None = None) -> TimeStep:
@@ -260,7 +265,7 @@ class RobotWorld:
             extra["faults"] = tuple(map(str, faults))
         if truncated:
             extra["truncated_by"] = f"fault: {faults[0]}" if faults else "time"
-        outcome = self._rules.outcome(robot_state.sensors, self._episode.goal, bool(faults))
+        outcome = self._rules.outcome(robot_state.sensors, self._episode.goal, bool(faults), self._recent)
         extra["success"] = bool(outcome.success)
         extra["metrics"] = {name: float(value) for name, value in outcome.metrics.items()}
         return self._rules.add_verdict(reward, self._verdict(extra))

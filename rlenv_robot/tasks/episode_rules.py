@@ -14,9 +14,12 @@ import numpy as np
 from hal import BatchState, RobotSpec, RobotState, SpecMismatch
 from rlenv_robot.tables import ExtraInfo, Options, Reward
 from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messages, observed_fields
-from rlenv_robot.tasks.task import Arrays, Episode, Task, VerdictTask, check_task
+from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictTask, check_task
 
-__all__ = ["Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "check_seed", "episode_rng", "verdict_reward"]
+__all__ = [
+    "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "check_seed", "episode_rng",
+    "verdict_reward",
+]  # fmt: skip
 
 Mode = Literal["training", "inference"]
 """In ``training`` the task's hidden state is shown; opened for ``inference`` it is never computed (R2.1)."""
@@ -64,6 +67,64 @@ class Outcome(NamedTuple):
 
     success: bool | np.ndarray
     metrics: Arrays
+
+
+class RecentMetrics:
+    """The metrics of the last readings of N running episodes, for an `AveragedTask`.
+
+    Args:
+        task: gives the metrics and the number of readings.
+        num: the number of episodes that run beside each other.
+    """
+
+    def __init__(self, task: AveragedTask, num: int) -> None:
+        self._task = task
+        self._counts = np.zeros(num, np.int64)
+        self._rings: dict[str, np.ndarray] = {}
+
+    def begin(self, rows: np.ndarray) -> None:
+        """Forget the readings of these episodes, which begin."""
+        self._counts[rows] = 0
+        for ring in self._rings.values():
+            ring[rows] = 0.0
+
+    def add(self, metrics: Arrays, moved: np.ndarray | None = None) -> None:
+        """Add a reading's metrics, each (N,); where ``moved`` (N,) is False there was no new reading."""
+        rows = np.arange(len(self._counts)) if moved is None else np.flatnonzero(moved)
+        slots = self._counts[rows] % self._task.averaged_readings
+        for name, value in metrics.items():
+            if name not in self._rings:
+                self._rings[name] = np.zeros((len(self._counts), self._task.averaged_readings))
+            self._rings[name][rows, slots] = np.reshape(value, -1)[rows]
+        self._counts[rows] += 1
+
+    def means(self, rows: np.ndarray, metrics: Arrays) -> Arrays:
+        """Return each metric's mean over the last readings of these episodes, (n,).
+
+        Args:
+            rows: the episodes, (n,).
+            metrics: those of their last readings, which stand for an episode without a step.
+        """
+        counts = np.minimum(self._counts[rows], self._task.averaged_readings)
+        if not self._rings:
+            return metrics
+        sums = {name: ring[rows].sum(axis=1) / np.maximum(counts, 1) for name, ring in self._rings.items()}
+        return {name: np.where(counts > 0, value, metrics[name]) for name, value in sums.items()}
+
+    def snapshot(self, rows: np.ndarray) -> Arrays:
+        """Return the readings of these episodes as arrays with a first axis of n."""
+        return {"count": self._counts[rows], **{f"metric_{name}": ring[rows] for name, ring in self._rings.items()}}
+
+    def restore(self, rows: np.ndarray, kept: Arrays) -> None:
+        """Put back what `snapshot` returned."""
+        self.begin(rows)
+        self._counts[rows] = kept.get("count", 0)
+        for key, values in kept.items():
+            if key.startswith("metric_"):
+                name = key.removeprefix("metric_")
+                if name not in self._rings:
+                    self._rings[name] = np.zeros((len(self._counts), self._task.averaged_readings))
+                self._rings[name][rows] = values
 
 
 class EpisodeRules:
@@ -158,15 +219,33 @@ class EpisodeRules:
             terminated, truncated = terminated & moved, truncated & moved
         return _new(Judgement, (reward, terminated, truncated))
 
-    def outcome(self, sensors: Arrays, goal: Arrays, failed: bool | np.ndarray) -> Outcome:
+    def recent_metrics(self, num: int) -> RecentMetrics | None:
+        """Return the memory that ``num`` episodes of an `AveragedTask` need; None for any other task."""
+        return RecentMetrics(self.task, num) if isinstance(self.task, AveragedTask) else None
+
+    def outcome(
+        self, sensors: Arrays, goal: Arrays, failed: bool | np.ndarray, recent: RecentMetrics | None = None,
+        rows: np.ndarray | None = None,
+    ) -> Outcome:  # fmt: skip
         """Return the result of episodes that are over.
 
         Args:
             sensors: sensor -> value, (..., n), their last readings.
             goal: name -> value, (..., n).
             failed: as for `judge`.
+            recent: the memory of `recent_metrics`, which has got every reading; None for a task without it.
+            rows: the episodes' numbers in that memory, (...); None for a single one.
         """
-        return Outcome(self.task.success(sensors, goal) & (failed ^ True), self.task.metrics(sensors, goal))
+        metrics = self.task.metrics(sensors, goal)
+        if recent is None:
+            return Outcome(self.task.success(sensors, goal) & (failed ^ True), metrics)
+        assert isinstance(self.task, AveragedTask)
+        if rows is None:
+            single = {name: np.reshape(value, 1) for name, value in metrics.items()}
+            means = {name: value[0] for name, value in recent.means(np.zeros(1, int), single).items()}
+        else:
+            means = dict(recent.means(rows, metrics))
+        return Outcome(self.task.average_success(means, sensors, goal) & (failed ^ True), means)
 
     def no_reward(self) -> Reward:
         """Return the reward of a frame without a step: 0, or 0 for each agent."""

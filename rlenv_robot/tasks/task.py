@@ -16,6 +16,7 @@ from rlenv_robot.world import World, WorldWrapper, check_members
 
 __all__ = [
     "Arrays",
+    "AveragedTask",
     "Episode",
     "GoalTask",
     "Task",
@@ -51,8 +52,9 @@ class Task(Protocol):
     live step, thousands of simulated ones, and years of old logs (R3.1). ``goal`` is broadcast against the
     leading axes of ``sensors``: a single episode's goal, or one a row.
 
-    A task may be more than that: a `GoalTask`, a `VerdictTask`, a `rlenv_robot.tasks.agents.MultiAgent`, a task with
-    vectors of its own (`rlenv_robot.tasks.flat_hints.HasFlatHints`), or one that brings a robot model along
+    A task may be more than that: a `GoalTask`, an `AveragedTask`, a `VerdictTask`,
+    a `rlenv_robot.tasks.agents.MultiAgent`, a task with vectors of its own
+    (`rlenv_robot.tasks.flat_hints.HasFlatHints`), or one that brings a robot model along
     (`rlenv_robot.robot_models.HasRobotModel`).
     """
 
@@ -168,6 +170,29 @@ class GoalTask(Protocol):
 
 
 @runtime_checkable
+class AveragedTask(Protocol):
+    """A `Task` that succeeds by the mean of its metrics over the last readings of an episode.
+
+    The metrics at an episode's end are then these means. `Task.success` and `Task.metrics` judge one reading.
+    """
+
+    @property
+    def averaged_readings(self) -> int:
+        """The number of last readings that count, at least 1; a shorter episode counts as a whole."""
+        ...
+
+    def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the task is fulfilled; bool, shape = leading axes.
+
+        Args:
+            means: metric -> its mean over the last readings, shape = leading axes.
+            sensors: the last reading.
+            goal: as for `Task.success`.
+        """
+        ...
+
+
+@runtime_checkable
 class VerdictTask(Protocol):
     """A `Task` whose reward asks for a person's verdict at the end of an episode."""
 
@@ -213,4 +238,4 @@ def check_task(task: Task) -> None:
     Raises:
         TypeError: naming the class, the member and the contract.
     """
-    check_members(task, Task, (GoalTask, VerdictTask, HasFlatHints, HasRobotModel))
+    check_members(task, Task, (GoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel))

@@ -17,7 +17,8 @@ __all__ = ["Walk"]
 
 _STANCE = np.asarray(STANCE, np.float32)
 _START_NOISE = 0.05
-_STANDING_SHARE = 0.1
+_STANDING_SHARE = 0.03
+_AVERAGED_S = 2.0
 _UPRIGHT = -0.5
 _LOWEST_M = 0.12
 
@@ -35,7 +36,7 @@ class Walk:
     """Walk with the Go2 on flat ground at a commanded velocity and turning rate.
 
     An action is twelve offsets from the stance in units of ``action_scale``. The command is drawn anew for each
-    episode: forward, sideways and turning velocity evenly within their ranges, and in one episode of ten zero.
+    episode: forward, sideways and turning velocity evenly within their ranges, and in three episodes of a hundred zero.
 
     Reward of a step, at most 1.5: ``exp(-|v - v*|^2 / s^2) + 0.5 exp(-(w - w*)^2 / s^2)``, the trunk's
     velocities in its own plane against the commanded ones with ``s`` = 0.5, less ``0.5 vz^2 + 0.02 |w_xy|^2 +
@@ -43,12 +44,16 @@ class Walk:
     for unrest and ``0.02 |q - stance|^2`` for odd poses. The task terminates where the robot falls: its trunk
     leans by more than 60 degrees, or is lower than 12 cm.
 
+    An episode succeeds if the robot has not fallen and, over the last two seconds, the mean error of its planar
+    velocity is at most ``tolerance`` and that of its turning at most ``turning_tolerance``.
+
     Attributes:
         forward: range of the commanded forward velocity, m/s.
         sideways: range of the commanded velocity to the left, m/s.
         turning: range of the commanded turning to the left, rad/s.
         action_scale: what an action of 1 adds to the stance, rad.
-        tolerance: the largest velocity error that counts as success at the end, m/s.
+        tolerance: the largest mean error of the planar velocity that counts as success, m/s.
+        turning_tolerance: the largest mean error of the turning that counts as success, rad/s.
         steps: length of an episode in control periods of 1/50 s.
     """
 
@@ -56,7 +61,8 @@ class Walk:
     sideways: tuple[float, float] = (-0.3, 0.3)
     turning: tuple[float, float] = (-0.7, 0.7)
     action_scale: float = 0.5
-    tolerance: float = 0.25
+    tolerance: float = 0.2
+    turning_tolerance: float = 0.2
     steps: int = 500
 
     name = "go2-walk"
@@ -69,8 +75,9 @@ class Walk:
                 raise ValueError(f"{name} is {(low, high)}, it must be a range within -2 to 2")
         if not 0 < self.action_scale <= _LARGEST_SCALE:
             raise ValueError(f"action_scale is {self.action_scale}, it must be above 0 and at most {_LARGEST_SCALE}")
-        if not self.tolerance > 0:
-            raise ValueError(f"tolerance is {self.tolerance}, it must be above 0")
+        for name in ("tolerance", "turning_tolerance"):
+            if not getattr(self, name) > 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, it must be above 0")
         if self.steps < 1:
             raise ValueError(f"steps is {self.steps}, it must be at least 1")
 
@@ -170,10 +177,23 @@ class Walk:
         )
         return fallen
 
-    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
-        """Return whether the robot is upright and moves at the commanded velocity."""
-        good: np.ndarray = (self.error(sensors, goal) <= self.tolerance) & ~self.terminated(sensors, goal)
+    @property
+    def averaged_readings(self) -> int:
+        """The number of readings in two seconds, over which success is judged."""
+        return round(_AVERAGED_S * GO2.rate_hz)
+
+    def average_success(self, means: Arrays, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the robot is upright and has moved and turned as commanded."""
+        good: np.ndarray = (
+            (means["velocity_error_m_s"] <= self.tolerance)
+            & (means["turning_error_rad_s"] <= self.turning_tolerance)
+            & ~self.terminated(sensors, goal)
+        )
         return good
+
+    def success(self, sensors: Arrays, goal: Arrays) -> np.ndarray:
+        """Return whether the robot is upright and moves and turns as commanded at this reading."""
+        return self.average_success(self.metrics(sensors, goal), sensors, goal)
 
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return how far velocity and turning are from the command now."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol, get_args, runtime_checkable
 
 import numpy as np
@@ -156,6 +156,7 @@ class VectorEnvironment:
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
+        self._recent = self._rules.recent_metrics(batch.num)
         self._batch_state: BatchState | None = None
         self.agents = self._rules.agents
         self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
@@ -220,6 +221,8 @@ class VectorEnvironment:
         self._episodes[ids] += 1
         self._frame_no[ids] = 0
         self._over[ids] = False
+        if self._recent is not None:
+            self._recent.begin(ids)
         self._began = True
         self._batch_state = first if everyone or self._batch_state is None else merged(self._batch_state, ids, first)
 
@@ -256,6 +259,8 @@ class VectorEnvironment:
         self._frame_no += 1 if moved is None else moved
         failed = self.batch.broken
         judgement = self._rules.judge(before.sensors, values, after.sensors, self._goal, self._frame_no, failed, moved)
+        if self._recent is not None:
+            self._recent.add(self.task.metrics(after.sensors, self._goal), moved)
         final = self._end(judgement.terminated | judgement.truncated)
         if waiting is not None:
             self._begin(np.flatnonzero(waiting))
@@ -283,7 +288,7 @@ class VectorEnvironment:
         ids, failed = np.flatnonzero(done), self.batch.broken[done]
         sensors = {name: value[ids] for name, value in self._batch_state.sensors.items()}
         goal = {name: value[ids] for name, value in self._goal.items()}
-        outcome = self._rules.outcome(sensors, goal, failed)
+        outcome = self._rules.outcome(sensors, goal, failed, self._recent, ids)
         final = {
             "index": ids,
             "frame_no": self._frame_no[ids],
@@ -353,6 +358,7 @@ class VectorEnvironment:
             {name: value[rows] for name, value in self._batch_state.sensors.items()},
             {name: value[rows] for name, value in self._batch_state.applied.items()},
             self.task.name,
+            {} if self._recent is None else self._recent.snapshot(rows),
         )
 
     def restore(self, snapshot: VectorSnapshot, ids: ArrayLike | None = None) -> BatchObservationTable:
@@ -381,6 +387,8 @@ class VectorEnvironment:
         self._episodes[rows], self._frame_no[rows] = snapshot.episodes, snapshot.frame_no
         self._over[rows] = snapshot.over
         put(self._goal, rows, snapshot.goal)
+        if self._recent is not None:
+            self._recent.restore(rows, snapshot.recent)
         kept_reading = batch_state._replace(sensors=snapshot.sensors, applied=snapshot.applied)
         self._batch_state = merged(self._batch_state, rows, kept_reading)
         none = np.zeros(self.num_envs, np.int32)
@@ -428,6 +436,7 @@ class VectorSnapshot(Portable):
         episodes, frame_no, over: count of episodes, number of the frame, and whether the episode had ended, (n,).
         goal, sensors, applied: name -> (n, ...), of the episode and of the last reading.
         task: whose environments they are.
+        recent: name -> (n, ...), the metrics of the last readings, of an `AveragedTask` alone.
     """
 
     KIND = "environments"
@@ -441,6 +450,7 @@ class VectorSnapshot(Portable):
     sensors: Arrays
     applied: Arrays
     task: str = ""
+    recent: Arrays = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.episodes)
@@ -450,6 +460,8 @@ class VectorSnapshot(Portable):
         plain, groups = self.batch.parts()
         counters = {"episodes": self.episodes, "frame_no": self.frame_no, "over": self.over}
         mine = {"env": counters, "goal": self.goal, "sensors": self.sensors, "applied": self.applied}
+        if self.recent:
+            mine["recent"] = self.recent
         return {"batch": plain, "seed": self.seed, "task": self.task}, {**groups, **mine}
 
     @classmethod
@@ -460,7 +472,9 @@ class VectorSnapshot(Portable):
             BatchSnapshot.of_parts(plain["batch"], groups),
             (counters["episodes"], counters["frame_no"], counters["over"]),
         )
-        return VectorSnapshot(batch, int(plain["seed"]), *numbers, goal, sensors, applied, str(plain["task"]))
+        return VectorSnapshot(
+            batch, int(plain["seed"]), *numbers, goal, sensors, applied, str(plain["task"]), groups.get("recent", {})
+        )
 
     def check(self, task: str) -> None:
         """Refuse a snapshot of another task's environments.

@@ -7,10 +7,13 @@ import pytest
 
 import rlenv_robot as rr
 from hal.robots.go2 import GO2, STANCE
+from rlenv_robot.tasks.episode_rules import EpisodeRules, RecentMetrics
 from rlenv_robot.tasks.walk import Walk
-from rlenv_robot.vector.env import VectorEnvironment
+from rlenv_robot.vector.env import VectorEnvironment, VectorSnapshot
 from sim.batch import SimBatch
 from sim.robots.go2 import go2
+
+STILL = {"forward": (0, 0), "sideways": (0, 0), "turning": (0, 0)}
 
 
 def posture(**changed: object) -> dict[str, np.ndarray]:
@@ -83,26 +86,36 @@ def test_an_action_comes_back_as_the_last_action():
     assert np.allclose(obs["last_action"], action["joint_offset"], atol=1e-6)
 
 
-def test_one_command_in_ten_is_to_stand_and_all_keep_their_ranges():
+def test_three_commands_in_a_hundred_are_to_stand_and_all_keep_their_ranges():
     task = Walk(forward=(0.2, 0.8), sideways=(0.0, 0.0))
     rng = np.random.default_rng(0)
     goals = [task.begin(rng, {}).goal for _ in range(500)]
     velocity = np.stack([goal["commanded_velocity"] for goal in goals])
     moving = velocity[:, 0] != 0
-    assert 0.85 < moving.mean() < 0.95
+    assert 0.95 < moving.mean() < 0.99
     assert velocity[moving, 0].min() >= 0.2
     assert velocity[:, 0].max() <= 0.8
     assert not velocity[:, 1].any()
 
 
-@pytest.mark.parametrize("wrong", [{"action_scale": 1.0}, {"forward": (1.0, 0.5)}, {"turning": (-3, 1)}, {"steps": 0}])
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"action_scale": 1.0},
+        {"forward": (1.0, 0.5)},
+        {"turning": (-3, 1)},
+        {"steps": 0},
+        {"tolerance": 0.0},
+        {"turning_tolerance": -1.0},
+    ],
+)
 def test_settings_that_could_not_work_are_refused(wrong):
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Walk(**wrong)
 
 
 def test_standing_still_when_told_so_is_success():
-    env = VectorEnvironment(SimBatch(go2(looks=False), 2, 1), Walk(steps=60, forward=(0, 0), sideways=(0, 0)), seed=0)
+    env = VectorEnvironment(SimBatch(go2(looks=False), 2, 1), Walk(steps=60, **STILL), seed=0)
     table = env.reset()
     for _ in range(60):
         still = {"joint_offset": np.zeros((2, 12), np.float32)}
@@ -111,6 +124,69 @@ def test_standing_still_when_told_so_is_success():
     assert final["success"].all()
     assert final["frame_no"].tolist() == [60, 60]
     assert set(table["extra_info"]["state"]) == {"linear_velocity", "height", "foot_force"}
+
+
+def outcome(readings: list[dict[str, np.ndarray]], goal: dict[str, np.ndarray]) -> tuple[bool, dict[str, float]]:
+    """What the rules say of an episode of these readings."""
+    task, recent = Walk(), RecentMetrics(Walk(), 1)
+    for reading in readings:
+        recent.add(task.metrics(reading, goal))
+    result = EpisodeRules(task, GO2, "training").outcome(readings[-1], goal, False, recent)
+    return bool(result.success), {name: float(value) for name, value in result.metrics.items()}
+
+
+def test_a_lucky_last_step_is_no_success():
+    standing, obeying = posture(), posture(linear_velocity=(0.8, 0, 0))
+    assert outcome([standing] * 99 + [obeying], commanded(0.8)) == (
+        False, {"velocity_error_m_s": pytest.approx(0.8 * 0.99), "turning_error_rad_s": 0.0}
+    )  # fmt: skip
+    assert Walk().success(obeying, commanded(0.8)), "the last reading alone would be one"
+
+
+def test_a_bad_last_step_and_a_slow_beginning_are_forgiven():
+    slow, obeying = posture(), posture(linear_velocity=(0.8, 0, 0))
+    good, means = outcome([slow] * 300 + [obeying] * 99 + [slow], commanded(0.8))
+    assert good
+    assert means["velocity_error_m_s"] == pytest.approx(0.008)
+
+
+@pytest.mark.parametrize(("turning", "good"), [(0.15, True), (0.25, False)])
+def test_turning_counts_as_much_as_velocity(turning, good):
+    assert outcome([posture(angular_velocity=(0, 0, turning))] * 100, commanded())[0] == good
+
+
+def test_a_fallen_robot_has_not_succeeded():
+    assert not outcome([posture()] * 100 + [posture(position=(0, 0, 0.1))], commanded())[0]
+
+
+@pytest.mark.slow
+def test_standing_still_fulfils_at_most_one_command_in_ten():
+    envs = VectorEnvironment(SimBatch(go2(looks=False), 400, 1), Walk(steps=110), seed=1)
+    table = envs.reset()
+    for _ in range(110):
+        still = {"joint_offset": np.zeros((400, 12), np.float32)}
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": still})
+    assert 0.02 < table["extra_info"]["final"]["success"].mean() <= 0.1
+
+
+def test_the_average_goes_on_after_a_snapshot():
+    rng, finals = np.random.default_rng(0), []
+    envs = VectorEnvironment(SimBatch(go2(looks=False), 3, 1), Walk(steps=40), seed=1)
+    table = envs.reset()
+    actions = rng.uniform(-0.2, 0.2, (40, 3, 12)).astype(np.float32)
+    for step in range(20):
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"],
+                              "action": {"joint_offset": actions[step]}})  # fmt: skip
+    kept = VectorSnapshot.from_bytes(envs.snapshot().to_bytes())
+    for _ in range(2):
+        table = envs.restore(kept)
+        for step in range(20, 40):
+            table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"],
+                                  "action": {"joint_offset": actions[step]}})  # fmt: skip
+        finals.append(table["extra_info"]["final"]["metrics"])
+    for name, value in finals[0].items():
+        np.testing.assert_array_equal(value, finals[1][name], err_msg=name)
+    assert (finals[0]["velocity_error_m_s"] > 0).all()
 
 
 def test_it_passes_the_environments_own_checker_and_gymnasiums():
