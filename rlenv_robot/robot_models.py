@@ -205,12 +205,22 @@ _ROBOTS = PluginTable(
     "robot",
     "rlenv_robot.robots",
     {
-        "go2": RobotModel("go2", "hal.robots.go2:GO2", "sim.robots.go2:go2"),
+        "go2": RobotModel("go2", "hal.robots.go2:GO2", "sim.robots.go2:go2", twin="sim.robots.go2:go2_twin"),
         "so101": RobotModel(
             "so101", "hal.robots.so101:SO101", "sim.robots.so101:so101", twin="sim.robots.twin:so101_twin"
         ),
-        "so101-cube": RobotModel("so101-cube", "hal.robots.so101:SO101_CUBE", "sim.robots.so101:so101_cube"),
-        "so101-pair": RobotModel("so101-pair", "hal.robots.so101_pair:SO101_PAIR", "sim.robots.so101_pair:so101_pair"),
+        "so101-cube": RobotModel(
+            "so101-cube",
+            "hal.robots.so101:SO101_CUBE",
+            "sim.robots.so101:so101_cube",
+            twin="sim.robots.twin:so101_cube_twin",
+        ),
+        "so101-pair": RobotModel(
+            "so101-pair",
+            "hal.robots.so101_pair:SO101_PAIR",
+            "sim.robots.so101_pair:so101_pair",
+            twin="sim.robots.twin:so101_pair_twin",
+        ),
     },
 )
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from importlib import resources
 
 import mujoco
 import numpy as np
 
-from hal.robots.go2 import GO2, JOINTS, STANCE
+from hal.robots.go2 import FEET, GO2, JOINTS, STANCE
 from sim.model import Columns, Computed, SimModel
 
-__all__ = ["STANDING_HEIGHT", "SUBSTEPS", "go2", "go2_mjcf"]
+__all__ = ["ASSUMED", "STANDING_HEIGHT", "SUBSTEPS", "Go2Faults", "go2", "go2_mjcf", "go2_twin"]
 
 SUBSTEPS = 5
 """Physics steps of 1/250 s in the control period of 1/50 s."""
@@ -62,6 +63,66 @@ def go2_mjcf(looks: bool = True) -> mujoco.MjSpec:
             mjcf.delete(geom)
     mjcf.add_key(name="stance", qpos=[0, 0, STANDING_HEIGHT, 1, 0, 0, 0, *STANCE], ctrl=list(STANCE))
     return mjcf
+
+
+@dataclass(frozen=True, slots=True)
+class Go2Faults:
+    """Differences between one quadruped and its description.
+
+    Attributes:
+        strength: stiffness and damping of the motors' loops over the nominal ones.
+        friction: friction and viscous damping of the joints over the nominal ones.
+        delay_substeps: delay of a goal on the bus, physics steps of 1/250 s.
+        payload_kg: mass that is fixed to the middle of the trunk.
+        grip: friction of feet and floor.
+    """
+
+    strength: float
+    friction: float
+    delay_substeps: int
+    payload_kg: float
+    grip: float
+
+    @staticmethod
+    def sibling(seed: int) -> Go2Faults:
+        """Return those of another robot: each drawn uniformly from the seed, within ranges around `ASSUMED`.
+
+        Strength 0.85 to 1.1, friction 0.5 to 2, delay 0 to 4 steps (16 ms), payload 0 to 2 kg, grip 0.4 to 1.
+        """
+        rng = np.random.default_rng(seed)
+        strength, friction = float(rng.uniform(0.85, 1.1)), float(rng.uniform(0.5, 2.0))
+        delay, payload = int(rng.integers(0, 5)), float(rng.uniform(0.0, 2.0))
+        return Go2Faults(strength, friction, delay, payload, float(rng.uniform(0.4, 1.0)))
+
+
+ASSUMED = Go2Faults(strength=0.95, friction=1.5, delay_substeps=2, payload_kg=0.5, grip=0.7)
+"""The quadruped of seed 0. No recording of a real one was available: these numbers are assumed, not identified."""
+
+
+def go2_twin(seed: int = 0) -> SimModel:
+    """Make a stand-in for a real quadruped: the same description with other physics.
+
+    Args:
+        seed: 0 for `ASSUMED`; any other number makes a robot of its own, see `Go2Faults.sibling`.
+    """
+    faults = Go2Faults.sibling(seed) if seed else ASSUMED
+    mjcf = go2_mjcf()
+    for name in JOINTS:
+        actuator, joint = mjcf.actuator(name), mjcf.joint(name)
+        actuator.gainprm[0] *= faults.strength
+        actuator.biasprm[1:3] *= faults.strength
+        actuator.delay = faults.delay_substeps * mjcf.option.timestep
+        actuator.nsample = faults.delay_substeps + 2
+        joint.frictionloss *= faults.friction
+        joint.damping[0] *= faults.friction
+    for name in (*FEET, "floor"):
+        mjcf.geom(name).friction[0] = faults.grip
+    model = mjcf.compile()
+    base = model.body("base").id
+    model.body_inertia[base] *= 1.0 + faults.payload_kg / model.body_mass[base]
+    model.body_mass[base] += faults.payload_kg
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+    return replace(go2(), model=model)
 
 
 def _into_body(orientation: np.ndarray, vector: np.ndarray) -> np.ndarray:

@@ -10,10 +10,13 @@ import numpy as np
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SIDEWAYS, SO101, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
 
-__all__ = ["REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
+__all__ = ["LINKS", "REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
 
 SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
+
+LINKS = ("base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "jaw")
+"""The bodies of the model, from the table to the finger that moves."""
 
 REST = (0.0, -1.70, 1.60, 0.90, SIDEWAYS, 0.0)
 """Joint angles of the folded arm, as it lies when it is switched off, rad; the keyframe of the model."""

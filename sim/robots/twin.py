@@ -1,4 +1,4 @@
-"""A simulated SO-101 that differs from the model in training: late, sagging, sticking and quantised, like a real arm.
+"""Simulated SO-101s that differ from the model in training: late, sagging, sticking and quantised, like a real arm.
 
 Source of the numbers: the first of two teleoperated pick-and-place episodes of a real SO-101 (30 Hz, goals and
 measured positions). `IDENTIFIED` was fitted to it by replaying the goals open loop; the second episode was held
@@ -12,11 +12,16 @@ from dataclasses import dataclass, replace
 import mujoco
 import numpy as np
 
-from hal.robots.so101 import JOINTS, SO101, TICKS_PER_TURN, forward_kinematics
-from sim.model import Columns, Computed, SimModel
-from sim.robots.so101 import addresses, so101, so101_mjcf
+from hal.robots.so101 import JOINTS, TICKS_PER_TURN, forward_kinematics
+from hal.robots.so101_pair import SIDES
+from sim.model import Columns, Computed, Reader, SimModel
+from sim.robots.so101 import LINKS, so101, so101_mjcf
+from sim.robots.so101_pair import so101_pair, so101_pair_mjcf
 
-__all__ = ["IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_twin"]
+__all__ = [
+    "IDENTIFIED", "TwinServos", "quantised_position", "quantised_velocity", "so101_cube_twin", "so101_pair_twin",
+    "so101_twin", "thing_factors",
+]  # fmt: skip
 
 Six = tuple[float, float, float, float, float, float]
 
@@ -108,24 +113,90 @@ def so101_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
         A model with the spec (and so the digest) of the real arm. Positions are those of a 4096-step encoder,
         velocities come in the servo's coarse unit, ``joint_goal`` is the goal that was sent.
     """
+    return _arm_twin(so101(), so101_mjcf(), servos.sibling(seed) if seed else servos)
+
+
+def so101_cube_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
+    """Make a stand-in for the real arm with the cube before it; arguments as for `so101_twin`.
+
+    A sibling's cube also has another mass and friction (`thing_factors`). The cube's pose is measured exactly.
+    """
     actual = servos.sibling(seed) if seed else servos
-    mjcf = so101_mjcf()
-    for index, name in enumerate(JOINTS):
-        _change_servo(mjcf.actuator(name), mjcf.joint(name), actual, index)
+    return _with_thing(_arm_twin(so101(cube=True), so101_mjcf(cube=True), actual), "cube", seed)
+
+
+def so101_pair_twin(seed: int = 0, servos: TwinServos = IDENTIFIED) -> SimModel:
+    """Make a stand-in for two real arms with the bar between them; arguments as for `so101_twin`.
+
+    Seed 0 has the identified arm twice; any other number makes two different siblings, and a bar as for
+    `so101_cube_twin`.
+    """
+    nominal, mjcf = so101_pair(), so101_pair_mjcf()
+    arms = [servos.sibling(2 * seed + side) if seed else servos for side in range(len(SIDES))]
+    for side, arm in zip(SIDES, arms, strict=True):
+        _change_servos(mjcf, f"{side}_", arm)
     model = mjcf.compile()
-    model.body_mass[:] *= actual.mass
-    model.body_inertia[:] *= actual.mass
-    mujoco.mj_setConst(model, mujoco.MjData(model))
-    nominal, joints = so101(), addresses(model)
+    sensors = dict(nominal.sensors)
+    for side, arm in zip(SIDES, arms, strict=True):
+        _change_mass(model, f"{side}_", arm.mass)
+        sensors |= _measured_sensors(model, f"{side}_")
+    return _with_thing(replace(nominal, model=model, sensors=sensors), "bar", seed)
+
+
+def thing_factors(seed: int) -> tuple[float, float]:
+    """Return by how much the mass and the friction of a sibling's cube or bar differ from the nominal ones.
+
+    Both factors are uniform, mass from 0.8 to 1.2 and friction from 0.7 to 1.3; 1 and 1 for seed 0.
+    """
+    if seed == 0:
+        return 1.0, 1.0
+    rng = np.random.default_rng([seed, 1])
+    return float(rng.uniform(0.8, 1.2)), float(rng.uniform(0.7, 1.3))
+
+
+def _arm_twin(nominal: SimModel, mjcf: mujoco.MjSpec, servos: TwinServos) -> SimModel:
+    _change_servos(mjcf, "", servos)
+    model = mjcf.compile()
+    _change_mass(model, "", servos.mass)
+    return replace(nominal, model=model, sensors={**nominal.sensors, **_measured_sensors(model, "")})
+
+
+def _with_thing(sim_model: SimModel, name: str, seed: int) -> SimModel:
+    """Return the model with a cube or bar of its own, of which there is one geom of the same name."""
+    model = sim_model.model
+    mass, friction = thing_factors(seed)
+    _scale_mass(model, [model.body(name).id], mass)
+    model.geom_friction[model.geom(name).id, 0] *= friction
+    return sim_model
+
+
+def _measured_sensors(model: mujoco.MjModel, prefix: str) -> dict[str, Reader]:
+    """Return what the servos of one arm measure, and what software on the real arm computes from it."""
+    joints = tuple(int(model.joint(f"{prefix}{name}").qposadr[0]) for name in JOINTS)
+    dofs = tuple(int(model.joint(f"{prefix}{name}").dofadr[0]) for name in JOINTS)
     measured = Columns("qpos", joints)
-    sensors = {
-        **nominal.sensors,
-        "joint_position": Computed(quantised_position, (measured,)),
-        "joint_velocity": Computed(quantised_velocity, (Columns("qvel", joints),)),
-        # Computed from the measured, quantised angles, as software on the real arm does.
-        "gripper_position": Computed(_measured_tip, (measured,)),
+    return {
+        f"{prefix}joint_position": Computed(quantised_position, (measured,)),
+        f"{prefix}joint_velocity": Computed(quantised_velocity, (Columns("qvel", dofs),)),
+        f"{prefix}gripper_position": Computed(_measured_tip, (measured,)),
     }
-    return replace(nominal, spec=SO101, model=model, sensors=sensors)
+
+
+def _change_mass(model: mujoco.MjModel, prefix: str, factor: float) -> None:
+    """Scale the masses of all links of one arm."""
+    links = [model.body(f"{prefix}{name}").id for name in LINKS]
+    _scale_mass(model, links, factor)
+
+
+def _scale_mass(model: mujoco.MjModel, bodies: list[int], factor: float) -> None:
+    model.body_mass[bodies] *= factor
+    model.body_inertia[bodies] *= factor
+    mujoco.mj_setConst(model, mujoco.MjData(model))
+
+
+def _change_servos(mjcf: mujoco.MjSpec, prefix: str, servos: TwinServos) -> None:
+    for index, name in enumerate(JOINTS):
+        _change_servo(mjcf.actuator(f"{prefix}{name}"), mjcf.joint(f"{prefix}{name}"), servos, index)
 
 
 def _change_servo(actuator: mujoco.MjsActuator, joint: mujoco.MjsJoint, servos: TwinServos, index: int) -> None:

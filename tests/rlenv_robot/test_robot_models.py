@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from rlenv_robot.robot_models import find_robot_model, robot_names
@@ -22,7 +24,18 @@ def test_an_unknown_kind_is_told_its_neighbour() -> None:
 
 def test_a_kind_without_a_twin_says_so() -> None:
     with pytest.raises(ValueError, match="no twin of 'so101-cube', use 'sim'"):
-        find_robot_model("so101-cube").make_served_simulation("twin")
+        replace(find_robot_model("so101-cube"), twin=None).make_served_simulation("twin")
+
+
+@pytest.mark.parametrize("name", robot_names())
+def test_every_shipped_kind_has_a_twin_that_is_served(name: str) -> None:
+    model = find_robot_model(name)
+    robot = model.make_served_simulation("twin", seed=2)
+    try:
+        assert robot.spec.digest == model.load_spec().digest
+        model.load_spec().sensors.validate(robot.reset({"seed": 1}).sensors)
+    finally:
+        robot.close()
 
 
 def test_a_served_simulation_has_only_two_worlds() -> None:

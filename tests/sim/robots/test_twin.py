@@ -3,6 +3,7 @@ from __future__ import annotations
 import copy
 from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
 import mujoco
 import numpy as np
@@ -11,12 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Automatic, Guard, Homing
-from hal.robots.so101 import SO101, TICKS_PER_TURN, forward_kinematics, from_lerobot, to_lerobot
+from hal.robots.so101 import SO101, SO101_CUBE, TICKS_PER_TURN, forward_kinematics, from_lerobot, to_lerobot
+from hal.robots.so101_pair import SIDES, SO101_PAIR
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
-from sim.robots.so101 import so101
-from sim.robots.twin import IDENTIFIED, quantised_position, quantised_velocity, so101_twin
+from sim.robots.so101 import so101, so101_cube
+from sim.robots.so101_pair import so101_pair
+from sim.robots.twin import (
+    IDENTIFIED,
+    quantised_position,
+    quantised_velocity,
+    so101_cube_twin,
+    so101_pair_twin,
+    so101_twin,
+    thing_factors,
+)
 
 LOG = Path(__file__).parents[3].parent / "shared" / "data" / "so101-pick-place" / "data/chunk-000/file-000.parquet"
 FRAMES = {0: slice(40, 345), 1: slice(0, 346)}
@@ -148,3 +159,57 @@ def test_a_reset_by_slow_motion_works_on_the_twin() -> None:
     arm = SimRobot(so101_twin(1), teleport=False)
     robot_state = Homing(Guard(arm), Automatic()).reset({})
     np.testing.assert_allclose(robot_state.sensors["joint_position"], SO101.home["joint_target"], atol=0.15)
+
+
+# -- Twins with a cube, and of two arms ---------------------------------------------------------------------------
+
+
+def test_the_twin_with_a_cube_is_the_same_arm() -> None:
+    alone, with_cube = so101_twin(5).model, so101_cube_twin(5).model
+    assert so101_cube_twin(5).spec.digest == SO101_CUBE.digest
+    for name in ("actuator_gainprm", "actuator_biasprm", "actuator_delay"):
+        np.testing.assert_array_equal(getattr(alone, name), getattr(with_cube, name), err_msg=name)
+    for name in ("dof_damping", "dof_frictionloss", "dof_armature"):
+        np.testing.assert_array_equal(getattr(alone, name), getattr(with_cube, name)[:6], err_msg=name)
+    arm = [with_cube.body(alone.body(index).name).id for index in range(1, alone.nbody)]
+    np.testing.assert_allclose(with_cube.body_mass[arm], alone.body_mass[1:])
+
+
+@given(seed=st.integers(1, 2**32 - 1))
+def test_a_siblings_cube_has_another_mass_and_friction(seed: int) -> None:
+    mass, friction = thing_factors(seed)
+    assert 0.8 <= mass <= 1.2
+    assert 0.7 <= friction <= 1.3
+
+
+def test_the_cube_is_the_siblings_own() -> None:
+    nominal, first, other = (model.model for model in (so101(cube=True), so101_cube_twin(), so101_cube_twin(2)))
+    assert first.body("cube").mass == nominal.body("cube").mass
+    mass, friction = thing_factors(2)
+    np.testing.assert_allclose(other.body("cube").mass, mass * nominal.body("cube").mass)
+    np.testing.assert_allclose(other.geom("cube").friction[0], friction * nominal.geom("cube").friction[0])
+
+
+def test_the_two_arms_of_a_pair_are_two_arms() -> None:
+    same, different = so101_pair_twin().model, so101_pair_twin(3).model
+    assert so101_pair_twin(3).spec.digest == SO101_PAIR.digest
+    for model, equal in ((same, True), (different, False)):
+        gains = [[model.actuator(f"{side}_{name}").gainprm[0] for name in ("elbow_flex", "gripper")] for side in SIDES]
+        assert (gains[0] == gains[1]) is equal
+    wanted = [IDENTIFIED.stiffness[2], IDENTIFIED.stiffness[5]]
+    assert [same.actuator(f"left_{name}").gainprm[0] for name in ("elbow_flex", "gripper")] == wanted
+
+
+@pytest.mark.parametrize(("twin", "nominal"), [(so101_cube_twin, so101_cube), (so101_pair_twin, so101_pair)])
+def test_every_twin_sags_and_answers_as_the_nominal_model_does(twin: Any, nominal: Any) -> None:
+    sagging, stiff = (SimBatch(model, 1, 1) for model in (twin(1), nominal()))
+    first, other = sagging.reset(seeds=[1]), stiff.reset(seeds=[1])
+    assert {name: (value.shape, value.dtype) for name, value in first.sensors.items()} == {
+        name: (value.shape, value.dtype) for name, value in other.sensors.items()
+    }
+    for _ in range(60):
+        robot_state = sagging.step(first.applied)
+    for name in sagging.spec.commands.names:
+        measured = robot_state.sensors[sagging.spec.measured_by[name]]
+        assert np.degrees(np.abs(measured - robot_state.applied[name])[0, 1:3]).max() > 1.0
+    assert not sagging.broken.any()
