@@ -23,6 +23,7 @@ settings.load_profile("house")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
     parser.addoption("--trials", type=int, default=40, help="trials of each race of a stop (default 40)")
+    parser.addoption("--transactions", type=int, default=3000, help="faulty transactions on a servo bus (default 3000)")
 
 
 @pytest.fixture
@@ -30,6 +31,13 @@ def trials(request: pytest.FixtureRequest) -> int:
     """How often a race is tried."""
     trials: int = request.config.getoption("--trials")
     return trials
+
+
+@pytest.fixture
+def transactions(request: pytest.FixtureRequest) -> int:
+    """How many faulty transactions a servo bus has to stand."""
+    transactions: int = request.config.getoption("--transactions")
+    return transactions
 
 
 def pytest_configure(config: pytest.Config) -> None:

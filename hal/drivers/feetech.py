@@ -1,0 +1,157 @@
+"""The protocol of Feetech's STS, SMS and SCS servos (protocol 0) as pure functions between bytes and packets.
+
+A packet is ``FF FF ID LENGTH CODE PARAMS CHECKSUM``; the code of a request is its instruction, that of an answer its
+alarm bits. Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/protocol/ft-scs.md``, whose byte vectors are tested.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from hal.drivers.packets import Scan
+
+__all__ = [
+    "ACTION", "ALARMS", "BROADCAST", "CALIBRATE", "HEADER", "PING", "READ", "REG_WRITE", "RESET_STATUS", "RESTART",
+    "RESTORE", "SYNC_READ", "SYNC_WRITE", "WRITE", "alarm_names", "ping", "read", "refusal", "request", "scan",
+    "signed", "status", "status_size", "sync_read", "sync_write", "to_signed", "write",
+]  # fmt: skip
+
+HEADER: Final = b"\xff\xff"
+BROADCAST: int = 0xFE
+PING, READ, WRITE, REG_WRITE, ACTION = 0x01, 0x02, 0x03, 0x04, 0x05
+RESTORE, RESTART, RESET_STATUS, CALIBRATE = 0x06, 0x08, 0x0A, 0x0B
+SYNC_READ, SYNC_WRITE = 0x82, 0x83
+
+ALARMS: Final = {0: "voltage", 1: "encoder", 2: "temperature", 3: "current", 4: "angle", 5: "overload"}
+"""Bit of the error byte (and of registers 19, 20 and 65) -> its meaning."""
+
+_LONGEST = 253 - 2
+_OVERHEAD = 6
+
+
+def request(servo: int, instruction: int, params: bytes = b"") -> bytes:
+    """Return the bytes of a request.
+
+    Raises:
+        ValueError: the id is not 0 to 254, or there are more than 251 bytes of params.
+    """
+    if not 0 <= servo <= BROADCAST:
+        raise ValueError(f"servo id {servo} is not allowed: 0 to 253, or 254 for all")
+    if len(params) > _LONGEST:
+        raise ValueError(f"{len(params)} bytes of params do not fit into a packet, at most {_LONGEST} do")
+    body = bytes((servo, len(params) + 2, instruction)) + params
+    return HEADER + body + bytes((~sum(body) & 0xFF,))
+
+
+def status(servo: int, error: int, data: bytes = b"") -> bytes:
+    """Return the bytes of a servo's answer, whose layout is that of a request."""
+    return request(servo, error, data)
+
+
+def status_size(count: int) -> int:
+    """Return the length of an answer with so many bytes of data."""
+    return _OVERHEAD + count
+
+
+def refusal(error: int) -> str | None:
+    """Return None: these servos carry out an instruction or are silent; the error byte holds alarms only."""
+    return None
+
+
+def ping(servo: int) -> bytes:
+    """Return the request that a servo only acknowledges."""
+    return request(servo, PING)
+
+
+def read(servo: int, address: int, count: int) -> bytes:
+    """Return a request for registers of one servo."""
+    return request(servo, READ, bytes((address, count)))
+
+
+def write(servo: int, address: int, data: bytes) -> bytes:
+    """Return a request that writes registers of one servo, which acknowledges it."""
+    return request(servo, WRITE, bytes((address,)) + data)
+
+
+def sync_read(address: int, count: int, servos: Iterable[int]) -> bytes:
+    """Return a request for the same registers of several servos, which answer in the order of their ids here."""
+    return request(BROADCAST, SYNC_READ, bytes((address, count, *servos)))
+
+
+def sync_write(address: int, data: Mapping[int, bytes]) -> bytes:
+    """Return a request that writes the same registers of several servos; none answers.
+
+    Raises:
+        ValueError: the servos get different numbers of bytes.
+    """
+    sizes = {len(values) for values in data.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"a grouped write needs the same number of bytes for each servo, got {sorted(sizes)}")
+    params = b"".join(bytes((servo,)) + values for servo, values in data.items())
+    return request(BROADCAST, SYNC_WRITE, bytes((address, sizes.pop())) + params)
+
+
+def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = False) -> Scan:
+    """Find the packets in received bytes, as `hal.drivers.packets.Codec.scan`.
+
+    Requests and answers look alike in this protocol, so ``answers`` changes only which ids are allowed: no servo
+    answers as broadcast. An adapter's echo of a request to one servo therefore passes for an answer; the bus removes
+    it.
+
+    A checksum of one byte is right by chance once in 256 times. That counts where a packet lost its last bytes and the
+    first ones of the next packet stand in for them, so a packet must be followed by a header, or by nothing.
+    """
+    packets: list[tuple[int, int, bytes]] = []
+    at = rejected = 0
+    size = len(data)
+    highest = BROADCAST - 1 if answers else BROADCAST
+    while True:
+        at = data.find(HEADER, at)
+        if at < 0:
+            at = size - data.endswith(b"\xff")
+            break
+        if size - at >= _OVERHEAD:
+            end = at + 4 + data[at + 3]
+            if data[at + 2] > highest or not 2 <= data[at + 3] <= longest + 2:
+                rejected += data[at + 2] != 0xFF
+                at += 1
+                continue
+            if end <= size:
+                if sum(data[at + 2 : end]) & 0xFF == 0xFF and (end == size or HEADER.startswith(data[end : end + 2])):
+                    packets.append((data[at + 2], data[at + 4], data[at + 5 : end - 1]))
+                    at = end
+                else:
+                    rejected += 1
+                    at += 1
+                continue
+        if not final:
+            break
+        rejected += 1
+        at += 1
+    return Scan(packets, at, rejected)
+
+
+# -- Numbers -----------------------------------------------------------------------------------------------------
+
+
+def signed(raw: int, sign_bit: int) -> int:
+    """Return the number that a register holds as sign and magnitude; bits above the sign are ignored."""
+    magnitude = raw & ((1 << sign_bit) - 1)
+    return -magnitude if raw >> sign_bit & 1 else magnitude
+
+
+def to_signed(value: int, sign_bit: int) -> int:
+    """Return a number as sign and magnitude.
+
+    Raises:
+        ValueError: the magnitude does not fit below the sign.
+    """
+    if abs(value) >= 1 << sign_bit:
+        raise ValueError(f"{value} does not fit below sign bit {sign_bit}: at most {(1 << sign_bit) - 1} either way")
+    return (1 << sign_bit | -value) if value < 0 else value
+
+
+def alarm_names(error: int) -> list[str]:
+    """Return the names of the alarm bits that are set; an unknown bit shows its number."""
+    return [ALARMS.get(bit, f"bit {bit}") for bit in range(8) if error >> bit & 1]

@@ -1,0 +1,175 @@
+"""A serial port of Linux for one process, opened with the operating system's own calls.
+
+They need no package, and a servo bus needs them anyway: an exclusive port, a receive buffer that can be discarded (the
+``flush()`` of pyserial only waits until the sender is done), a wait with one deadline, and rates such as 250,000 baud.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import os
+import select
+import struct
+import termios
+import time
+from pathlib import Path
+
+from hal.errors import ConnectionLost
+
+__all__ = ["SerialPort", "port_holders"]
+
+_TCGETS2, _TCSETS2, _BOTHER, _CBAUD = 0x802C542A, 0x402C542B, 0o010000, 0o010017
+_TERMIOS2 = struct.Struct("4IB19s2I")
+
+
+class SerialPort:
+    """A raw serial line with eight data bits, no parity and one stop bit, which no other process can open.
+
+    Two locks keep others out: ``TIOCEXCL`` refuses every later ``open`` of an ordinary user, and an advisory lock
+    (``flock``) refuses programs that ask for one, such as this software and pyserial's ``exclusive=True``.
+
+    Args:
+        path: of the device, such as ``/dev/serial/by-id/...``.
+        baud: bits a second.
+
+    Raises:
+        ConnectionLost: it is missing, not permitted, taken, or does not have such a rate.
+    """
+
+    def __init__(self, path: str | Path, baud: int = 1_000_000) -> None:
+        self._path, self._baud = str(path), baud
+        self._fd: int | None = _open(self._path)
+        try:
+            self._claim(self._fd)
+            _configure(self._fd, baud)
+        except BaseException:
+            self.close()
+            raise
+        self._poll = select.poll()
+        self._poll.register(self._fd, select.POLLIN)
+
+    @property
+    def baud(self) -> int:
+        """Bits a second."""
+        return self._baud
+
+    def _claim(self, fd: int) -> None:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.ioctl(fd, termios.TIOCEXCL)
+        except OSError as error:
+            holders = ", ".join(port_holders(self._path)) or "another program"
+            raise ConnectionLost(
+                f"{self._path} is held by {holders}; end it, and try again ({error.strerror})"
+            ) from error
+
+    def now_ns(self) -> int:
+        """Return this machine's monotonic clock, nanoseconds."""
+        return time.monotonic_ns()
+
+    def discard(self) -> int:
+        """Drop all received bytes; return 0, since the operating system does not tell how many there were."""
+        try:
+            termios.tcflush(self._open_fd(), termios.TCIFLUSH)
+        except termios.error as error:
+            raise self._lost(error) from error
+        return 0
+
+    def send(self, data: bytes) -> None:
+        """Send bytes; return when the operating system has them.
+
+        Raises:
+            ConnectionLost: the line is gone, or takes no bytes for 0.1 s.
+        """
+        fd = self._open_fd()
+        while data:
+            try:
+                data = data[os.write(fd, data) :]
+            except BlockingIOError as error:
+                if not select.select([], [fd], [], 0.1)[1]:
+                    raise self._lost(error) from error
+            except OSError as error:
+                raise self._lost(error) from error
+
+    def receive(self, timeout_s: float) -> bytes:
+        """Wait for bytes; return those that are there, or none after the time.
+
+        Raises:
+            ConnectionLost: the line is gone.
+        """
+        fd = self._open_fd()
+        events = self._poll.poll(timeout_s * 1e3)
+        if not events:
+            return b""
+        try:
+            data = os.read(fd, 4096)
+        except BlockingIOError:
+            return b""
+        except OSError as error:
+            raise self._lost(error) from error
+        if not data:
+            raise self._lost(OSError(errno.ENODEV, "the device has gone"))
+        return data
+
+    def close(self) -> None:
+        """Release the line. Calling it twice is allowed."""
+        fd, self._fd = self._fd, None
+        if fd is not None:
+            with contextlib.suppress(OSError):
+                fcntl.ioctl(fd, termios.TIOCNXCL)
+            os.close(fd)
+
+    def _open_fd(self) -> int:
+        if self._fd is None:
+            raise ConnectionLost(f"{self._path} is closed")
+        return self._fd
+
+    def _lost(self, error: Exception) -> ConnectionLost:
+        return ConnectionLost(f"{self._path} is lost ({error}); check its plug, then clear the stop and reset")
+
+
+def _open(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDWR | os.O_NOCTTY | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        cures = {
+            errno.ENOENT: "no such device: plug it in; `rlenv-robot ports` lists those that there are",
+            errno.EACCES: "not permitted: `rlenv-robot ports` says how to get the right",
+            errno.EBUSY: f"held by {', '.join(port_holders(path)) or 'another program'}; end it, and try again",
+        }
+        raise ConnectionLost(f"{path}: {cures.get(error.errno or 0, error.strerror)}") from error
+
+
+def _configure(fd: int, baud: int) -> None:
+    """Make a line raw, and set its rate, also one that has no name (``BOTHER``, Linux)."""
+    try:
+        attributes = termios.tcgetattr(fd)
+        attributes[0] = attributes[1] = attributes[3] = 0
+        attributes[2] = termios.CS8 | termios.CREAD | termios.CLOCAL
+        attributes[6][termios.VMIN], attributes[6][termios.VTIME] = 1, 0  # so that an empty read means a lost line
+        named = getattr(termios, f"B{baud}", None)
+        if named is not None:
+            attributes[4] = attributes[5] = named
+        termios.tcsetattr(fd, termios.TCSANOW, attributes)
+        if named is None:
+            modes = _TERMIOS2.unpack(fcntl.ioctl(fd, _TCGETS2, bytes(_TERMIOS2.size)))
+            control = modes[2] & ~_CBAUD | _BOTHER
+            fcntl.ioctl(fd, _TCSETS2, _TERMIOS2.pack(*modes[:2], control, *modes[3:6], baud, baud))
+    except (termios.error, OSError) as error:
+        raise ConnectionLost(f"the port can't be set to {baud} baud: {error}; is it a serial port?") from error
+
+
+def port_holders(path: str | Path) -> list[str]:
+    """Return the processes that have a device open, as ``name (pid)``; those of other users need root's rights."""
+    target = os.path.realpath(path)
+    holders = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            links = [os.readlink(link) for link in (process / "fd").iterdir()]
+            if target in links and int(process.name) != os.getpid():
+                holders.append(f"{(process / 'comm').read_text().strip()} ({process.name})")
+        except OSError:  # it has ended, or is not ours
+            continue
+    return sorted(holders)

@@ -1,0 +1,178 @@
+"""The memory table of the Feetech STS3215.
+
+Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/parameter/memory-sts.md``; Waveshare's table V3.6; Feetech's
+``SMS_STS.cpp``. Numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from hal.drivers import feetech
+
+__all__ = [
+    "BAUD_RATES", "CURRENT_A", "FEEDBACK", "MODEL", "STEPS", "TABLE", "Feedback", "Register", "decode_feedback",
+]  # fmt: skip
+
+MODEL = 777
+"""Content of register 3. The variants for 7.4 V and for 12 V share it; registers 14 and 15 tell them apart."""
+
+STEPS = 4096
+"""Steps of the encoder in a turn."""
+
+CURRENT_A = 0.0065
+"""Unit of registers 28 and 69, A."""
+
+BAUD_RATES = (1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400)
+"""Rate by the content of register 6."""
+
+
+@dataclass(frozen=True, slots=True)
+class Register:
+    """A number in a servo's memory.
+
+    Attributes:
+        address: of its first byte.
+        size: bytes.
+        default: content as delivered.
+        low, high: the smallest and the largest raw number that is accepted.
+        kept: whether it lies in EEPROM, so that it outlasts a power cut if ``lock`` is 0 while it is written.
+        read_only: whether the servo alone writes it.
+        sign_bit: the bit that makes a number negative (sign and magnitude); None where there are no negative ones.
+    """
+
+    address: int
+    size: int = 1
+    default: int = 0
+    low: int = 0
+    high: int = 255
+    kept: bool = False
+    read_only: bool = False
+    sign_bit: int | None = None
+
+    def pack(self, value: int) -> bytes:
+        """Return the bytes of a number.
+
+        Raises:
+            ValueError: it does not fit.
+        """
+        raw = value if self.sign_bit is None else feetech.to_signed(value, self.sign_bit)
+        if not 0 <= raw < 1 << 8 * self.size:
+            raise ValueError(f"{value} does not fit into the {self.size} bytes of register {self.address}")
+        return raw.to_bytes(self.size, "little")
+
+    def unpack(self, data: bytes) -> int:
+        """Return the number in the register's bytes."""
+        raw = int.from_bytes(data[: self.size], "little")
+        return raw if self.sign_bit is None else feetech.signed(raw, self.sign_bit)
+
+
+def _kept(address: int, size: int = 1, default: int = 0, high: int = 255, low: int = 0) -> Register:
+    return Register(address, size, default, low, high, kept=True)
+
+
+def _measured(address: int, size: int = 1, sign_bit: int | None = None) -> Register:
+    return Register(address, size, high=(1 << 8 * size) - 1, read_only=True, sign_bit=sign_bit)
+
+
+TABLE = {
+    "firmware_major": Register(0, default=3, kept=True, read_only=True),
+    "firmware_minor": Register(1, default=10, kept=True, read_only=True),
+    "model": Register(3, 2, MODEL, high=65535, kept=True, read_only=True),
+    "id": _kept(5, default=1, high=253),
+    "baud_rate": _kept(6, high=7),
+    "return_delay": _kept(7),
+    "response_level": _kept(8, default=1, high=1),
+    "min_position": _kept(9, 2, 0, 4095),
+    "max_position": _kept(11, 2, 4095, 4095),
+    "max_temperature": _kept(13, default=70, high=100),
+    "max_voltage": _kept(14, default=80),
+    "min_voltage": _kept(15, default=40),
+    "max_torque": _kept(16, 2, 1000, 1000),
+    "phase": _kept(18, default=12),
+    "unload_condition": _kept(19, default=44),
+    "alarm_led": _kept(20, default=47),
+    "p": _kept(21, default=32, high=254),
+    "d": _kept(22, default=32, high=254),
+    "i": _kept(23, default=0, high=254),
+    "min_startup": _kept(24, default=16, high=254),
+    "integral_limit": _kept(25, default=0, high=254),
+    "clockwise_dead_zone": _kept(26, default=1, high=32),
+    "counterclockwise_dead_zone": _kept(27, default=1, high=32),
+    "protection_current": _kept(28, 2, 500, 511),
+    "angle_resolution": _kept(30, default=1, high=128, low=1),
+    "homing_offset": Register(31, 2, 0, 0, 65535, kept=True, sign_bit=11),
+    "mode": _kept(33, default=0, high=3),
+    "protective_torque": _kept(34, default=20, high=100),
+    "protection_time": _kept(35, default=200, high=254),
+    "overload_torque": _kept(36, default=80, high=100),
+    "velocity_p": _kept(37, default=10, high=100),
+    "overcurrent_time": _kept(38, default=200, high=254),
+    "velocity_i": _kept(39, default=200, high=254),
+    "torque_enable": Register(40, high=128),
+    "acceleration": Register(41, high=254),
+    "goal_position": Register(42, 2, high=65535, sign_bit=15),
+    "goal_time": Register(44, 2, high=65535),
+    "goal_speed": Register(46, 2, high=65535, sign_bit=15),
+    "torque_limit": Register(48, 2, 1000, high=1000),
+    "lock": Register(55, default=1, high=1),
+    "present_position": _measured(56, 2, 15),
+    "present_speed": _measured(58, 2, 15),
+    "present_load": _measured(60, 2, 10),
+    "present_voltage": _measured(62),
+    "present_temperature": _measured(63),
+    "status": _measured(65),
+    "moving": _measured(66),
+    "goal_echo": _measured(67, 2, 15),
+    "present_current": _measured(69, 2, 15),
+    "moving_threshold": _kept(80, default=1),
+    "max_acceleration": _kept(85, default=254, high=254),
+}
+"""The registers by name.
+
+``homing_offset``: present position = encoder - offset. ``torque_enable``: 0 off, 1 on, 2 damping, 128 makes the
+present position 2048. ``acceleration``: 100 steps/s^2. ``present_load`` is the duty cycle, 0.1 %. ``lock``: with 1, a
+change of a kept register acts until the power goes. 44 is ignored in position mode. 71 is undefined.
+"""
+
+FEEDBACK = (56, 15)
+"""Address and length of the block that holds every measurement, the goal's echo included: one read serves all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """The measurements of one servo.
+
+    Attributes:
+        position: steps of the encoder less the homing offset.
+        speed: steps a second.
+        load: duty cycle, -1 to 1.
+        voltage: of the supply, V.
+        temperature: degrees Celsius.
+        alarms: bits of register 65 (`hal.drivers.feetech.ALARMS`).
+        goal: the goal that the servo holds, steps.
+        current: A.
+    """
+
+    position: int
+    speed: int
+    load: float
+    voltage: float
+    temperature: int
+    alarms: int
+    goal: int
+    current: float
+
+
+def decode_feedback(data: bytes) -> Feedback:
+    """Return the measurements in the bytes of the block `FEEDBACK`."""
+    return Feedback(
+        position=feetech.signed(data[0] | data[1] << 8, 15),
+        speed=feetech.signed(data[2] | data[3] << 8, 15),
+        load=feetech.signed(data[4] | data[5] << 8, 10) / 1000,
+        voltage=data[6] / 10,
+        temperature=data[7],
+        alarms=data[9],
+        goal=feetech.signed(data[11] | data[12] << 8, 15),
+        current=feetech.signed(data[13] | data[14] << 8, 15) * CURRENT_A,
+    )
