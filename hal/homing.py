@@ -13,7 +13,7 @@ import numpy as np
 
 from hal.errors import ResetFailed
 from hal.guard import guarded, innermost_guard
-from hal.reset.confirmation import Answer, ResetConfirmation, ResetRequest, VerdictRequest, ask_until
+from hal.reset.confirmation import Answer, Cancellable, ResetConfirmation, ResetRequest, VerdictRequest, ask_until
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
 from hal.robot import Robot, RobotState
 from hal.wrapper import RobotWrapper
@@ -88,6 +88,7 @@ class Homing(RobotWrapper):
         self._asking = threading.Lock()  # a signal is asked one thing at a time
         self._last_reset: ResetRecord | None = None
         self._cancelled: str | None = None  # why the reset under way is not wanted any more
+        self._judges = False  # whether the signal is asked for a verdict just now
 
     @property
     def last_reset(self) -> ResetRecord | None:
@@ -177,10 +178,19 @@ class Homing(RobotWrapper):
         number = max(0, self._episode - 1)
         with self._asking:
             request = VerdictRequest(self.spec.name, number, deadline_s, *([message] if message else []))
-            answer = self._signal.judge(request)
+            self._judges = True
+            try:
+                answer = self._signal.judge(request)
+            finally:
+                self._judges = False
         if answer.verdict is not None:
             self._unjudged = False
         return answer
+
+    def cancel_judge(self) -> None:
+        """Give up the question of `judge` that is open, where the signal can; `judge` then raises. From any thread."""
+        if self._judges and isinstance(self._signal, Cancellable):
+            self._signal.cancel()
 
     def _start(self, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
         start = {**self.spec.home, **options.get("start", {})}

@@ -20,7 +20,7 @@ _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 
 OPTIONAL_MEMBERS = (
     "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
-    "cancel_reset", "judge",
+    "cancel_reset", "judge", "cancel_judge",
 )  # fmt: skip
 """The members that a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each and has its default."""
 
@@ -177,6 +177,12 @@ class RobotWrapper:
         judge = self._offered("judge")
         answer: Answer | None = None if judge is None else judge(message, deadline_s)
         return answer
+
+    def cancel_judge(self) -> None:
+        """Give up the question of `judge` that is open, which then raises; from any thread. Default: do nothing."""
+        cancel_judge = self._offered("cancel_judge")
+        if cancel_judge is not None:
+            cancel_judge()
 
 
 def inner_robots(robot: Robot) -> Iterator[Robot]:

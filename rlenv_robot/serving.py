@@ -223,6 +223,7 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
         telemetry=section.telemetry or None,
         telemetry_hz=section.telemetry_hz,
         images=section.pictures or _free_port_beside(section.address),
+        stop=section.stop or None,
     )
     served = _wrap(hardware, profile, report, cameras, None if log is None else log.wrap)
     server = Server(served, settings, cameras=cameras, observer=log)

@@ -221,6 +221,9 @@ class Everything:
         self.calls.append(("judge", message, deadline_s))
         return Answer("a person", verdict="success")
 
+    def cancel_judge(self) -> None:
+        self.calls.append(("cancel_judge",))
+
     def status(self) -> dict[str, Any]:
         """As a `RemoteRobot` without cameras; not written down."""
         return {}

@@ -14,6 +14,7 @@ from hal.errors import ConnectionLost, DeadlineExceeded, Fault, WireError
 from hal.robot import Image, RobotState
 from hal.wrapper import RobotWrapper
 from real.client.robot import RemoteRobot
+from real.protocol.messages import address_at_host
 from real.telemetry.images import Announced, ImageListener, announced
 
 __all__ = ["RemoteCameras"]
@@ -79,7 +80,7 @@ class RemoteCameras(RobotWrapper):
         if not isinstance(data, Mapping):
             raise WireError(f"the server's entry on its images is damaged, got {data!r:.80}, it must be a mapping")
         self._cameras = announced(data.get("cameras"))
-        address = _address(self._remote.address, str(data.get("address")))
+        address = address_at_host(self._remote.address, str(data.get("address")))
         self._listener = ImageListener(address, tuple(self._cameras), self._keys)
 
     def _wait(self, robot_state: RobotState) -> None:
@@ -133,11 +134,3 @@ def _is_faulty(robot_state: RobotState, camera: str) -> bool:
 
 def _age_s(image: Image | None, robot_state: RobotState) -> float:
     return float("inf") if image is None else (robot_state.stamp_ns - image.stamp_ns) / 1e9
-
-
-def _address(control: str, images: str) -> str:
-    """Return the endpoint of the images: the server knows its port, and the client the name by which it reaches it."""
-    if not (control.startswith("tcp://") and images.startswith("tcp://")):
-        return images
-    host = control.removeprefix("tcp://").rpartition(":")[0]
-    return f"tcp://{host}:{images.rpartition(':')[2]}"

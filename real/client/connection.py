@@ -144,6 +144,12 @@ class Connection:
                 raise ConnectionLost(f"no connection to {self.address} within {timeout_s:g} s: {why}")
             self._handshake.update(_SLICE_S)
 
+    @property
+    def stands(self) -> bool:
+        """Whether the connection stands: its handshake has succeeded, and it was not lost since."""
+        self._handshake.update()
+        return self._handshake.stands
+
     def _check_wait(self, kind: MessageKind, end: float, silence_s: float) -> None:
         """Raise why a wait for an answer is over, if it is."""
         if self._cancelled.is_set():

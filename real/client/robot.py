@@ -25,8 +25,9 @@ from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec
 from real.client.connection import Connection, Delays, server_spec
 from real.control.settings import check_above_zero, check_choice
 from real.protocol.handshake import load_keys
-from real.protocol.messages import Message, MessageKind, answer_from_list, check_address
+from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
 from real.protocol.rows import RobotStateCodec, RowCodec
+from real.protocol.text import encodable
 from real.telemetry.clock_stream import CLOCK, ClockStream
 
 __all__ = ["ClientSettings", "RemoteRobot"]
@@ -314,13 +315,20 @@ class RemoteRobot:
         """
         with self._stop_lock:
             if self._stop_connection is None:
-                self._stop_connection = self._prepared_connection()
-            self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
+                status = self._ask_once(MessageKind.STATUS, None).detail
+                self._stop_connection = self._prepared_connection(status)
+            try:
+                self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
+            except ConnectionLost:
+                if self._stop_connection.address == self.address:
+                    raise
+                self._stand_at_control()
 
     def stop(self, reason: str | StopReason) -> None:
         """Stop the robot, whichever client moves it. From any thread, also while another one waits in a step or reset.
 
-        Goes by the connection that `stand_by` or `reset` has made; where that brings no answer, by a new one.
+        Goes by the connection that `stand_by` or `reset` has made to the server's endpoint for stops; where that brings
+        no answer, by a new one to the control socket.
 
         Raises:
             ConnectionLost: the server did not confirm. Use the robot's own stop button.
@@ -329,7 +337,7 @@ class RemoteRobot:
         stop = StopReason.of(reason)
         self._stopped = self._stopped or stop
         try:
-            done = self._ask_to_stop({"reason": stop.text, "orderly": stop.orderly})
+            done = self._ask_to_stop({"reason": encodable(stop.text, 1000), "orderly": stop.orderly})
         except ConnectionLost as error:
             raise ConnectionLost(f"the stop was NOT confirmed, use the robot's own stop button: {error}") from None
         if done.detail is not None:
@@ -339,17 +347,30 @@ class RemoteRobot:
         timeout_s = self.settings.connect_timeout_s
         if self._stop_lock.acquire(blocking=False):  # held: another thread stops the robot this way just now
             try:
-                if self._stop_connection is not None:
+                if self._stop_connection is not None and self._stop_connection.stands:
                     with contextlib.suppress(ConnectionLost, WireError):
                         return self._stop_connection.ask(MessageKind.STOP, detail, (), min(_STANDING_S, timeout_s))
             finally:
                 self._stop_lock.release()
         return self._ask_once(MessageKind.STOP, detail)
 
-    def _prepared_connection(self) -> Connection:
+    def _prepared_connection(self, announced: Any) -> Connection:
+        """Return a connection for stops, to the endpoint that the server has announced, or else to the control socket.
+
+        It may not stand yet.
+        """
         if self._closed:
             raise EpisodeError("this remote robot is closed; make a new one")
-        return Connection(self.address, keys=self._keys, offset=self._offset)
+        endpoint = announced.get("stop") if isinstance(announced, Mapping) else None
+        address = self.address if type(endpoint) is not str else address_at_host(self.address, endpoint)
+        return Connection(address, keys=self._keys, offset=self._offset)
+
+    def _stand_at_control(self) -> None:
+        """Connect for stops to the control socket: the endpoint for stops can't be reached, as behind a tunnel."""
+        if self._stop_connection is not None:
+            self._stop_connection.close()
+        self._stop_connection = Connection(self.address, keys=self._keys, offset=self._offset)
+        self._stop_connection.wait_until_connected(self.settings.connect_timeout_s)
 
     def status(self) -> dict[str, Any]:
         """Return the status of the server's robot, as ``server`` in `about`; on a connection of its own.
@@ -386,14 +407,19 @@ class RemoteRobot:
         if self._connection is None:
             connection = self._new_connection()
             try:
-                self._welcome(connection)
+                announced = self._welcome(connection)
             except BaseException:
                 connection.close()
                 raise
             self._connection = connection
             with self._stop_lock:
                 if self._stop_connection is None:
-                    self._stop_connection = self._prepared_connection()
+                    self._stop_connection = self._prepared_connection(announced)
+        else:
+            with self._stop_lock:
+                if self._stop_connection is not None and not self._stop_connection.stands:
+                    with contextlib.suppress(ConnectionLost):
+                        self._stand_at_control()
         return self._connection
 
     def _new_connection(self) -> Connection:
@@ -416,12 +442,13 @@ class RemoteRobot:
             self._session = 0
             self._drop(f"the robot was handed over to {name!r} by consent")
 
-    def _welcome(self, connection: Connection) -> None:
+    def _welcome(self, connection: Connection) -> Any:
+        """Introduce this client, take up the server's welcome, and return its detail."""
         message = connection.ask(MessageKind.HELLO, self._introduction(move=True), (), self.settings.connect_timeout_s)
         theirs = server_spec(message)
         if message.kind is MessageKind.MISMATCH:
             raise SpecMismatch(f"the robot at {self.address} is not the expected one", self.spec.difference(theirs))
-        if self._lost is not None and self._session and isinstance(message.detail, dict):
+        if self._lost is not None and self._session and isinstance(message.detail, dict) and "before" in message.detail:
             self._returned = {"lost": self._lost, "session": str(message.detail.get("before"))}
         connection.session = self._session = message.session
         self._lost = None
@@ -431,6 +458,7 @@ class RemoteRobot:
                 theirs.name, theirs.limits.to_dict(), self._expect.limits.to_dict(),
             )  # fmt: skip
         self.__dict__.setdefault("spec", theirs)  # fills the cached property where no robot was expected
+        return message.detail
 
     def _introduction(self, *, move: bool, resume: bool = False) -> dict[str, Any]:
         spec = self.__dict__.get("spec", self._expect)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from hal.errors import CommandTooOld
 
-__all__ = ["BURST", "PER_S", "MaxAge", "RateLimiter"]
+__all__ = ["BURST", "MaxAge", "RateLimiter"]
 
 
 class MaxAge:
@@ -72,18 +72,12 @@ class MaxAge:
 # -- How many messages a server reads: enough for everybody, and so few that a flood does not take the loop's time --
 
 
-PER_S = 2000.0
-"""Messages a second; a client of 500 Hz sends 500. At 60 microseconds each they take an eighth of Python's lock."""
-
 BURST = 20
-"""Messages that are read at once after a pause."""
+"""Messages that are handled at once after a pause."""
 
 
 class RateLimiter:
     """Count out tokens, one a message (a token bucket). For one thread.
-
-    A message that is not read waits in ZeroMQ, which reads from its connections in turn: a client that floods waits,
-    and the next message of any other client is at most the second to be read.
 
     Args:
         per_s: tokens that come in a second, above 0.
@@ -91,7 +85,7 @@ class RateLimiter:
         now: monotonic clock, seconds.
     """
 
-    def __init__(self, per_s: float = PER_S, burst: int = BURST, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, per_s: float, burst: int = BURST, now: Callable[[], float] = time.monotonic) -> None:
         self._per_s, self._burst, self._now = per_s, burst, now
         self._tokens, self._at = float(burst), now()
 

@@ -17,8 +17,9 @@ from hal.reset.confirmation import VERDICTS, Answer
 from real.protocol.text import encodable
 
 __all__ = [
-    "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "answer_from_list",
-    "answer_to_list", "check_address", "decode", "encode", "receive_frames", "send_frames", "unpack_data",
+    "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "address_at_host",
+    "answer_from_list", "answer_to_list", "check_address", "decode", "detail_value", "encode", "receive_frames",
+    "send_frames", "unpack_data",
 ]  # fmt: skip
 
 VERSION = 4
@@ -178,6 +179,19 @@ def decode(parts: Sequence[Any]) -> Message:
     return Message(_KINDS[kind], session, sequence, detail, [row, *parts[1:]], times)
 
 
+def detail_value(message: Message, key: str, kind: type) -> Any:
+    """Return one value of a message's detail, of exactly this type.
+
+    Raises:
+        WireError: it is missing or of another type.
+    """
+    detail = message.detail
+    value = detail.get(key) if isinstance(detail, dict) else None
+    if type(value) is not kind:
+        raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, wanted a {kind.__name__}")
+    return value
+
+
 def unpack_data(frame: Any, what: str) -> Any:
     """Return the plain data of one msgpack frame, with capped lengths and no extension types.
 
@@ -283,6 +297,14 @@ def check_address(address: str, *, keys: bool = False) -> str:
             "as tcp://127.0.0.1:5555"
         )
     return address
+
+
+def address_at_host(control: str, announced: str) -> str:
+    """Return an endpoint that a server announces: it knows the port, and the client the name by which it reaches it."""
+    if not (control.startswith("tcp://") and announced.startswith("tcp://")):
+        return announced
+    host = control.removeprefix("tcp://").rpartition(":")[0]
+    return f"tcp://{host}:{announced.rpartition(':')[2]}"
 
 
 def _is_loopback(host: str) -> bool:

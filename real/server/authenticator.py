@@ -12,6 +12,7 @@ from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
 from real.protocol.keys import CONTROL, TELEMETRY, Allowed, Entry, Role, load_pair
+from real.server.connections import IO_THREADS
 
 __all__ = ["Authenticator"]
 
@@ -39,7 +40,7 @@ class Authenticator:
         self._allowed = Allowed(folder)
         self._lock = threading.Lock()
         self._refreshed_s = 0.0
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._zap: _Zap | None = None
 
     @property

@@ -19,9 +19,15 @@ import zmq
 
 from real.protocol.monitor import SocketMonitor
 
-__all__ = ["PER_ADDRESS", "PER_KEY", "UNREAD_BYTES", "ConnectionLimiter", "raise_descriptor_limit"]
+__all__ = [
+    "CONTROL_LIMITS", "IO_THREADS", "PER_ADDRESS", "PER_KEY", "PUBLISHER_LIMITS", "STOP_LIMITS", "ConnectionLimiter",
+    "SocketLimits", "raise_descriptor_limit",
+]  # fmt: skip
 
 _log = logging.getLogger(__name__)
+
+IO_THREADS = 2
+"""Threads of ZeroMQ's that carry a server's bytes: one for stops, one for all else."""
 
 PER_ADDRESS = 128
 """Connections of one address to one socket; a client has two."""
@@ -29,8 +35,37 @@ PER_ADDRESS = 128
 PER_KEY = 32
 """Connections of one key to the control socket. ZeroMQ reads them in turn, so a stop waits for one message of each."""
 
-UNREAD_BYTES = 4 * 1024 * 1024
-"""Bytes that a connection may send without a message that is complete and read; a request has 1 MiB at most."""
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SocketLimits:
+    """What the connections of one socket may take.
+
+    Attributes:
+        per_address: connections of one address.
+        per_key: connections of one key, as far as it is known.
+        unread_bytes: bytes that a connection may send without a message that is complete and read.
+        mover_unread_bytes: the same for the connection that moves the robot.
+        bytes_per_s: bytes that it may send besides in each second; encrypted heartbeats take 80.
+        most_bytes: bytes that it may send in all, for such sockets; its client then connects again. None: any number.
+    """
+
+    per_address: int = PER_ADDRESS
+    per_key: int = PER_KEY
+    unread_bytes: int
+    mover_unread_bytes: int = 0
+    bytes_per_s: float = 256.0
+    most_bytes: int | None = None
+
+
+CONTROL_LIMITS = SocketLimits(unread_bytes=256 * 1024, mover_unread_bytes=2 * 1024 * 1024)
+"""Who does not move the robot sends headers of 64 KiB at most; a mover's frames have 1 MiB at most."""
+
+STOP_LIMITS = SocketLimits(unread_bytes=32 * 1024)
+"""Four stops of the largest size."""
+
+PUBLISHER_LIMITS = SocketLimits(per_address=64, unread_bytes=4096, bytes_per_s=128.0, most_bytes=128 * 1024)
+"""A listener sends its topics once, of which ZeroMQ keeps many times their size, and then heartbeats. After half an
+hour of encrypted ones it has to connect again, which takes a tenth of a second."""
 
 _LOOK_S = 0.02
 _EVENTS_A_LOOK = 256
@@ -59,9 +94,36 @@ class _Connection:
     """One accepted connection: the peer's address and port, its key once a message came, and the bytes read."""
 
     peer: tuple[str, int]
+    since_s: float  # when it was accepted, or when its bytes were counted anew
     key: str | None = None
+    moves: bool = False
     read: int = 0
     cut: bool = False
+
+
+class _Watched:
+    """One socket: its monitor, its limits, its connections by descriptor, and what its reader has noted of them."""
+
+    def __init__(self, server_socket: zmq.Socket[bytes], limits: SocketLimits) -> None:
+        self.monitor = SocketMonitor(server_socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
+        self.limits = limits
+        self.connections: dict[int, _Connection] = {}
+        self.addresses: Counter[str] = Counter()  # connections that are not cut off, by address
+        self.keys: Counter[str] = Counter()
+        self.noted: dict[int, tuple[str | None, bool]] = {}
+        self.condemned: dict[int, str] = {}
+
+    def remove(self, descriptor: int) -> None:
+        """Take up that a descriptor stands for no connection, or for another one, by now."""
+        connection = self.connections.pop(descriptor, None)
+        if connection is not None and not connection.cut:
+            self.uncount(connection)
+
+    def uncount(self, connection: _Connection) -> None:
+        """Let another connection have the place of one that has ended."""
+        _decrease(self.addresses, connection.peer[0])
+        if connection.key is not None:
+            _decrease(self.keys, connection.key)
 
 
 class ConnectionLimiter:
@@ -70,13 +132,11 @@ class ConnectionLimiter:
     libzmq bounds a frame, but neither a message of many frames nor the number of peers. It reports each connection's
     descriptor; the kernel counts the bytes that came in by it. Connections other than TCP's are left alone.
 
-    Peers of a PUB socket send nothing but subscriptions, so that for them `UNREAD_BYTES` counts all they send.
+    libzmq queues its events without a limit, since it would otherwise wait for this thread (`SocketMonitor`).
     """
 
     def __init__(self) -> None:
-        self._monitors: list[SocketMonitor] = []
-        self._connections: list[dict[int, _Connection]] = []
-        self._noted: dict[int, str | None] = {}
+        self._watched: list[_Watched] = []
         self._cut: Counter[str] = Counter()
         self._reported, self._report_s = 0, 0.0
         self._over = threading.Event()
@@ -87,74 +147,103 @@ class ConnectionLimiter:
         """Number of connections that were cut off, by reason."""
         return dict(self._cut)
 
-    def watch(self, server_socket: zmq.Socket[bytes]) -> None:
-        """Watch a socket's connections: before it is bound and before `start`; the control socket is the first."""
-        self._monitors.append(SocketMonitor(server_socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED))
-        self._connections.append({})
+    def watch(self, server_socket: zmq.Socket[bytes], limits: SocketLimits) -> int:
+        """Watch a socket's connections: before it is bound and before `start`.
+
+        Returns:
+            The number of the socket here, for `note` and `cut_off`.
+        """
+        self._watched.append(_Watched(server_socket, limits))
+        return len(self._watched) - 1
 
     def start(self) -> None:
         """Begin to watch."""
         self._thread.start()
 
-    def note(self, descriptor: int, key: str | None) -> None:
-        """Take up that a whole message was read from a connection of the control socket; on the network thread."""
-        self._noted[descriptor] = key
+    def note(self, descriptor: int, key: str | None, number: int = 0, *, moves: bool = False) -> None:
+        """Take up that a whole message was read from a connection; on the thread that reads the socket.
+
+        Args:
+            descriptor: of the connection.
+            key: of its client; None where there are no keys.
+            number: of the socket, from `watch`.
+            moves: whether this connection moves the robot.
+        """
+        self._watched[number].noted[descriptor] = key, moves
+
+    def cut_off(self, descriptor: int, why: str, number: int = 0) -> None:
+        """Have a connection ended, within the limiter's period; on the thread that reads the socket.
+
+        Args:
+            descriptor: of the connection.
+            why: counted in `cut`; one of a few, since each is kept.
+            number: of the socket, from `watch`.
+        """
+        self._watched[number].condemned[descriptor] = why
 
     def close(self) -> None:
         """End the thread and the watch; before the sockets are closed. Calling it twice is allowed."""
         self._over.set()
         if self._thread.is_alive():
             self._thread.join()
-        for monitor in self._monitors:
-            monitor.close()
+        for watched in self._watched:
+            watched.monitor.close()
 
     def _run(self) -> None:
         more = False
         while not self._over.wait(0 if more else _LOOK_S):
             try:
                 more = False
-                for monitor, connections in zip(self._monitors, self._connections, strict=True):
-                    more |= self._take_events(monitor, connections) == _EVENTS_A_LOOK
-                self._take_notes(self._connections[0])
-                for connections in self._connections:
-                    self._check_bytes(connections)
+                for watched in self._watched:
+                    more |= self._take_events(watched) == _EVENTS_A_LOOK
+                    self._take_notes(watched)
+                    self._check_bytes(watched)
                 self._report()
             except Exception:  # a fault here must not end the limits
                 _log.exception("the connections could not be watched")
                 self._over.wait(_REPORT_S)
 
-    def _take_events(self, monitor: SocketMonitor, connections: dict[int, _Connection]) -> int:
+    def _take_events(self, watched: _Watched) -> int:
         taken = 0
-        for event, descriptor in islice(monitor.events(), _EVENTS_A_LOOK):
+        for event, descriptor in islice(watched.monitor.events(), _EVENTS_A_LOOK):
             taken += 1
-            connections.pop(descriptor, None)
-            self._noted.pop(descriptor, None)
-            if event == zmq.EVENT_ACCEPTED:
-                self._accept(descriptor, connections)
+            watched.remove(descriptor)
+            if event == zmq.EVENT_ACCEPTED:  # its first message may have been read, and noted, already
+                self._accept(descriptor, watched)
+            else:
+                watched.noted.pop(descriptor, None)
+                watched.condemned.pop(descriptor, None)
         return taken
 
-    def _accept(self, descriptor: int, connections: dict[int, _Connection]) -> None:
+    def _accept(self, descriptor: int, watched: _Watched) -> None:
         with _borrowed(descriptor) as peer_socket:
             peer = None if peer_socket is None else _peer_of(peer_socket)
             if peer_socket is None or peer is None:  # it has left already
                 return
-            connection = connections[descriptor] = _Connection(peer)
-            if sum(other.peer[0] == peer[0] and not other.cut for other in connections.values()) > PER_ADDRESS:
-                self._end(peer_socket, connection, f"more than {PER_ADDRESS} of one address")
+            connection = watched.connections[descriptor] = _Connection(peer, time.monotonic())
+            watched.addresses[peer[0]] += 1
+            if watched.addresses[peer[0]] > watched.limits.per_address:
+                self._end(peer_socket, connection, watched, f"more than {watched.limits.per_address} of one address")
 
-    def _take_notes(self, connections: dict[int, _Connection]) -> None:
-        for descriptor in list(self._noted):
-            key, connection = self._noted.pop(descriptor, None), connections.get(descriptor)
+    def _take_notes(self, watched: _Watched) -> None:
+        for descriptor in list(watched.noted):
+            key, moves = watched.noted.pop(descriptor, (None, False))
+            connection = watched.connections.get(descriptor)
             if connection is None:
                 continue
-            connection.read = -1  # counted anew by the next look at its bytes
-            if key is not None and connection.key is None:
+            connection.read, connection.moves = -1, moves  # counted anew by the next look at its bytes
+            if key is not None and connection.key is None and not connection.cut:
                 connection.key = key
-                if sum(other.key == key and not other.cut for other in connections.values()) > PER_KEY:
-                    self._end_at(descriptor, connection, f"more than {PER_KEY} of one key")
+                watched.keys[key] += 1
+                if watched.keys[key] > watched.limits.per_key:
+                    self._end_at(descriptor, watched, f"more than {watched.limits.per_key} of one key")
+        for descriptor in list(watched.condemned):
+            if descriptor in watched.connections:
+                self._end_at(descriptor, watched, watched.condemned.pop(descriptor, ""))
 
-    def _check_bytes(self, connections: dict[int, _Connection]) -> None:
-        for descriptor, connection in connections.items():
+    def _check_bytes(self, watched: _Watched) -> None:
+        limits, now_s = watched.limits, time.monotonic()
+        for descriptor, connection in watched.connections.items():
             if connection.cut:
                 continue
             with _borrowed(descriptor, connection.peer) as peer_socket:
@@ -162,17 +251,25 @@ class ConnectionLimiter:
                     continue
                 received = _bytes_received(peer_socket)
                 if connection.read < 0:
-                    connection.read = received
-                elif received - connection.read > UNREAD_BYTES:
-                    self._end(peer_socket, connection, f"more than {UNREAD_BYTES} bytes unread")
+                    connection.read, connection.since_s = received, now_s
+                    continue
+                most = limits.mover_unread_bytes if connection.moves else limits.unread_bytes
+                if received - connection.read > most + limits.bytes_per_s * (now_s - connection.since_s):
+                    self._end(peer_socket, connection, watched, f"more than {most >> 10} KiB unread")
+                elif limits.most_bytes is not None and received > limits.most_bytes:
+                    self._end(peer_socket, connection, watched, f"more than {limits.most_bytes >> 10} KiB in all")
 
-    def _end_at(self, descriptor: int, connection: _Connection, why: str) -> None:
+    def _end_at(self, descriptor: int, watched: _Watched, why: str) -> None:
+        connection = watched.connections.get(descriptor)
+        if connection is None or connection.cut:
+            return
         with _borrowed(descriptor, connection.peer) as peer_socket:
             if peer_socket is not None:
-                self._end(peer_socket, connection, why)
+                self._end(peer_socket, connection, watched, why)
 
-    def _end(self, peer_socket: socket.socket, connection: _Connection, why: str) -> None:
+    def _end(self, peer_socket: socket.socket, connection: _Connection, watched: _Watched, why: str) -> None:
         connection.cut = True
+        watched.uncount(connection)
         with contextlib.suppress(OSError):  # gone already
             peer_socket.shutdown(socket.SHUT_RDWR)
         self._cut[why] += 1
@@ -182,6 +279,12 @@ class ConnectionLimiter:
         if total > self._reported and now_s > self._report_s:
             self._reported, self._report_s = total, now_s + _REPORT_S
             _log.warning("connections cut off so far: %s", ", ".join(f"{n} ({why})" for why, n in self._cut.items()))
+
+
+def _decrease(counter: Counter[str], name: str) -> None:
+    counter[name] -= 1
+    if counter[name] <= 0:
+        del counter[name]
 
 
 @contextlib.contextmanager

@@ -5,23 +5,35 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgpack
 import zmq
 
-from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, StopReason, WireError
+from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
 from hal.reset.confirmation import Answer
 from hal.robot import Robot, RobotSpec, RobotState
+from real.control.limits import RateLimiter
 from real.control.loop import ControlLoop
 from real.protocol import messages as wire
 from real.protocol.errors import error_to_list
 from real.protocol.keys import Entry, Role
-from real.protocol.messages import Message, MessageKind, answer_to_list, receive_frames, send_frames
+from real.protocol.messages import (
+    Message,
+    MessageKind,
+    answer_to_list,
+    detail_value,
+    receive_frames,
+    send_frames,
+)
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import error_text, printable
+from real.server.connections import ConnectionLimiter
 from real.server.lease import Lease, LeaseTransfer, RequestId
+from real.server.stop_endpoint import stop_robot
+from real.server.turns import Turns
 
 if TYPE_CHECKING:
     from real.server.authenticator import Authenticator
@@ -36,8 +48,20 @@ BEAT_S = 0.5
 MOST_WAITING = 64
 """Commands that wait for the control loop at most, as during a reset; a client of ours sends one at a time."""
 
-KEPT_S = 0.02
-"""Longest wait of a stop's answer for the file that keeps the stop, seconds; a disk usually takes a fiftieth of it."""
+_LONGEST_READ_NS = 10_000_000
+"""Reading one message takes longer only where it has ten thousands of frames; its connection is then cut off."""
+
+_FLOOD = 256
+"""Messages of a connection that are dropped before it is cut off."""
+
+_STOPS_PER_S = 200.0
+"""Stops a second that are handled at the control socket before all others; further ones take turns."""
+
+_STOP_PREFIX = bytes((0x97, wire.VERSION, MessageKind.STOP))
+"""The first bytes of a stop: msgpack's list of seven, the version and the kind."""
+
+_A_LOOK = 8
+"""Messages in turn that are handled before the socket is looked at again."""
 
 _LONGEST_RESET_S = 86400.0
 _LONGEST_VERDICT_S = 3600.0
@@ -47,7 +71,7 @@ _ROLES: Mapping[MessageKind, frozenset[Role]] = {
     MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS,
     MessageKind.RELEASE: _MOVERS,
     MessageKind.STOP: frozenset(Role), MessageKind.CONSENT: _MOVERS, MessageKind.JUDGE: _MOVERS,
-    MessageKind.STATUS: frozenset({Role.WATCH}) | _MOVERS,
+    MessageKind.STATUS: frozenset(Role),
 }  # fmt: skip
 """The roles that may send each kind. Asking for the lease in a HELLO needs `move`; taking it by force, `operate`."""
 
@@ -60,6 +84,15 @@ class _Pending(NamedTuple):
     deadline_s: float
 
 
+class _Received(NamedTuple):
+    """One message as it was read: where it came from, the sender's key, when it came, and its frames."""
+
+    peer: bytes
+    key: str | None
+    came_ns: int
+    parts: list[bytes]
+
+
 class RequestHandler:
     """Serve the messages of one ROUTER socket. For one thread at a time.
 
@@ -69,9 +102,11 @@ class RequestHandler:
         loop: moves the robot.
         lease: knows which client may move it.
         judging: asks the person at the robot how an episode went.
+        limiter: cuts connections off that send without end.
         authenticator: knows what each key allows; None lets every client do everything.
         status: returns what a client is answered that asks for the status.
-        note: takes the descriptor and the key of the connection from which a whole message was read.
+        stop_address: of the endpoint for stops alone, which clients are told.
+        in_turn: whether clients that do not move the robot take turns (`Turns`); then call `serve_waiting` as well.
     """
 
     def __init__(
@@ -81,11 +116,18 @@ class RequestHandler:
         loop: ControlLoop,
         lease: Lease,
         judging: Judging,
+        limiter: ConnectionLimiter,
         authenticator: Authenticator | None = None,
         status: Callable[[], Mapping[str, Any]] = dict,
-        note: Callable[[int, str | None], None] = lambda descriptor, key: None,
+        stop_address: str | None = None,
+        in_turn: bool = False,
     ) -> None:
-        self._note = note
+        self._stop_address = stop_address
+        self._limiter = limiter
+        self._turns: Turns[_Received] | None = Turns() if in_turn else None
+        self._stops = RateLimiter(_STOPS_PER_S)
+        self._unsent, self._unsent_lines = 0, RateLimiter(1.0, 5)
+        self._floods: Counter[int] = Counter()  # messages that were dropped, by the descriptor of their connection
         self._authenticator, self._status, self._judging = authenticator, status, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
@@ -96,6 +138,8 @@ class RequestHandler:
         self._came_ns = 0
         self._key: str | None = None  # of the sender of the message that is being handled
         self._beat = 0.0
+        self._asked: RequestId | None = None  # whose question the person at the robot is being asked
+        self._asked_beat = 0.0
         self._handlers: Mapping[MessageKind, Callable[[bytes, Message], None]] = {
             MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step,
             MessageKind.STOP: self._stop,
@@ -111,7 +155,7 @@ class RequestHandler:
     # -- in ----------------------------------------------------------------------------------------------
 
     def receive(self, flags: int = 0) -> None:
-        """Receive one message and handle it; whatever is wrong with it is answered.
+        """Receive one message, and handle it or let it wait for its turn; whatever is wrong with it is answered.
 
         Args:
             flags: of the first receive.
@@ -120,15 +164,59 @@ class RequestHandler:
             zmq.Again: none came in the time that flags and socket allow.
         """
         first = self._router.recv(flags, copy=False)
-        peer, descriptor = first.bytes, int(first.get(zmq.SRCFD))
+        began_ns = time.monotonic_ns()
+        descriptor = int(first.get(zmq.SRCFD))
         # The key is the authenticator's note of the handshake: a property of the connection, not of what is sent.
-        self._key = None if self._authenticator is None else str(first.get("User-Id"))
+        key = None if self._authenticator is None else str(first.get("User-Id"))
         parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
-        self._note(descriptor, self._key)
-        self._came_ns = time.monotonic_ns()
+        received = _Received(first.bytes, key, time.monotonic_ns(), parts)
+        if len(parts) > wire.MAX_FRAMES and received.came_ns - began_ns > _LONGEST_READ_NS:
+            self._limiter.cut_off(descriptor, "too many frames")
+        moves = received.peer == self._holder and self._lease.holder is not None
+        self._limiter.note(descriptor, key, moves=moves)
+        if self._turns is None:
+            self._handle(received)
+        else:
+            self._sort(self._turns, received, descriptor, moves)
+
+    def _sort(self, turns: Turns[_Received], received: _Received, descriptor: int, moves: bool) -> None:
+        """Handle the mover's messages and stops at once; let all others take turns."""
+        client = received.key or received.peer
+        is_stop = received.parts[0].startswith(_STOP_PREFIX) and not self._stops.spent
+        if is_stop:
+            self._stops.take()
+        if is_stop or (moves and client not in turns):  # a client's messages keep their order
+            self._handle(received)
+        elif not turns.put(client, received, sum(map(len, received.parts))):
+            self._floods[descriptor] += 1
+            if self._floods[descriptor] >= _FLOOD:
+                self._limiter.cut_off(descriptor, "a flood of messages")
+                self._floods.clear()
+        self.serve_waiting()
+
+    def serve_waiting(self) -> bool:
+        """Handle some of the messages that wait for their turn; return whether more of them wait."""
+        turns = self._turns
+        if turns is None:
+            return False
+        for _ in range(_A_LOOK):
+            received = turns.next()
+            if received is None:
+                break
+            self._handle(received)
+        return bool(turns)
+
+    @property
+    def dropped(self) -> int:
+        """How many messages were dropped because too many of their client's waited."""
+        return 0 if self._turns is None else self._turns.dropped
+
+    def _handle(self, received: _Received) -> None:
+        self._key, self._came_ns = received.key, received.came_ns
+        peer = received.peer
         session = sequence = 0
         try:
-            message = wire.decode(parts)
+            message = wire.decode(received.parts)
             session, sequence = message.session, message.sequence
             handler = self._handlers.get(message.kind)
             if handler is None:
@@ -147,8 +235,8 @@ class RequestHandler:
             raise ConnectionLost("this key was taken off the server's list")
         kind = message.kind
         roles = _ROLES[kind]
-        if kind is MessageKind.HELLO and _value(message, "move", bool):
-            roles = _MOVERS if _value(message, "take", str) != "force" else frozenset({Role.OPERATE})
+        if kind is MessageKind.HELLO and detail_value(message, "move", bool):
+            roles = _MOVERS if detail_value(message, "take", str) != "force" else frozenset({Role.OPERATE})
         if entry.role not in roles:
             raise ConnectionLost(
                 f"{entry.name} has the role {entry.role} here, which does not allow {kind.name.lower()}; "
@@ -156,16 +244,18 @@ class RequestHandler:
             )
 
     def _hello(self, peer: bytes, message: Message) -> None:
-        digest, name = _value(message, "digest", str), printable(_value(message, "name", str), 200)
+        digest, name = detail_value(message, "digest", str), printable(detail_value(message, "name", str), 200)
         request_id = self._request_id(peer, message, 0)
         if digest and digest != self._spec.digest:
             self._send(request_id, MessageKind.MISMATCH, None, [self._packed_spec])
-        elif not _value(message, "move", bool):
+        elif not detail_value(message, "move", bool):
             self._welcome(request_id)
-        elif _value(message, "resume", bool):
-            self._resume(request_id, _value(message, "replaces", int))
+        elif detail_value(message, "resume", bool):
+            self._resume(request_id, detail_value(message, "replaces", int))
         else:
-            self._lend(request_id, name, _value(message, "replaces", int), _value(message, "take", str), self._key)
+            self._lend(
+                request_id, name, detail_value(message, "replaces", int), detail_value(message, "take", str), self._key
+            )
 
     def _resume(self, request_id: RequestId, session: int) -> None:
         sequence = self._lease.resume(session, self._key)
@@ -195,7 +285,7 @@ class RequestHandler:
         self._send(RequestId(self._holder, 0, 0), MessageKind.EVENT, ["wanted", name])
 
     def _consent(self, peer: bytes, message: Message) -> None:
-        yes, transfer = _value(message, "yes", bool), self._transfer
+        yes, transfer = detail_value(message, "yes", bool), self._transfer
         self._lease.check(message.session, self._key)
         if transfer is None:
             raise WireError("nobody asks for the robot (any more)")
@@ -212,16 +302,21 @@ class RequestHandler:
         self._send(self._request_id(peer, message), MessageKind.DONE)
 
     def _tell_status(self, peer: bytes, message: Message) -> None:
-        self._send(self._request_id(peer, message), MessageKind.DONE, dict(self._status()))
+        status = dict(self._status())
+        if self._key is not None and self._authenticator is not None:
+            entry = self._authenticator.entry(self._key)
+            if entry is None or entry.role is Role.STOP:  # a stop button needs to know where to send its stops
+                status = {"stop": status.get("stop")}
+        self._send(self._request_id(peer, message), MessageKind.DONE, status)
 
-    def _welcome(self, request_id: RequestId, detail: Any = None) -> None:
-        self._send(request_id, MessageKind.WELCOME, detail, [self._packed_spec])
+    def _welcome(self, request_id: RequestId, detail: Mapping[str, Any] | None = None) -> None:
+        self._send(request_id, MessageKind.WELCOME, {**(detail or {}), "stop": self._stop_address}, [self._packed_spec])
 
     def _request_id(self, peer: bytes, message: Message, session: int | None = None) -> RequestId:
         return RequestId(peer, message.session if session is None else session, message.sequence, self._came_ns)
 
     def _reset(self, peer: bytes, message: Message) -> None:
-        options, deadline_s = _value(message, "options", dict), _value(message, "deadline_s", float)
+        options, deadline_s = detail_value(message, "options", dict), detail_value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
         self._lease.order(message.session, message.sequence, self._key)
@@ -245,21 +340,20 @@ class RequestHandler:
         self._loop.step(RequestId(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
-        question, deadline_s = _value(message, "message", str), _value(message, "deadline_s", float)
+        question, deadline_s = detail_value(message, "message", str), detail_value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_VERDICT_S:
             raise WireError(f"a verdict's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_VERDICT_S:g}")
         self._lease.order(message.session, message.sequence, self._key)
+        request_id = self._request_id(peer, message)
         try:
-            self._judging.ask(self._request_id(peer, message), question[:1000], deadline_s)
+            self._judging.ask(request_id, printable(question, 1000), deadline_s)
         except EpisodeError:
             self._lease.answered(message.session)
             raise
+        self._asked, self._asked_beat = request_id, time.monotonic() + BEAT_S
 
     def _stop(self, peer: bytes, message: Message) -> None:
-        reason = StopReason(printable(_value(message, "reason", str), 1000), _value(message, "orderly", bool))
-        trouble = self._loop.stop(reason)
-        self._loop.wait_until_kept(KEPT_S)  # the robot is stopped already
-        self._send(self._request_id(peer, message), MessageKind.DONE, trouble)
+        self._send(self._request_id(peer, message), MessageKind.DONE, stop_robot(self._loop, message))
 
     def _release(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session, self._key)
@@ -273,6 +367,8 @@ class RequestHandler:
         self._lease.answered(request_id.session)
         if self._pending is not None and self._pending.request_id == request_id:
             self._pending = None
+        if self._asked == request_id:
+            self._asked = None
         if isinstance(outcome, Exception):
             self._refuse(request_id, outcome)
             return
@@ -307,6 +403,9 @@ class RequestHandler:
             self._watch_transfer(self._transfer)
         if self._pending is not None:
             self._watch_reset(self._pending)
+        if self._asked is not None and time.monotonic() > self._asked_beat:
+            self._asked_beat = time.monotonic() + BEAT_S
+            self._send(self._asked, MessageKind.EVENT, ["alive", ""])
 
     def _watch_transfer(self, transfer: LeaseTransfer) -> None:
         request_id = transfer.request_id
@@ -343,27 +442,25 @@ class RequestHandler:
         try:
             send_frames(self._router, [request_id.peer, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it
-            _log.warning("an answer of kind %s could not be sent: %s", kind.name, error)
-            if error.errno == zmq.EHOSTUNREACH and self._pending is not None:
-                self._give_up_reset(self._pending, request_id)
+            self._unsent += 1
+            if not self._unsent_lines.spent:  # a client that never reads must not fill the log
+                self._unsent_lines.take()
+                _log.warning("an answer of kind %s could not be sent: %s (%d so far)", kind.name, error, self._unsent)
+            if error.errno == zmq.EHOSTUNREACH:
+                self._give_up(request_id.peer)
 
-    def _give_up_reset(self, pending: _Pending, request_id: RequestId) -> None:
-        """End the reset of a client that has vanished: a person's later yes must not move the robot for nobody."""
-        if pending.request_id.peer == request_id.peer:  # at every beat, since the reset may still wait for its turn
+    def _give_up(self, peer: bytes) -> None:
+        """End the reset and the question of a client that has vanished.
+
+        A person's later yes must not move the robot for nobody, and a question must not keep the robot from others.
+        """
+        pending, asked = self._pending, self._asked
+        if pending is not None and pending.request_id.peer == peer:  # at every beat: the reset may still wait in turn
             self._loop.cancel_reset("its client is gone")
-
-
-def _value(message: Message, key: str, kind: type) -> Any:
-    """Return one value of the detail, of exactly this type.
-
-    Raises:
-        WireError: it is missing or of another type.
-    """
-    detail = message.detail
-    value = detail.get(key) if isinstance(detail, dict) else None
-    if type(value) is not kind:
-        raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, wanted a {kind.__name__}")
-    return value
+        if asked is not None and asked.peer == peer:
+            self._asked = None
+            self._lease.answered(asked.session)  # from here on its holder is silent
+            self._judging.cancel()
 
 
 # -- The question how an episode went -------------------------------------------------------------------------
@@ -373,12 +470,13 @@ class Judging:
     """Ask the person at the robot how an episode went, on a thread of its own: the loop holds on, and stops are read.
 
     Args:
-        robot: answers by its method ``judge``, if it has one (`hal.homing.Homing.judge`).
+        robot: answers by its method ``judge``, if it has one (`hal.homing.Homing.judge`); ``cancel_judge`` ends that.
         answer: takes the request id and the outcome; called on another thread.
     """
 
     def __init__(self, robot: Robot, answer: Callable[[Any, Answer | Exception], None]) -> None:
         self._judge: Callable[[str, float], Answer | None] | None = getattr(robot, "judge", None)
+        self._cancel: Callable[[], None] | None = getattr(robot, "cancel_judge", None)
         self._answer = answer
         self._asks = threading.Lock()
 
@@ -393,6 +491,11 @@ class Judging:
         threading.Thread(
             target=self._ask, args=(request_id, message, deadline_s), name="rlenv-robot verdict", daemon=True
         ).start()
+
+    def cancel(self) -> None:
+        """Give up the question that is open: nobody waits for its answer any more."""
+        if self._cancel is not None:
+            self._cancel()
 
     def _ask(self, request_id: Any, message: str, deadline_s: float) -> None:
         try:

@@ -25,9 +25,18 @@ from real.protocol.keys import CONTROL, TELEMETRY
 from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
 from real.protocol.text import printable
-from real.server.connections import ConnectionLimiter, raise_descriptor_limit
+from real.server.connections import (
+    CONTROL_LIMITS,
+    IO_THREADS,
+    PUBLISHER_LIMITS,
+    STOP_LIMITS,
+    ConnectionLimiter,
+    SocketLimits,
+    raise_descriptor_limit,
+)
 from real.server.lease import Lease
 from real.server.request_handler import Judging, RequestHandler
+from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
 from real.telemetry.images import ImagePublisher
 from real.telemetry.state import Publisher
@@ -54,6 +63,12 @@ WAITING_REQUESTS = 16
 WAITING_ANSWERS = 64
 """Messages that wait for a client that does not read; further ones are dropped."""
 
+STOPS_IO_THREAD, OTHERS_IO_THREAD = 2, 1
+"""As masks (zmq_setsockopt(3), ZMQ_AFFINITY): stops don't share a thread of ZeroMQ's with what others send."""
+
+LARGEST_TOPIC = 1024
+"""Bytes of a subscription: none for telemetry, a camera's name for images."""
+
 LARGEST_REQUEST = 1024 * 1024
 """Bytes a frame; ZeroMQ drops the connection of a peer that sends more, before memory is taken."""
 
@@ -72,6 +87,8 @@ class ServerSettings(LoopSettings):
         telemetry: endpoint at which watchers are sent what the robot does (`real.telemetry.state`); None: no telemetry.
         telemetry_hz: messages of telemetry a second.
         images: endpoint of the cameras' images, which clients learn from the server (`real.client.cameras`).
+        stop: endpoint for stops alone, which clients learn from the server (`real.server.stop_endpoint`). None: any
+            free port beside the address.
 
     Raises:
         ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
@@ -85,11 +102,12 @@ class ServerSettings(LoopSettings):
     telemetry: str | None = None
     telemetry_hz: float = 20.0
     images: str = "tcp://127.0.0.1:*"
+    stop: str | None = None
 
     def __post_init__(self) -> None:
         LoopSettings.__post_init__(self)
         check_above_zero(lease_s=self.lease_s, telemetry_hz=self.telemetry_hz)
-        for address in (self.address, self.telemetry, self.images):
+        for address in (self.address, self.telemetry, self.images, self.stop):
             if address is not None:
                 check_address(address, keys=self.keys is not None)
 
@@ -97,8 +115,8 @@ class ServerSettings(LoopSettings):
 class Server:
     """Serve a robot on the network. The server takes the robot over: closing the server stops and closes the robot.
 
-    Two threads: one talks (`RequestHandler`), the other moves the robot (`ControlLoop`). If the first ends or hangs,
-    the second still holds the robot.
+    One thread talks (`RequestHandler`), another moves the robot (`ControlLoop`), and a third reads stops alone
+    (`StopEndpoint`). If one of the others ends or hangs, the second still holds the robot.
 
     Args:
         robot: to be served; given a `hal.guard.Guard` unless there is one in it.
@@ -137,6 +155,10 @@ class Server:
         self._spec = self._loop.spec
         self._authenticator = None if settings.keys is None else _authenticator(settings.keys)
         self._limiter = ConnectionLimiter()
+        self._stop_endpoint: StopEndpoint | None = None
+        self._stop_address: str | None = None
+        self._handler: RequestHandler | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] | None = None
         self._descriptors = 0
         self._address: str | None = None
         self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
@@ -187,8 +209,8 @@ class Server:
 
     @property
     def network_dead(self) -> bool:
-        """Whether the network's thread has ended: no client reaches the robot; close this server, start another."""
-        return self._transport.network_dead
+        """Whether a thread that reads the network has ended: close this server, start another."""
+        return self._transport.network_dead or (self._stop_endpoint is not None and self._stop_endpoint.dead)
 
     @property
     def abandoned(self) -> str | None:
@@ -221,33 +243,40 @@ class Server:
     def _open(self) -> None:
         self._descriptors = raise_descriptor_limit()
         with ExitStack() as undo:
-            router = self._bound(zmq.ROUTER, self.settings.address, CONTROL)
+            undo.callback(self._close_context)
+            router, _ = self._bound(zmq.ROUTER, self.settings.address, CONTROL, CONTROL_LIMITS)
             undo.callback(router.close)
+            address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
+            stop_address = self.settings.stop or _beside(address, "stop")
+            stops, number = self._bound(zmq.ROUTER, stop_address, CONTROL, STOP_LIMITS, LARGEST_STOP)
+            undo.callback(stops.close)
             undo.callback(self._close_publishers)
             undo.callback(self._limiter.close)  # undone first: see SocketMonitor
-            address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
+            self._stop_address = stops.getsockopt_string(zmq.LAST_ENDPOINT)
             self._publish()
             if (folder := self.settings.latch or self.settings.keys) is not None:
                 self._loop.keep_stops(folder)
             undo.pop_all()
-        note = self._limiter.note
-        handler = RequestHandler(
-            router, self._spec, self._loop, self._lease, self._judging, self._authenticator, self.about, note
-        )
-        self._transport.start(router, handler)
+        self._handler = RequestHandler(
+            router, self._spec, self._loop, self._lease, self._judging, self._limiter, self._authenticator, self.about,
+            self._stop_address, in_turn=not self.settings.lockstep,
+        )  # fmt: skip
+        self._stop_endpoint = StopEndpoint(stops, self._loop, self._limiter, number, self._authenticator)
         self._limiter.start()
+        self._stop_endpoint.start()
+        self._transport.start(router, self._handler)
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
 
     def _publish(self) -> None:
         if self._telemetry is not None:
-            socket = self._bound(zmq.PUB, self._telemetry, TELEMETRY)
+            socket, _ = self._bound(zmq.PUB, self._telemetry, TELEMETRY, PUBLISHER_LIMITS, LARGEST_TOPIC)
             self._telemetry = socket.getsockopt_string(zmq.LAST_ENDPOINT)
             self._publisher = Publisher(socket, self._spec, self._look, self.settings.telemetry_hz)
             self._publisher.start()
         if self._cameras:
-            socket = self._bound(zmq.PUB, self._images, TELEMETRY)
+            socket, _ = self._bound(zmq.PUB, self._images, TELEMETRY, PUBLISHER_LIMITS, LARGEST_TOPIC)
             self._images = socket.getsockopt_string(zmq.LAST_ENDPOINT)
             self._image_publisher = ImagePublisher(socket, self._cameras)
             self._image_publisher.start()
@@ -261,7 +290,8 @@ class Server:
 
         Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
         ``real_time``, ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off``
-        (connections that were ended, by reason), ``pictures`` (endpoint and health of the cameras, or None),
+        (connections that were ended, by reason), ``dropped`` (messages of clients that send without waiting), ``stop``
+        (endpoint for stops alone), ``pictures`` (endpoint and health of the cameras, or None),
         ``recording`` (`ServerObserver.to_dict`, or None), and where stops are kept, ``stop_file`` (its path, and the
         failure to write it, or None).
         """
@@ -277,23 +307,32 @@ class Server:
             "recording": None if recording is None else dict(recording),
             "descriptors": self._descriptors,
             "cut_off": self._limiter.cut,
+            "dropped": 0 if self._handler is None else self._handler.dropped,
+            "stop": self._stop_address,
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
         }
 
-    def _bound(self, kind: int, address: str, domain: str) -> zmq.Socket[bytes]:
-        context = zmq.Context.instance() if self._authenticator is None else self._authenticator.context
+    def _bound(
+        self, kind: int, address: str, domain: str, limits: SocketLimits, largest: int = LARGEST_REQUEST
+    ) -> tuple[zmq.Socket[bytes], int]:
+        """Return a socket that listens, and its number among those that the limiter watches."""
+        if self._authenticator is not None:
+            context = self._authenticator.context
+        else:
+            context = self._context = self._context or zmq.Context(IO_THREADS)
         socket: zmq.Socket[bytes] = context.socket(kind)
+        socket.setsockopt(zmq.AFFINITY, STOPS_IO_THREAD if limits is STOP_LIMITS else OTHERS_IO_THREAD)
         if self._authenticator is not None:
             self._authenticator.secure(socket, domain)
         socket.linger = LAST_WORDS_MS
         socket.rcvhwm, socket.sndhwm = WAITING_REQUESTS, WAITING_ANSWERS
-        socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
+        socket.setsockopt(zmq.MAXMSGSIZE, largest)
         notice_vanished_peers(socket)
         if kind == zmq.ROUTER:
             socket.router_mandatory = True  # an answer to a peer that is gone is an error instead of silence
         if kind == zmq.PUB:
             socket.sndhwm = SLOW_LISTENERS_QUEUE
-        self._limiter.watch(socket)
+        number = self._limiter.watch(socket, limits)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:
@@ -303,7 +342,7 @@ class Server:
                 f"can't listen at {address}: {error}; is another server running there? "
                 "tcp://127.0.0.1:* takes any free port"
             ) from None
-        return socket
+        return socket, number
 
     def serve_forever(self) -> None:
         """Serve until `close` is called from another thread, or Ctrl-C, which closes and is passed on."""
@@ -335,6 +374,10 @@ class Server:
                 self._close(lower_s, velocity)
                 self._closed = True
 
+    def _close_context(self) -> None:
+        if self._context is not None:
+            self._context.term()
+
     def _close_publishers(self) -> None:
         if self._publisher is not None:
             self._publisher.close()
@@ -344,7 +387,11 @@ class Server:
     def _close(self, lower_s: float, velocity: float | None) -> None:
         with ExitStack() as ends:  # each of them, whatever the driver's close raises
             ends.callback(self._loop.close_stop_file)  # last: stops may come until all sockets are closed
-            for part in (self._authenticator, self._image_publisher, self._publisher, self._transport, self._limiter):
+            ends.callback(self._close_context)
+            for part in (
+                self._authenticator, self._image_publisher, self._publisher, self._transport, self._stop_endpoint,
+                self._limiter,
+            ):  # fmt: skip
                 if part is not None:
                     ends.callback(part.close)
             if lower_s > 0:
@@ -356,6 +403,11 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _beside(address: str, name: str) -> str:
+    """Return any free port at the same interface, or a socket's path of its own."""
+    return f"{address.rpartition(':')[0]}:*" if address.startswith("tcp://") else f"{address}-{name}"
 
 
 def _authenticator(keys: str | Path) -> Authenticator:

@@ -27,7 +27,13 @@ TICK_S = 0.1
 """Longest time between two looks of the network thread at the clock."""
 
 PAUSE_MS = 1
-"""Time for which the network thread lets a flood of messages wait before it reads on."""
+"""Time for which the network thread lets a flood of messages wait before it reads on, and messages in turn."""
+
+READS_PER_S = 10_000.0
+"""Messages that the network thread reads in a second, whoever sends them. The handling of those of clients that do not
+move the robot is bounded by `real.server.turns.PER_S`."""
+
+READ_BURST = 100
 
 FETCH_MS = 25
 """In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
@@ -107,6 +113,7 @@ class ThreadTransport:
         self._outgoing: CommandQueue[Outgoing] | None = None
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
+        self._waits = False  # whether messages wait for their turn
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Start as `Transport.start` does."""
@@ -140,7 +147,8 @@ class ThreadTransport:
             self._outgoing.close()
 
     def _run(self, router: zmq.Socket[bytes], handler: RequestHandler, outgoing: CommandQueue[Outgoing]) -> None:
-        both, answers_only, rate_limiter, barrier = zmq.Poller(), zmq.Poller(), RateLimiter(), _Barrier()
+        both, answers_only, barrier = zmq.Poller(), zmq.Poller(), _Barrier()
+        rate_limiter = RateLimiter(READS_PER_S, READ_BURST)
         answers = outgoing.fileno()
         both.register(router, zmq.POLLIN)
         both.register(answers, zmq.POLLIN)
@@ -148,18 +156,23 @@ class ThreadTransport:
         flooded, tick_s = False, 0.0
         with router:
             while not self._over.is_set():
-                ready = dict(answers_only.poll(PAUSE_MS) if flooded else both.poll(int(TICK_S * 1e3)))
+                wait_ms = PAUSE_MS if self._waits or flooded else int(TICK_S * 1e3)
+                ready = dict((answers_only if flooded else both).poll(wait_ms))
                 if flooded:
                     flooded = rate_limiter.spent
                 if router in ready:
                     barrier.run(handler.receive)
                     flooded = rate_limiter.take()
+                barrier.run(partial(self._serve_waiting, handler))
                 if answers in ready:
                     _deliver(handler, outgoing.collect(), barrier)
                 if (now_s := time.monotonic()) > tick_s:
                     tick_s = now_s + TICK_S / 2  # a poll may end a little early
                     barrier.run(handler.tick)
             _deliver(handler, outgoing.collect(), barrier)
+
+    def _serve_waiting(self, handler: RequestHandler) -> None:
+        self._waits = handler.serve_waiting()
 
 
 class LockstepTransport:

@@ -186,6 +186,7 @@ class ServeSection:
         telemetry: the endpoint at which watchers learn what the robot does; empty binds none.
         telemetry_hz: messages of telemetry a second.
         pictures: the endpoint of the cameras' images; empty is any free port beside the address.
+        stop: the endpoint for stops alone; empty is any free port beside the address.
         loop_hz: rate of the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
@@ -203,6 +204,7 @@ class ServeSection:
     telemetry: str = ""
     telemetry_hz: _Positive = 20.0
     pictures: str = ""
+    stop: str = ""
     loop_hz: _NotNegative = 0.0
     watchdog_s: _Positive = 0.2
     max_command_age_s: _Positive = 0.1

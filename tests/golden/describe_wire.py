@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
 import msgpack
@@ -15,7 +15,7 @@ import rlenv_robot as rr
 from hal import Fault, Field, Image, RobotError, RobotSpec, RobotState, Spec
 from hal.robots.go2 import GO2
 from hal.robots.so101 import SO101
-from real import RemoteRobot, Server
+from real import Connection, RemoteRobot, Server
 from real.protocol.messages import VERSION, MessageKind, decode, encode
 from real.protocol.rows import RobotStateCodec, RowCodec
 from rlenv_robot.registry import robot
@@ -135,7 +135,8 @@ def session() -> list[str]:
         client.step({"joint_target": np.zeros(6, np.float32)})
         client.status()
         client.judge("", 5.0)
-        client.stop("a test")
+        with closing(Connection(address)) as button:  # a client's own stops go to the endpoint for stops
+            button.ask(MessageKind.STOP, {"reason": "a test", "orderly": False}, (), 5.0)
         with suppress(RobotError):
             client.step({"joint_target": np.zeros(6, np.float32)})
         client.close()

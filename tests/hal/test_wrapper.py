@@ -47,7 +47,7 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
 }
 OVERRIDDEN = {
     *(
-        (Homing, name) for name in ("reset", "step", "last_reset", "cancel_reset", "judge")
+        (Homing, name) for name in ("reset", "step", "last_reset", "cancel_reset", "judge", "cancel_judge")
     ),  # its step comes after its reset
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
@@ -69,11 +69,12 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "guarded": lambda robot: robot.guarded,
     "last_reset": lambda robot: robot.last_reset,
     "cancel_reset": lambda robot: robot.cancel_reset("nobody waits"),
+    "cancel_judge": lambda robot: robot.cancel_judge(),
     "judge": lambda robot: robot.judge("is it in the box?", 5.0),
 }
 DEFAULTS = {
     "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
-    "guarded": False, "last_reset": None, "cancel_reset": None, "judge": None,
+    "guarded": False, "last_reset": None, "cancel_reset": None, "judge": None, "cancel_judge": None,
 }  # fmt: skip
 """The answers for a robot without optional members."""
 

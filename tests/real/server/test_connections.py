@@ -137,7 +137,7 @@ def test_a_message_that_never_ends_takes_little_memory(robot: Integrator) -> Non
 
 
 def test_a_listener_that_subscribes_without_end_is_cut_off(robot: Integrator) -> None:
-    topic = b"\x02" + (900_001).to_bytes(8, "big") + b"\x01" + bytes(900_000)
+    topic = b"\x02" + (901).to_bytes(8, "big") + b"\x01" + bytes(900)
     with Server(robot, telemetry="tcp://127.0.0.1:*") as server:
         with raw_peer(server.telemetry, b"SUB") as peer:
             assert send_until_cut_off(peer, topic) < 1 << 30

@@ -6,13 +6,14 @@ What a flood of them costs the loop in regularity is `benchmarks/loop.py`'s ques
 import itertools
 import socket
 import threading
+from contextlib import closing
 
 import numpy as np
 import pytest
 import zmq
 
 from hal import RobotError
-from real import MessageKind, RemoteRobot, Server
+from real import Connection, MessageKind, RemoteRobot, Server
 from real.control.lifecycle import State
 from real.protocol import messages as wire
 from real.protocol.messages import receive_frames
@@ -38,7 +39,8 @@ def recorded(make_robot, target, monkeypatch):
         remote.reset({"seed": 1, "start": {"target": [0.1, 0.2]}})
         remote.step(target(0.5, 0))
         remote.status()
-        remote.stop("recorded")
+        with closing(Connection(server.address)) as button:  # a client's own stops go to the endpoint for stops
+            button.ask(MessageKind.STOP, {"reason": "recorded", "orderly": False}, (), 5.0)
         remote.close()
     monkeypatch.undo()
     heard += [

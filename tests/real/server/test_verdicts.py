@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import closing
 from typing import Any
 
 import pytest
 
-from hal import Answer, DeadlineExceeded, ResetFailed, RobotError, WireError
+from hal import Answer, Automatic, ConnectionLost, DeadlineExceeded, Guard, Homing, ResetFailed, RobotError, WireError
+from hal.reset.confirmation import VerdictRequest
 from real.client.robot import RemoteRobot
-from real.protocol.messages import answer_from_list
+from real.protocol.messages import MessageKind, answer_from_list, decode, encode, receive_frames, send_frames
 from real.server.server import Server
+from tests.fakes import until
 
 
 @pytest.fixture
@@ -115,3 +118,63 @@ def test_no_question_stands_for_ever(robot: Any, judge: Any, deadline_s: float) 
 @pytest.mark.parametrize("plain", [None, [], ["a"], ["a", "b", "maybe"], ["a", 1, None], {"by": "a"}])
 def test_what_is_no_answer_is_none(plain: Any) -> None:
     assert answer_from_list(plain) is None
+
+
+def test_the_question_of_a_client_that_is_gone_keeps_nobody_from_the_robot(robot: Any) -> None:
+    """Its lease ends with its silence, though the person was given an hour, and the next reset waits for nobody."""
+    asked = threading.Event()
+
+    class Person(Automatic):
+        def __init__(self) -> None:
+            self._cancelled = threading.Event()
+
+        def judge(self, request: VerdictRequest) -> Answer:
+            asked.set()
+            if not self._cancelled.wait(60):
+                raise AssertionError("nobody gave the question up")
+            raise ResetFailed("given up")
+
+        def cancel(self) -> None:
+            self._cancelled.set()
+
+    homing = Homing(Guard(robot), Person())
+    with Server(homing, lease_s=0.2) as server:
+        gone = RemoteRobot(server.address)
+        gone.reset({})
+        connection = gone._connection
+        assert connection is not None
+        question = {"message": "", "deadline_s": 3600.0}
+        send_frames(connection._socket, encode(MessageKind.JUDGE, connection.session, 100, question))
+        assert asked.wait(10)
+        connection.close()  # without a goodbye, as a client that is killed
+        with closing(RemoteRobot(server.address)) as other:
+
+            def granted() -> bool:
+                try:
+                    other.reset({})
+                except ConnectionLost:
+                    return False
+                return True
+
+            until(granted)
+        gone._session, gone._connection = 0, None
+        gone.close()
+
+
+def test_a_client_that_waits_for_an_answer_is_kept_waiting(robot: Any, judge: Any) -> None:
+    """The server says that it is alive, so a long question needs no longer silence than any other request."""
+    answered = threading.Event()
+    judge(lambda: (answered.wait(20), Answer("a person"))[1])
+    with Server(robot) as server, closing(RemoteRobot(server.address)) as remote:
+        remote.reset({})
+        connection = remote._connection
+        assert connection is not None
+        question = {"message": "", "deadline_s": 60.0}
+        send_frames(connection._socket, encode(MessageKind.JUDGE, connection.session, 100, question))
+        connection._socket.rcvtimeo = 10_000
+        kinds = [decode(receive_frames(connection._socket, 18)).kind for _ in range(2)]
+        assert kinds == [MessageKind.EVENT, MessageKind.EVENT]
+        answered.set()
+        while (message := decode(receive_frames(connection._socket, 18))).kind is MessageKind.EVENT:
+            pass
+        assert message.kind is MessageKind.DONE

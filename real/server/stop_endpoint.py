@@ -1,0 +1,153 @@
+"""The endpoint for stops alone: a socket and a thread that do nothing else, however much waits for the others."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING, Any
+
+import zmq
+
+from hal.errors import ConnectionLost, RobotError, StopReason, WireError
+from real.control.limits import RateLimiter
+from real.control.loop import ControlLoop
+from real.protocol import messages as wire
+from real.protocol.errors import error_to_list
+from real.protocol.messages import Message, MessageKind, detail_value, send_frames
+from real.protocol.text import printable
+from real.server.connections import ConnectionLimiter
+
+if TYPE_CHECKING:
+    from real.server.authenticator import Authenticator
+
+__all__ = ["KEPT_S", "LARGEST_STOP", "STOPS_PER_S", "StopEndpoint", "stop_robot"]
+
+_log = logging.getLogger(__name__)
+
+KEPT_S = 0.02
+"""Longest wait of a stop's answer for the file that keeps the stop, seconds; a disk usually takes a fiftieth of it."""
+
+LARGEST_STOP = 8192
+"""Bytes of a stop; a reason of 1000 characters has at most 4000."""
+
+STOPS_PER_S = 50.0
+"""Stops that a connection may send a second, after a burst of twice as many; then it is cut off."""
+
+_LOOK_MS = 100
+_MOST_PEERS = 4096
+_REPORT_S = 1.0
+
+
+def stop_robot(loop: ControlLoop, message: Message) -> str | None:
+    """Stop the robot for the reason that a STOP gives, and wait a little for the file that keeps the stop.
+
+    Returns:
+        Why the driver's ``stop`` is not known to have worked, or None.
+
+    Raises:
+        WireError: the message gives no reason; nothing was stopped.
+    """
+    text, orderly = detail_value(message, "reason", str), detail_value(message, "orderly", bool)
+    trouble = loop.stop(StopReason(printable(text, 1000), orderly))
+    loop.wait_until_kept(KEPT_S)  # the robot is stopped already
+    return trouble
+
+
+class StopEndpoint:
+    """Read stops, and nothing else, on a thread of its own. It shares only the loop's latch with the other threads.
+
+    A message is one frame of at most `LARGEST_STOP` bytes. A connection that sends anything else, or more than
+    `STOPS_PER_S`, is answered where possible, and cut off; its client can still stop at the control socket.
+
+    Args:
+        router: bound; closed here.
+        loop: moves the robot.
+        limiter: cuts connections off.
+        number: of the socket among those that the limiter watches.
+        authenticator: knows which keys are on the list; None lets every client stop.
+    """
+
+    def __init__(
+        self,
+        router: zmq.Socket[bytes],
+        loop: ControlLoop,
+        limiter: ConnectionLimiter,
+        number: int,
+        authenticator: Authenticator | None = None,
+    ) -> None:
+        self._router, self._loop, self._limiter, self._number = router, loop, limiter, number
+        self._authenticator = authenticator
+        self._allowances: dict[bytes, RateLimiter] = {}
+        self._silent_until_s = 0.0
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="rlenv-robot stops", daemon=True)
+
+    def start(self) -> None:
+        """Begin to read; the socket belongs to this object from now on."""
+        self._thread.start()
+
+    @property
+    def dead(self) -> bool:
+        """Whether the thread that reads has ended without a `close`."""
+        return not self._thread.is_alive() and self._thread.ident is not None and not self._over.is_set()
+
+    def close(self) -> None:
+        """End the thread and close the socket. Calling it twice is allowed."""
+        self._over.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._router.close()
+
+    def _run(self) -> None:
+        while not self._over.is_set():
+            try:
+                if self._router.poll(_LOOK_MS):
+                    self._receive()
+            except Exception:  # whatever one message causes must not end the thread that reads the next stop
+                if (now_s := time.monotonic()) >= self._silent_until_s:
+                    self._silent_until_s = now_s + _REPORT_S
+                    _log.exception("a message at the endpoint for stops could not be handled")
+
+    def _receive(self) -> None:
+        first = self._router.recv(zmq.NOBLOCK, copy=False)
+        peer, descriptor = first.bytes, int(first.get(zmq.SRCFD))
+        key = None if self._authenticator is None else str(first.get("User-Id"))
+        frame = self._router.recv()
+        if self._router.getsockopt(zmq.RCVMORE):
+            self._limiter.cut_off(descriptor, "no stop", self._number)
+            while self._router.getsockopt(zmq.RCVMORE):
+                self._router.recv()
+            return
+        self._limiter.note(descriptor, key, self._number)
+        if self._is_too_often(peer):
+            self._limiter.cut_off(descriptor, f"more than {STOPS_PER_S:g} stops a second", self._number)
+        came_ns = time.monotonic_ns()
+        kind, message = MessageKind.DONE, None
+        detail: Any = None
+        try:
+            message = wire.decode([frame])
+            self._check(message, key)
+            detail = stop_robot(self._loop, message)
+        except RobotError as error:
+            self._limiter.cut_off(descriptor, "no stop", self._number)
+            kind, detail = MessageKind.ERROR, error_to_list(error)
+        to = (0, 0) if message is None else (message.session, message.sequence)
+        parts = wire.encode(kind, *to, detail, (), (came_ns, time.monotonic_ns()), escape=True)
+        with contextlib.suppress(zmq.ZMQError):  # the peer is gone, or does not read; the robot is stopped
+            send_frames(self._router, [peer, *parts], zmq.NOBLOCK)
+
+    def _check(self, message: Message, key: str | None) -> None:
+        if message.kind is not MessageKind.STOP:
+            raise WireError(f"this endpoint takes stops alone, got {message.kind.name}; send it to the control socket")
+        if key is not None and self._authenticator is not None and self._authenticator.entry(key) is None:
+            raise ConnectionLost("this key was taken off the server's list")
+
+    def _is_too_often(self, peer: bytes) -> bool:
+        allowance = self._allowances.get(peer)
+        if allowance is None:
+            if len(self._allowances) >= _MOST_PEERS:
+                self._allowances.clear()
+            allowance = self._allowances[peer] = RateLimiter(STOPS_PER_S, int(2 * STOPS_PER_S))
+        return allowance.spent or allowance.take()
