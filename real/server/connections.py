@@ -38,7 +38,7 @@ PER_KEY = 32
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SocketLimits:
-    """What the connections of one socket may take.
+    """The bounds on the connections of one socket.
 
     Attributes:
         per_address: connections of one address.
@@ -58,7 +58,7 @@ class SocketLimits:
 
 
 CONTROL_LIMITS = SocketLimits(unread_bytes=256 * 1024, mover_unread_bytes=2 * 1024 * 1024)
-"""Who does not move the robot sends headers of 64 KiB at most; a mover's frames have 1 MiB at most."""
+"""Clients that do not move the robot send headers of 64 KiB at most; a mover's frames have 1 MiB at most."""
 
 STOP_LIMITS = SocketLimits(unread_bytes=32 * 1024)
 """Four stops of the largest size."""

@@ -105,7 +105,7 @@ class RequestHandler:
         limiter: cuts connections off that send without end.
         authenticator: knows what each key allows; None lets every client do everything.
         status: returns what a client is answered that asks for the status.
-        stop_address: of the endpoint for stops alone, which clients are told.
+        stop_address: of the endpoint for stops alone, announced to clients.
         in_turn: whether clients that do not move the robot take turns (`Turns`); then call `serve_waiting` as well.
     """
 
@@ -208,7 +208,7 @@ class RequestHandler:
 
     @property
     def dropped(self) -> int:
-        """How many messages were dropped because too many of their client's waited."""
+        """The number of messages that were dropped because too many of their client waited."""
         return 0 if self._turns is None else self._turns.dropped
 
     def _handle(self, received: _Received) -> None:

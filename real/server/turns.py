@@ -1,4 +1,4 @@
-"""Whose message is handled next: a bounded queue a client, served in turn at a bounded rate."""
+"""A bounded queue of messages for each client, served in turn at a bounded rate."""
 
 from __future__ import annotations
 
