@@ -11,7 +11,7 @@ import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
 from hal.guarding.command_limiter import CommandLimiter
-from hal.guarding.reading_check import EffortCheck, FollowingError, ReadingCheck
+from hal.guarding.reading_check import AppliedCheck, EffortCheck, FollowingError, ReadingCheck
 from hal.limits import Limits
 from hal.robot import Robot, RobotSpec, RobotState
 from hal.stop_latch import StopLatch
@@ -56,6 +56,8 @@ class Guard(RobotWrapper):
     its following error is bounded only where its spec says so. Of several guards, the one next to the motors judges
     time, acceleration, following error and effort.
 
+    A `StaleReading` that the robot itself raises, as for a camera whose loss stops it, is latched as a stop.
+
     A stop is latched (`StopLatch`): the guard refuses every later command until a reset names why the stop may be
     cleared, and succeeds. All guards around one robot share the latch of the innermost.
 
@@ -84,6 +86,7 @@ class Guard(RobotWrapper):
         self._limiter = CommandLimiter(self._spec, leads=not inner_guard)
         self._validate = self._spec.commands.validate
         self._problem = ReadingCheck(self._spec.sensors).problem
+        self._applied_problem = AppliedCheck(self._spec.commands).problem
         self._simulated = self.simulated
         bounds = {} if inner_guard else self._spec.limits.following_error_bounds(simulated=self._simulated)
         self._following = FollowingError(self._spec, bounds) if bounds else None
@@ -131,7 +134,11 @@ class Guard(RobotWrapper):
             self._last = None
             try:
                 clearance.check()
-                robot_state = self._robot.reset(options)
+                try:
+                    robot_state = self._robot.reset(options)
+                except StaleReading as lost:
+                    self._stop_blind(lost)
+                    raise
                 check_fresh(self._spec, robot_state)
                 if self._simulated:
                     self._check_finite(robot_state)
@@ -161,6 +168,11 @@ class Guard(RobotWrapper):
         for name in self._limits:
             applied[name] = robot_state.applied[name].copy()
         return RobotState(sensors, applied, robot_state.stamp_ns)
+
+    def _stop_blind(self, lost: StaleReading) -> None:
+        """Latch the stop of a robot whose driver or camera gives no valid sample any more (a camera's ``loss``)."""
+        if self._innermost:
+            self.stop(str(lost))
 
     def _stop_driver_again(self) -> None:
         """Stop the driver where a stop is latched: a reset or a step that overlapped with it may have undone it."""
@@ -194,7 +206,11 @@ class Guard(RobotWrapper):
                     self._check_limited(name, values[name], last)
         if latch.state[0] != stops:  # the last look before the driver moves anything
             raise RobotStopped(latch.reason or "the robot was stopped")
-        robot_state = self._watched_step(values) if self._watches else self._robot.step(values)
+        try:
+            robot_state = self._watched_step(values) if self._watches else self._robot.step(values)
+        except StaleReading as lost:
+            self._stop_blind(lost)
+            raise
         if latch.state[0] != stops:
             self._stop_driver_again()
         if robot_state.age_ns:
@@ -247,7 +263,7 @@ class Guard(RobotWrapper):
 
     def _check_values(self, robot_state: RobotState) -> None:
         """Stop a robot whose reading breaks its spec, before anybody computes with it."""
-        problem = self._problem(robot_state.sensors)
+        problem = self._problem(robot_state.sensors) or self._applied_problem(robot_state.applied)
         if problem is not None:
             self._refuse(f"{problem}; check its cable, calibration and driver")
 

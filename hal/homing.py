@@ -15,7 +15,7 @@ from hal.errors import ResetFailed
 from hal.guard import guarded, innermost_guard
 from hal.reset.confirmation import Answer, Cancellable, ResetConfirmation, ResetRequest, VerdictRequest, ask_until
 from hal.reset.record import ResetProgress, ResetRecord, ResetState
-from hal.robot import Robot, RobotState
+from hal.robot import Robot, RobotState, check_reset_options
 from hal.wrapper import RobotWrapper
 
 __all__ = ["Homing", "HomingSettings", "towards"]
@@ -102,7 +102,7 @@ class Homing(RobotWrapper):
         latched, and the reason to clear it unused.
 
         Raises:
-            IllegalAction: the start breaks the spec; nobody was asked and nothing moved.
+            IllegalAction: start or seed break the spec; nobody was asked and nothing moved.
             RobotStopped: a stop is latched and the options don't clear it, so nobody was asked; or it came during the
                 reset, which ends the request for the scene too.
             ResetFailed: nobody confirmed, the start was not reached, or `cancel_reset` was called.
@@ -193,6 +193,7 @@ class Homing(RobotWrapper):
             self._signal.cancel()
 
     def _start(self, options: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        check_reset_options(self.spec.commands, options)
         start = {**self.spec.home, **options.get("start", {})}
         missing = [name for name in self.spec.commands.names if name not in start]
         if missing:

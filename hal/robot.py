@@ -13,12 +13,15 @@ from typing import Any, NamedTuple, Never, Protocol, runtime_checkable
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hal.errors import Fault, IllegalAction, SpecError
+from hal.errors import Fault, IllegalAction, SpecError, Violation
 from hal.field import Bound, Field, JsonDict, JsonObject
 from hal.limits import Limits
 from hal.spec import Spec
 
-__all__ = ["BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec"]
+__all__ = [
+    "BatchState", "CameraSpec", "Image", "Robot", "RobotSpec", "RobotState", "SampleSink", "StreamSpec",
+    "check_reset_options",
+]  # fmt: skip
 
 _NOTHING: Mapping[str, Never] = MappingProxyType({})
 
@@ -267,6 +270,33 @@ class RobotSpec:
             if local != remote:
                 lines.append(f"{key}: {local} here, {remote} there")
         return lines
+
+
+def check_reset_options(commands: Spec, options: Mapping[str, Any]) -> None:
+    """Refuse options of a reset that break the description of `Robot.reset`; other options are the robot's own.
+
+    Args:
+        commands: of the robot.
+        options: of the reset.
+
+    Raises:
+        IllegalAction: ``start`` is no mapping, names an unknown command or breaks its field; or ``seed`` is no whole
+            number of at least 0.
+    """
+    start, seed = options.get("start", {}), options.get("seed")
+    names = ", ".join(commands.names)
+    if not isinstance(start, Mapping):
+        text = f"reset option 'start' is {start!r:.80}, it must be a mapping from command to value, of {names}"
+        raise IllegalAction(Violation("dtype", "start", (), text))
+    for name, value in start.items():
+        if name not in commands.names:
+            place = f"start.{name}"[:100]
+            raise IllegalAction(Violation("unknown", place, (), f"{place} is no command, allowed are {names}"))
+        commands[name].validate(value, "start")
+    is_whole = isinstance(seed, int | np.integer) and not isinstance(seed, bool)
+    if seed is not None and not (is_whole and seed >= 0):
+        text = f"reset option 'seed' is {seed!r:.80}, it must be a whole number of at least 0"
+        raise IllegalAction(Violation("dtype", "seed", (), text))
 
 
 @runtime_checkable

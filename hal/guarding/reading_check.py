@@ -11,7 +11,7 @@ from hal.field import SHORT, Bound, Field
 from hal.robot import RobotSpec, RobotState
 from hal.spec import Spec
 
-__all__ = ["EffortCheck", "FollowingError", "ReadingCheck"]
+__all__ = ["AppliedCheck", "EffortCheck", "FollowingError", "ReadingCheck"]
 
 ROUNDING = 1e-6
 """Share of an end of a sensor's range by which a reading may lie beyond it: rounding, such as of a unit quaternion."""
@@ -93,6 +93,33 @@ def _element(field: Field, flat: int) -> str:
     index = np.unravel_index(flat, field.shape)
     label = field.elements[index[-1]] if field.elements else ", ".join(str(number) for number in index)
     return f"{field.name!r} [{label}]"
+
+
+class AppliedCheck:
+    """Find what can't be computed with in the commands that a robot says it applied.
+
+    Such a command may lie outside the range of its field: an arm can be pushed there while it has no torque.
+
+    Args:
+        commands: their description.
+    """
+
+    def __init__(self, commands: Spec) -> None:
+        self._fields = tuple((field, field.numpy_dtype.kind == "f") for field in commands)
+
+    def problem(self, values: Mapping[str, np.ndarray]) -> str | None:
+        """Return what is wrong with the applied commands, or None."""
+        for field, is_float in self._fields:
+            value = values.get(field.name)
+            if value is None:
+                return f"the driver does not say what it applied of command {field.name!r}"
+            if np.shape(value) != field.shape:
+                return (
+                    f"the driver applied {field.name!r} of shape {np.shape(value)}, its description says {field.shape}"
+                )
+            if is_float and not np.isfinite(value).all():
+                return f"the driver says that it applied a value of {field.name!r} that is not a finite number"
+        return None
 
 
 class FollowingError:

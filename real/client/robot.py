@@ -118,6 +118,8 @@ class RemoteRobot:
         self._lost: str | None = None
         self._returned: dict[str, str] | None = None
         self._stopped: StopReason | None = None  # asked for here and not cleared since
+        self._stops = 0  # how many were asked for here
+        self._stopped_lock = threading.RLock()  # a signal handler may stop the robot in the midst of this
         self._sequence = 0  # of the last request before the connection was lost
         self._session = 0  # outlives its connection, so that this client can take the robot back from itself
         self._closed = False
@@ -178,21 +180,31 @@ class RemoteRobot:
             RobotError: whatever the server's robot raised.
         """
         with self._lock:
-            self._clear_stop(options.get("clear_stop"))
+            stops = self._check_clears(options.get("clear_stop"))
             self._returned = None
             connection = self._connected()
             detail = {"options": dict(options), "deadline_s": float(self.settings.reset_timeout_s)}
             self.last_reset = None
             try:
-                return self._robot_state(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
+                robot_state = self._robot_state(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
             except (KeyboardInterrupt, SystemExit):
                 with contextlib.suppress(RobotError):
                     self.stop("its client was interrupted during a reset")
                 raise
+            self._clear_stop(stops)
+            return robot_state
 
-    def _clear_stop(self, why: Any) -> None:
-        if self._stopped is not None:
-            if not (isinstance(why, str) and why.strip()):
+    def _check_clears(self, why: Any) -> int:
+        """Refuse a reset that does not clear the stop; return how many stops were asked for until now."""
+        with self._stopped_lock:
+            if self._stopped is not None and not (isinstance(why, str) and why.strip()):
+                raise RobotStopped(self._stopped)
+            return self._stops
+
+    def _clear_stop(self, stops: int) -> None:
+        """Forget the stop after a reset that has succeeded, unless another stop was asked for meanwhile."""
+        with self._stopped_lock:
+            if self._stops != stops and self._stopped is not None:
                 raise RobotStopped(self._stopped)
             self._stopped = None
 
@@ -335,7 +347,8 @@ class RemoteRobot:
             RobotError: the server commands nothing any more, but its driver did not confirm. Use that button as well.
         """
         stop = StopReason.of(reason)
-        self._stopped = self._stopped or stop
+        with self._stopped_lock:
+            self._stopped, self._stops = self._stopped or stop, self._stops + 1
         try:
             done = self._ask_to_stop({"reason": encodable(stop.text, 1000), "orderly": stop.orderly})
         except ConnectionLost as error:

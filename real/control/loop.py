@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from hal.clock import LoopTiming, Watchdog
-from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StopReason
+from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StaleReading, StopReason
 from hal.guard import guarded, innermost_guard
 from hal.realtime import RealTime, ask_real_time
-from hal.robot import Robot, RobotSpec, RobotState
+from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
 from hal.stop_latch import StopFile
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
 from real.control.driver import DriverStopper, DriverWatch, park, stop_faulty
@@ -26,6 +26,7 @@ from real.control.limits import MaxAge
 from real.control.observer import ServerObserver
 from real.control.pacing import pacing_for
 from real.control.settings import LoopSettings
+from real.protocol.text import printable
 
 __all__ = ["Answerer", "ControlLoop"]
 
@@ -403,6 +404,12 @@ class ControlLoop:
             self._tell(step.request_id, self._fault("step", error))
 
     def _reset(self, reset: Reset) -> None:
+        try:
+            check_reset_options(self.spec.commands, reset.options)
+        except IllegalAction as illegal:  # the client's mistake: nothing is stopped, and an episode goes on
+            self._tell(reset.request_id, illegal)
+            self._hold()
+            return
         self._quiet()
         self._let_device_rest()  # a reset may wait for a person
         try:
@@ -426,6 +433,8 @@ class ControlLoop:
             self.lifecycle.stop(stopped)
         elif isinstance(error, RobotStopped):  # the robot reports a stop of its own, such as its stop button's
             self.stop(StopReason(error.reason, error.orderly))
+        elif isinstance(error, StaleReading):  # as in an episode
+            self.stop(printable(f"fault in reset: {error}", 8000))
         else:
             after = State.HOLDING if self.lifecycle.armed else State.DISARMED
             self.lifecycle.go_unless_stopped(after, f"the reset failed: {error}")

@@ -216,6 +216,26 @@ def test_a_reading_of_the_wrong_shape_stops_and_names_its_sensor(
         guard.step(target(0, 0))
 
 
+@pytest.mark.parametrize(
+    ("applied", "text"),
+    [
+        ({"target": np.float32([np.nan, 0.0])}, "applied a value of 'target' that is not a finite number"),
+        ({"target": np.zeros(3, np.float32)}, r"applied 'target' of shape \(3,\), its description says \(2,\)"),
+        ({}, "does not say what it applied of command 'target'"),
+    ],
+)
+@pytest.mark.parametrize("in_reset", [False, True])
+def test_an_applied_command_that_is_none_is_the_drivers_fault(
+    guard: Guard, inner: Any, applied: dict[str, Any], text: str, in_reset: bool
+) -> None:
+    """The next command was refused as illegal, as if its client had sent it."""
+    puppet_state = inner._robot_state
+    inner._robot_state = lambda: puppet_state()._replace(applied=applied)
+    with pytest.raises(RobotStopped, match=text):
+        guard.reset({}) if in_reset else guard.step(target(0, 0))
+    assert guard.stopped is not None
+
+
 @pytest.mark.parametrize("hurry", [0.0, 0.01, 0.09])
 def test_a_driver_that_returns_too_early_moves_no_faster_than_its_limit(puppet: Any, hurry: float) -> None:
     """Limits go by the time that passed, not by the number of commands."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import Field, Limits, Robot, RobotSpec, Spec, SpecError, StreamSpec
+from hal import Field, IllegalAction, Limits, Robot, RobotSpec, Spec, SpecError, StreamSpec
+from hal.robot import check_reset_options
 from hal.robots.so101 import SO101
 
 SENSORS = Spec("sensors", (Field("angle", (2,)),))
@@ -95,3 +96,33 @@ def test_anything_with_the_five_members_is_a_robot(puppet: Any) -> None:
 def test_a_stream_with_an_impossible_name_or_rate_is_refused(name: str, rate_hz: float, message: str) -> None:
     with pytest.raises(SpecError, match=message):
         StreamSpec(name, Spec("imu", (Field("gyro", (3,)),)), rate_hz)
+
+
+@pytest.mark.parametrize(
+    ("options", "code", "field"),
+    [
+        ({"start": 5}, "dtype", "start"),
+        ({"start": None}, "dtype", "start"),
+        ({"start": [1]}, "dtype", "start"),
+        ({"start": {"aim": (0, 0)}}, "unknown", "start.aim"),
+        ({"start": {5: (0, 0)}}, "unknown", "start.5"),
+        ({"start": {"target": (0, 2)}}, "range", "start.target"),
+        ({"start": {"target": "home"}}, "dtype", "start.target"),
+        ({"seed": "x"}, "dtype", "seed"),
+        ({"seed": -1}, "dtype", "seed"),
+        ({"seed": True}, "dtype", "seed"),
+    ],
+)
+def test_options_of_a_reset_that_break_their_description_are_refused(
+    options: dict[str, Any], code: str, field: str
+) -> None:
+    with pytest.raises(IllegalAction) as error:
+        check_reset_options(COMMANDS, options)
+    assert (error.value.violation.code, error.value.violation.field) == (code, field)
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"seed": None}, {"seed": 3, "start": {"gear": 1}}, {"start": {}, "other": [1]}]
+)
+def test_other_options_of_a_reset_are_the_robots_own(options: dict[str, Any]) -> None:
+    check_reset_options(COMMANDS, options)

@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from hal import Fault, Guard, ResetFailed, StaleReading
+from hal import Automatic, Fault, Guard, Homing, ResetFailed, RobotStopped, StaleReading
 from hal.cameras import wrapper as module
 from hal.cameras.camera import Look
 from hal.cameras.settings import CameraSettings
@@ -90,6 +90,28 @@ def test_a_lost_camera_may_stop_the_robot(puppet):
         robot.step(HOLD)
     assert lost.value.sensor == "left"
     assert inner.calls[-1] == "stop camera 'left' is gone", "latched in the robot, also where no server does it"
+
+
+@pytest.mark.parametrize("when", ["step", "reset", "way home"])
+def test_the_stop_for_a_lost_camera_is_latched_whenever_it_comes(puppet, when):
+    """The latch stayed open, and the next reset needed no reason."""
+    eye, inner = Eye("left", "stop"), puppet()
+    guard = Guard(WithCameras(inner, [eye]))
+    robot = Homing(guard, Automatic())
+    robot.reset({})
+    if when == "reset":
+        inner.reset = lambda options: eye.lose() or type(inner).reset(inner, options)
+    else:
+        inner.step = lambda command: eye.lose() or type(inner).step(inner, command)
+    with pytest.raises(StaleReading, match="is gone"):
+        robot.step(HOLD) if when == "step" else robot.reset({})
+    assert "is gone" in str(guard.stopped)
+    eye.see(2)
+    del inner.__dict__["reset" if when == "reset" else "step"]
+    with pytest.raises(RobotStopped, match="is gone"):
+        robot.reset({})
+    robot.reset({"clear_stop": "plugged it in"})
+    assert guard.stopped is None
 
 
 def test_a_lost_camera_may_be_logged_once_only(puppet, caplog):

@@ -6,7 +6,7 @@ import time
 import pytest
 import zmq
 
-from hal import ConnectionLost, Field, Robot, SpecMismatch, WireError
+from hal import ConnectionLost, Field, ResetFailed, Robot, RobotStopped, SpecMismatch, WireError
 from real import RemoteRobot, Server
 
 
@@ -103,4 +103,41 @@ def test_a_client_that_gave_up_waiting_takes_its_own_robot_back(robot, target):
         robot.on_step = lambda: None
         remote.reset({})
         assert remote.step(target(0.25, 0)).sensors["steps"] == 1
+        remote.close()
+
+
+def test_a_reset_that_fails_does_not_use_up_the_stop_that_was_asked_for_here(robot, target):
+    with Server(robot, max_command_age_s=None) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        remote.stop("a hand in the way")
+
+        def refuse():
+            raise ResetFailed("NO, stay away")
+
+        robot.on_reset = refuse
+        with pytest.raises(ResetFailed):
+            remote.reset({"clear_stop": "it is gone"})
+        robot.on_reset = lambda: None
+        with pytest.raises(RobotStopped, match="a hand in the way"):
+            remote.reset({})
+        with pytest.raises(RobotStopped, match="a hand in the way"):
+            remote.step(target(0, 0))
+        remote.reset({"clear_stop": "it is gone"})
+        remote.step(target(0, 0))
+        remote.close()
+
+
+def test_a_stop_during_the_reset_that_clears_an_older_one_stays(robot):
+    with Server(robot, max_command_age_s=None) as server:
+        remote = RemoteRobot(server.address)
+        remote.reset({})
+        remote.stop("an older one")
+        robot.on_reset = lambda: remote.stop("a newer one")
+        with pytest.raises(RobotStopped):
+            remote.reset({"clear_stop": "looked"})
+        robot.on_reset = lambda: None
+        with pytest.raises(RobotStopped):
+            remote.reset({})
+        remote.reset({"clear_stop": "looked again"})
         remote.close()

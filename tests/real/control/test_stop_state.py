@@ -10,7 +10,18 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hal import Answer, Automatic, Guard, Homing, HomingSettings, ResetFailed, RobotState, RobotStopped
+from hal import (
+    Answer,
+    Automatic,
+    Guard,
+    Homing,
+    HomingSettings,
+    IllegalAction,
+    ResetFailed,
+    RobotState,
+    RobotStopped,
+    StaleReading,
+)  # fmt: skip
 from hal.guard import innermost_guard
 from real import ControlLoop, LoopSettings
 from real.control.lifecycle import State
@@ -181,6 +192,40 @@ def test_an_illegal_start_does_not_use_up_the_reason(loop: ControlLoop, arm: Arm
     assert not isinstance(reset(loop, outcomes, clear_stop="steam", start={"target": (9, 9)}), RobotState)
     assert_stopped(loop, arm, "smoke")
     assert isinstance(reset(loop, outcomes), RobotStopped)
+
+
+@pytest.mark.parametrize("options", [{"start": 5}, {"start": {"aim": 1}}, {"seed": "x"}, {"start": {"target": (9, 9)}}])
+def test_a_clients_mistake_in_a_reset_stops_nothing(
+    loop: ControlLoop, arm: Arm, outcomes: list[Any], options: dict[str, Any]
+) -> None:
+    assert isinstance(reset(loop, outcomes, **options), IllegalAction)
+    assert (loop.lifecycle.state, arm.calls) == (State.DISARMED, [])
+    reset(loop, outcomes)
+    assert isinstance(reset(loop, outcomes, **options), IllegalAction)
+    assert (loop.lifecycle.state, loop.stopped) == (State.READY, None)
+    outcomes.clear()
+    loop.step(1, {"target": np.float32([0.01, 0.0])})
+    until(lambda: outcomes)
+    assert isinstance(outcomes[0], RobotState), "its episode goes on"
+
+
+@pytest.mark.parametrize("when", ["way home", "episode"])
+def test_a_sample_that_is_too_old_is_a_stop_in_a_reset_as_in_an_episode(
+    loop: ControlLoop, arm: Arm, outcomes: list[Any], when: str
+) -> None:
+    def grow_old() -> None:
+        arm.age_ns = {"angle": 10**9}
+
+    if when == "episode":
+        reset(loop, outcomes)
+    arm.on_step = grow_old
+    if when == "way home":
+        assert isinstance(reset(loop, outcomes), StaleReading)
+    until(lambda: loop.stopped)
+    assert_stopped(loop, arm, "'angle' is 1000.0 ms old")
+    arm.age_ns, arm.on_step = {}, lambda: None
+    assert isinstance(reset(loop, outcomes), RobotStopped)
+    assert isinstance(reset(loop, outcomes, clear_stop="a new cable"), RobotState)
 
 
 def test_a_refused_reset_leaves_the_stop_and_touches_nothing(
