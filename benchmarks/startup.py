@@ -20,6 +20,7 @@ COMMANDS = {
     "rlenv-robot --help": ["-m", "rlenv_robot", "--help"],
     "rlenv-robot data --help": ["-m", "rlenv_robot", "data", "--help"],
     "rlenv-robot run --help": ["-m", "rlenv_robot", "run", "--help"],
+    "rlenv-robot data check --help": ["-m", "rlenv_robot", "data", "check", "--help"],
     "make('go')": ["-c", "import rlenv_robot; rlenv_robot.make('go')"],
     "make('so101-reach')": ["-c", "import rlenv_robot; rlenv_robot.make('so101-reach')"],
 }
