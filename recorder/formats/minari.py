@@ -32,6 +32,7 @@ from recorder.formats.hdf5 import (
     write_json,
 )
 from recorder.formats.images import Film, Filming
+from recorder.formats.parquet_columns import pyarrow_for
 from recorder.formats.registry import Format
 from recorder.formats.runs import Run, field_names, rows_of, runs_of, single_reward, table_of
 from recorder.json_data import JsonDict, JsonObject, to_json
@@ -230,11 +231,9 @@ def arrow_episodes(folder: Path, kind: str, count: int, leaves: dict[str, list[L
     Raises:
         SourceError: an episode is missing or damaged, or pyarrow is not installed.
     """
-    try:
-        import pyarrow as arrow
-        from pyarrow import dataset
-    except ImportError:
-        raise SourceError(f"{folder} needs pyarrow: pip install 'rlenv-robot[parquet]'") from None
+    arrow = pyarrow_for(folder)
+    from pyarrow import dataset
+
     for number in range(count):
         place = folder / str(number)
         if not place.is_dir():

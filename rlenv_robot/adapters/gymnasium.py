@@ -83,6 +83,16 @@ def flat_spaces(flat: FlattenObservation) -> tuple[spaces.Box, spaces.Box]:
     return observed, spaces.Box(-1.0, 1.0, (flat.action_size,), np.float32)
 
 
+def _spaces(
+    env: Environment | VectorEnvironment, flat: FlattenObservation | None, normalise: bool
+) -> tuple[spaces.Box | spaces.Dict, FieldSpace, Field | None]:
+    """Return the spaces of one environment's observation and action, and the field of an action that is scaled."""
+    if flat is None:
+        return space_of(env.observation), *action_space_of(env.action, normalise)
+    check_flat(flat, env.observation, env.action)
+    return *flat_spaces(flat), None
+
+
 def check_flat(flat: FlattenObservation, observation: Spec, action: Spec) -> None:
     """Refuse vectors that were made for another environment.
 
@@ -128,14 +138,8 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         self.env, self.render_mode, self.flat = env, render_mode, flat
         self._only = env.action.fields[0] if len(env.action) == 1 else None
         self._observed: Mapping[str, np.ndarray] = {}
-        self.observation_space: spaces.Box | spaces.Dict
-        self.action_space: FieldSpace
-        if flat is None:
-            self.observation_space = space_of(env.observation)
-            self.action_space, self._scaled = action_space_of(env.action, normalise)
-        else:
-            check_flat(flat, env.observation, env.action)
-            self.observation_space, self.action_space = flat_spaces(flat)
+        self.observation_space, self.action_space, self._scaled = _spaces(env, flat, normalise)
+        if flat is not None:
             self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0
 
@@ -237,15 +241,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
     def __init__(self, envs: VectorEnvironment, flat: FlattenObservation | None = None, normalise: bool = True) -> None:
         self.envs, self.flat, self.num_envs = envs, flat, envs.num_envs
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
-        self._scaled = None
-        self.single_observation_space: FieldSpace
-        self.single_action_space: FieldSpace
-        if flat is None:
-            self.single_observation_space = space_of(envs.observation)
-            self.single_action_space, self._scaled = action_space_of(envs.action, normalise)
-        else:
-            check_flat(flat, envs.observation, envs.action)
-            self.single_observation_space, self.single_action_space = flat_spaces(flat)
+        self.single_observation_space, self.single_action_space, self._scaled = _spaces(envs, flat, normalise)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._table: BatchObservationTable

@@ -16,7 +16,7 @@ from hal.wrapper import RobotWrapper
 from rlenv_robot.robot_env.verdicts import Verdicts, asker
 from rlenv_robot.tables import ExtraInfo, FieldValues, Options, Reward, check_options
 from rlenv_robot.tasks.agents import map_reward
-from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed
+from rlenv_robot.tasks.episode_rules import EpisodeRules, Judgement, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, Episode, Task
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, first_part
 
@@ -79,7 +79,7 @@ class RobotWorld:
         self.robot, self.task, self.mode = robot, task, mode
         self._wrapped = RobotWrapper(robot)  # with a default for each member that the robot leaves out
         self.agents = self._rules.agents
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0])
+        self._seed = random_seed()
         self._episodes = 0
         self._episode = Episode({})
         self._robot_state: RobotState | None = None

@@ -12,7 +12,7 @@ from hal import Field, Spec
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, HOME, LOW, SO101, SO101_CUBE
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
 __all__ = ["CubeTask", "PickPlace", "Push", "Rewards", "distance", "place_on_table", "start_near_home"]
 
@@ -48,10 +48,7 @@ class CubeTask:
     steps: int
 
     def __post_init__(self) -> None:
-        if not self.tolerance_m > 0:
-            raise ValueError(f"tolerance_m is {self.tolerance_m}, it must be above 0")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        check_settings(self.steps, tolerance_m=self.tolerance_m)
         if self.rewards not in get_args(Rewards):
             raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
         if not 0 < self.area <= 1:

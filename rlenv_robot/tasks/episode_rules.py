@@ -18,7 +18,7 @@ from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictT
 
 __all__ = [
     "Draw", "EpisodeRules", "Judgement", "Mode", "Outcome", "RecentMetrics", "check_seed", "episode_rng",
-    "verdict_reward",
+    "random_seed", "verdict_reward",
 ]  # fmt: skip
 
 Mode = Literal["training", "inference"]
@@ -293,6 +293,11 @@ def verdict_reward(task: Task, verdict: str | None) -> float:
 def episode_rng(seed: int, env: int, episode: int) -> np.random.Generator:
     """Return the randomness of one episode; it depends on neither the number of environments nor that of threads."""
     return np.random.default_rng([seed, env, episode])
+
+
+def random_seed() -> int:
+    """Draw a seed from the operating system, for episodes that nobody needs to repeat."""
+    return int(np.random.SeedSequence().generate_state(1)[0])
 
 
 def check_seed(seed: object) -> int:

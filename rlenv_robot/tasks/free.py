@@ -11,7 +11,7 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_robot.robot_models import RobotModel
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.task import Arrays, Episode
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
 __all__ = ["Free"]
 
@@ -43,8 +43,7 @@ class Free:
     steps: int = 500
 
     def __post_init__(self) -> None:
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        check_settings(self.steps)
         if not 0 <= self.start_noise < np.inf:
             raise ValueError(f"start_noise is {self.start_noise}, it must be 0 or above")
         self._rewarded  # noqa: B018  # what can't be measured is said now, and not in the first step

@@ -14,7 +14,7 @@ from rlenv_robot.tables import Options
 from rlenv_robot.tasks.agents import Agent
 from rlenv_robot.tasks.cube import Rewards, distance
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
 __all__ = ["HANDLE", "PairLift"]
 
@@ -67,10 +67,7 @@ class PairLift:
     robot = "so101-pair"
 
     def __post_init__(self) -> None:
-        if not self.tolerance_m > 0:
-            raise ValueError(f"tolerance_m is {self.tolerance_m}, it must be above 0")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        check_settings(self.steps, tolerance_m=self.tolerance_m)
         if self.rewards not in ("dense", "sparse"):
             raise ValueError(f"rewards is {self.rewards!r}, allowed are 'dense' and 'sparse'")
         if not 0 <= self.message_size <= 64:

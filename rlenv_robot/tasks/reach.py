@@ -11,7 +11,7 @@ from hal import Field, Spec
 from hal.robots.so101 import HOME, SIDEWAYS, SO101, forward_kinematics
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import ARM_SCALES, ARM_STRIDE, SERVO_GAP, Difference, FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
 __all__ = ["Reach"]
 
@@ -49,10 +49,7 @@ class Reach:
     robot = "so101"
 
     def __post_init__(self) -> None:
-        if not self.tolerance_m > 0:
-            raise ValueError(f"tolerance_m is {self.tolerance_m}, it must be above 0")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        check_settings(self.steps, tolerance_m=self.tolerance_m)
 
     @cached_property
     def observation(self) -> Spec:

@@ -22,6 +22,7 @@ __all__ = [
     "Task",
     "TaskWorld",
     "VerdictTask",
+    "check_settings",
     "check_task",
     "fixed_goal",
     "task_world",
@@ -133,6 +134,23 @@ class Task(Protocol):
     def metrics(self, sensors: Arrays, goal: Arrays) -> dict[str, np.ndarray]:
         """Return figures for people, by name with the unit in it (``distance_mm``); shape = leading axes."""
         ...
+
+
+def check_settings(steps: int, **above_zero: float) -> None:
+    """Refuse settings with which a task can make no episode.
+
+    Args:
+        steps: the task's length of an episode, control periods.
+        above_zero: setting -> value, such as a tolerance.
+
+    Raises:
+        ValueError: a setting is out of range; the message names it.
+    """
+    for name, value in above_zero.items():
+        if not value > 0:
+            raise ValueError(f"{name} is {value}, it must be above 0")
+    if steps < 1:
+        raise ValueError(f"steps is {steps}, it must be at least 1")
 
 
 def fixed_goal(options: Options) -> FieldValues:

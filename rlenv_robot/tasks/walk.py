@@ -11,7 +11,7 @@ from hal import Field, Spec
 from hal.robots.go2 import GO2, JOINTS, STANCE
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.flat_hints import FlatHints
-from rlenv_robot.tasks.task import Arrays, Episode, fixed_goal
+from rlenv_robot.tasks.task import Arrays, Episode, check_settings, fixed_goal
 
 __all__ = ["Walk"]
 
@@ -75,11 +75,7 @@ class Walk:
                 raise ValueError(f"{name} is {(low, high)}, it must be a range within -2 to 2")
         if not 0 < self.action_scale <= _LARGEST_SCALE:
             raise ValueError(f"action_scale is {self.action_scale}, it must be above 0 and at most {_LARGEST_SCALE}")
-        for name in ("tolerance", "turning_tolerance"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} is {getattr(self, name)}, it must be above 0")
-        if self.steps < 1:
-            raise ValueError(f"steps is {self.steps}, it must be at least 1")
+        check_settings(self.steps, tolerance=self.tolerance, turning_tolerance=self.turning_tolerance)
 
     @cached_property
     def observation(self) -> Spec:

@@ -15,7 +15,7 @@ from hal.guarding.command_limiter import CommandLimiter
 from recorder.json_data import JsonDict, JsonObject
 from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInfo, Options, check_options
 from rlenv_robot.tasks.agents import map_reward
-from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed
+from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, Task
 from rlenv_robot.vector.validate import check_batch, check_ids
 from rlenv_robot.world import NOTHING
@@ -148,7 +148,7 @@ class VectorEnvironment:
         self.batch, self.task, self.num_envs = batch, task, batch.num
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
         self._autoreset = autoreset
-        self._seed = int(np.random.SeedSequence().generate_state(1)[0]) if seed is None else check_seed(seed)
+        self._seed = random_seed() if seed is None else check_seed(seed)
         self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
         if self._streams.shape != (batch.num,):
             raise ValueError(f"streams has shape {self._streams.shape}, wanted is one for each of {batch.num}")
