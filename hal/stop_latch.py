@@ -10,7 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import NamedTuple
@@ -75,8 +75,8 @@ class StopLatch:
         An orderly stop is not kept.
         """
         with self._lock:
+            self._file = file.open()  # first: from then on nobody else writes the file
             earlier, latched = file.read(), self.state.reason
-            self._file = file.open()
             if earlier is not None and (latched is None or latched.orderly):
                 self.state = LatchState(self.state.number + 1, earlier)
                 self._unlogged.append((logging.ERROR, "stopped: %s", (earlier.text,)))
@@ -222,8 +222,10 @@ class StopFile:
     """Keep a robot's stop in a folder, on a thread of its own: a slow disk delays nobody's stop.
 
     The file is there while a stop is latched, and is removed when the stop is cleared. It is written beside its place
-    and renamed into it, then it and its folder are flushed; a file that is damaged counts as a stop. Two servers with
-    robots of the same name need a folder each.
+    and renamed into it, then it and its folder are flushed; a file that is damaged counts as a stop.
+
+    One process at a time keeps the stops of a robot's name in a folder: it holds a lock on a file beside, which the
+    system releases when the process ends in any way.
 
     Args:
         folder: made if it is missing.
@@ -251,6 +253,36 @@ class StopFile:
         self._saved = threading.Event()
         self._saved.set()
         self._thread: threading.Thread | None = None
+        self._lock = -1
+
+    def _take_lock(self) -> None:
+        if os.name != "posix":  # no server runs elsewhere
+            return
+        import fcntl
+
+        path = self.path.with_suffix(".lock")
+        try:
+            while self._lock < 0:
+                self._lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if not _is_file_at(self._lock, path):  # its last holder has just removed it
+                    self._release_lock()
+            os.truncate(self._lock, 0)
+            os.write(self._lock, b"%d" % os.getpid())
+        except BlockingIOError:
+            holder = os.read(self._lock, 20).decode(errors="replace")
+            self._release_lock()
+            raise RobotError(
+                f"another server (process {holder}) keeps the stops of a robot of this name in {self.path}; either "
+                "would clear the other's stop. Give this server a folder of its own as serve.latch (--latch FOLDER)"
+            ) from None
+        except OSError as error:  # a full or read-only disk must not keep a robot from being served
+            _log.error("nothing keeps another server from this robot's stops, %s can't be locked: %s", path, error)
+
+    def _release_lock(self) -> None:
+        lock, self._lock = self._lock, -1
+        if lock >= 0:
+            os.close(lock)
 
     def read(self) -> StopReason | None:
         """Return the stop that an earlier process left, with the time at which it came; None where it left none."""
@@ -268,8 +300,13 @@ class StopFile:
             return StopReason(f"an earlier stop was latched, but its file {self.path} is damaged")
 
     def open(self) -> StopFile:
-        """Start the thread that writes."""
+        """Take the lock, and start the thread that writes.
+
+        Raises:
+            RobotError: another server keeps its stops in this file.
+        """
         if self._thread is None:
+            self._take_lock()
             self._thread = threading.Thread(target=self._run, name="rlenv-robot stop file", daemon=True)
             self._thread.start()
         return self
@@ -289,6 +326,10 @@ class StopFile:
         if thread is not None:
             self._jobs.put(None)
             thread.join(seconds)
+            if not thread.is_alive() and self._lock >= 0:  # a thread that lives may still write
+                with suppress(OSError):
+                    self.path.with_suffix(".lock").unlink()
+                self._release_lock()
 
     def _run(self) -> None:
         while (job := self._jobs.get()) is not None:
@@ -322,3 +363,11 @@ class StopFile:
             os.fsync(folder)
         finally:
             os.close(folder)
+
+
+def _is_file_at(descriptor: int, path: Path) -> bool:
+    """Return whether an open file is the one that has this name now."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -31,6 +31,7 @@ from rlenv_robot.config.profile import GuardSection, Profile, ResetSection, Robo
 from rlenv_robot.config.sim_settings import sim_settings
 from rlenv_robot.registry import task
 from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file, make_driver, robot_names
+from rlenv_robot.supervision import Supervision
 
 if TYPE_CHECKING:
     from hal.cameras.camera import Camera
@@ -136,6 +137,8 @@ def serve(
     deadline = _deadline(profile.serve.lower_s + _END_S)
     with ExitStack() as ends:
         ends.callback(deadline.cancel)
+        supervision = Supervision(server.hung, lambda: _status(server))
+        ends.callback(supervision.close)
         until = until or ends.enter_context(TerminationSignals())
         if log is not None:
             ends.callback(ServerWatch(server, log).start().close)  # after the server's own end
@@ -144,11 +147,14 @@ def serve(
         announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
         if profile.cameras:
             announce(f"images of {', '.join(profile.cameras)} at {server.images}")
+        if owns_process:
+            supervision.ready()
         while not until.wait(_POLL_S) and not server.network_dead:
             pass
         network_dead = server.network_dead
         if owns_process:
             deadline.start()
+            supervision.stopping()
         if network_dead:  # no motion where nobody could stop it
             _log.critical("the network's thread has ended, so no stop is read any more; the robot is held where it is")
             server.close()
@@ -156,6 +162,11 @@ def serve(
             announce("closing: the robot goes home, if it was ever reset, and is held")
             server.close(lower_s=profile.serve.lower_s, velocity=profile.reset.velocity)
     return DRIVER_HANGS if server.abandoned is not None else int(network_dead)
+
+
+def _status(server: Server) -> str:
+    lifecycle = server.lifecycle
+    return f"{lifecycle.state}: {lifecycle.why}"
 
 
 def _deadline(seconds: float) -> threading.Timer:

@@ -33,7 +33,9 @@ class Step(NamedTuple):
 
 
 class Finish(NamedTuple):
-    """End the episode: the client has released the robot."""
+    """End the episode: nobody will command any more."""
+
+    why: str = "its client released the robot"
 
 
 class Park(NamedTuple):

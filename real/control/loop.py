@@ -20,6 +20,7 @@ from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
 from hal.stop_latch import StopFile
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
 from real.control.driver import DriverStopper, DriverWatch, park, stop_faulty
+from real.control.heartbeat import Heartbeat
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 from real.control.lifecycle import Lifecycle, State
 from real.control.limits import MaxAge
@@ -61,6 +62,7 @@ class ControlLoop:
         loop_timing: of the ticks in episodes.
         ages: the largest age of a command, and how many commands were too old.
         real_time: what the scheduler granted the control thread.
+        heartbeat: whether the control thread works.
         abandoned: why `close` left the driver alone, which did not return; or None.
 
     Raises:
@@ -104,6 +106,9 @@ class ControlLoop:
         self._interpolator = SetpointInterpolator(spec.commands, ticks, spec.limits.max_acceleration)
         self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
         self._stopper = DriverStopper(self._robot, self._latch)
+        self.heartbeat = Heartbeat(
+            lambda: self._guard.called_s, lambda: self._latch.reason is not None, self._guard.now
+        )
         self._held: Mapping[str, np.ndarray] | None = None  # what the actuators hold, where that is known
         self.lifecycle = Lifecycle(spec.name, latch=self._latch)
         self.loop_timing = LoopTiming(spec.period_s, now)
@@ -187,9 +192,9 @@ class ControlLoop:
             self._observer.ordered(request_id, command, sent_ns)
         self._commands.put(Step(request_id, command, sent_ns))
 
-    def finish(self) -> None:
-        """End the episode: nobody will command any more, and the robot rests where it is."""
-        self._commands.put(Finish())
+    def finish(self, why: str | None = None) -> None:
+        """End the episode: nobody will command any more, and the robot rests where it is; ``why`` goes to the state."""
+        self._commands.put(Finish() if why is None else Finish(why))
 
     def stop(self, reason: str | StopReason) -> str | None:
         """Stop the robot now, whatever the loop is doing; latched until ``reset({"clear_stop": why})``.
@@ -283,13 +288,15 @@ class ControlLoop:
             )
         while not self._over:
             try:
+                self.heartbeat.beat()
                 command = self._next()
+                self.heartbeat.beat(may_last=isinstance(command, Reset | Park))
                 self._handlers[type(command)](command)
             except Exception as error:  # a bug here must not leave a moving robot without its loop
                 self._fault("the control loop", error)
 
     def _next(self) -> Command | None:
-        """Return the next command, or None for a tick without one."""
+        """Return the next command, or None for a tick, or half a second of waiting, without one."""
         interpolator = self._interpolator
         if interpolator.step is None and not self._in_episode:  # a step that is under way is followed to its end
             self._let_device_rest()
@@ -452,9 +459,9 @@ class ControlLoop:
         else:  # a stop came after the reset's end; the episode is over before it began
             self._tell(reset.request_id, RobotStopped(stopped or "the robot was stopped during the reset"))
 
-    def _rest(self, _: Finish) -> None:
+    def _rest(self, finish: Finish) -> None:
         if self.lifecycle.state in (State.READY, State.RUNNING):
-            self.lifecycle.go_unless_stopped(State.HOLDING, "its client released the robot")
+            self.lifecycle.go_unless_stopped(State.HOLDING, finish.why)
         self._quiet()
 
     def _quiet(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable
+from queue import Empty
 from typing import Protocol
 
 from hal.clock import Rate
@@ -26,8 +27,8 @@ class Pacing(Protocol):
 
     real_time: bool
 
-    def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
-        """Return the next command; outside of episodes, where nothing has to happen before one comes."""
+    def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
+        """Return the next command, outside of episodes, or None after `IDLE_S` without one."""
         ...
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
@@ -43,6 +44,17 @@ class Pacing(Protocol):
         ...
 
 
+IDLE_S = 0.5
+"""Longest wait of an idle control thread between two signs of life, seconds."""
+
+
+def _next_or_none(commands: CommandQueue[Command]) -> Command | None:
+    try:
+        return commands.get(IDLE_S)
+    except Empty:
+        return None
+
+
 class ClockPacing:
     """Step by this machine's clock, once a period of the robot.
 
@@ -55,9 +67,9 @@ class ClockPacing:
     def __init__(self, rate: Rate) -> None:
         self._rate = rate
 
-    def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
+    def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
         """Wait as `Pacing.wait_for_command` does."""
-        return commands.get()
+        return _next_or_none(commands)
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
         """Wait as `Pacing.next_tick` does."""
@@ -103,9 +115,9 @@ class RobotPacing:
         self._due: float | None = None
         self._warned = False
 
-    def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
+    def wait_for_command(self, commands: CommandQueue[Command]) -> Command | None:
         """Wait as `Pacing.wait_for_command` does."""
-        return commands.get()
+        return _next_or_none(commands)
 
     def next_tick(self, commands: CommandQueue[Command], on_replaced: Callable[[Step], None]) -> Command | None:
         """Wait as `Pacing.next_tick` does."""

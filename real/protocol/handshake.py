@@ -105,7 +105,8 @@ class Handshake:
         public = self._keys.public if self._keys else ""
         return (
             "the server does not let this key in; on its machine, "
-            f"`rlenv-robot keys allow FOLDER {public} --role move --name NAME` does"
+            f"`rlenv-robot keys allow FOLDER {public} --role move --name NAME` does, "
+            "and `rlenv-robot keys list FOLDER` shows keys that have expired"
         )
 
     def _other_mechanism(self) -> str:

@@ -4,21 +4,30 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 
 import zmq
 from zmq.utils import z85
 
-__all__ = ["Allowed", "Entry", "KeyPair", "Role", "allow", "load_pair", "load_server", "new_pair"]
+__all__ = [
+    "Allowed", "Entry", "KeyPair", "Role", "allow", "last_seen", "load_pair", "load_server", "new_pair", "note_seen",
+    "revoke",
+]  # fmt: skip
 
 SECRET, SERVER, ALLOWED = "secret.key", "server.key", "allowed.keys"
 """In a folder: its owner's secret key; on a client, the robot's public key; on a robot, who is let in."""
 
 CONTROL, TELEMETRY = "control", "telemetry"
 """ZAP domains: the socket that takes commands, and the sockets that only publish."""
+
+SEEN = "seen"
+"""In a server's folder: a folder with an empty file for each client; its time is that of the last connection."""
 
 _KEY = re.compile(r"[0-9a-f]{64}")
 _NAME = re.compile(r"[A-Za-z0-9._@-]{1,64}")
@@ -43,11 +52,31 @@ class KeyPair:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One line of the list: who has which role."""
+    """One line of the list: a client's key, role and name.
+
+    Attributes:
+        since: when the line was written; None in a list of an earlier version.
+        until: when the key's rights end; None: never.
+    """
 
     key: str
     role: Role
     name: str
+    since: datetime | None = None
+    until: datetime | None = None
+
+    def expired(self, now_s: float) -> str | None:
+        """Return why the entry gives no rights at a time (seconds since 1970), or None where it does.
+
+        A clock that stands before ``since`` was set back, and would revive a key: such a key counts as expired too.
+        """
+        if self.until is None:
+            return None
+        if now_s >= self.until.timestamp():
+            return f"expired at {_time_text(self.until)}"
+        if self.since is not None and now_s < self.since.timestamp():
+            return f"is from {_time_text(self.since)} and has an end, and this machine's clock is before that"
+        return None
 
 
 def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
@@ -58,12 +87,13 @@ def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
         server: for a client, the public key of the robot's controller, which it will talk to and to no other.
 
     Raises:
-        ValueError: there is a key already, or ``server`` is no public key.
+        ValueError: there is a key already, ``server`` is no public key, or other users may write into the folder.
     """
     place = Path(folder)
     if server is not None:
         _checked(server, "the server's public key")
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    _check_writers(place)
     secret = z85.decode(zmq.curve_keypair()[1]).hex()
     try:
         _write_new(place / SECRET, secret + "\n")
@@ -72,7 +102,7 @@ def new_pair(folder: str | Path, server: str | None = None) -> KeyPair:
             f"{place / SECRET} exists; a new key would lock its owner out. Choose another folder"
         ) from None
     if server is not None:
-        (place / SERVER).write_text(server + "\n", encoding="ascii")
+        _replace(place / SERVER, server + "\n")
     return load_pair(place)
 
 
@@ -80,9 +110,10 @@ def load_pair(folder: str | Path) -> KeyPair:
     """Load the key pair from a folder.
 
     Raises:
-        ValueError: there is none, it is damaged, or other users of this machine can read it.
+        ValueError: there is none, it is damaged, or other users of this machine can read it or replace it.
     """
     path = Path(folder) / SECRET
+    _check_writers(path.parent)
     try:
         mode = path.stat().st_mode & 0o777
         secret = path.read_text(encoding="ascii", errors="replace").strip()
@@ -99,9 +130,10 @@ def load_server(folder: str | Path) -> str:
     """Load the public key of the robot that a client's folder is for.
 
     Raises:
-        ValueError: there is none, or it is damaged.
+        ValueError: there is none, it is damaged, or other users of this machine can write it.
     """
     path = Path(folder) / SERVER
+    _check_writers(path.parent, path)
     try:
         text = path.read_text(encoding="ascii", errors="replace")
     except OSError as error:
@@ -112,44 +144,106 @@ def load_server(folder: str | Path) -> str:
     return _checked(text.strip(), str(path))
 
 
-def allow(folder: str | Path, key: str, role: Role, name: str) -> None:
-    """Let a client in, or change its role. A running server takes it up at once.
+# -- The list of a server's clients ---------------------------------------------------------------------------
+
+
+def allow(
+    folder: str | Path,
+    key: str,
+    role: Role,
+    name: str,
+    until: datetime | None = None,
+    now: Callable[[], float] = time.time,
+) -> None:
+    """Let a client in, or change its role, name and end. A running server takes it up at once.
+
+    Several programs may do this at the same time; no entry is lost.
 
     Args:
         folder: of the server.
         key: the client's public key.
         role: what it may do.
         name: for messages: Latin letters, digits and ``. _ @ -``, at most 64.
+        until: when its rights end, with a time zone; None: never.
+        now: this machine's time of day, seconds since 1970.
 
     Raises:
-        ValueError: key or name are wrong, or the list in the folder is damaged.
+        ValueError: key, name or end are wrong, the list in the folder is damaged, or others can write it.
     """
     _checked(key, "the public key")
     if not _NAME.fullmatch(name):
         raise ValueError(f"name {name!r} is not 1 to 64 Latin letters, digits and . _ @ -")
-    path = Path(folder) / ALLOWED
-    entries = {**(_entries(path) if path.exists() else {}), key: Entry(key, role, name)}
-    draft = path.with_suffix(f".{os.getpid()}")
-    draft.unlink(missing_ok=True)
-    _write_new(draft, "".join(f"{entry.key} {entry.role} {entry.name}\n" for entry in entries.values()))
-    draft.replace(path)  # whole or not at all, whoever reads it now
+    since = datetime.fromtimestamp(int(now()), UTC)
+    if until is not None and until.tzinfo is None:
+        raise ValueError(f"the end {until} has no time zone; give it as UTC")
+    if until is not None and until <= since:
+        raise ValueError(f"the end {_time_text(until)} has passed; allowed are times after {_time_text(since)}")
+    entry = Entry(key, role, name, since, until)
+    with _changing(folder) as lines:
+        at = next((number for number, line in enumerate(lines) if line.split()[:1] == [key]), len(lines))
+        lines[at : at + 1] = [_line(entry)]
+
+
+def revoke(folder: str | Path, client: str) -> list[Entry]:
+    """Take a client off the list. A running server cuts its connections within a second.
+
+    Args:
+        folder: of the server.
+        client: a public key, or a name; all keys of that name are taken off.
+
+    Returns:
+        The entries that were taken off.
+
+    Raises:
+        ValueError: there is no such client, the list is damaged, or others can write it.
+    """
+    with _changing(folder) as lines:
+        entries = list(_entries(lines, Path(folder) / ALLOWED).values())
+        revoked = [entry for entry in entries if client in (entry.key, entry.name)]
+        if not revoked:
+            names = ", ".join(sorted({entry.name for entry in entries})) or "nobody"
+            raise ValueError(f"no client {client!r:.80} is on the list of {folder}; on it: {names}")
+        keys = {entry.key for entry in revoked}
+        lines[:] = [line for line in lines if not line.split() or line.split()[0] not in keys]
+    return revoked
+
+
+def note_seen(folder: str | Path, key: str) -> None:
+    """Remember that a client connects now. A folder that can't be written is left alone."""
+    with suppress(OSError):
+        (Path(folder) / SEEN).mkdir(mode=0o700, exist_ok=True)
+        (Path(folder) / SEEN / key).touch(0o600)
+
+
+def last_seen(folder: str | Path, key: str) -> datetime | None:
+    """Return when a client connected for the last time, or None where that is not known."""
+    try:
+        return datetime.fromtimestamp(int((Path(folder) / SEEN / key).stat().st_mtime), UTC)
+    except OSError:
+        return None
 
 
 class Allowed:
     """The list of a server's folder, as it stands: an edit counts from the next `refresh` on.
 
-    A list that was damaged while the server runs lets nobody in, and the reason is kept.
+    A list that was damaged, or that others may write since, lets nobody in while the server runs; the reason is kept.
 
     Args:
         folder: of the server.
+        now: this machine's time of day, seconds since 1970; it decides which keys have expired.
+
+    Attributes:
+        path: of the list.
+        problem: why nobody is let in, or None.
 
     Raises:
-        ValueError: the list is damaged at the start.
+        ValueError: the list is damaged at the start, or others can write it.
     """
 
-    def __init__(self, folder: str | Path) -> None:
+    def __init__(self, folder: str | Path, now: Callable[[], float] = time.time) -> None:
         self.path = Path(folder) / ALLOWED
         self.problem: str | None = None
+        self._now = now
         self._mark: object = None
         self._entries: dict[str, Entry] = {}
         self.refresh()
@@ -157,40 +251,103 @@ class Allowed:
             raise ValueError(self.problem)
 
     def refresh(self) -> bool:
-        """Read the file anew if it has changed; whether it had."""
+        """Read the file anew if it has changed; return whether it had."""
         try:
-            status = self.path.stat()
-            mark: object = (status.st_mtime_ns, status.st_size, status.st_ino)
+            status, folder = self.path.stat(), self.path.parent.stat()
+            mark: object = (status.st_mtime_ns, status.st_size, status.st_ino, status.st_mode, folder.st_mode)
         except OSError:
             mark = None
         if mark == self._mark:
             return False
         self._mark, self.problem = mark, None
         try:
-            self._entries = {} if mark is None else _entries(self.path)
+            self._entries = {} if mark is None else _entries(_read_lines(self.path), self.path)
         except (OSError, ValueError) as error:
             self._entries, self.problem = {}, str(error)
         return True
 
     def find(self, key: str) -> Entry | None:
-        """Return the line of a public key, or None."""
-        return self._entries.get(key)
+        """Return the line of a public key that has not expired, or None."""
+        entry = self._entries.get(key)
+        return None if entry is None or entry.expired(self._now()) else entry
+
+    def refusal(self, key: str) -> str | None:
+        """Return why a public key has no rights, for a message that begins with "this key"; None where it has."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return f"is refused, since {self.problem}" if self.problem else "is not on the server's list"
+        return entry.expired(self._now())
 
     def __iter__(self) -> Iterator[Entry]:
         return iter(self._entries.values())
 
 
-def _entries(path: Path) -> dict[str, Entry]:
+def _entries(lines: list[str], path: Path) -> dict[str, Entry]:
     entries = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8", errors="replace").splitlines(), 1):
+    for number, line in enumerate(lines, 1):
         words = line.split()
         if not words or words[0].startswith("#"):
             continue
-        if len(words) != 3 or not _KEY.fullmatch(words[0]) or words[1] not in list(Role):
+        try:
+            key, role, name, *times = words
+            named = dict(word.split("=", 1) for word in times)
+            since, until = named.pop("since", None), named.pop("until", None)
+            if not _KEY.fullmatch(key) or named:
+                raise ValueError
+            entries[key] = Entry(key, Role(role), name, _time(since), _time(until))
+        except ValueError:
             roles = ", ".join(Role)
-            raise ValueError(f"{path}, line {number}: wanted is `<64 hexadecimal digits> <{roles}> <name>`")
-        entries[words[0]] = Entry(words[0], Role(words[1]), words[2])
+            raise ValueError(
+                f"{path}, line {number}: wanted is `<64 hexadecimal digits> <{roles}> <name>`, "
+                "then perhaps `since=<time>` and `until=<time>` as 2026-12-31T18:00:00Z"
+            ) from None
     return entries
+
+
+def _time(text: str | None) -> datetime | None:
+    if text is None:
+        return None
+    time_of_day = datetime.fromisoformat(text)
+    return time_of_day if time_of_day.tzinfo is not None else time_of_day.replace(tzinfo=UTC)
+
+
+def _time_text(moment: datetime) -> str:
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _line(entry: Entry) -> str:
+    times = {"since": entry.since, "until": entry.until}
+    ends = [f"{name}={_time_text(moment)}" for name, moment in times.items() if moment is not None]
+    return " ".join([entry.key, entry.role, entry.name, *ends])
+
+
+def _read_lines(path: Path) -> list[str]:
+    _check_writers(path.parent, path)
+    return path.read_text(encoding="utf-8", errors="replace").splitlines()
+
+
+@contextmanager
+def _changing(folder: str | Path) -> Iterator[list[str]]:
+    """Lend the lines of a server's list, and write them when they were changed; one program at a time.
+
+    The lock is on the folder: the list itself is replaced, so a lock on it would be on a file that is gone.
+    """
+    import fcntl  # not on Windows, where a client may run, but no server
+
+    path = Path(folder) / ALLOWED
+    try:
+        lock = os.open(folder, os.O_RDONLY)
+    except OSError as error:
+        raise ValueError(f"no keys in {folder}: {error.strerror}; `rlenv-robot keys new {folder}` makes them") from None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        _check_writers(path.parent)
+        lines = _read_lines(path) if path.exists() else []
+        _entries(lines, path)
+        yield lines
+        _replace(path, "".join(f"{line}\n" for line in lines))
+    finally:
+        os.close(lock)
 
 
 def _checked(key: str, what: str) -> str:
@@ -199,9 +356,35 @@ def _checked(key: str, what: str) -> str:
     return key
 
 
+def _check_writers(*paths: Path) -> None:
+    """Refuse files and folders that other users of this machine may write; what is missing passes.
+
+    Raises:
+        ValueError: with the command that mends it.
+    """
+    for path in paths:
+        try:
+            mode = path.stat().st_mode & 0o7777
+        except OSError:
+            continue
+        if os.name == "posix" and mode & 0o022:
+            raise ValueError(
+                f"{path} has mode {mode:04o}, so others can change who is let in or which robot is trusted; "
+                f"run chmod go-w {path}"
+            )
+
+
+def _replace(path: Path, text: str) -> None:
+    """Replace a file by another, whole or not at all, whoever reads it now."""
+    draft = path.with_suffix(f".{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    _write_new(draft, text)
+    draft.replace(path)
+
+
 def _write_new(path: Path, text: str) -> None:
-    """A file that did not exist, readable by its owner alone from its first moment."""
-    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+    """Write a file that did not exist, readable by its owner alone from its first moment."""
+    with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write(text)
         file.flush()
         os.fsync(file.fileno())

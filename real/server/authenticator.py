@@ -11,7 +11,7 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
-from real.protocol.keys import CONTROL, TELEMETRY, Allowed, Entry, Role, load_pair
+from real.protocol.keys import CONTROL, TELEMETRY, Allowed, Entry, Role, load_pair, note_seen
 from real.server.connections import IO_THREADS
 
 __all__ = ["Authenticator"]
@@ -36,10 +36,12 @@ class Authenticator:
     """
 
     def __init__(self, folder: str | Path) -> None:
-        self._pair = load_pair(folder)
+        self._folder, self._pair = folder, load_pair(folder)
         self._allowed = Allowed(folder)
         self._lock = threading.Lock()
         self._refreshed_s = 0.0
+        self._entered: dict[str, set[str]] = {domain: set() for domain in _MAY_ENTER}
+        self._losses = dict.fromkeys(_MAY_ENTER, 0)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._zap: _Zap | None = None
 
@@ -67,21 +69,41 @@ class Authenticator:
         socket.zap_domain = domain.encode()
 
     def entry(self, key: str, max_age_s: float = _REFRESH_S) -> Entry | None:
-        """Return the list's line for a public key, or None. A key taken off the list loses its rights within 0.1 s.
+        """Return the list's line for a public key, or None where there is none or it has expired.
+
+        A key that is revoked or expires loses its rights within 0.1 s.
 
         Args:
             key: the public key, 64 hexadecimal digits.
             max_age_s: how long ago the list's file may have been looked at, seconds.
         """
         with self._lock:
-            now_s = time.monotonic()
-            if now_s - self._refreshed_s >= max_age_s:
-                self._refreshed_s = now_s
-                if self._allowed.refresh():
-                    _log.info(
-                        "the list %s was read anew; %s", self._allowed.path, self._allowed.problem or "it is sound"
-                    )
+            self._refresh(max_age_s)
             return self._allowed.find(key)
+
+    def refusal(self, key: str) -> str:
+        """Return why a public key has no rights, for a message that begins with "this key"."""
+        with self._lock:
+            return self._allowed.refusal(key) or "may do this again"
+
+    def admitted(self, domain: str) -> tuple[frozenset[str], int]:
+        """Return the public keys that may use the sockets of a domain now, and how many that came in have lost that."""
+        with self._lock:
+            self._refresh(_REFRESH_S)
+            roles, find = _MAY_ENTER[domain], self._allowed.find
+            entries = (find(entry.key) for entry in self._allowed)
+            keys = frozenset(entry.key for entry in entries if entry is not None and entry.role in roles)
+            lost = self._entered[domain] - keys
+            self._entered[domain] -= lost
+            self._losses[domain] += len(lost)
+            return keys, self._losses[domain]
+
+    def _refresh(self, max_age_s: float) -> None:
+        now_s = time.monotonic()
+        if now_s - self._refreshed_s >= max_age_s:
+            self._refreshed_s = now_s
+            if self._allowed.refresh():
+                _log.info("the list %s was read anew; %s", self._allowed.path, self._allowed.problem or "it is sound")
 
     def callback(self, domain: str, key: bytes) -> bool:
         """Return whether a client may connect; pyzmq calls this on its thread, with the key in Z85."""
@@ -91,9 +113,13 @@ class Authenticator:
             _log.warning(
                 "refused %s at the %s socket: key %s is %s; `rlenv-robot keys allow` lets it in",
                 address, domain, public,
-                "not on the list" if entry is None else f"{entry.name}'s, with the role {entry.role}",
+                self.refusal(public).removeprefix("is ") if entry is None
+                else f"{entry.name}'s, with the role {entry.role}",
             )  # fmt: skip
             return False
+        with self._lock:
+            self._entered[domain].add(public)
+        note_seen(self._folder, public)
         _log.info("%s (%s) came from %s", entry.name, entry.role, address)
         return True
 

@@ -11,7 +11,7 @@ import struct
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 
@@ -68,11 +68,16 @@ PUBLISHER_LIMITS = SocketLimits(per_address=64, unread_bytes=4096, bytes_per_s=1
 hour of encrypted ones it has to connect again, which takes a tenth of a second."""
 
 _LOOK_S = 0.02
+_KEYS_S = 0.2
 _EVENTS_A_LOOK = 256
 _REPORT_S = 1.0
 _MOST_DESCRIPTORS = 65536
 _RECEIVED_AT = 128
 """Offset of ``tcpi_bytes_received`` in Linux's ``struct tcp_info``, an unsigned number of 8 bytes (linux/tcp.h)."""
+
+
+Admitted = Callable[[], tuple[frozenset[str], int]]
+"""Returns the public keys that may use a socket now, and how often a key that had connected has lost that right."""
 
 
 def raise_descriptor_limit() -> int:
@@ -104,9 +109,9 @@ class _Connection:
 class _Watched:
     """One socket: its monitor, its limits, its connections by descriptor, and what its reader has noted of them."""
 
-    def __init__(self, server_socket: zmq.Socket[bytes], limits: SocketLimits) -> None:
+    def __init__(self, server_socket: zmq.Socket[bytes], limits: SocketLimits, admitted: Admitted | None) -> None:
         self.monitor = SocketMonitor(server_socket, zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED)
-        self.limits = limits
+        self.limits, self.admitted, self.losses = limits, admitted, 0
         self.connections: dict[int, _Connection] = {}
         self.addresses: Counter[str] = Counter()  # connections that are not cut off, by address
         self.keys: Counter[str] = Counter()
@@ -133,10 +138,15 @@ class ConnectionLimiter:
     descriptor; the kernel counts the bytes that came in by it. Connections other than TCP's are left alone.
 
     libzmq queues its events without a limit, since it would otherwise wait for this thread (`SocketMonitor`).
+
+    A connection whose key is revoked or expires is cut off, too. Which key a connection has is known from its first
+    message; a PUB socket reads none. So when any key loses its rights, the connections of unknown keys are cut off with
+    it, and ZeroMQ connects those again whose keys are good, after 0.1 s.
     """
 
     def __init__(self) -> None:
         self._watched: list[_Watched] = []
+        self._keys_s = 0.0
         self._cut: Counter[str] = Counter()
         self._reported, self._report_s = 0, 0.0
         self._over = threading.Event()
@@ -147,13 +157,18 @@ class ConnectionLimiter:
         """Number of connections that were cut off, by reason."""
         return dict(self._cut)
 
-    def watch(self, server_socket: zmq.Socket[bytes], limits: SocketLimits) -> int:
+    def watch(self, server_socket: zmq.Socket[bytes], limits: SocketLimits, admitted: Admitted | None = None) -> int:
         """Watch a socket's connections: before it is bound and before `start`.
+
+        Args:
+            server_socket: to be watched.
+            limits: of its connections.
+            admitted: of the socket's keys; None: there are no keys.
 
         Returns:
             The number of the socket here, for `note` and `cut_off`.
         """
-        self._watched.append(_Watched(server_socket, limits))
+        self._watched.append(_Watched(server_socket, limits, admitted))
         return len(self._watched) - 1
 
     def start(self) -> None:
@@ -198,6 +213,9 @@ class ConnectionLimiter:
                     more |= self._take_events(watched) == _EVENTS_A_LOOK
                     self._take_notes(watched)
                     self._check_bytes(watched)
+                if (now_s := time.monotonic()) > self._keys_s:
+                    self._keys_s = now_s + _KEYS_S
+                    self._check_keys()
                 self._report()
             except Exception:  # a fault here must not end the limits
                 _log.exception("the connections could not be watched")
@@ -240,6 +258,16 @@ class ConnectionLimiter:
         for descriptor in list(watched.condemned):
             if descriptor in watched.connections:
                 self._end_at(descriptor, watched, watched.condemned.pop(descriptor, ""))
+
+    def _check_keys(self) -> None:
+        for watched in self._watched:
+            if watched.admitted is None:
+                continue
+            keys, losses = watched.admitted()
+            lost, watched.losses = losses > watched.losses, losses
+            for descriptor, connection in watched.connections.items():
+                if lost if connection.key is None else connection.key not in keys:
+                    self._end_at(descriptor, watched, "a key was revoked or expired")
 
     def _check_bytes(self, watched: _Watched) -> None:
         limits, now_s = watched.limits, time.monotonic()

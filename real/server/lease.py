@@ -54,6 +54,11 @@ class Lease:
         """The name of the client that may move, or None."""
         return self._name if self._session else None
 
+    @property
+    def key(self) -> str | None:
+        """The public key of the holder; None where nobody holds the robot, or there are no keys."""
+        return self._key if self._session else None
+
     def take(
         self, name: str, replaces: int = 0, *, by_force: bool = False, key: str | None = None, by_consent: bool = False
     ) -> int:
@@ -143,6 +148,11 @@ class Lease:
         self.check(session, key)
         self._end("it was given back")
         _log.info("%s gives the robot back", self._name)
+
+    def revoke(self, how: str) -> None:
+        """End the session of the holder, whose key has lost its rights; ``how`` tells others why."""
+        self._end(how)
+        _log.warning("%s no longer holds the robot: %s", self._name, how)
 
     def check(self, session: int, key: str | None = None) -> None:
         """Refuse a session that does not hold the robot, and another key than the session's.

@@ -19,7 +19,7 @@ from real.control.limits import RateLimiter
 from real.control.loop import ControlLoop
 from real.protocol import messages as wire
 from real.protocol.errors import error_to_list
-from real.protocol.keys import Entry, Role
+from real.protocol.keys import Role
 from real.protocol.messages import (
     Message,
     MessageKind,
@@ -222,7 +222,7 @@ class RequestHandler:
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
             if self._key is not None and self._authenticator is not None:
-                self._check_role(self._authenticator.entry(self._key), message)
+                self._check_role(self._authenticator, self._key, message)
             handler(peer, message)
         except RobotError as error:
             self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
@@ -230,9 +230,10 @@ class RequestHandler:
             _log.exception("a message could not be handled")
             self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
 
-    def _check_role(self, entry: Entry | None, message: Message) -> None:
+    def _check_role(self, authenticator: Authenticator, key: str, message: Message) -> None:
+        entry = authenticator.entry(key)
         if entry is None:
-            raise ConnectionLost("this key was taken off the server's list")
+            raise ConnectionLost(f"this key {authenticator.refusal(key)}")
         kind = message.kind
         roles = _ROLES[kind]
         if kind is MessageKind.HELLO and detail_value(message, "move", bool):
@@ -399,6 +400,7 @@ class RequestHandler:
     def tick(self) -> None:
         """Watch over the driver, and over a reset or a lease transfer under way: keep its client waiting, or end it."""
         self._loop.check_driver()
+        self._check_holder()
         if self._transfer is not None:
             self._watch_transfer(self._transfer)
         if self._pending is not None:
@@ -406,6 +408,19 @@ class RequestHandler:
         if self._asked is not None and time.monotonic() > self._asked_beat:
             self._asked_beat = time.monotonic() + BEAT_S
             self._send(self._asked, MessageKind.EVENT, ["alive", ""])
+
+    def _check_holder(self) -> None:
+        """End the session of a holder whose key was revoked, expired, or got a lesser role; the robot holds."""
+        key = self._lease.key
+        if key is None or self._authenticator is None:
+            return
+        entry = self._authenticator.entry(key)
+        if entry is None or entry.role not in _MOVERS:
+            lost = self._authenticator.refusal(key) if entry is None else f"has only the role {entry.role} now"
+            why = f"the key of {self._lease.holder!r} {lost}"
+            self._lease.revoke(why)
+            self._loop.cancel_reset(why)
+            self._loop.finish(why)
 
     def _watch_transfer(self, transfer: LeaseTransfer) -> None:
         request_id = transfer.request_id

@@ -8,6 +8,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -17,6 +18,7 @@ import zmq
 from hal.cameras.camera import Camera
 from hal.errors import RobotError
 from hal.robot import Robot, RobotState
+from real.control.heartbeat import HUNG_S
 from real.control.lifecycle import Lifecycle
 from real.control.loop import Answerer, ControlLoop
 from real.control.observer import ServerObserver
@@ -212,6 +214,22 @@ class Server:
         """Whether a thread that reads the network has ended: close this server, start another."""
         return self._transport.network_dead or (self._stop_endpoint is not None and self._stop_endpoint.dead)
 
+    def hung(self, limit_s: float = HUNG_S) -> str | None:
+        """Return why this server does not do its work, so that its process should be replaced; None where it does.
+
+        From one thread, several times in ``limit_s``.
+
+        Args:
+            limit_s: longest time without a sign of life from the thread that moves the robot, or from the network's.
+        """
+        if self.network_dead:
+            return "the network's thread has ended"
+        if (silent_s := self._transport.silent_s) > limit_s:
+            return f"the network's thread has read nothing for {silent_s:.1f} s"
+        if self._stop_endpoint is not None and (silent_s := self._stop_endpoint.silent_s) > limit_s:
+            return f"the thread that reads stops has read nothing for {silent_s:.1f} s"
+        return self._loop.heartbeat.silence(limit_s)
+
     @property
     def abandoned(self) -> str | None:
         """The reason for which `close` left the driver alone: a call that did not return; or None."""
@@ -332,7 +350,8 @@ class Server:
             socket.router_mandatory = True  # an answer to a peer that is gone is an error instead of silence
         if kind == zmq.PUB:
             socket.sndhwm = SLOW_LISTENERS_QUEUE
-        number = self._limiter.watch(socket, limits)
+        admitted = None if self._authenticator is None else partial(self._authenticator.admitted, domain)
+        number = self._limiter.watch(socket, limits, admitted)
         try:
             socket.bind(address)
         except zmq.ZMQError as error:

@@ -81,6 +81,7 @@ class StopEndpoint:
         self._authenticator = authenticator
         self._allowances: dict[bytes, RateLimiter] = {}
         self._silent_until_s = 0.0
+        self._alive_s = time.monotonic()
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="rlenv-robot stops", daemon=True)
 
@@ -93,6 +94,11 @@ class StopEndpoint:
         """Whether the thread that reads has ended without a `close`."""
         return not self._thread.is_alive() and self._thread.ident is not None and not self._over.is_set()
 
+    @property
+    def silent_s(self) -> float:
+        """Time since the thread's last sign of life, seconds."""
+        return time.monotonic() - self._alive_s
+
     def close(self) -> None:
         """End the thread and close the socket. Calling it twice is allowed."""
         self._over.set()
@@ -102,6 +108,7 @@ class StopEndpoint:
 
     def _run(self) -> None:
         while not self._over.is_set():
+            self._alive_s = time.monotonic()
             try:
                 if self._router.poll(_LOOK_MS):
                     self._receive()
@@ -142,7 +149,7 @@ class StopEndpoint:
         if message.kind is not MessageKind.STOP:
             raise WireError(f"this endpoint takes stops alone, got {message.kind.name}; send it to the control socket")
         if key is not None and self._authenticator is not None and self._authenticator.entry(key) is None:
-            raise ConnectionLost("this key was taken off the server's list")
+            raise ConnectionLost(f"this key {self._authenticator.refusal(key)}")
 
     def _is_too_often(self, peer: bytes) -> bool:
         allowance = self._allowances.get(peer)

@@ -75,6 +75,11 @@ class Transport(Protocol):
         """Whether the thread that reads the network has ended without a `close`."""
         ...
 
+    @property
+    def silent_s(self) -> float:
+        """Time since the last sign of life of the thread that reads the network, seconds."""
+        ...
+
     def close(self) -> None:
         """Send what is left, end the thread, close the socket. Call this after the control loop has ended."""
         ...
@@ -114,6 +119,7 @@ class ThreadTransport:
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self._waits = False  # whether messages wait for their turn
+        self._alive_s = time.monotonic()
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Start as `Transport.start` does."""
@@ -137,6 +143,11 @@ class ThreadTransport:
     def network_dead(self) -> bool:
         """As `Transport.network_dead`."""
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
+
+    @property
+    def silent_s(self) -> float:
+        """As `Transport.silent_s`."""
+        return time.monotonic() - self._alive_s
 
     def close(self) -> None:
         """Close as `Transport.close` does."""
@@ -166,7 +177,8 @@ class ThreadTransport:
                 barrier.run(partial(self._serve_waiting, handler))
                 if answers in ready:
                     _deliver(handler, outgoing.collect(), barrier)
-                if (now_s := time.monotonic()) > tick_s:
+                self._alive_s = now_s = time.monotonic()
+                if now_s > tick_s:
                     tick_s = now_s + TICK_S / 2  # a poll may end a little early
                     barrier.run(handler.tick)
             _deliver(handler, outgoing.collect(), barrier)
@@ -190,6 +202,7 @@ class LockstepTransport:
         self._router: zmq.Socket[bytes] | None = None
         self._handler: RequestHandler | None = None
         self._barrier = _Barrier()
+        self._alive_s = time.monotonic()
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Start as `Transport.start` does."""
@@ -229,6 +242,11 @@ class LockstepTransport:
         """As `Transport.network_dead`."""
         return self._thread is not None and not self._thread.is_alive() and not self._over.is_set()
 
+    @property
+    def silent_s(self) -> float:
+        """As `Transport.silent_s`."""
+        return time.monotonic() - self._alive_s
+
     def close(self) -> None:
         """Close as `Transport.close` does."""
         self._over.set()
@@ -246,6 +264,7 @@ class LockstepTransport:
 
     def _stand_in(self) -> None:
         while not self._over.wait(STAND_IN_S):
+            self._alive_s = time.monotonic()
             if not self._lock.acquire(blocking=False):
                 continue  # the control thread waits for messages
             try:

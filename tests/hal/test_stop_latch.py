@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -146,6 +148,7 @@ def test_a_stop_is_taken_up_by_the_next_process_until_it_is_cleared(file: StopFi
     latch.stop("a finger in the gripper")
     assert file.wait(10)
     assert file.path.name == "stop-an_arm_7.json"
+    file.close()
 
     restarted, again = StopLatch(), StopFile(file.path.parent, "an arm/7")
     restarted.keep_in(again)
@@ -160,6 +163,44 @@ def test_a_stop_is_taken_up_by_the_next_process_until_it_is_cleared(file: StopFi
     again.close()
     assert not file.path.exists()
     assert again.read() is None
+
+
+HOLDER = """
+import sys
+from hal.stop_latch import StopFile
+StopFile(sys.argv[1], "arm").open()
+print("kept", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.mark.process
+def test_one_process_at_a_time_keeps_the_stops_of_a_name_and_a_killed_one_gives_way(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        [sys.executable, "-c", HOLDER, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    with process.stdin, process.stdout:
+        assert process.stdout.readline() == "kept\n"
+        latch = StopLatch()
+        with pytest.raises(RobotError, match=rf"process {process.pid}\) keeps .*serve\.latch"):
+            latch.keep_in(StopFile(tmp_path, "arm"))
+        assert latch.file is None
+        other = StopFile(tmp_path, "another arm").open()
+        other.close()
+        process.kill()
+        process.wait(10)
+    file = StopFile(tmp_path, "arm").open()
+    file.close()
+
+
+def test_a_disk_that_takes_no_lock_is_reported_and_the_robot_is_served(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "stop-arm.lock").symlink_to(tmp_path / "elsewhere")
+    StopFile(tmp_path, "arm").open().close()
+    assert "can't be locked" in caplog.text
 
 
 def test_an_orderly_end_leaves_nothing_and_hides_nothing(file: StopFile) -> None:

@@ -2,15 +2,16 @@
 
 import os
 import time
+from datetime import UTC, datetime, timedelta
 
 import numpy as np
 import pytest
 import zmq
 
 from hal import ConnectionLost, RobotError, RobotStopped, WireError
-from real import Connection, MessageKind, RemoteRobot, Server
+from real import Connection, MessageKind, RemoteRobot, Server, Watcher
 from real.protocol.handshake import load_keys
-from real.protocol.keys import Role, allow, load_pair, new_pair
+from real.protocol.keys import Role, allow, load_pair, new_pair, revoke
 
 TRIALS = int(os.environ.get("RLENV_TRIALS", "5"))
 """Repetitions of each attack."""
@@ -154,13 +155,87 @@ def test_a_key_taken_off_the_list_loses_its_rights_in_mid_episode(server, client
     def refused():
         try:
             remote.step(target(0, 0))
-        except ConnectionLost as error:
-            return "taken off the server's list" in str(error)
+        except ConnectionLost as error:  # by its right, or by its connection that is cut
+            return "not on the server's list" in str(error) or "does not let this key in" in str(error)
 
     until(refused, 2)
     allow(tmp_path / "server", key, Role.MOVE, "laptop")
     time.sleep(0.3)
     remote.reset({})
+
+
+@pytest.fixture
+def paced(tmp_path, identities, make_robot):
+    """A server in real time, with telemetry; its clients' steps have a period of 50 ms."""
+    settings = {"telemetry": "tcp://127.0.0.1:*", "watchdog_s": 30, "max_command_age_s": None}
+    with Server(make_robot(), keys=tmp_path / "server", **settings) as server:
+        yield server
+
+
+@pytest.mark.parametrize("how", ["revoked", "expired", "lesser role"])
+def test_a_mover_that_lost_its_right_is_cut_off_and_its_session_ends_in_hold(
+    paced, identities, tmp_path, target, until, how
+):
+    """The watchdog is far too long to be what holds here."""
+    folder, keys = tmp_path / "server", identities("laptop")
+    key = load_pair(keys).public
+    if how == "expired":
+        allow(folder, key, Role.MOVE, "laptop", datetime.now(UTC) + timedelta(seconds=2))
+    remote = RemoteRobot(paced.address, keys=keys, connect_timeout_s=5)
+    bystander = Connection(paced.address, keys=load_keys(identities("tablet", "watch")))
+    bystander.wait_until_connected(5)
+    assert bystander.ask(MessageKind.STATUS, None, [], 5).detail["holder"] is None
+    remote.reset({})
+    remote.step(target(0.5, 0))
+    assert paced.lifecycle.state == "running"
+    if how == "revoked":
+        assert [entry.name for entry in revoke(folder, "laptop")] == ["laptop"]
+    elif how == "lesser role":
+        allow(folder, key, Role.WATCH, "laptop")
+    until(lambda: paced.lifecycle.state == "holding", 6)
+    why = {"revoked": "is not on the server's list", "expired": "expired at 20", "lesser role": "only the role watch"}
+    assert why[how] in paced.lifecycle.why
+    assert paced.about()["holder"] is None
+    if how == "lesser role":
+        with pytest.raises(ConnectionLost, match="has the role watch here"):
+            remote.step(target(0.5, 0))
+    else:
+        until(lambda: paced.about()["cut_off"].get("a key was revoked or expired"), 6)
+        with pytest.raises(ConnectionLost):
+            remote.step(target(0.5, 0))
+        with pytest.raises(ConnectionLost, match="does not let this key in"):
+            remote.reset({})
+    assert bystander.ask(MessageKind.STATUS, None, [], 5).detail["state"] == "holding"
+    bystander._handshake.update()
+    assert bystander._handshake.stands, "a connection whose key is known to be good is not cut"
+    allow(folder, key, Role.MOVE, "laptop")
+    remote.close()
+    back = RemoteRobot(paced.address, keys=keys, connect_timeout_s=5)
+    back.reset({})
+    back.close()
+    bystander.close()
+
+
+def test_a_revoked_watcher_gets_no_telemetry_and_others_go_on(paced, identities, tmp_path, until):
+    spec = RemoteRobot(paced.address, keys=identities("laptop")).spec
+    guest = Watcher(paced.telemetry, spec, keys=identities("guest", "watch"))
+    tablet = Watcher(paced.telemetry, spec, keys=identities("tablet", "watch"))
+    with guest, tablet:
+        assert guest.next(5) is not None
+        assert tablet.next(5) is not None
+        revoke(tmp_path / "server", "guest")
+        until(lambda: silent(guest), 10)
+        until(lambda: not silent(tablet), 10)
+        assert silent(guest), "ZeroMQ tried again by now, and was refused"
+
+
+def silent(watcher):
+    """Whether nothing comes for half a second; the rate is 20 Hz."""
+    try:
+        watcher.next(0.5)
+    except RobotError:
+        return True
+    return False
 
 
 def test_beyond_loopback_neither_end_goes_without_keys(robot, tmp_path, identities):

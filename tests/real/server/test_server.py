@@ -40,6 +40,17 @@ def remote(server):
     remote.close()
 
 
+def test_two_servers_of_one_robots_name_do_not_share_a_stop(make_robot, tmp_path):
+    with Server(make_robot(), latch=tmp_path) as first:
+        second = Server(make_robot(), latch=tmp_path)
+        with pytest.raises(RobotError, match=r"another server .* serve\.latch"):
+            second.start()
+        first._loop.stop("a finger in the gripper")
+        assert first.stopped
+    with Server(make_robot(), latch=tmp_path) as third:
+        assert "a finger in the gripper" in third.stopped
+
+
 def test_is_a_robot(remote, robot):
     assert isinstance(remote, Robot)
     assert remote.spec == robot.spec

@@ -36,6 +36,39 @@ def test_new_show_allow_and_then_the_arm_moves(tmp_path, capsys):
         assert obs["frame_no"] == 1
 
 
+def test_an_end_a_list_and_a_revocation(tmp_path, capsys):
+    server, key = tmp_path / "server", "ab" * 32
+    _run(capsys, "new", server)
+    for words, told in (
+        (("--until", "2999-12-31"), "guest may watch until 3000-01-01 00:00 UTC\n"),
+        (("--until", "2999-12-31T18:30+02:00"), "guest may watch until 2999-12-31 16:30 UTC\n"),
+        (("--days", "0.5"), "guest may watch until "),
+    ):
+        code, text = _run(capsys, "allow", server, key, "--role", "watch", "--name", "guest", *words)
+        assert code == 0
+        assert text.startswith(told)
+    _run(capsys, "allow", server, "cd" * 32, "--role", "stop", "--name", "button")
+    _, text = _run(capsys, "list", server)
+    head, guest, button = text.splitlines()
+    assert head.split() == ["name", "role", "since", "until", "last", "seen", "key"]
+    assert re.fullmatch(rf"guest +watch +20\S+ \S+ UTC +20\S+ \S+ UTC +unknown +{key}", guest)
+    assert "never ends" in button
+    assert _run(capsys, "revoke", server, "guest") == (0, f"revoked: guest (watch) {key}\n")
+    assert key not in _run(capsys, "list", server)[1]
+    for words, problem in (
+        (("allow", server, key, "--role", "move", "--name", "a", "--until", "soon"), "--until is 'soon'"),
+        (("allow", server, key, "--role", "move", "--name", "a", "--until", "9999-12-31"), "--until is '9999-12-31'"),
+        (("allow", server, key, "--role", "move", "--name", "a", "--until", "2020-01-01"), "has passed"),
+        (("allow", server, key, "--role", "move", "--name", "a", "--days", "nan"), "--days is nan"),
+        (("revoke", server, "guest"), "on it: button"),
+        (("revoke", tmp_path / "nowhere", "guest"), "keys new"),
+    ):
+        code, text = _run(capsys, *words)
+        assert code == 2, words
+        assert problem in text
+        assert text.count("\n") == 1
+
+
 def test_mistakes_are_one_line(tmp_path, capsys):
     assert _run(capsys, "new", tmp_path)[0] == 0
     for arguments, problem in (
