@@ -350,20 +350,31 @@ def _public(table: Table) -> Table:
     return replace(table, layout=layout, rows=rows)
 
 
-def open_source(path: str | Path, task: Task | str | None = None, **options: Any) -> SourceData:
+def open_source(
+    path: str | Path,
+    task: Task | str | None = None,
+    *,
+    units: str | None = None,
+    calibration: str | Path | None = None,
+    **options: Any,
+) -> SourceData:
     """Open recorded data, in the format that the folder holds.
 
     Args:
         path: one of our runs, or a folder of runs (``log.mcap`` below it); or a LeRobot data set of version
             2.1 or 3.0 (``meta/info.json``).
         task: a task, or the name of one; None takes observation and reward as recorded.
+        units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without
+            a declaration in the data set (``rlenv-robot data units``), it has no SI columns.
+        calibration: the file in which LeRobot keeps the calibration of the arm that recorded the data.
         options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
+        ValueError: unknown units, or a calibration that can't be read.
         SourceError: the folder is missing or empty, holds neither layout, or the task does not fit.
         LogError: a log can't be read.
     """
-    table = read_folder(Path(path))
+    table = read_folder(Path(path), units=units, calibration=calibration)
     if isinstance(task, str):
         from rlenv_robot.registry import task as task_by_name
 

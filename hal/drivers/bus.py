@@ -99,7 +99,7 @@ class BusSettings:
 
 @dataclass(slots=True)
 class BusCounts:
-    """How many transactions there were, and what was wrong with them.
+    """Count transactions, and their failures by kind.
 
     Attributes:
         transactions: requests that were sent.

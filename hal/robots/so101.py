@@ -1,4 +1,4 @@
-"""The SO-101 arm with six Feetech STS3215 servos: its description, its kinematics, and LeRobot's units."""
+"""The SO-101 arm with six Feetech STS3215 servos: its description and its kinematics."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from hal.spec import Spec
 
 __all__ = [
     "CHAIN", "CUBE_AREA", "CUBE_HALF", "GRASP", "JOINTS", "ROLL_ZERO", "SIDEWAYS", "SO101", "SO101_CUBE",
-    "TICKS_PER_TURN", "TIP", "Link", "finger_axis", "forward_kinematics", "from_lerobot", "inverse_kinematics",
-    "steepest", "to_lerobot",
+    "TICKS_PER_TURN", "TIP", "Link", "finger_axis", "forward_kinematics", "inverse_kinematics", "steepest",
 ]  # fmt: skip
 
 JOINTS = ("shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper")
@@ -118,30 +117,10 @@ def forward_kinematics(joint_position: np.ndarray, tool: tuple[float, float, flo
     return point
 
 
-def from_lerobot(units: np.ndarray) -> np.ndarray:
-    """Convert LeRobot's calibrated units (-100..100, gripper 0..100) to angles in rad, shape (..., 6)."""
-    units = _floating(units)
-    low, high, start, end = _calibration(units.dtype)
-    return np.asarray(low + (units - start) * (high - low) / (end - start))
-
-
-def to_lerobot(joint_position: np.ndarray) -> np.ndarray:
-    """Convert angles in rad to LeRobot's calibrated units, shape (..., 6)."""
-    joint_position = _floating(joint_position)
-    low, high, start, end = _calibration(joint_position.dtype)
-    return np.asarray(start + (joint_position - low) * (end - start) / (high - low))
-
-
 def _floating(values: np.ndarray) -> np.ndarray:
     """Convert whole numbers to floats, so that no constant of this module is rounded to a whole number."""
     array = np.asarray(values)
     return array if array.dtype.kind == "f" else array.astype(np.float64)
-
-
-def _calibration(dtype: np.dtype) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-    numbers = ((*LOW[:4], -np.pi, LOW[5]), (*HIGH[:4], np.pi, HIGH[5]), (-100.0,) * 5 + (0.0,), (100.0,) * 6)
-    low, high, start, end = (np.asarray(number, dtype) for number in numbers)
-    return low, high, start, end
 
 
 def _joints(name: str, unit: str, meaning: str, low: Bound, high: Bound) -> Field:

@@ -43,31 +43,41 @@ class Format:
     Attributes:
         name: one word in lower case, for messages and ``data export --to``.
         recognises: called with a path that exists; says whether a data set of this format seems to lie there.
-        load: reads the data set at a path; raises `hal.SourceError` if it can't be read.
+        load: called with a path and `options`; reads the data set there, or raises `hal.SourceError`.
         write: writes a table to a path that is free, or None if the format is only read. Returns what was lost, a
             sentence each. Raises `hal.SourceError` if the table does not fit, the path is taken, or a package is
             missing (and names the package).
         holds_images: whether ``write`` takes a `recorder.formats.images.Filming` as a third argument.
         open_images: opens the images of a data set; used for loaded tables that bring no opener of their own.
+        options: names of keyword arguments that ``load`` takes beyond the path.
         candidates: called with a folder; yields paths in or below it where such a data set may lie, for listing a
             folder. None lists only the folder itself.
     """
 
     name: str
     recognises: Callable[[Path], bool]
-    load: Callable[[Path], Table]
+    load: Callable[..., Table]
     write: Callable[..., list[str]] | None = None
     holds_images: bool = False
     open_images: ImageOpener | None = None
     candidates: Callable[[Path], Iterable[Path]] | None = None
+    options: tuple[str, ...] = ()
 
-    def read(self, path: Path) -> Table:
+    def read(self, path: Path, **options: object) -> Table:
         """Load the data set at a path, with the opener of its images.
 
+        Args:
+            path: of the data set.
+            options: of the format; those that are None are left out.
+
         Raises:
-            SourceError: the data set can't be read.
+            SourceError: the data set can't be read, or the format has no such option.
         """
-        table = self.load(path)
+        given = {name: value for name, value in options.items() if value is not None}
+        if unknown := given.keys() - set(self.options):
+            allowed = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
+            raise SourceError(f"{path}: format {self.name!r} has no option {', '.join(sorted(unknown))}; {allowed}")
+        table = self.load(path, **given)
         if self.open_images is None or table.open_images is not None:
             return table
         return replace(table, open_images=self.open_images)
@@ -149,16 +159,20 @@ def recognised(path: Path) -> Format | None:
     return next((entry for entry in _loaded() if _recognises(entry, path)), None)
 
 
-def read_any(path: Path) -> Table | None:
+def read_any(path: Path, **options: object) -> Table | None:
     """Return the table in a folder or file of another format, or None if no format recognises it.
 
+    Args:
+        path: of the data set.
+        options: of its format.
+
     Raises:
-        SourceError: the path does not exist, or a format recognises it but can't read it.
+        SourceError: the path does not exist, or a format recognises it but can't read it so.
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
     entry = recognised(path)
-    return None if entry is None else entry.read(path)
+    return None if entry is None else entry.read(path, **options)
 
 
 def sets_in(folder: Path) -> list[Path]:

@@ -19,23 +19,26 @@ _KNOWN = (
 _LISTED = 8
 
 
-def read_folder(folder: Path) -> Table:
+def read_folder(folder: Path, **options: object) -> Table:
     """Recognise the layout and read it.
 
     Args:
         folder: with the data; robomimic's, and one log of ours, are single files.
+        options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None is not given.
 
     Raises:
-        SourceError: the folder is missing or holds no known layout.
+        SourceError: the folder is missing or holds no known layout, or its format has no such option.
     """
     if not folder.exists():
         raise SourceError(f"{folder} does not exist; wanted is a folder of recorded data with {_KNOWN}")
-    table = read_any(folder)
+    table = read_any(folder, **options)
     if table is not None:
         return table
     if folder.is_file() and folder.name != LOG_NAME:
         raise SourceError(f"{folder} is a file of no known kind; give the folder that it lies in, with {_KNOWN}")
     if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
+        if given := sorted(name for name, value in options.items() if value is not None):
+            raise SourceError(f"{folder} holds our own runs, whose units are recorded; leave {', '.join(given)} out")
         return load_runs(folder)
     there = sorted(child.name for child in folder.iterdir())
     listed = ", ".join(there[:_LISTED]) + (", ..." if len(there) > _LISTED else "")

@@ -144,7 +144,7 @@ def _action_group(table: Table, task: Task) -> str:
     have = ", ".join(f"{one.name} {one.shape} in {one.unit}" for one in (*table.layout.action, *table.layout.applied))
     raise SourceError(
         f"task {task.name!r} needs the action {wanted or 'of no field'}, {table.origin} has {have or 'none'}; "
-        "these are not data of this task's robot"
+        + ("; ".join(note for note in table.notes if "SI columns" in note) or "these are not data of this task's robot")
     )
 
 

@@ -23,7 +23,7 @@ Arrivals = list[tuple[int, bytes]]
 """The time at which bytes arrive, nanoseconds, and the bytes."""
 
 _SLOT_S = 0.0004
-"""How long a servo waits for the answer of the one before it in a grouped read, before it takes its turn, seconds."""
+"""The wait of a servo for the answer of the one before it in a grouped read, seconds; then it takes its turn."""
 
 
 class Servo(Protocol):

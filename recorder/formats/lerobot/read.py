@@ -20,6 +20,7 @@ import numpy as np
 
 from hal import SourceError
 from hal.frame_layout import FrameLayout
+from hal.robots.so101_units import JointUnits, load_calibration
 from recorder.formats.lerobot import so101
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from recorder.formats.lerobot.files import Entry, LeRobotFiles, open_files
@@ -41,33 +42,38 @@ def is_lerobot(path: Path | str) -> bool:
     return (Path(path) / "meta" / "info.json").is_file()
 
 
-def load_lerobot(path: Path | str) -> Table:
+def load_lerobot(path: Path | str, units: str | None = None, calibration: Path | str | None = None) -> Table:
     """Read a LeRobot data set.
 
-    Observation and action keep the data set's own units. For an SO-101 in calibrated units the rows also have
-    the sensors and commands of `hal.robots.so101` in SI, so that our tasks can compute rewards from them.
+    Observation and action keep the data set's own units. For an SO-101 whose units are known the rows also have
+    the sensors and commands of `hal.robots.so101` in SI, so that our tasks can compute rewards from them. LeRobot
+    stores no units, and a guess can be wrong by tens of degrees: they come from the arguments, or from
+    ``meta/rlenv_robot.json``, which ``rlenv-robot data units`` writes.
 
     Args:
         path: the folder with ``meta`` and ``data``.
+        units: of an SO-101's joints, ``degrees`` or ``percent``; None takes the data set's own declaration.
+        calibration: the file in which LeRobot keeps the recording arm's calibration.
 
     Raises:
         SourceError: the folder is no data set, of another version, incomplete, or contradicts itself; or pyarrow is
             missing.
+        ValueError: the units are unknown, or the calibration can't be read.
     """
     files = open_files(Path(path))
     where = str(files.root / "meta" / "info.json")
     features = sort_features(files.info["features"], where)
     read = [(entry, _columns(entry, table, features)) for entry, table in files.episodes(features.columns)]
-    si, reason = _is_so101(files, features, [columns for _, columns in read])
+    joint_units, reason = _joint_units(files, features, [columns for _, columns in read], units, calibration)
     observation, action = features.specs
     layout = FrameLayout(observation, action)
-    if si:
+    if joint_units is not None:
         layout = FrameLayout(observation, action, applied=so101.COMMANDS, sensors=so101.SENSORS)
     dtype = layout.spec.row_dtype
-    blank = _Blank(np.dtype(dtype), round(1e9 / float(files.info["fps"])), si)
+    blank = _Blank(np.dtype(dtype), round(1e9 / float(files.info["fps"])), joint_units)
     episodes = [_rows(entry, columns, features, blank) for entry, columns in read]
     infos = [_info(entry, columns, features, files) for entry, columns in read]
-    return table_of(layout, episodes, infos, str(files.root), _notes(files, features, read, reason), LeRobotImages)
+    return table_of(layout, episodes, infos, str(files.root), [*_notes(files, features, read), *reason], LeRobotImages)
 
 
 def _columns(entry: Entry, table: Any, features: Features) -> Columns:
@@ -100,11 +106,11 @@ def _ended(columns: Columns) -> bool:
 
 
 class _Blank(NamedTuple):
-    """Properties of the rows: their type, the control period in nanoseconds, whether they have SI columns."""
+    """Properties of the rows: their type, the control period in nanoseconds, the units from which SI is made."""
 
     dtype: np.dtype
     period_ns: int
-    si: bool
+    units: JointUnits | None
 
 
 def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> np.ndarray:
@@ -130,8 +136,8 @@ def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> 
     if LOG_PROBABILITY in columns:
         rows["log_probability"][1:] = columns[LOG_PROBABILITY][: count - 1]
     rows["terminated"][-1], rows["truncated"][-1] = ended, not ended
-    if blank.si:
-        so101.fill(rows, observed["observation.state"], columns["action"][: count - 1])
+    if blank.units is not None:
+        so101.fill(rows, observed["observation.state"], columns["action"][: count - 1], blank.units)
     return rows
 
 
@@ -197,17 +203,41 @@ def _kept_info(entry: Entry) -> JsonDict:
         raise SourceError(f"episode {entry.index} of {entry.file}: what is kept of it is no JSON: {error}") from error
 
 
-def _is_so101(files: LeRobotFiles, features: Features, episodes: list[Columns]) -> tuple[bool, str]:
-    """Return whether SI columns can be made; if not, and the robot is an SO-101, also the reason."""
-    reason = so101.why_not(str(files.info.get("robot_type")), features)
+def _joint_units(
+    files: LeRobotFiles, features: Features, episodes: list[Columns], units: str | None, calibration: Path | str | None
+) -> tuple[JointUnits | None, list[str]]:
+    """Return the units from which an SO-101's SI columns are made, or None, and notes on them.
+
+    Raises:
+        SourceError: units were given for data of which they can't be true.
+    """
+    robot = files.info.get("robot_type")
+    given = units is not None or calibration is not None
+    reason = so101.why_not(str(robot), features)
     if reason is not None:
-        return False, reason
-    if not all(so101.in_units(columns["observation.state"], columns["action"]) for columns in episodes):
-        return False, "values lie outside -100 to 100, so they are not in calibrated units (degrees?)"
-    return True, ""
+        if given:
+            raise SourceError(f"{files.root}: units and calibration are for an SO-101's joints: {reason or robot}")
+        return None, [f"no SI columns for this {robot}: {reason}"] if reason else []
+    if given and units is None:
+        raise SourceError(
+            f"{files.root}: a calibration alone does not tell the unit; give units='degrees' or 'percent'"
+        )
+    if units is not None:
+        known: JointUnits | None = JointUnits(units, None if calibration is None else load_calibration(calibration))
+    else:
+        known = so101.declared_units(files.root)
+    if known is None:
+        return None, [
+            f"no SI columns for this {robot}: the data set does not say whether its joints are in degrees (LeRobot's "
+            "default since 0.4.4) or in percent; give units=, or write them into it with `rlenv-robot data units`"
+        ]
+    if not all(so101.in_range(known, columns["observation.state"], columns["action"]) for columns in episodes):
+        raise SourceError(f"{files.root}: values lie beyond what {known.unit} can be; the unit must be another")
+    source = "as given" if units is not None else f"as {so101.DECLARATION.name} declares"
+    return known, [f"the joints are in {known.unit}, {source}", *known.assumed]
 
 
-def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Columns]], reason: str) -> tuple[str, ...]:
+def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Columns]]) -> list[str]:
     notes = []
     guessed = [_ended(columns) for entry, columns in read if not _knows_last(entry)]
     ended = sum(guessed)
@@ -226,12 +256,11 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
         notes.append(f"images are not read, and the folder videos is missing: {', '.join(videos)}")
     if features.ignored:
         notes.append(f"a frame row has no place for {', '.join(features.ignored)}")
-    if reason:
-        notes.append(f"no SI columns for this {files.info.get('robot_type')}: {reason}")
-    return tuple(notes)
+    return notes
 
 
 LEROBOT = Format(
     "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
+    options=("units", "calibration"),
 )  # fmt: skip

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import numpy as np
 
-from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics, from_lerobot
+from hal import SourceError
+from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
+from hal.robots.so101_units import JointUnits, load_calibration
 from recorder.formats.lerobot.features import Features
 
-__all__ = ["COMMANDS", "SENSORS", "fill", "in_units", "why_not"]
+__all__ = ["COMMANDS", "DECLARATION", "SENSORS", "declare_units", "declared_units", "fill", "in_range", "why_not"]
 
 KINDS = ("so101", "so101_follower", "so100", "so100_follower")
 ELEMENTS = tuple(f"{joint}.pos" for joint in JOINTS)
 SENSORS, COMMANDS = SO101.sensors, SO101.commands
 MARGIN = 10.0
-"""Largest distance of a measured joint from -100..100 in LeRobot's units; beyond it the units must be others."""
+"""Largest distance of a measured joint from -100..100 percent; beyond it the unit must be another."""
+
+DECLARATION = Path("meta") / "rlenv_robot.json"
+"""The file of a data set that declares its units; LeRobot passes over it."""
 
 
 def why_not(robot_type: str, features: Features) -> str | None:
-    """Return why the columns are no SO-101's in calibrated units: empty for another robot, None if they are."""
+    """Return why the columns are no SO-101's joints: empty for another robot, None if they are."""
     if robot_type not in KINDS:
         return ""
     for part, name in ((features.observation, "state"), (features.action, "target")):
@@ -27,13 +35,52 @@ def why_not(robot_type: str, features: Features) -> str | None:
     return None
 
 
-def in_units(*values: np.ndarray) -> bool:
-    """Return whether values can be in LeRobot's calibrated units (data recorded in degrees exceed them)."""
-    low = np.array([-100.0] * 5 + [0.0]) - MARGIN
-    return all(bool(((value >= low) & (value <= 100 + MARGIN)).all()) for value in values)
+def declared_units(root: Path) -> JointUnits | None:
+    """Return the units that a data set declares in `DECLARATION`, or None if it declares none.
+
+    Raises:
+        SourceError: the declaration or its calibration can't be read.
+    """
+    file = root / DECLARATION
+    if not file.is_file():
+        return None
+    try:
+        declared = json.loads(file.read_text(encoding="utf-8"))
+        calibration = declared.get("calibration")
+        return JointUnits(
+            declared["joint_units"], None if calibration is None else load_calibration(file.parent / calibration)
+        )
+    except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
+        raise SourceError(
+            f'{file}: {error!r:.200}; expected is {{"joint_units": "degrees" or "percent"}} and, where known, '
+            '"calibration": the name of a file beside it'
+        ) from error
 
 
-def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray) -> None:
+def declare_units(root: Path, unit: str, calibration: Path | None) -> JointUnits:
+    """Write a data set's units into it, with a copy of the calibration.
+
+    Raises:
+        ValueError: an unknown unit, or a calibration that can't be read.
+        OSError: the folder can't be written.
+    """
+    units = JointUnits(unit, None if calibration is None else load_calibration(calibration))
+    declared = {"joint_units": unit}
+    if calibration is not None:
+        declared["calibration"] = "calibration.json"
+        (root / "meta" / "calibration.json").write_bytes(calibration.read_bytes())
+    (root / DECLARATION).write_text(json.dumps(declared, indent=1) + "\n", encoding="utf-8")
+    return units
+
+
+def in_range(units: JointUnits, *values: np.ndarray) -> bool:
+    """Return whether values can be of a unit: percent end at 100, give or take what a pushed servo adds."""
+    arm = 360.0 if units.unit == "degrees" else 100.0
+    low, high = np.array([-arm] * 5 + [0.0]) - MARGIN, np.array([arm] * 5 + [100.0]) + MARGIN
+    return all(bool(((value >= low) & (value <= high)).all()) for value in values)
+
+
+def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray, units: JointUnits) -> None:
     """Write sensors and applied commands of one episode.
 
     Velocities are differences of positions over differences of stamps, 0 in row 0. What the servos held in
@@ -43,11 +90,12 @@ def fill(rows: np.ndarray, state: np.ndarray, target: np.ndarray) -> None:
         rows: shape (T,), with ``stamp_ns`` filled.
         state: measured positions in LeRobot's units, shape (T, 6).
         target: the goals that led to rows 1 to T - 1, in LeRobot's units, shape (T - 1, 6).
+        units: of both.
     """
-    position = from_lerobot(np.asarray(state, np.float64))
+    position = units.to_radians(state)
     goal = np.empty_like(position)
     goal[0] = np.clip(position[0], LOW, HIGH)
-    goal[1:] = from_lerobot(np.asarray(target, np.float64))
+    goal[1:] = units.to_radians(target)
     seconds = np.diff(rows["stamp_ns"])[:, None] / 1e9
     rows["sensor_joint_position"] = position
     rows["sensor_joint_velocity"][1:] = np.diff(position, axis=0) / seconds

@@ -16,6 +16,7 @@ VERBS = {
     "cut": Verb("rlenv_robot.cli.data.edit:add_cut", "copy some episodes, or a span of time, into a new run"),
     "merge": Verb("rlenv_robot.cli.data.edit:add_merge", "copy several runs into one new run"),
     "label": Verb("rlenv_robot.cli.data.edit:add_label", "add verdicts and remarks to recorded episodes"),
+    "units": Verb("rlenv_robot.cli.data.edit:add_units", "declare the units of a LeRobot data set's joints"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
     "recover": Verb("rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost"),
     "timeline": Verb("rlenv_robot.cli.data.view:add_timeline", "put a client's run and its controller's on one clock"),

@@ -18,10 +18,8 @@ from hal.robots.so101 import (
     TIP,
     finger_axis,
     forward_kinematics,
-    from_lerobot,
     inverse_kinematics,
     steepest,
-    to_lerobot,
 )
 from sim.robots.so101 import so101
 
@@ -77,22 +75,6 @@ def test_leading_axes_and_the_grippers_angle_change_nothing(angles: np.ndarray) 
 def test_whole_numbers_and_narrow_floats_are_accepted() -> None:
     np.testing.assert_array_equal(forward_kinematics(np.zeros(5, int)), forward_kinematics(np.zeros(5)))
     assert forward_kinematics(np.zeros(6, np.float32)).dtype == np.float32
-    middle = np.add(LOW, HIGH) / 2
-    middle[4] = 0.0
-    np.testing.assert_allclose(from_lerobot(np.array([0, 0, 0, 0, 0, 50])), middle, atol=1e-12)
-
-
-def test_lerobots_ends_are_the_joints_limits_and_a_whole_turn_of_the_wrist() -> None:
-    """LeRobot's calibration gives wrist_roll the whole range of its encoder, 0 to 4095 ticks, and does not sweep it."""
-    low, high = np.array(LOW), np.array(HIGH)
-    low[4], high[4] = -np.pi, np.pi
-    np.testing.assert_allclose(to_lerobot(low), [-100] * 5 + [0], atol=1e-9)
-    np.testing.assert_allclose(from_lerobot(np.full(6, 100.0)), high)
-
-
-@given(ANGLES)
-def test_conversion_to_lerobots_units_and_back_is_exact(angles: np.ndarray) -> None:
-    np.testing.assert_allclose(from_lerobot(to_lerobot(angles)), angles, atol=1e-12)
 
 
 @pytest.mark.requirement("R4.2")

@@ -95,7 +95,8 @@ def test_samples_of_a_thread_are_aligned_with_the_frames(tmp_path: Path) -> None
     assert (used.values["seconds"][later] <= latest.values["seconds"][later]).all()
     assert used.sample[later].tolist() == frames["used_clock"][later].tolist()
     between = log.at_frames("clock", "interpolated")
-    assert between.valid[later][:-1].all()
+    followed = frames["stamp_ns"] <= samples["stamp_ns"].max()  # a busy machine may take no later sample
+    assert between.valid[later].tolist() == followed[later].tolist()
     np.testing.assert_allclose(between.values["seconds"][between.valid], moments[between.valid], rtol=0, atol=1e-6)
     nearest = log.at_frames("clock", "nearest")
     closest = np.abs(samples["seconds"][:, None] - moments).min(axis=0)

@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Automatic, Guard, Homing
-from hal.robots.so101 import SO101, SO101_CUBE, TICKS_PER_TURN, forward_kinematics, from_lerobot, to_lerobot
+from hal.robots.so101 import SO101, SO101_CUBE, TICKS_PER_TURN, forward_kinematics
 from hal.robots.so101_pair import SIDES, SO101_PAIR
+from hal.robots.so101_units import JointUnits
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
@@ -33,6 +34,8 @@ LOG = Path(__file__).parents[3].parent / "shared" / "data" / "so101-pick-place" 
 FRAMES = {0: slice(40, 345), 1: slice(0, 346)}
 """What is compared. Before, episode 0 begins without torque; afterwards the arm lies folded on its own parts."""
 
+PERCENT = JointUnits("percent")
+
 
 def recorded(episode: int) -> tuple[np.ndarray, np.ndarray]:
     """Goals and measured positions of the real arm, rad, shape (T, 6) each."""
@@ -42,7 +45,7 @@ def recorded(episode: int) -> tuple[np.ndarray, np.ndarray]:
     table = parquet.read_table(LOG)
     of_episode = np.array(table["episode_index"]) == episode
     goals, measured = (np.array(table[name].to_pylist())[of_episode] for name in ("action", "observation.state"))
-    return from_lerobot(goals[FRAMES[episode]]), from_lerobot(measured[FRAMES[episode]])
+    return PERCENT.to_radians(goals[FRAMES[episode]]), PERCENT.to_radians(measured[FRAMES[episode]])
 
 
 def replayed(sim_model: SimModel, goals: np.ndarray, first: np.ndarray) -> np.ndarray:
@@ -55,7 +58,7 @@ def replayed(sim_model: SimModel, goals: np.ndarray, first: np.ndarray) -> np.nd
     batch.reset(starts={"joint_target": legal[:1]})
     batch.open_batch.bind("qpos")[0] = first
     steps = [batch.step({"joint_target": goal[None]}).sensors["joint_position"][0] for goal in legal[:-1]]
-    return to_lerobot(np.array([first, *steps]))
+    return PERCENT.from_radians(np.array([first, *steps]))
 
 
 def delays(goals: np.ndarray, measured: np.ndarray) -> list[int]:
@@ -68,14 +71,14 @@ def delays(goals: np.ndarray, measured: np.ndarray) -> list[int]:
 @pytest.mark.parametrize("episode", [0, 1])
 def test_the_twin_moves_like_the_real_arm_and_the_nominal_model_does_not(episode: int) -> None:
     goals, measured = recorded(episode)
-    real = to_lerobot(measured)
+    real = PERCENT.from_radians(measured)
     twin, nominal = (replayed(model, goals, measured[0]) for model in (so101_twin(), so101()))
     wrong_twin, wrong_nominal = (np.sqrt(((units - real) ** 2).mean(axis=0)) for units in (twin, nominal))
     print(f"episode {episode}: RMS in units, twin {wrong_twin.round(2)}, nominal {wrong_nominal.round(2)}")
     # The gripper's goal lies inside what it holds, and nothing is held here: its RMS says little.
     assert (wrong_twin[:5] < 0.4 * wrong_nominal[:5]).all()
     assert wrong_twin[:5].max() < 1.2
-    sent = to_lerobot(goals)
+    sent = PERCENT.from_radians(goals)
     assert np.abs(np.subtract(delays(sent, twin), delays(sent, real))).max() <= 1
     assert delays(sent, nominal) == [1] * 6
     sag_real, sag_twin = ((units[4:] - sent[:-4]).mean(axis=0) for units in (real, twin))
@@ -85,7 +88,7 @@ def test_the_twin_moves_like_the_real_arm_and_the_nominal_model_does_not(episode
 @pytest.mark.parametrize("episode", [0, 1])
 def test_every_sibling_is_nearer_to_the_real_arm_than_the_nominal_model(episode: int) -> None:
     goals, measured = recorded(episode)
-    real = to_lerobot(measured)[:, :5]
+    real = PERCENT.from_radians(measured)[:, :5]
 
     def wrong(model: SimModel) -> float:
         return float(np.sqrt(((replayed(model, goals, measured[0])[:, :5] - real) ** 2).mean()))

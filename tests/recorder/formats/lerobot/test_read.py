@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 
 from hal import SourceError
-from hal.robots.so101 import JOINTS, SO101, forward_kinematics, from_lerobot
+from hal.robots.so101 import JOINTS, SO101, forward_kinematics
+from hal.robots.so101_units import UNITS, JointUnits
 from recorder.formats.lerobot.features import sort_features
 from recorder.formats.lerobot.read import is_lerobot, load_lerobot
+from recorder.formats.lerobot.so101 import declare_units
 
 pa = pytest.importorskip("pyarrow")
 import pyarrow.parquet as pq  # noqa: E402
@@ -138,18 +140,56 @@ def test_an_end_keeps_its_reward(tmp_path: Path, version: str) -> None:
 
 
 @pytest.mark.parametrize("kind", ["so101_follower", "so100"])
-def test_an_so101_has_si_columns(tmp_path: Path, kind: str) -> None:
+@pytest.mark.parametrize("unit", UNITS)
+def test_an_so101_has_si_columns(tmp_path: Path, kind: str, unit: str) -> None:
     columns = write_set(tmp_path, "v3.0", robot=kind, names=POSITIONS)
-    table = load_lerobot(tmp_path)
+    table, units = load_lerobot(tmp_path, unit), JointUnits(unit)
     assert table.layout.sensors == SO101.sensors
     assert table.layout.applied == SO101.commands
-    rows, position = table.rows, from_lerobot(columns["observation.state"].astype(float))
+    rows, position = table.rows, units.to_radians(columns["observation.state"])
     np.testing.assert_allclose(rows["sensor_joint_position"], position, atol=1e-6)
     np.testing.assert_allclose(rows["sensor_joint_velocity"][1], (position[1] - position[0]) * 10, rtol=1e-4)
     assert (rows["sensor_joint_velocity"][[0, 4]] == 0).all()
-    np.testing.assert_allclose(rows["applied_joint_target"][1:4], from_lerobot(columns["action"][:3]), atol=1e-6)
+    np.testing.assert_allclose(rows["applied_joint_target"][1:4], units.to_radians(columns["action"][:3]), atol=1e-6)
     np.testing.assert_array_equal(rows["applied_joint_target"], rows["sensor_joint_goal"])
     np.testing.assert_allclose(rows["sensor_gripper_position"], forward_kinematics(position), atol=1e-6)
+    assert f"the joints are in {unit}, as given" in table.notes
+    assert any("no calibration was given" in note for note in table.notes)
+
+
+def test_an_so101_without_declared_units_has_no_si_columns(tmp_path: Path) -> None:
+    """A set in degrees within 110 looks like one in percent; the wrist would be wrong by up to 32 degrees."""
+    write_set(tmp_path, "v3.0", robot="so101_follower", names=POSITIONS)
+    table = load_lerobot(tmp_path)
+    assert len(table.layout.sensors) == 0
+    assert any("does not say whether its joints are in degrees" in note for note in table.notes)
+
+
+def test_a_data_set_declares_its_units(tmp_path: Path) -> None:
+    columns = write_set(tmp_path / "set", "v3.0", robot="so101_follower", names=POSITIONS)
+    motors = {joint: {"range_min": 1000, "range_max": 3000} for joint in JOINTS}
+    (tmp_path / "arm.json").write_text(json.dumps(motors))
+    declare_units(tmp_path / "set", "percent", tmp_path / "arm.json")
+    table = load_lerobot(tmp_path / "set")
+    assert "the joints are in percent, as rlenv_robot.json declares" in table.notes
+    turn = columns["observation.state"][:, 0] / 100 * 1000 * 2 * np.pi / 4096
+    np.testing.assert_allclose(table.rows["sensor_joint_position"][:, 0], turn, atol=1e-6)
+    given = load_lerobot(tmp_path / "set", "degrees")  # what is given counts
+    assert "the joints are in degrees, as given" in given.notes
+    (tmp_path / "set" / "meta" / "rlenv_robot.json").write_text("{}")
+    with pytest.raises(SourceError, match=r"rlenv_robot\.json.*joint_units"):
+        load_lerobot(tmp_path / "set")
+
+
+def test_units_that_can_not_be_true_are_refused(tmp_path: Path) -> None:
+    write_set(tmp_path / "names", "v3.0", robot="so101_follower", names=list("abcdef"))
+    with pytest.raises(SourceError, match="for an SO-101's joints"):
+        load_lerobot(tmp_path / "names", "degrees")
+    write_set(tmp_path / "set", "v3.0", robot="so101_follower", names=POSITIONS)
+    with pytest.raises(SourceError, match="does not tell the unit"):
+        load_lerobot(tmp_path / "set", calibration=tmp_path / "arm.json")
+    with pytest.raises(ValueError, match="radians"):
+        load_lerobot(tmp_path / "set", "radians")
 
 
 def test_other_units_or_names_of_an_so101_are_left_alone(tmp_path: Path) -> None:
@@ -159,15 +199,15 @@ def test_other_units_or_names_of_an_so101_are_left_alone(tmp_path: Path) -> None
     assert any("no SI columns for this so101_follower: observation.state is not named" in n for n in table.notes)
 
 
-def test_degrees_are_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_degrees_are_noticed(tmp_path: Path) -> None:
     write_set(tmp_path, "v3.0", robot="so101_follower", names=POSITIONS)
     file = tmp_path / "data" / "chunk-000" / "file-000.parquet"
     table = pq.read_table(file)
-    degrees = pa.array([[150.0] * 6] * table.num_rows, pa.list_(pa.float32(), 6))
+    degrees = pa.array([[150.0] * 5 + [50.0]] * table.num_rows, pa.list_(pa.float32(), 6))
     pq.write_table(table.set_column(table.column_names.index("action"), "action", degrees), file)
-    loaded = load_lerobot(tmp_path)
-    assert len(loaded.layout.sensors) == 0
-    assert any("not in calibrated units (degrees?)" in note for note in loaded.notes)
+    with pytest.raises(SourceError, match="beyond what percent can be"):
+        load_lerobot(tmp_path, "percent")
+    assert len(load_lerobot(tmp_path, "degrees").layout.sensors) == 4
 
 
 def edit(root: Path, **changes: Any) -> None:
