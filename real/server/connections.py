@@ -10,8 +10,8 @@ import socket
 import struct
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -21,7 +21,7 @@ from real.protocol.monitor import SocketMonitor
 
 __all__ = [
     "CONTROL_LIMITS", "IO_THREADS", "PER_ADDRESS", "PER_KEY", "PUBLISHER_LIMITS", "STOP_LIMITS", "ConnectionLimiter",
-    "SocketLimits", "raise_descriptor_limit",
+    "SocketLimits", "raise_descriptor_limit", "wire_bytes",
 ]  # fmt: skip
 
 _log = logging.getLogger(__name__)
@@ -43,8 +43,9 @@ class SocketLimits:
     Attributes:
         per_address: connections of one address.
         per_key: connections of one key, as far as it is known.
-        unread_bytes: bytes that a connection may send without a message that is complete and read.
+        unread_bytes: bytes of a connection that may wait, as parts of messages or whole ones, to be read.
         mover_unread_bytes: the same for the connection that moves the robot.
+        handshake_bytes: bytes that it may send before its first message besides.
         bytes_per_s: bytes that it may send besides in each second; encrypted heartbeats take 80.
         most_bytes: bytes that it may send in all, for such sockets; its client then connects again. None: any number.
     """
@@ -53,6 +54,7 @@ class SocketLimits:
     per_key: int = PER_KEY
     unread_bytes: int
     mover_unread_bytes: int = 0
+    handshake_bytes: int = 2048
     bytes_per_s: float = 256.0
     most_bytes: int | None = None
 
@@ -96,14 +98,33 @@ def raise_descriptor_limit() -> int:
 
 @dataclass(slots=True)
 class _Connection:
-    """One accepted connection: the peer's address and port, its key once a message came, and the bytes read."""
+    """One accepted connection: the peer's address and port, its key once a message came, and its bytes.
+
+    Bytes that came in and were not read as messages are a backlog, or the handshake and heartbeats, which nobody reads.
+    The latter grow slowly, which tells both apart.
+    """
 
     peer: tuple[str, int]
-    since_s: float  # when it was accepted, or when its bytes were counted anew
+    looked_s: float
+    read_before: int  # bytes that were read from this descriptor's earlier connections
+    overhead: float
     key: str | None = None
     moves: bool = False
-    read: int = 0
     cut: bool = False
+
+    def backlog(self, received: int, read: int, now_s: float, bytes_per_s: float) -> float:
+        """Return how many bytes wait to be read.
+
+        Args:
+            received: bytes that came in by the connection.
+            read: bytes of the messages that were read from its descriptor so far.
+            now_s: monotonic clock, seconds.
+            bytes_per_s: rate of the heartbeats.
+        """
+        unread = received - (read - self.read_before)
+        self.overhead = min(unread, self.overhead + bytes_per_s * (now_s - self.looked_s))
+        self.looked_s = now_s
+        return unread - self.overhead
 
 
 class _Watched:
@@ -115,6 +136,8 @@ class _Watched:
         self.connections: dict[int, _Connection] = {}
         self.addresses: Counter[str] = Counter()  # connections that are not cut off, by address
         self.keys: Counter[str] = Counter()
+        self.read: defaultdict[int, int] = defaultdict(int)  # bytes of messages, by descriptor; the reader counts up
+        self.read_before: dict[int, int] = {}  # the same when a descriptor's last connection ended
         self.noted: dict[int, tuple[str | None, bool]] = {}
         self.condemned: dict[int, str] = {}
 
@@ -175,16 +198,19 @@ class ConnectionLimiter:
         """Begin to watch."""
         self._thread.start()
 
-    def note(self, descriptor: int, key: str | None, number: int = 0, *, moves: bool = False) -> None:
+    def note(self, descriptor: int, key: str | None, size: int, number: int = 0, *, moves: bool = False) -> None:
         """Take up that a whole message was read from a connection; on the thread that reads the socket.
 
         Args:
             descriptor: of the connection.
             key: of its client; None where there are no keys.
+            size: bytes that the message took on the wire (`wire_bytes`).
             number: of the socket, from `watch`.
             moves: whether this connection moves the robot.
         """
-        self._watched[number].noted[descriptor] = key, moves
+        watched = self._watched[number]
+        watched.read[descriptor] += size
+        watched.noted[descriptor] = key, moves
 
     def cut_off(self, descriptor: int, why: str, number: int = 0) -> None:
         """Have a connection ended, within the limiter's period; on the thread that reads the socket.
@@ -231,6 +257,7 @@ class ConnectionLimiter:
             else:
                 watched.noted.pop(descriptor, None)
                 watched.condemned.pop(descriptor, None)
+                watched.read_before[descriptor] = watched.read.get(descriptor, 0)
         return taken
 
     def _accept(self, descriptor: int, watched: _Watched) -> None:
@@ -238,7 +265,9 @@ class ConnectionLimiter:
             peer = None if peer_socket is None else _peer_of(peer_socket)
             if peer_socket is None or peer is None:  # it has left already
                 return
-            connection = watched.connections[descriptor] = _Connection(peer, time.monotonic())
+            before = watched.read_before.get(descriptor, 0)
+            connection = _Connection(peer, time.monotonic(), before, watched.limits.handshake_bytes)
+            watched.connections[descriptor] = connection
             watched.addresses[peer[0]] += 1
             if watched.addresses[peer[0]] > watched.limits.per_address:
                 self._end(peer_socket, connection, watched, f"more than {watched.limits.per_address} of one address")
@@ -249,7 +278,7 @@ class ConnectionLimiter:
             connection = watched.connections.get(descriptor)
             if connection is None:
                 continue
-            connection.read, connection.moves = -1, moves  # counted anew by the next look at its bytes
+            connection.moves = moves
             if key is not None and connection.key is None and not connection.cut:
                 connection.key = key
                 watched.keys[key] += 1
@@ -277,12 +306,9 @@ class ConnectionLimiter:
             with _borrowed(descriptor, connection.peer) as peer_socket:
                 if peer_socket is None:
                     continue
-                received = _bytes_received(peer_socket)
-                if connection.read < 0:
-                    connection.read, connection.since_s = received, now_s
-                    continue
+                received, read = _bytes_received(peer_socket), watched.read.get(descriptor, 0)
                 most = limits.mover_unread_bytes if connection.moves else limits.unread_bytes
-                if received - connection.read > most + limits.bytes_per_s * (now_s - connection.since_s):
+                if connection.backlog(received, read, now_s, limits.bytes_per_s) > most:
                     self._end(peer_socket, connection, watched, f"more than {most >> 10} KiB unread")
                 elif limits.most_bytes is not None and received > limits.most_bytes:
                     self._end(peer_socket, connection, watched, f"more than {limits.most_bytes >> 10} KiB in all")
@@ -307,6 +333,20 @@ class ConnectionLimiter:
         if total > self._reported and now_s > self._report_s:
             self._reported, self._report_s = total, now_s + _REPORT_S
             _log.warning("connections cut off so far: %s", ", ".join(f"{n} ({why})" for why, n in self._cut.items()))
+
+
+_SHORT, _SHORT_HEAD, _LONG_HEAD, _SEAL = 255, 2, 9, 33
+"""Of a frame of ZMTP 3.1: the longest with a short head, both heads, and what CURVE's encryption adds
+(https://rfc.zeromq.org/spec/37 and /spec/26)."""
+
+
+def wire_bytes(frames: Sequence[bytes], sealed: bool) -> int:
+    """Return how many bytes the frames of a message took on the wire, encrypted or not."""
+    total = 0
+    for frame in frames:
+        size = len(frame) + (_SEAL if sealed else 0)
+        total += size + (_SHORT_HEAD if size <= _SHORT else _LONG_HEAD)
+    return total
 
 
 def _decrease(counter: Counter[str], name: str) -> None:

@@ -30,7 +30,7 @@ from real.protocol.messages import (
 )
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import error_text, printable
-from real.server.connections import ConnectionLimiter
+from real.server.connections import ConnectionLimiter, wire_bytes
 from real.server.lease import Lease, LeaseTransfer, RequestId
 from real.server.stop_endpoint import stop_robot
 from real.server.turns import Turns
@@ -173,7 +173,7 @@ class RequestHandler:
         if len(parts) > wire.MAX_FRAMES and received.came_ns - began_ns > _LONGEST_READ_NS:
             self._limiter.cut_off(descriptor, "too many frames")
         moves = received.peer == self._holder and self._lease.holder is not None
-        self._limiter.note(descriptor, key, moves=moves)
+        self._limiter.note(descriptor, key, wire_bytes(parts, key is not None), moves=moves)
         if self._turns is None:
             self._handle(received)
         else:

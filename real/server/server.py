@@ -24,7 +24,7 @@ from real.control.loop import Answerer, ControlLoop
 from real.control.observer import ServerObserver
 from real.control.settings import LoopSettings, check_above_zero
 from real.protocol.keys import CONTROL, TELEMETRY
-from real.protocol.liveness import notice_vanished_peers
+from real.protocol.liveness import notice_vanished_clients
 from real.protocol.messages import check_address
 from real.protocol.text import printable
 from real.server.connections import (
@@ -58,9 +58,6 @@ SLOW_LISTENERS_QUEUE = 4
 
 LOOK_S = 0.1
 """Time between two checks of a server that serves for ever for its end, seconds."""
-
-WAITING_REQUESTS = 16
-"""Messages of one connection that wait in memory for being read; further ones wait in the network."""
 
 WAITING_ANSWERS = 64
 """Messages that wait for a client that does not read; further ones are dropped."""
@@ -343,9 +340,9 @@ class Server:
         if self._authenticator is not None:
             self._authenticator.secure(socket, domain)
         socket.linger = LAST_WORDS_MS
-        socket.rcvhwm, socket.sndhwm = WAITING_REQUESTS, WAITING_ANSWERS
+        socket.sndhwm = WAITING_ANSWERS
         socket.setsockopt(zmq.MAXMSGSIZE, largest)
-        notice_vanished_peers(socket)
+        notice_vanished_clients(socket)
         if kind == zmq.ROUTER:
             socket.router_mandatory = True  # an answer to a peer that is gone is an error instead of silence
         if kind == zmq.PUB:

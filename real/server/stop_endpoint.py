@@ -17,7 +17,7 @@ from real.protocol import messages as wire
 from real.protocol.errors import error_to_list
 from real.protocol.messages import Message, MessageKind, detail_value, send_frames
 from real.protocol.text import printable
-from real.server.connections import ConnectionLimiter
+from real.server.connections import ConnectionLimiter, wire_bytes
 
 if TYPE_CHECKING:
     from real.server.authenticator import Authenticator
@@ -127,7 +127,7 @@ class StopEndpoint:
             while self._router.getsockopt(zmq.RCVMORE):
                 self._router.recv()
             return
-        self._limiter.note(descriptor, key, self._number)
+        self._limiter.note(descriptor, key, wire_bytes([frame], key is not None), self._number)
         if self._is_too_often(peer):
             self._limiter.cut_off(descriptor, f"more than {STOPS_PER_S:g} stops a second", self._number)
         came_ns = time.monotonic_ns()

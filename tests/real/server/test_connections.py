@@ -17,7 +17,7 @@ import pytest
 from hal import Answer, ConnectionLost, EpisodeError
 from real import Connection, MessageKind, RemoteRobot, Server
 from real.protocol.messages import MAX_FRAMES, decode, encode, receive_frames, send_frames
-from real.server.connections import PER_ADDRESS
+from real.server.connections import PER_ADDRESS, _Connection, wire_bytes
 from real.server.request_handler import MOST_WAITING
 from tests.fakes import Integrator, until
 
@@ -204,3 +204,68 @@ def test_one_address_gets_its_share_of_connections(robot: Integrator) -> None:
         until(lambda: sum(server.about()["cut_off"].values()) >= 20)
         button.stop("heard")
     assert robot.stops[0] == "heard"
+
+
+LEFT_EARLY = """
+import sys
+from real import Server
+from tests.fakes import Integrator
+with Server(Integrator(), telemetry="tcp://127.0.0.1:*") as server:
+    print(server.address, server.telemetry, server.about()["stop"], flush=True)
+    for line in sys.stdin:
+        print("alive", flush=True)
+"""
+
+PING = b"\x04\x0b\x04PING\x00\x01beat"
+"""A heartbeat of ZMTP 3.1 with a time to live of 0.1 s (https://rfc.zeromq.org/spec/37)."""
+
+
+@pytest.mark.process
+@pytest.mark.parametrize(
+    ("endpoint", "kind", "data"),
+    [(1, b"SUB", b"\0\x02\x01x"), (0, b"DEALER", b"\0\x05hello"), (2, b"DEALER", b"\0\x05hello")],
+    ids=["subscriptions", "control", "stops"],
+)
+def test_a_peer_that_leaves_in_the_midst_of_its_flood_does_not_abort_the_process(
+    start: Callable[..., Any], endpoint: int, kind: bytes, data: bytes
+) -> None:
+    """libzmq's assertion `!_io_error` ended the server, where a full queue, a lost peer and a heartbeat met."""
+    server = start(LEFT_EARLY)
+    address = server.line().split()[endpoint]
+    for _ in range(int(os.environ.get("RLENV_TRIALS", "3"))):
+        with raw_peer(address, kind) as peer:
+            peer.setblocking(False)
+            with contextlib.suppress(OSError):
+                for _ in range(3000):
+                    peer.send(data + PING)
+            time.sleep(0.05)
+    time.sleep(1.5)  # the server's own heartbeats came once a second
+    server.tell()
+    assert server.line() == "alive"
+
+
+def test_heartbeats_do_not_count_as_a_backlog_and_floods_do() -> None:
+    connection = _Connection(("10.0.0.1", 1), 0.0, 0, 2048)
+    assert connection.backlog(300, 0, 0.02, 256.0) == 0, "the handshake"
+    for second in range(1, 100_000):
+        assert connection.backlog(300 + 80 * second, 0, float(second), 256.0) == 0, "a day of heartbeats"
+    assert connection.backlog(8_000_300 + 300_000, 0, 100_000.0, 256.0) > 256 * 1024
+
+
+def test_what_was_read_is_no_backlog(robot: Integrator) -> None:
+    connection = _Connection(("10.0.0.1", 1), 0.0, 500, 0)
+    message = [b"x" * 100, b"y" * 300]
+    size = wire_bytes(message, sealed=False)
+    assert size == 2 + 100 + 9 + 300
+    assert wire_bytes(message, sealed=True) == size + 66
+    for look in range(1, 1000):
+        assert connection.backlog(look * size, 500 + look * size, look / 50, 256.0) <= 0
+
+
+@pytest.mark.slow
+def test_a_mover_sends_more_than_the_bound_of_unread_bytes_and_stays(robot: Integrator, target: Any) -> None:
+    with Server(robot, lockstep=True) as server, closing(RemoteRobot(server.address)) as remote:
+        remote.reset({})
+        for n in range(15_000):  # half a MiB of commands from one connection
+            remote.step(target(n % 2 / 10, 0))
+        assert server.about()["cut_off"] == {}
