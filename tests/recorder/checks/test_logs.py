@@ -30,7 +30,7 @@ def record(folder: Path, ill: str) -> list[Finding]:
             stamps = np.arange(begin, begin + LENGTH_NS + 1, SAMPLE_NS)
             values = rng.normal(size=(len(stamps), 3))
             if episode == 1:
-                stamps, values = sicken(ill, stamps, values)
+                stamps, values = spoil(ill, stamps, values)
             number = log.begin({})
             for stamp, gyro in zip(stamps.tolist(), values, strict=True):
                 if ill == "lost" and episode == 1 and stamp == stamps[300]:
@@ -46,7 +46,7 @@ def record(folder: Path, ill: str) -> list[Finding]:
     return check_streams(folder, build(folder))
 
 
-def sicken(ill: str, stamps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def spoil(ill: str, stamps: np.ndarray, values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     if ill == "gap":
         kept = (stamps - stamps[0] < 800_000_000) | (stamps - stamps[0] > 1_000_000_000)
         return stamps[kept], values[kept]

@@ -44,8 +44,8 @@ def healthy(episodes: int = 3, frames: int = FRAMES) -> Table:
     return Table(LAYOUT, rows, starts, starts + frames, tuple({"episode": n, "end": "time"} for n in range(episodes)))
 
 
-def sicken(name: str, rows: np.ndarray) -> None:
-    """Make rows 200 to 400, the second episode, ill in one way."""
+def spoil(name: str, rows: np.ndarray) -> None:
+    """Give rows 200 to 400, the second episode, one fault."""
     ill = rows[FRAMES : 2 * FRAMES]
     if name == "gap":
         ill["stamp_ns"][80:] += 3 * PERIOD_NS
@@ -86,9 +86,9 @@ def test_healthy_data_have_no_findings() -> None:
 
 
 @pytest.mark.parametrize("name", EXPECTED)
-def test_each_illness_is_found_where_it_is_and_nothing_else(name: str) -> None:
+def test_each_fault_is_found_where_it_is_and_nothing_else(name: str) -> None:
     table = healthy()
-    sicken(name, table.rows)
+    spoil(name, table.rows)
     (finding,) = [each for each in check_table(table) if (name, each.kind) != ("rate", "gap")]
     field, first, last, message = EXPECTED[name]
     assert (finding.kind, finding.episode, finding.field) == (name, 1, field)

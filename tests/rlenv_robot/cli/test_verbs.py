@@ -1,0 +1,65 @@
+"""Verbs are declared in a table and imported when they are parsed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+import pytest
+
+from rlenv_robot.cli.verbs import HelpFormatter, Verb, add_verbs
+
+MODULE = """
+def add(parser):
+    parser.add_argument("--times", type=int, default=1)
+    parser.set_defaults(run=lambda args: args.times)
+
+
+def add_shout(parser):
+    parser.set_defaults(run=lambda args: -1)
+"""
+VERBS = {"say": Verb("verbs_of_a_test", "say it"), "shout": Verb("verbs_of_a_test:add_shout", "say it louder")}
+
+
+@pytest.fixture
+def parser(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> argparse.ArgumentParser:
+    (tmp_path / "verbs_of_a_test.py").write_text(MODULE, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "verbs_of_a_test", raising=False)
+    parser = argparse.ArgumentParser(prog="prog", formatter_class=HelpFormatter)
+    add_verbs(parser, VERBS, default="say")
+    return parser
+
+
+def test_help_lists_the_verbs_without_their_module(parser: argparse.ArgumentParser) -> None:
+    text = parser.format_help()
+    assert "say it" in text
+    assert "say it louder" in text
+    assert "verbs_of_a_test" not in sys.modules
+
+
+def test_a_module_declares_one_verb_or_several(parser: argparse.ArgumentParser) -> None:
+    args = parser.parse_args(["say", "--times", "3"])
+    assert args.run(args) == 3
+    args = parser.parse_args(["shout"])
+    assert args.run(args) == -1
+
+
+def test_a_path_in_the_place_of_a_verb_means_the_default(parser: argparse.ArgumentParser, tmp_path: Path) -> None:
+    def path_argument(sub: argparse.ArgumentParser) -> None:
+        sub.add_argument("path")
+
+    import verbs_of_a_test  # type: ignore[import-not-found]
+
+    declare = verbs_of_a_test.add
+    verbs_of_a_test.add = lambda sub: (declare(sub), path_argument(sub))
+    assert parser.parse_args([str(tmp_path)]).path == str(tmp_path)
+
+
+def test_a_word_that_is_neither_lists_the_verbs(
+    parser: argparse.ArgumentParser, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        parser.parse_args(["whisper"])
+    assert "say, shout" in capsys.readouterr().err
