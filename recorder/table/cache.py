@@ -2,6 +2,10 @@
 
 ``table/rows.bin`` has the packed rows one after another, ``table/episodes.json`` everything else. Rows of finished
 episodes are final. Rows of the last episode are as recorded; they are corrected in memory only.
+
+A table that a power cut or a bad disk has changed is made again from the log. ``episodes.json`` carries a checksum of
+itself and one of each block of rows. The rows are read for that where the file is short or was changed since the table
+was saved; so the decay of a large file that nobody wrote to goes unnoticed until it is made again.
 """
 
 from __future__ import annotations
@@ -9,6 +13,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -26,7 +31,11 @@ from recorder.table.episodes import Segments, Split, split_episodes
 
 __all__ = ["TableCache", "load_or_build"]
 
-_FORMAT = 2
+_FORMAT = 3
+_CHECKED_ROWS = 64 << 20
+"""Bytes of rows up to which every opening checks them; a tenth of a second."""
+_CHECK_BYTES = 1 << 20
+"""Bytes of rows, at most, that one checksum stands for."""
 _BLOCK = 64 << 20
 """Bytes of rows that are collected before they are written."""
 
@@ -43,6 +52,7 @@ class TableCache:
         bounds, episodes, notes: (start, stop), infos and notes of the final episodes.
         scan: how far the log was read.
         last: the last episode, its indices counted from ``tail``.
+        sums: checksum of each block of rows, as they were saved; while the table grows, of those that are final.
     """
 
     layout: FrameLayout
@@ -54,6 +64,7 @@ class TableCache:
     notes: list[str] = field(default_factory=list)
     scan: Scan = field(default_factory=Scan)
     last: Split | None = None
+    sums: list[int] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -93,6 +104,7 @@ class TableCache:
 
     def grow(self, files: Mapping[int, Path]) -> None:
         """Read what is new in the log. No other process may write the file meanwhile."""
+        del self.sums[self.tail // self._rows_a_sum :]
         with self.path.open("r+b") as file:
             held: list[np.ndarray] = []
             waiting = 0
@@ -130,28 +142,55 @@ class TableCache:
 
     def save(self, folder: Path, files: JsonObject) -> None:
         """Write everything but the rows; the file appears complete or not at all."""
+        descriptor = os.open(self.path, os.O_RDWR)
+        try:
+            os.fsync(descriptor)  # the rows are on the disk before the index that speaks of them
+            status = os.fstat(descriptor)
+        finally:
+            os.close(descriptor)
+        self.sums += self._sums(len(self.sums))
         index = {
-            "format": _FORMAT, "files": files, "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail,
-            "bounds": self.bounds, "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
+            "stamp": [status.st_size, status.st_mtime_ns], "sums": self.sums, "files": files,
+            "layout": self.layout.to_dict(), "rows": self.rows, "tail": self.tail, "bounds": self.bounds,
+            "episodes": self.episodes, "notes": self.notes, "scan": self.scan.to_dict(),
         }  # fmt: skip
         fresh = folder / f".episodes-{os.getpid()}.json"
-        fresh.write_text(json.dumps(index))
+        body = json.dumps(index)
+        with fresh.open("w", encoding="utf-8") as file:
+            file.write(f"{_FORMAT} {zlib.crc32(body.encode())}\n{body}\n")
+            file.flush()
+            os.fsync(file.fileno())
         os.replace(fresh, folder / "episodes.json")
+
+    @property
+    def _rows_a_sum(self) -> int:
+        """The number of rows that one checksum stands for."""
+        return max(1, _CHECK_BYTES // self.size)
+
+    def _sums(self, first: int = 0) -> list[int]:
+        """Return the checksum of each block of rows from the ``first`` on; the last block may be shorter."""
+        rows, count = self.raw(), self._rows_a_sum
+        return [zlib.crc32(rows[start : start + count].data) for start in range(first * count, self.rows, count)]
 
     @staticmethod
     def load(folder: Path) -> tuple[TableCache, JsonObject] | None:
         """Return a saved table and the stamps of the log's files; None if there is none, or it can't be used."""
         try:
-            index = json.loads((folder / "episodes.json").read_text())
-            if index["format"] != _FORMAT:
+            head, _, body = (folder / "episodes.json").read_text(encoding="utf-8").partition("\n")
+            if head != f"{_FORMAT} {zlib.crc32(body.rstrip().encode())}":
                 return None
+            index = json.loads(body)
             layout, path = FrameLayout.from_dict(index["layout"]), folder / "rows.bin"
             bounds = [(int(start), int(stop)) for start, stop in index["bounds"]]
             scan = Scan.from_dict(index["scan"])
             table = TableCache(
                 layout, path, index["rows"], index["tail"], bounds, index["episodes"], index["notes"], scan
             )
-            if path.stat().st_size < table.rows * table.size:
+            status, table.sums = path.stat(), index["sums"]
+            if status.st_size < table.rows * table.size:
+                return None
+            changed = [status.st_size, status.st_mtime_ns] != index["stamp"]
+            if (changed or table.rows * table.size <= _CHECKED_ROWS) and table._sums() != table.sums:
                 return None
             table.last = split_episodes(layout, table.raw(table.tail), scan.episodes)
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RobotError):
