@@ -1,12 +1,15 @@
-"""Write and read a table as plain Parquet without loss: a column for each field, for DuckDB, Polars, pandas, Spark.
+"""Write and read a table as plain Parquet without loss: a column for each field, for DuckDB, Polars, Spark, Ray Data.
 
-The folder holds ``frames.parquet`` (a row for each frame) and ``episodes.json`` (the layout of the rows, where each
-episode begins and ends, and what is known of it).
+The folder holds ``frames/`` with a row for each frame, in files of a size that workers can share, and ``episodes.json``
+(the layout of the rows, where each episode begins and ends, and what is known of it). ``episode`` counts through all
+runs, so that grouping by it separates episodes; ``run`` and ``run_episode`` say where an episode was recorded.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,22 +18,27 @@ from hal import Field, RobotError, SourceError
 from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
 from recorder.formats.images import cameras_of
-from recorder.formats.parquet_columns import Column, column, read_parquet, writer
+from recorder.formats.parquet_columns import TEXT, Column, column, read_parquet, writer
 from recorder.formats.registry import Format
 from recorder.json_data import JsonDict, to_json
 from recorder.table.table import Table
 
 __all__ = ["PARQUET", "is_parquet", "load_parquet", "write_parquet"]
 
-FRAMES, EPISODES = "frames.parquet", "episodes.json"
-FORMAT = 1
+FRAMES, EPISODES = "frames", "episodes.json"
+FORMAT = 2
+_OLD_FRAMES = "frames.parquet"
+"""The only file of frames in format 1, whose ``episode`` was the run's own number."""
 _ROWS = 100_000
 """Rows in a row group: few enough that writing needs little memory and reading can skip groups."""
+_FILE_BYTES = 256 << 20
+"""Bytes of rows, uncompressed, after which the next file begins."""
 
 
 def is_parquet(path: Path | str) -> bool:
     """Return whether a folder looks like one that `write_parquet` made."""
-    return (Path(path) / FRAMES).is_file() and (Path(path) / EPISODES).is_file()
+    root = Path(path)
+    return (root / EPISODES).is_file() and ((root / FRAMES).is_dir() or (root / _OLD_FRAMES).is_file())
 
 
 def write_parquet(table: Table, path: Path | str) -> list[str]:
@@ -49,16 +57,14 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
     Raises:
         SourceError: pyarrow is missing, or the folder exists or can't be written.
     """
-    spec = table.layout.spec
+    stops = np.cumsum(table.stops - table.starts)
     with atomic_write(path, folder=True) as part:
-        with writer(part / FRAMES, [_column(field) for field in spec]) as file:
-            for start in range(0, len(table.rows), _ROWS):
-                file.write(spec.view(np.asarray(table.rows[start : start + _ROWS])))
+        _write_frames(table, part / FRAMES)
         index = {
             "format": FORMAT,
             "layout": table.layout.to_dict(),
-            "rows": len(table.rows),
-            "bounds": np.stack([table.starts, table.stops], 1).tolist(),
+            "rows": int(stops[-1]) if len(stops) else 0,
+            "bounds": np.stack([stops - (table.stops - table.starts), stops], 1).tolist(),
             "episodes": [dict(info) for info in table.episodes],
             "notes": list(table.notes),
         }
@@ -69,6 +75,49 @@ def write_parquet(table: Table, path: Path | str) -> list[str]:
         if (cameras)
         else []
     )
+
+
+def _write_frames(table: Table, folder: Path) -> None:
+    """Write the rows of the episodes, and no others, in files of about `_FILE_BYTES`."""
+    folder.mkdir()
+    spec = table.layout.spec
+    columns = [Column("run", TEXT), Column("run_episode", spec["episode"].dtype), *(_column(field) for field in spec)]
+    count = max(1, min(_ROWS, _FILE_BYTES // spec.row_dtype.itemsize))
+    groups_a_file = max(1, _FILE_BYTES // (count * spec.row_dtype.itemsize))
+    groups = _groups(table, count)
+    for number in itertools.count():
+        taken = list(itertools.islice(groups, 1))
+        if not taken and number:
+            return
+        with writer(folder / f"part-{number:05d}.parquet", columns) as file:
+            for rows, runs, episodes in itertools.chain(taken, itertools.islice(groups, groups_a_file - 1)):
+                own = rows["episode"].copy()
+                rows["episode"] = episodes
+                file.write({**spec.view(rows), "run": runs, "run_episode": own})
+
+
+def _groups(table: Table, count: int) -> Iterator[tuple[np.ndarray, list[str], np.ndarray]]:
+    """Yield copies of ``count`` rows of episodes, the last fewer, with the run and the number of each row's episode."""
+    held: list[np.ndarray] = []
+    numbers: list[np.ndarray] = []
+    waiting = 0
+    for number, (start, stop) in enumerate(zip(table.starts.tolist(), table.stops.tolist(), strict=True)):
+        while start < stop:
+            rows = table.rows[start : min(stop, start + count - waiting)]
+            held.append(rows)
+            numbers.append(np.full(len(rows), number))
+            start, waiting = start + len(rows), waiting + len(rows)
+            if waiting == count:
+                yield _group(table, held, numbers)
+                held, numbers, waiting = [], [], 0
+    if held:
+        yield _group(table, held, numbers)
+
+
+def _group(table: Table, held: list[np.ndarray], numbers: list[np.ndarray]) -> tuple[np.ndarray, list[str], np.ndarray]:
+    episodes = np.concatenate(numbers)
+    runs = [str(table.episodes[number].get("run", table.origin)) for number in episodes.tolist()]
+    return np.concatenate(held), runs, episodes
 
 
 def _column(field: Field) -> Column:
@@ -85,8 +134,8 @@ def load_parquet(path: Path | str) -> Table:
     root = Path(path)
     try:
         index: JsonDict = json.loads((root / EPISODES).read_text())
-        if index["format"] != FORMAT:
-            raise SourceError(f"{root / EPISODES} has format {index['format']}, this software reads {FORMAT}")
+        if index["format"] not in (1, FORMAT):
+            raise SourceError(f"{root / EPISODES} has format {index['format']}, this software reads 1 and {FORMAT}")
         layout = FrameLayout.from_dict(index["layout"])
         bounds = np.array(index["bounds"], np.int64).reshape(-1, 2)
         episodes, notes, count = tuple(index["episodes"]), tuple(index["notes"]), int(index["rows"])
@@ -94,20 +143,25 @@ def load_parquet(path: Path | str) -> Table:
         raise
     except (OSError, ValueError, KeyError, TypeError, RobotError) as error:
         raise SourceError(f"{root / EPISODES} can't be read ({error!r}); write the data anew") from error
-    frames = read_parquet(root / FRAMES)
+    files = [root / _OLD_FRAMES] if index["format"] == 1 else sorted((root / FRAMES).glob("part-*.parquet"))
+    parts = [read_parquet(file) for file in files]
     inside = bounds.size == 0 or (bounds.min() >= 0 and bounds.max() <= count)
-    if frames.num_rows != count or len(episodes) != len(bounds) or not inside:
+    read = sum(part.num_rows for part in parts)
+    if read != count or len(episodes) != len(bounds) or not inside:
         raise SourceError(
-            f"{root}: {FRAMES} has {frames.num_rows} rows, {EPISODES} says {count} and {len(bounds)} episodes; "
+            f"{root}: its frames have {read} rows, {EPISODES} says {count} and {len(bounds)} episodes; "
             "they are of two data sets, write it anew"
         )
-    rows = layout.spec.rows(count)
-    for field in layout.spec:
-        rows[field.name] = column(frames, field.name, field.dtype, field.shape, str(root / FRAMES))
+    rows, start = layout.spec.rows(count), 0
+    for file, part in zip(files, parts, strict=True):
+        for field in layout.spec:
+            name = "run_episode" if field.name == "episode" and index["format"] != 1 else field.name
+            rows[field.name][start : start + part.num_rows] = column(part, name, field.dtype, field.shape, str(file))
+        start += part.num_rows
     return Table(layout, rows, bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
 
 
 PARQUET = Format(
     "parquet", is_parquet, load_parquet, write_parquet,
-    candidates=lambda folder: (mark.parent for mark in folder.rglob(FRAMES)),
+    candidates=lambda folder: (mark.parent for mark in folder.rglob(EPISODES) if is_parquet(mark.parent)),
 )  # fmt: skip

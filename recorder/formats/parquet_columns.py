@@ -14,11 +14,14 @@ import numpy as np
 from hal import SourceError
 from recorder.json_data import JsonObject
 
-__all__ = ["IMAGE", "Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
+__all__ = ["IMAGE", "TEXT", "Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
 
 
 IMAGE = "image"
 """The dtype of a column of encoded images, stored as Hugging Face's data sets have them: bytes and path."""
+
+TEXT = "text"
+"""The dtype of a column of strings."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +30,7 @@ class Column:
 
     Attributes:
         name: the column's name.
-        dtype: the type of one element: numpy's name, ``bool``, or `IMAGE`.
+        dtype: the type of one element: numpy's name, ``bool``, `IMAGE` or `TEXT`.
         size: length of the list in each row; None for one value in each row.
         about: texts by name, stored in the file as the column's metadata.
     """
@@ -71,12 +74,20 @@ class ColumnWriter:
         if one.dtype == IMAGE:
             cells = [{"bytes": encoded, "path": None} for encoded in value]
             return self._arrow.array(cells, type=_image(self._arrow))
+        if one.dtype == TEXT:
+            return self._arrow.array(value, type=self._arrow.string())
         flat = self._arrow.array(np.ascontiguousarray(value).reshape(-1).astype(one.dtype, copy=False))
         return flat if one.size is None else self._arrow.FixedSizeListArray.from_arrays(flat, one.size)
 
 
 def _image(arrow: ModuleType) -> Any:
     return arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
+
+
+def _element(arrow: ModuleType, dtype: str) -> Any:
+    if dtype == IMAGE:
+        return _image(arrow)
+    return arrow.string() if dtype == TEXT else arrow.from_numpy_dtype(np.dtype(dtype))
 
 
 @contextmanager
@@ -94,7 +105,7 @@ def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | 
     arrow = pyarrow_for(path)
     fields = []
     for one in columns:
-        element = _image(arrow) if one.dtype == IMAGE else arrow.from_numpy_dtype(np.dtype(one.dtype))
+        element = _element(arrow, one.dtype)
         kind = element if one.size is None else arrow.list_(element, one.size)
         fields.append(arrow.field(one.name, kind, metadata=dict(one.about) or None))
     schema = arrow.schema(fields, metadata=dict(metadata) if metadata else None)

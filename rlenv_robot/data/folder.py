@@ -14,7 +14,8 @@ __all__ = ["read_folder"]
 
 _KNOWN = (
     f"{LOG_NAME} in it or below it (our runs), meta/info.json (LeRobot 2.1 or 3.0), data/metadata.json (Minari), "
-    "frames.parquet (our Parquet), metadata.yaml (a ROS 2 bag, with fields.toml), or robomimic's file, ending in .hdf5"
+    "frames/ with episodes.json (our Parquet), metadata.yaml (a ROS 2 bag, with fields.toml), or robomimic's file, "
+    "ending in .hdf5"
 )
 _LISTED = 8
 

@@ -48,7 +48,7 @@ def test_ray_data_reads_exported_logs_on_its_workers(cluster: Any, tmp_path: Pat
                 table, _ = env.step({"env_id": env.env_id, "frame_no": table["frame_no"], "action": goal})
     assert main(["data", "export", str(tmp_path / "runs"), str(tmp_path / "out"), "--to", "parquet"]) == 0
     source = rlenv_robot.open_source(tmp_path / "runs")
-    data = ray.data.read_parquet(str(tmp_path / "out" / "frames.parquet"))
+    data = ray.data.read_parquet(str(tmp_path / "out" / "frames"))
 
     def high_and_where(batch: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         high = np.stack(batch["observation_gripper_position"])[:, 2]

@@ -46,7 +46,7 @@ def test_several_agents_survive(tmp_path: Path, make_table: Make) -> None:
 def test_others_see_columns_with_their_units(tmp_path: Path, make_table: Make) -> None:
     table = make_table()
     write_parquet(table, tmp_path / "out")
-    seen = pq.read_table(tmp_path / "out" / "frames.parquet")
+    seen = pq.read_table(tmp_path / "out" / "frames")
     assert seen.schema.field("observation_joint_position").metadata[b"unit"] == b"rad"
     assert seen.schema.field("action_joint_target").type.list_size == 2
     np.testing.assert_array_equal(np.array(seen["observation_goal"].to_pylist()), table.rows["observation_goal"])
@@ -74,6 +74,70 @@ def test_any_layout_and_any_bytes_come_back(fields: list[tuple[str, list[int]]],
     assert (back.starts.tolist(), back.stops.tolist()) == (table.starts.tolist(), table.stops.tolist())
 
 
+def runs_with_gaps(make_table: Make) -> Table:
+    """Two runs of three episodes each, with the same numbers, and rows between them that belong to no episode."""
+    one = make_table()
+    gap = np.zeros(5, one.rows.dtype)
+    far = len(one.rows) + len(gap)
+    return Table(
+        one.layout, np.concatenate([one.rows, gap, one.rows]),
+        np.concatenate([one.starts, one.starts + far]), np.concatenate([one.stops, one.stops + far]),
+        tuple({**info, "run": run} for run in ("a", "b") for info in one.episodes), "both",
+    )  # fmt: skip
+
+
+@pytest.fixture
+def exported(tmp_path: Path, make_table: Make, monkeypatch: pytest.MonkeyPatch) -> tuple[Table, Path]:
+    """Two runs in files of about ten rows each."""
+    table = runs_with_gaps(make_table)
+    monkeypatch.setattr("recorder.formats.parquet._ROWS", 4)
+    monkeypatch.setattr("recorder.formats.parquet._FILE_BYTES", 8 * table.rows.dtype.itemsize)
+    write_parquet(table, tmp_path / "out")
+    assert len(list((tmp_path / "out" / "frames").iterdir())) == 4
+    return table, tmp_path / "out"
+
+
+def test_runs_keep_their_episodes_apart_and_nothing_else_is_written(exported: tuple[Table, Path]) -> None:
+    table, out = exported
+    back = load_parquet(out)
+    assert (back.stops - back.starts).tolist() == (table.stops - table.starts).tolist()
+    for number, (start, stop) in enumerate(zip(table.starts, table.stops, strict=True)):
+        mine = back.rows[back.starts[number] : back.stops[number]]
+        assert mine.tobytes() == table.rows[start:stop].tobytes()
+    assert back.episodes == table.episodes
+    frames = pq.read_table(out / "frames")
+    lengths = (table.stops - table.starts).tolist()
+    assert frames["episode"].to_pylist() == np.repeat(np.arange(6), lengths).tolist()
+    assert frames["run"].to_pylist() == ["a"] * sum(lengths[:3]) + ["b"] * sum(lengths[3:])
+    assert frames["run_episode"].to_pylist() == [n for rows in (back.rows["episode"],) for n in rows.tolist()]
+
+
+@pytest.mark.parametrize("stranger", ["duckdb", "polars", "pandas"])
+def test_strangers_count_the_same_episodes_and_frames(exported: tuple[Table, Path], stranger: str) -> None:
+    module = pytest.importorskip(stranger)
+    table, out = exported
+    lengths = (table.stops - table.starts).tolist()
+    if stranger == "duckdb":
+        query = "select episode, count(*) from '{}/frames/*.parquet' group by episode order by episode"
+        found = module.sql(query.format(out)).fetchall()
+    elif stranger == "polars":
+        found = module.scan_parquet(out / "frames").group_by("episode").len().sort("episode").collect().rows()
+    else:
+        found = list(module.read_parquet(out / "frames").groupby("episode").size().items())
+    assert found == list(enumerate(lengths))
+
+
+def test_a_folder_of_the_first_format_is_still_read(tmp_path: Path, make_table: Make) -> None:
+    table = make_table()
+    write_parquet(table, tmp_path / "out")
+    (tmp_path / "out" / "frames" / "part-00000.parquet").rename(tmp_path / "out" / "frames.parquet")
+    (tmp_path / "out" / "frames").rmdir()
+    index = json.loads((tmp_path / "out" / "episodes.json").read_text())
+    (tmp_path / "out" / "episodes.json").write_text(json.dumps(index | {"format": 1}))
+    assert is_parquet(tmp_path / "out")
+    assert load_parquet(tmp_path / "out").rows.tobytes() == table.rows.tobytes()
+
+
 def test_what_is_there_stays(tmp_path: Path, make_table: Make) -> None:
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "mine.txt").write_text("precious")
@@ -94,8 +158,8 @@ def test_damage_is_said(tmp_path: Path, make_table: Make) -> None:
     index = tmp_path / "out" / "episodes.json"
     said = json.loads(index.read_text())
     for change, message in (
-        ({"format": 9}, "has format 9, this software reads 1"),
-        ({"rows": 3}, r"has 13 rows, .* says 3 and 3 episodes; they are of two data sets"),
+        ({"format": 9}, "has format 9, this software reads 1 and 2"),
+        ({"rows": 3}, r"have 13 rows, .* says 3 and 3 episodes; they are of two data sets"),
         ({"layout": {}}, "can't be read"),
         ({"bounds": [[0, 99]], "episodes": [{}]}, "they are of two data sets"),
     ):
