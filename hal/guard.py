@@ -10,7 +10,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from hal.errors import EpisodeError, RobotStopped, StaleReading, StopReason
+from hal.field import JsonObject
 from hal.guarding.command_limiter import CommandLimiter
+from hal.guarding.motion_check import ClearWay, MotionCheck
 from hal.guarding.reading_check import AppliedCheck, EffortCheck, FollowingError, ReadingCheck
 from hal.limits import Limits
 from hal.robot import Robot, RobotSpec, RobotState
@@ -64,6 +66,7 @@ class Guard(RobotWrapper):
     Args:
         robot: the robot to guard; its ``spec`` holds the limits.
         limits: in place of those of the spec.
+        check: knows the robot's shape; commands that it would not be clear in are held back (`ClearWay`).
         now: monotonic clock, seconds; by default this machine's.
 
     Attributes:
@@ -74,7 +77,14 @@ class Guard(RobotWrapper):
         latest: the newest reading that passed, also of a reset's way home; None before the first.
     """
 
-    def __init__(self, robot: Robot, now: Callable[[], float] | None = None, *, limits: Limits | None = None) -> None:
+    def __init__(
+        self,
+        robot: Robot,
+        now: Callable[[], float] | None = None,
+        *,
+        limits: Limits | None = None,
+        check: MotionCheck | None = None,
+    ) -> None:
         super().__init__(robot)
         spec = robot.spec
         self._spec = spec if limits is None else replace(spec, limits=limits)
@@ -90,6 +100,7 @@ class Guard(RobotWrapper):
         self._simulated = self.simulated
         bounds = {} if inner_guard else self._spec.limits.following_error_bounds(simulated=self._simulated)
         self._following = FollowingError(self._spec, bounds) if bounds else None
+        self._way = None if check is None else ClearWay(check)
         self._effort = EffortCheck(self._spec) if self._spec.limits.max_effort and not inner_guard else None
         self._timed = not self._simulated and not inner_guard
         self._leads = self._limiter.leads and not self._simulated  # a simulation's delays may apply a command later
@@ -156,6 +167,8 @@ class Guard(RobotWrapper):
             if self._effort is not None:
                 self._effort.begin()
             self._limiter.begin(robot_state.applied)
+            if self._way is not None:
+                self._way.begin(self._as_told(robot_state.applied))
             self._stepped_s, self._credit_s = self.now(), self._spec.period_s
             self._last, self._stops, self.latest = last, clearance.number, robot_state
             return robot_state
@@ -204,6 +217,8 @@ class Guard(RobotWrapper):
             for name in self._limits:
                 if values[name] is not asked[name]:
                     self._check_limited(name, values[name], last)
+        if self._way is not None:
+            values = self._clear(self._way, values)
         if latch.state[0] != stops:  # the last look before the driver moves anything
             raise RobotStopped(latch.reason or "the robot was stopped")
         try:
@@ -227,6 +242,35 @@ class Guard(RobotWrapper):
                 self._limiter.correct(robot_state.applied)
         self.latest = robot_state
         return robot_state
+
+    def _as_told(self, applied: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return what is applied, within the range of the commands, as the next command begins from there."""
+        told = {}
+        for field in self._spec.commands:
+            told[field.name] = np.clip(applied[field.name], *field.bounds).astype(field.numpy_dtype)
+        return told
+
+    def _clear(self, way: ClearWay, values: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return the commands as far as their way is clear; one that is led brakes where it could not stop clear."""
+        limiter = self._limiter
+        if limiter.leads:
+            return dict(way.advance_led(values, {**values, **limiter.stop_values()}, limiter.brake_instead))
+        return dict(way.advance(values))
+
+    @property
+    def blocked_by(self) -> str:
+        """The parts that the newest command would have brought too near to each other; empty where it went through."""
+        return "" if self._way is None else self._way.blocked_by
+
+    @property
+    def held_back(self) -> JsonObject | None:
+        """The count of commands that were held back, and by what (`ClearWay.to_dict`); None without a check."""
+        return None if self._way is None else self._way.to_dict()
+
+    def about(self) -> JsonObject:
+        """Report as the robot does, and `held_back` under ``guard`` where motion is checked."""
+        about = super().about()
+        return about if self._way is None else {**about, "guard": self._way.to_dict()}
 
     def watch_calls(self) -> None:
         """Keep `called_s` from now on. A guard next to the motors of a robot does so from its beginning."""

@@ -78,7 +78,8 @@ class Homing(RobotWrapper):
     ) -> None:
         inner = guarded(robot)
         super().__init__(inner)
-        self._latch = innermost_guard(inner).latch
+        self._guard = innermost_guard(inner)
+        self._latch = self._guard.latch
         self._signal, self._verdicts = signal, verdicts
         self._settings = settings or HomingSettings()
         self._on_event = on_event or (lambda state, detail: _log.info("reset %s: %s", state, detail))
@@ -228,9 +229,11 @@ class Homing(RobotWrapper):
                 since, still_s = robot_state, 0.0
             if still_s >= settings.settle_s:
                 return robot_state
+        blocked = self._guard.blocked_by
+        hint = f"the guard holds it back, as {blocked} would come too near" if blocked else "look what blocks the arm"
         raise ResetFailed(
             f"the start was not reached within {settings.deadline_s:g} s: still {self._error(robot_state, start):.3f} "
-            f"away, allowed are {settings.tolerance:g}; look what blocks the arm, or raise reset.tolerance"
+            f"away, allowed are {settings.tolerance:g}; {hint}, or raise reset.tolerance"
         )
 
     def _pairs(self) -> Mapping[str, str]:

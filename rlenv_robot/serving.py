@@ -35,6 +35,7 @@ from rlenv_robot.supervision import Supervision
 
 if TYPE_CHECKING:
     from hal.cameras.camera import Camera
+    from hal.guarding.motion_check import MotionCheck
     from real.server.server import Server
     from rlenv_robot.recording.controller_log import ControllerLog
 
@@ -310,9 +311,38 @@ def _guard(robot: Robot, profile: Profile) -> Guard:
     if section == GuardSection():
         return Guard(robot)
     try:
-        return Guard(robot, limits=section.limits(robot.spec.limits))
+        limits, check = (
+            section.limits(robot.spec.limits),
+            _motion_check(robot, profile) if section.checks_motion else None,
+        )
+        return Guard(robot, limits=limits, check=check)
     except SpecError as error:
         raise ProfileError(profile.file, "robot.guard", str(error)) from None
+
+
+def _motion_check(robot: Robot, profile: Profile) -> MotionCheck:
+    """The shape of the robot, by its simulation model."""
+    from sim.mjcf.collision import ModelCheck
+
+    section, key = profile.robot.guard, "robot.guard"
+    if not _has_model(profile):
+        hint = "register a RobotModel of that name with `simulated`, or leave out self_collision and the boxes"
+        raise ProfileError(profile.file, key, f"no model of {robot.spec.name!r} is known; {hint}")
+    try:
+        sim_model = _model(profile).make_sim_model(looks=False)
+    except ValueError as error:
+        raise ProfileError(profile.file, key, str(error)) from error
+    if sim_model.spec.name != robot.spec.name or sim_model.spec.commands.digest != robot.spec.commands.digest:
+        raise ProfileError(
+            profile.file, key, f"the model of {sim_model.spec.name!r} does not describe the robot {robot.spec.name!r}"
+        )
+    return ModelCheck(
+        sim_model,
+        self_collision=section.self_collision,
+        clearance_m=section.clearance_m,
+        keep_out=section.keep_out,
+        keep_in=section.keep_in,
+    )
 
 
 def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:

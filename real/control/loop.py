@@ -14,6 +14,7 @@ import numpy as np
 
 from hal.clock import LoopTiming, Watchdog
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StaleReading, StopReason
+from hal.field import JsonObject
 from hal.guard import guarded, innermost_guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
@@ -137,6 +138,11 @@ class ControlLoop:
     def latest(self) -> RobotState | None:
         """The newest reading, also of a reset's way home; None before the first."""
         return self._guard.latest
+
+    @property
+    def held_back(self) -> JsonObject | None:
+        """The count of commands that the guard held back, and why the last one was; None where no motion is checked."""
+        return self._guard.held_back
 
     @property
     def waiting(self) -> int:

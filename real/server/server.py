@@ -308,7 +308,8 @@ class Server:
         (connections that were ended, by reason), ``dropped`` (messages of clients that send without waiting), ``stop``
         (endpoint for stops alone), ``pictures`` (endpoint and health of the cameras, or None),
         ``recording`` (`ServerObserver.to_dict`, or None), and where stops are kept, ``stop_file`` (its path, and the
-        failure to write it, or None).
+        failure to write it, or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and
+        by what the ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -325,6 +326,7 @@ class Server:
             "dropped": 0 if self._handler is None else self._handler.dropped,
             "stop": self._stop_address,
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
+            **({} if loop.held_back is None else {"guard": loop.held_back}),
         }
 
     def _bound(

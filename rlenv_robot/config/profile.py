@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from annotated_types import Ge, Gt, Interval, MinLen
+from annotated_types import Ge, Gt, Interval, Len, MinLen
 
 from hal import ProfileError
 from hal.cameras.settings import CameraSettings
@@ -35,6 +35,8 @@ _Positive: TypeAlias = Annotated[float, Gt(0)]
 _NotNegative: TypeAlias = Annotated[float, Ge(0)]
 _Count: TypeAlias = Annotated[int, Ge(0)]
 
+_Box: TypeAlias = Annotated[list[float], Len(6, 6)]
+
 _HOMING = HomingSettings()
 
 
@@ -53,7 +55,7 @@ class TaskSection:
 
 @dataclass(frozen=True, slots=True)
 class GuardSection:
-    """The limits that the guard beside the motors applies, in place of the robot's own (docs/bridge.md).
+    """The guard beside the motors: limits in place of the robot's own, and what it keeps clear of (docs/bridge.md).
 
     Attributes:
         max_velocity: command -> fastest change, units a second; each limit is a number, or a list with one for each
@@ -64,6 +66,12 @@ class GuardSection:
         max_jerk: command -> fastest change of the acceleration, units a second cubed.
         max_effort: sensor -> largest measured effort, such as a current, in the sensor's unit.
         effort_s: how long an effort may be larger, seconds; counts with a max_effort.
+        self_collision: whether commands that bring parts of the robot too near to each other are held back; needs a
+            simulation model of the robot.
+        clearance_m: the distance that parts keep from each other and from boxes, metres.
+        keep_out: boxes that no moving part may enter, each the lowest x, y, z and the highest x, y, z in the base
+            frame, metres; need a simulation model too.
+        keep_in: boxes that every moving part stays in, likewise.
 
     Raises:
         ValueError: a limit is no positive number, or lacks another that it needs; the message begins with its key.
@@ -76,6 +84,10 @@ class GuardSection:
     max_jerk: JsonDict = field(default_factory=dict)
     max_effort: JsonDict = field(default_factory=dict)
     effort_s: _NotNegative = Limits.effort_s
+    self_collision: bool = False
+    clearance_m: _Positive = 0.005
+    keep_out: list[_Box] = field(default_factory=list)
+    keep_in: list[_Box] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         for key, table in self._tables().items():
@@ -95,6 +107,11 @@ class GuardSection:
             SpecError: a limit lacks another that it needs.
         """
         return own.merged(**self._tables(), effort_s=self.effort_s if self.max_effort else None)
+
+    @property
+    def checks_motion(self) -> bool:
+        """Whether commands are checked by the robot's model."""
+        return self.self_collision or bool(self.keep_out) or bool(self.keep_in)
 
     def _tables(self) -> dict[str, JsonDict]:
         return {

@@ -146,6 +146,7 @@ def test_the_limits_of_a_profile_are_those_of_its_guard(folder: Path) -> None:
         ("max_velocity = {joint_target = [1.0, 2.0]}", "max_velocity.joint_target has 2 numbers"),
         ("max_jerk = {joint_target = 1.0}", "max_jerk.joint_target needs max_acceleration.joint_target"),
         ("max_effort = {motor_current = 1.0}", "no field 'motor_current'"),
+        ("keep_out = [[0, 0, 0, 1, 1, 0]]", r"keep_out\[0\] is .*, it must be the lowest x, y, z"),
     ],
 )
 def test_a_limit_that_does_not_fit_the_robot_is_a_mistake_in_the_profile(folder: Path, keys: str, problem: str) -> None:
@@ -153,6 +154,23 @@ def test_a_limit_that_does_not_fit_the_robot_is_a_mistake_in_the_profile(folder:
     with pytest.raises(ProfileError, match=problem) as error:
         build_robot(profile)
     assert (error.value.file, error.value.key) == (profile.file, "robot.guard")
+
+
+def test_the_motion_of_a_profile_is_checked_by_its_model(folder: Path) -> None:
+    boxes = "keep_in = [[-0.3, -0.4, -0.02, 0.3, 0.4, 0.4]]"
+    robot = build_robot(
+        profile_of(folder, f'[robot]\nkind = "so101"\nwhere = "sim"\n[robot.guard]\nself_collision = true\n{boxes}\n')
+    )
+    assert robot.about()["guard"] == {"held_back": 0, "last": ""}
+    robot.close()
+
+
+def test_a_robot_without_a_model_can_not_be_checked(folder: Path) -> None:
+    (folder / "own_arm.py").write_text("from tests.fakes import Puppet as Arm\n")
+    text = '[robot]\nkind = "two_joints"\ndriver = "own_arm:Arm"\n[robot.guard]\nself_collision = true\n'
+    with pytest.raises(ProfileError, match="no model of 'two_joints' is known; register a RobotModel") as error:
+        build_robot(profile_of(folder, text))
+    assert error.value.key == "robot.guard"
 
 
 def test_a_robot_is_handed_in_bare_and_made() -> None:

@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hal import Automatic, Guard, Homing, HomingSettings, Limits, ResetFailed
+from hal.guarding.motion_check import ClearWay
+from real.control.driver import park
+from tests.fakes import TWO_JOINTS, ManualClock, Puppet
+
+
+class Corner:
+    """A robot in the plane, of a command in metres, with a wall in front of each axis and a post at a place."""
+
+    resolution_m = 0.01
+
+    def __init__(self, walls: tuple[float, float] = (0.5, 9.0), post: tuple[float, float] | None = None) -> None:
+        self.walls, self.post, self.looks = np.array(walls), post, 0
+
+    def motion_m(self, begin: Mapping[str, np.ndarray], end: Mapping[str, np.ndarray]) -> float:
+        return float(np.abs(np.asarray(end["target"], float) - begin["target"]).sum())
+
+    def clearances_m(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+        self.looks += 1
+        at = np.asarray(commands["target"], float)
+        post = [] if self.post is None else [float(np.hypot(*(at - self.post))) - 0.1]
+        return np.array([*(self.walls - at), *post])
+
+    def describe(self, number: int) -> str:
+        return ("the hip and its wall", "the knee and its wall", "the post and the robot")[number]
+
+
+def target(*values: float) -> dict[str, np.ndarray]:
+    return {"target": np.asarray(values, np.float32)}
+
+
+def test_a_command_is_held_at_the_last_clear_place_on_its_way() -> None:
+    way = ClearWay(Corner())
+    way.begin(target(0.0, 0.0))
+    held = way.advance(target(1.0, 0.5))
+    x, y = held["target"]
+    assert 0.48 <= x <= 0.5, "as near as the resolution allows"
+    assert y == pytest.approx(x / 2, rel=1e-5), "on the straight way"
+    np.testing.assert_array_equal(way.advance(target(1.0, 0.5))["target"], held["target"])
+    assert way.to_dict() == {"held_back": 2, "last": "the hip and its wall"}
+    assert way.blocked_by == "the hip and its wall"
+    back = target(0.0, 0.0)
+    assert way.advance(back) is back
+    assert way.blocked_by == ""
+    assert way.held_back == 2
+
+
+def test_a_post_on_the_way_is_not_jumped_over() -> None:
+    way = ClearWay(Corner((9.0, 9.0), post=(0.5, 0.0)))
+    way.begin(target(0.0, 0.0))
+    assert way.advance(target(1.0, 0.0))["target"][0] <= 0.4
+    assert way.last == "the post and the robot"
+
+
+@given(st.lists(st.tuples(st.floats(-1, 1, width=32), st.floats(-1, 1, width=32)), min_size=1, max_size=30))
+def test_no_commands_come_too_near(goals: list[tuple[float, float]]) -> None:
+    check = Corner((0.5, 0.3), post=(-0.4, -0.4))
+    way, judge = ClearWay(check), Corner((0.5, 0.3), post=(-0.4, -0.4))
+    way.begin(target(0.0, 0.0))
+    at = np.zeros(2)
+    for goal in goals:
+        told = np.asarray(way.advance(target(*goal))["target"], float)
+        for share in np.linspace(0, 1, 50):  # also on the way: too near by half a step at most
+            between = {"target": at + share * (told - at)}
+            assert judge.clearances_m(between).min() >= -check.resolution_m
+        assert judge.clearances_m({"target": told}).min() >= -2e-6
+        at = told
+
+
+def test_in_free_space_nothing_is_computed() -> None:
+    check = Corner()
+    way = ClearWay(check)
+    way.begin(target(-0.9, 0.0))
+    looks = check.looks
+    for tick in range(100):
+        way.advance(target(-0.9 + 0.01 * tick, 0.0))
+    assert check.looks == looks
+
+
+def test_a_robot_that_begins_too_near_may_only_leave() -> None:
+    way = ClearWay(Corner())
+    way.begin(target(0.8, 0.0))
+    np.testing.assert_array_equal(way.advance(target(0.9, 0.0))["target"], np.float32([0.8, 0.0]))
+    along, out = target(0.8, 0.5), target(0.3, 0.5)
+    assert way.advance(along) is along
+    assert way.advance(out) is out
+    assert way.advance(target(0.8, 0.5))["target"][0] <= 0.5, "and not come back"
+
+
+# -- in the guard --------------------------------------------------------------------------------------------
+
+
+class Arm(Puppet):
+    def __init__(self, limits: Limits = TWO_JOINTS.limits) -> None:
+        super().__init__(replace(TWO_JOINTS, limits=limits, rate_hz=50))
+        self.clock = ManualClock()
+
+    def step(self, command: Any) -> Any:
+        self.clock.advance(1 / 50)
+        return super().step(command)
+
+
+LED = Limits({"target": 2.0}, max_acceleration={"target": 10.0}, max_jerk={"target": 200.0})
+
+
+@pytest.mark.parametrize("limits", [TWO_JOINTS.limits, LED], ids=["limited", "led"])
+def test_a_guard_holds_commands_back_and_says_so(limits: Limits, caplog: pytest.LogCaptureFixture) -> None:
+    arm = Arm(limits)
+    guard = Guard(arm, arm.clock, check=Corner())
+    guard.reset({})
+    assert guard.about() == {"guard": {"held_back": 0, "last": ""}}
+    with caplog.at_level(logging.WARNING):
+        for _ in range(100):
+            robot_state = guard.step(target(0.9, 0.0))
+    way = np.array([told[0] for told in arm.told])
+    assert 0.45 <= way[-1] <= 0.5
+    assert (way <= 0.5).all()
+    np.testing.assert_array_equal(robot_state.applied["target"], arm.told[-1])
+    assert guard.held_back is not None
+    assert guard.held_back["last"] == "the hip and its wall"
+    assert guard.blocked_by == "the hip and its wall"
+    assert guard.stopped is None
+    assert 1 <= len([r for r in caplog.records if "held back" in r.getMessage()]) < 100
+    if limits is LED:
+        acceleration = np.diff(way, n=2) * 50**2
+        assert np.abs(acceleration).max() <= 10.0 + 0.01, "it braked, and did not jump"
+    guard.step(target(0.0, 0.0))
+    assert arm.told[-1][0] < way[-1] or limits is LED
+
+
+def test_a_way_home_and_a_parking_that_are_not_clear_are_held_back(puppet: Any) -> None:
+    """The start of the episode lies beyond the wall."""
+    spec = replace(TWO_JOINTS, rate_hz=50, home={"target": (0.9, 0.0)})
+    arm = puppet(spec)
+    guard = Guard(arm, check=Corner())
+    homing = Homing(guard, Automatic(), HomingSettings(deadline_s=0.3))
+    with pytest.raises(ResetFailed, match="the guard holds it back, as the hip and its wall would come too near"):
+        homing.reset({})
+    assert max(told[0] for told in arm.told) <= 0.5
+    outcome = park(spec, guard.step, target(0.0, 0.0), 0.5)
+    assert max(told[0] for told in arm.told) <= 0.5
+    assert outcome == "the robot rests at its home" or "not reached" in outcome
+
+
+def test_a_guard_without_a_check_says_nothing_of_it(puppet: Any) -> None:
+    guard = Guard(puppet())
+    assert guard.about() == {}
+    assert guard.held_back is None

@@ -1,0 +1,191 @@
+"""Commands that a model holds back, judged by another model: MuJoCo's own distances to boxes that are geoms there."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import mujoco
+import numpy as np
+import pytest
+
+from hal import Guard, RobotSpec, SpecError
+from sim.mjcf.collision import ModelCheck
+from sim.mjcf.robot import from_mjcf
+from sim.model import SimModel, at_rate
+from sim.robot import SimRobot
+from sim.robots.so101 import so101, so101_mjcf
+
+OUT = [[0.2, -0.1, -0.01, 0.3, 0.1, 0.1], [-0.05, 0.12, 0.0, 0.15, 0.3, 0.3]]
+IN = [[-0.25, -0.4, -0.02, 0.42, 0.4, 0.4]]
+CLEARANCE_M = 0.005
+PARTS = (
+    "base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "fixed_finger", "fixed_tip", "jaw", "jaw_finger",
+    "jaw_tip",
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def arm() -> SimModel:
+    return at_rate(so101(looks=False), 240.0)
+
+
+class Judge:
+    """The same arm with the boxes as geoms, compiled anew."""
+
+    def __init__(self) -> None:
+        spec = so101_mjcf(False, False)
+        kind = mujoco.mjtGeom.mjGEOM_BOX
+        for number, box in enumerate(np.array(OUT)):
+            spec.worldbody.add_geom(
+                name=f"out{number}", type=kind, pos=(box[:3] + box[3:]) / 2, size=(box[3:] - box[:3]) / 2
+            )
+        low, high = np.array(IN[0])[:3], np.array(IN[0])[3:]
+        for axis in range(3):
+            for side, edge in ((-1, low), (1, high)):
+                middle, size = (low + high) / 2, np.full(3, 2.0)
+                size[axis], middle[axis] = 0.5, edge[axis] + 0.5 * side
+                spec.worldbody.add_geom(name=f"in{axis}{side}", type=kind, pos=middle, size=size)
+        self.model = spec.compile()
+        self.data = mujoco.MjData(self.model)
+        model = self.model
+        parts = [model.geom(name).id for name in PARTS]
+        bodies = [int(model.geom_bodyid[part]) for part in parts]
+        parents = [int(model.body_parentid[body]) for body in bodies]
+        self.pairs = [
+            (parts[i], parts[j])
+            for i in range(len(parts))
+            for j in range(i + 1, len(parts))
+            if bodies[i] != bodies[j] and parents[i] != bodies[j] and parents[j] != bodies[i]
+        ]
+        boxes = [geom for geom in range(model.ngeom) if model.geom(geom).name.startswith(("out", "in"))]
+        self.walls = [(part, box) for part in parts[1:] for box in boxes]
+
+    def distances_m(self, joints: np.ndarray, pairs: list[tuple[int, int]]) -> float:
+        """The shortest of them; negative where two penetrate each other."""
+        self.data.qpos[:6] = joints
+        mujoco.mj_kinematics(self.model, self.data)
+        return min(mujoco.mj_geomDistance(self.model, self.data, *pair, 0.1, None) for pair in pairs)
+
+
+@pytest.fixture(scope="module")
+def judge() -> Judge:
+    return Judge()
+
+
+def poses(spec: RobotSpec, count: int, seed: int) -> np.ndarray:
+    low, high = spec.commands["joint_target"].bounds
+    return np.random.default_rng(seed).uniform(low, high, (count, 6)).astype(np.float32)
+
+
+def command(pose: np.ndarray) -> dict[str, np.ndarray]:
+    return {"joint_target": np.asarray(pose, np.float32)}
+
+
+def test_what_is_clear_is_clear_in_mujoco_too(arm: SimModel, judge: Judge) -> None:
+    """Parts against parts to a hundredth of a millimetre; boxes never later than MuJoCo, and not much earlier."""
+    parts = ModelCheck(arm, clearance_m=CLEARANCE_M)
+    boxes = ModelCheck(arm, self_collision=False, clearance_m=CLEARANCE_M, keep_out=OUT, keep_in=IN)
+    early = []
+    for pose in poses(arm.spec, 400, 0):
+        near = judge.distances_m(pose, judge.pairs) - CLEARANCE_M
+        measured = parts.clearances_m(command(pose)).min()
+        if min(near, measured) < 0:
+            assert measured == pytest.approx(near, abs=1e-5)
+        wall, least = judge.distances_m(pose, judge.walls) - CLEARANCE_M, boxes.clearances_m(command(pose)).min()
+        if wall < 0:
+            assert least < 0
+        elif wall < 0.09:
+            assert least <= wall + 1e-6
+            early.append(wall - least)
+    assert len(early) > 20
+    assert np.median(early) < 0.02
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("boxes", [False, True], ids=["itself", "boxes"])
+def test_random_commands_lead_into_nothing(arm: SimModel, judge: Judge, trials: int, boxes: bool) -> None:
+    """The simulated arm itself, behind a guard that limits its acceleration, penetrates nothing.
+
+    Without limits on acceleration its commands keep clear, but the arm overshoots them by up to centimetres.
+    """
+    check = ModelCheck(arm, clearance_m=CLEARANCE_M, **({"keep_out": OUT, "keep_in": IN} if boxes else {}))
+    limits = arm.spec.limits.merged(max_acceleration={"joint_target": 20.0}, max_jerk={"joint_target": 400.0})
+    robot = SimRobot(arm)
+    guard, nearest, held = Guard(robot, limits=limits, check=check), np.inf, 0
+    goals = poses(arm.spec, 3 * trials, 1)
+    for trial in range(trials):
+        guard.reset({})
+        for goal in goals[3 * trial : 3 * trial + 3]:
+            for tick in range(150):
+                robot_state = guard.step(command(goal))
+                if tick % 4 == 0:
+                    pairs = judge.pairs + judge.walls if boxes else judge.pairs
+                    nearest = min(nearest, judge.distances_m(robot_state.sensors["joint_position"], pairs))
+    assert guard.held_back is not None
+    held = guard.held_back["held_back"]
+    print(f"{trials} sequences, {held} commands held back, nearest {nearest * 1e3:.1f} mm")
+    assert held > 0 or trials < 20
+    assert nearest > 0.0
+    robot.close()
+
+
+def test_commands_that_are_not_led_keep_clear(arm: SimModel, judge: Judge) -> None:
+    check = ModelCheck(arm, clearance_m=CLEARANCE_M, keep_out=OUT, keep_in=IN)
+    robot = SimRobot(arm)
+    guard = Guard(robot, check=check)
+    guard.reset({})
+    nearest = np.inf
+    for goal in poses(arm.spec, 12, 2):
+        for _ in range(80):
+            applied = guard.step(command(goal)).applied["joint_target"]
+            nearest = min(nearest, judge.distances_m(applied, judge.pairs + judge.walls))
+    assert guard.held_back is not None
+    assert guard.held_back["held_back"] > 0
+    assert nearest >= CLEARANCE_M - 1e-5
+    robot.close()
+
+
+def test_neighbours_and_what_touches_at_home_are_not_compared(caplog: pytest.LogCaptureFixture) -> None:
+    mjcf = """
+    <mujoco model="two"><option timestep="0.01"/><worldbody>
+      <body name="one"><joint name="a" axis="0 0 1"/><geom name="left" size="0.1"/>
+        <body name="two" pos="0.1 0 0"><joint name="b" axis="0 0 1"/><geom name="middle" size="0.1"/>
+          <body name="three" pos="0.05 0 0"><joint name="c" axis="0 0 1"/><geom name="right" size="0.1"/>
+            <body name="four" pos="0.3 0 0"><joint name="d" axis="0 0 1"/><geom name="far" size="0.1"/></body>
+    </body></body></body></worldbody><actuator>
+      <position name="a" joint="a" ctrlrange="-2 2"/><position name="b" joint="b" ctrlrange="-2 2"/>
+      <position name="c" joint="c" ctrlrange="-3.1 3.1"/><position name="d" joint="d" ctrlrange="-2 2"/>
+    </actuator></mujoco>"""
+    with caplog.at_level(logging.WARNING):
+        check = ModelCheck(from_mjcf(mjcf, rate_hz=50))
+    assert [record.getMessage() for record in caplog.records] == [
+        "these parts are too near to each other at home, and are not compared: left and right"
+    ]
+    field = "angle_target"
+    clear = check.clearances_m({field: np.zeros(4)})
+    assert [check.describe(number) for number in range(len(clear))] == ["left and far", "middle and far"]
+    assert check.clearances_m({field: np.array([0, 0, 3.1, 0])}).min() < 0, "folded back onto the left"
+    assert check.motion_m({field: np.zeros(4)}, {field: np.array([0, 0, 0.1, 0])}) >= 0.1 * 0.4
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"clearance_m": 0.0}, "clearance_m is 0.0, it must be a number above 0"),
+        ({"keep_out": [[0, 0, 0, 1, 1]]}, r"keep_out\[0\] is \[0, 0, 0, 1, 1\], it must be the lowest x, y, z"),
+        ({"keep_in": [[0, 0, 0, 1, 1, 1], [0, 0, 1, 1, 1, 0]]}, r"keep_in\[1\] is"),
+        ({"keep_in": [[0, 0, 0, 1, 1, float("inf")]]}, r"keep_in\[0\] is"),
+    ],
+)
+def test_a_box_that_is_none_is_refused(arm: SimModel, options: Mapping[str, Any], text: str) -> None:
+    with pytest.raises(SpecError, match=text):
+        ModelCheck(arm, **options)
+
+
+def test_a_robot_without_poses_can_not_be_checked() -> None:
+    mjcf = """<mujoco model="cart"><option timestep="0.01"/><worldbody><body name="c"><joint name="x" type="slide"/>
+      <geom size="0.1"/></body></worldbody><actuator><motor name="x" joint="x" ctrlrange="-1 1"/></actuator></mujoco>"""
+    with pytest.raises(SpecError, match="no command is a pose"):
+        ModelCheck(from_mjcf(mjcf, rate_hz=50))
