@@ -8,7 +8,7 @@ from pathlib import Path
 
 __all__ = [
     "CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "JOINT_TOPIC",
-    "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "file_stamps", "files_of", "log_files",
+    "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME", "file_stamps", "files_of", "log_files",
     "segment_name",
 ]  # fmt: skip
 
@@ -19,6 +19,8 @@ LOG_NAME = "log.mcap"
 """The log's file in a run's folder: the first one, if the log has several."""
 LABELS = "labels.jsonl"
 """The file of labels that people gave the episodes afterwards, beside the log."""
+TAIL_NAME = "log.tail"
+"""A link to the shared memory that holds the newest messages while the log is written, and after a kill."""
 TABLE_FOLDER = "table"
 """The folder of everything that is made from the log and can be made again, beside the log."""
 

@@ -319,10 +319,10 @@ class ControlLoop:
         )
 
     def _tell(self, request_id: Any, outcome: RobotState | Exception) -> None:
-        """Answer a command; its client first, since somebody waits there."""
-        self._answer(request_id, outcome)
+        """Answer a command; its observer first, so that a log has whatever a client was answered."""
         if self._observer is not None:
             self._observer.answered(request_id, outcome)
+        self._answer(request_id, outcome)
 
     def _let_device_rest(self) -> None:
         if self._device_armed:

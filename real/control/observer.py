@@ -29,7 +29,7 @@ class ServerObserver:
         """
 
     def answered(self, request_id: Any, outcome: RobotState | Exception) -> None:
-        """Take the outcome of a reset or a command; on the control thread, after its client was answered."""
+        """Take the outcome of a reset or a command; on the control thread, before its client is answered."""
 
     def to_dict(self) -> Mapping[str, Any] | None:
         """Return whether the log is kept, and if not, why, for clients that ask for the status; None: there is no log.

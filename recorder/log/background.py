@@ -10,7 +10,8 @@ from collections.abc import Callable
 
 from hal import LogError
 from recorder.json_data import to_json
-from recorder.log.rotation import Rotating
+from recorder.log.rotation import DiskBudget, Rotating
+from recorder.log.tail import Tail
 
 __all__ = ["ITEM_BYTES", "Background", "Write"]
 
@@ -34,9 +35,11 @@ class Background:
     Args:
         sink: the log to write to; the thread closes it.
         capacity: bytes that may wait in the queue.
+        tail: keeps copies of what waits, for a killed process; removed when all is written. None: no copies.
     """
 
-    def __init__(self, sink: Rotating, capacity: int) -> None:
+    def __init__(self, sink: Rotating, capacity: int, tail: Tail | None = None) -> None:
+        self._tail = tail
         self.dropped = 0
         self._reported = 0
         self._sink = sink
@@ -50,8 +53,13 @@ class Background:
         self._thread = threading.Thread(target=self._run, name="log writer", daemon=True)
         self._thread.start()
 
-    def put(self, size: int, write: Write) -> None:
+    def put(self, size: int, write: Write, copy: tuple[bytes, bytes, int] | None = None) -> None:
         """Queue an item, or drop and count it if there is no room. An item of size 0 always has room.
+
+        Args:
+            size: of the item, bytes.
+            write: writes it.
+            copy: topic, message and time of the item for `Tail.keep`; None: there is no copy of it.
 
         Raises:
             LogError: the log can't be written any more.
@@ -64,6 +72,8 @@ class Background:
                 return
             self._given += size
             self._queue.append((size, write))
+            if copy is not None and self._tail is not None:
+                self._tail.keep(*copy)
 
     def wake(self) -> None:
         """Let the thread look at the queue now."""
@@ -126,10 +136,18 @@ class Background:
                 self._drain()
                 self._sink.keep_up()
             self._sink.close()
+            self._remove_tail()
         except Exception as error:  # no error may end this thread unseen
+            if isinstance(error, DiskBudget):  # the log is closed in order, so nothing is added to it later
+                self._remove_tail()
             self._failure = error if isinstance(error, LogError) else LogError(f"{self._sink.path}: {error!r}")
             self._failure.__cause__ = self._failure.__cause__ or (error if error is not self._failure else None)
             self._sink.abandon()
+
+    def _remove_tail(self) -> None:
+        with self._lock:
+            if self._tail is not None:
+                self._tail.remove()
 
     def _drain(self) -> None:
         for _ in range(min(_BATCH, len(self._queue))):

@@ -15,13 +15,18 @@ from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject, to_json
 from recorder.log.background import ITEM_BYTES, Background
 from recorder.log.image_codec import check_image
+from recorder.log.ros2 import HEADER, note
 from recorder.log.rotation import Limits, Rotating
 from recorder.log.streams import Stream
+from recorder.log.tail import Tail
+from recorder.names import EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC
 
 __all__ = ["LogWriter", "StreamWriter", "new_run"]
 
 _CLOSE_S = 30.0
 _LIMITS = Limits()
+
+_FRAME, _EPISODE, _EVENT = FRAME_TOPIC.encode(), EPISODE_TOPIC.encode(), EVENT_TOPIC.encode()
 
 
 class LogWriter:
@@ -32,12 +37,16 @@ class LogWriter:
     fails or is almost full, the next call raises the error; on an almost full disk the open episode was ended in the
     log first. Call `begin`, `frame` and `end` from one thread; call `event` and `image` from any thread.
 
+    Whatever was recorded before the process is killed can be recovered (`recorder.read.recover`), except for images
+    of the last 0.25 s: shared memory has a copy of it from the moment at which the call returns (`recorder.log.tail`).
+
     Args:
         folder: the run's folder, made if missing (see `new_run`).
         layout: the layout of the frame rows.
         metadata: what is known of the run, as plain data by name: robot, task, profile, seeds.
         capacity: bytes that may wait to be written.
         limits: the largest sizes of files, run and disk.
+        tail: whether those copies are kept.
     """
 
     def __init__(
@@ -47,7 +56,9 @@ class LogWriter:
         metadata: JsonObject | None = None,
         capacity: int = 64 << 20,
         limits: Limits = _LIMITS,
+        tail: bool = True,
     ) -> None:
+        self._keeps_tail = tail
         self.folder = Path(folder)
         self.layout = layout
         self._metadata = dict(metadata or {})
@@ -84,7 +95,7 @@ class LogWriter:
             raise LogError(f"the log in {self.folder} is closed; make a new LogWriter for a new run")
         if self._writer is None:
             sink = Rotating(self.folder, self.layout, self._metadata, self._limits)
-            self._writer = Background(sink, self._capacity)
+            self._writer = Background(sink, self._capacity, Tail(self.folder) if self._keeps_tail else None)
             atexit.register(self.close)
         return self._writer
 
@@ -116,11 +127,12 @@ class LogWriter:
 
     # ---- recording ----
 
-    def begin(self, info: JsonObject) -> int:
+    def begin(self, info: JsonObject, time_ns: int | None = None) -> int:
         """Begin an episode; an episode that is still open ends as interrupted.
 
         Args:
             info: what is known by now, as plain data: ``env_id``, ``goal``, ``seed``, ``task``, ``policy``, ...
+            time_ns: wall clock, nanoseconds since 1970; None for now.
 
         Returns:
             The episode's number in this run, which its rows must carry in ``episode``.
@@ -131,13 +143,18 @@ class LogWriter:
         text = to_json(info, "an episode's info")
         if self._rows is not None:
             self.end({"end": "interrupted"})
-        number, now = self._episode + 1, time.time_ns()
-        self._opened().put(0, lambda sink: sink.episode("begin", number, text, now))
+        number, now = self._episode + 1, time.time_ns() if time_ns is None else time_ns
+        copy = _EPISODE, note("begin", number, text), now
+        self._opened().put(0, lambda sink: sink.episode("begin", number, text, now), copy)
         self._episode, self._rows = number, 0
         return number
 
-    def frame(self, row: np.ndarray | np.void | bytes) -> None:
-        """Record one row of the open episode, given as an array without axes, a scalar of the row's type, or bytes.
+    def frame(self, row: np.ndarray | np.void | bytes, time_ns: int | None = None) -> None:
+        """Record one row of the open episode.
+
+        Args:
+            row: an array without axes, a scalar of the row's type, or bytes.
+            time_ns: wall clock, nanoseconds since 1970; None for now.
 
         Raises:
             LogError: no episode is open, the row is not of the layout or of another episode, or the log can't
@@ -151,8 +168,9 @@ class LogWriter:
         (number,) = struct.unpack_from("<i", data, self._episode_at)
         if number != self._episode:
             raise LogError(f"a row says episode {number}, the one that is open is {self._episode}")
-        now = time.time_ns()
-        (self._writer or self._opened()).put(self._row_bytes + ITEM_BYTES, lambda sink: sink.frame(data, now))
+        now = time.time_ns() if time_ns is None else time_ns
+        copy = _FRAME, HEADER + data, now
+        (self._writer or self._opened()).put(self._row_bytes + ITEM_BYTES, lambda sink: sink.frame(data, now), copy)
         self._rows += 1
 
     def _packed(self, row: np.ndarray | np.void) -> bytes:
@@ -180,7 +198,7 @@ class LogWriter:
             sink.sync()
 
         writer = self._opened()
-        writer.put(0, write)
+        writer.put(0, write, (_EPISODE, note("end", number, text), now))
         writer.wake()
 
     def event(self, kind: str, detail: JsonObject | None = None) -> None:
@@ -191,7 +209,7 @@ class LogWriter:
         """
         text, now = to_json(detail or {}, f"event {kind!r}"), time.time_ns()
         number = self._episode if self._rows is not None else -1
-        self._opened().put(0, lambda sink: sink.event(kind, number, text, now))
+        self._opened().put(0, lambda sink: sink.event(kind, number, text, now), (_EVENT, note(kind, number, text), now))
 
     def image(self, camera: str, image: Image) -> None:
         """Record an image. Don't change its pixels afterwards: the writing thread encodes them (as JPEG).
@@ -250,6 +268,7 @@ class StreamWriter:
         self._row = stream.row.rows()
         self._parts = [(name, self._row[name], stream.spec[name].shape) for name in stream.spec.names]
         self._size = stream.row.row_dtype.itemsize + ITEM_BYTES
+        self._topic = stream.topic.encode()
         self._stamp, self._wall, self._sequence = (self._row[name] for name in ("stamp_ns", "wall_ns", "sequence"))
         self._next = 0
 
@@ -282,7 +301,8 @@ class StreamWriter:
         now, number = time.time_ns() if wall_ns is None else wall_ns, self._next
         self._stamp[...], self._wall[...], self._sequence[...] = stamp_ns, now, number
         name, data = self.stream.name, self._row.tobytes()
-        self._background.put(self._size, lambda sink: sink.sample(name, data, now))
+        copy = self._topic, HEADER + data, now
+        self._background.put(self._size, lambda sink: sink.sample(name, data, now), copy)
         self._next = number + 1
         return number
 

@@ -13,7 +13,9 @@ from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.log.writer import LogWriter
 
-__all__ = ["CADENCE", "ORDER", "AnsweredOrder", "ControllerFrames", "controller_layout", "tick_stream"]
+__all__ = [
+    "CADENCE", "ORDER", "AnsweredOrder", "ControllerFrames", "FramePacker", "controller_layout", "tick_stream",
+]  # fmt: skip
 
 ORDER = Spec(
     "order",
@@ -66,9 +68,9 @@ class AnsweredOrder(NamedTuple):
         wall_ns: the same time on the wall clock.
         number: of the order, in its client's session.
         sent_ns, came_ns: when the client says that it sent the order, and when it came, on the monotonic clock.
-        command: None for a reset.
-        robot_state: the answer; None if the order was refused.
-        reset: the record of a reset as plain data; empty if there is none.
+        reading_ns: stamp of the reading that answered it; 0: it was refused.
+        row: the frame's row (`FramePacker`); None if the order was refused.
+        begun: for a reset, what is known of the episode that it begins; None for a command.
     """
 
     at_ns: int
@@ -76,9 +78,52 @@ class AnsweredOrder(NamedTuple):
     number: int
     sent_ns: int
     came_ns: int
-    command: Mapping[str, np.ndarray] | None
-    robot_state: RobotState | None
-    reset: JsonObject
+    reading_ns: int
+    row: bytes | None
+    begun: JsonObject | None
+
+
+class FramePacker:
+    """Pack answered orders into rows, and number episodes and frames. For the control thread.
+
+    Args:
+        layout: of `controller_layout`.
+    """
+
+    def __init__(self, layout: FrameLayout) -> None:
+        self._row = row = layout.spec.rows()
+        self._sensors = [(name, row[f"sensor_{name}"]) for name in layout.sensors.names]
+        self._applied = [(name, row[f"applied_{name}"]) for name in layout.applied.names]
+        self._actions = [(name, row[f"action_{name}"]) for name in layout.action.names]
+        heads = ("stamp_ns", "wall_ns", "frame_no", "episode", "acted")
+        self._stamp, self._wall, self._frame_no, self._episode_no, self._acted = (row[name] for name in heads)
+        self._episode = -1
+        self._number = 0
+
+    @property
+    def episode(self) -> int:
+        """The number of the newest episode; -1 before the first reset."""
+        return self._episode
+
+    def pack(self, command: Mapping[str, np.ndarray] | None, robot_state: RobotState, wall_ns: int) -> bytes:
+        """Return the row of an order and the reading that answers it; a command of None is a reset."""
+        if command is None:
+            self._row[...] = np.zeros((), self._row.dtype)
+            self._row["log_probability"] = np.nan
+            self._episode, self._number = self._episode + 1, 0
+            self._episode_no[...] = self._episode
+        else:
+            for name, place in self._actions:
+                place[...] = command[name]
+            self._number += 1
+        self._stamp[...], self._wall[...] = robot_state.stamp_ns, wall_ns
+        self._frame_no[...], self._acted[...] = self._number, command is not None
+        sensors, applied = robot_state.sensors, robot_state.applied
+        for name, place in self._sensors:
+            place[...] = sensors[name]
+        for name, place in self._applied:
+            place[...] = applied[name]
+        return self._row.tobytes()
 
 
 class ControllerFrames:
@@ -90,13 +135,8 @@ class ControllerFrames:
 
     def __init__(self, writer: LogWriter) -> None:
         self._writer = writer
-        layout = writer.layout
-        self._row = layout.spec.rows()
-        self._sensors = [(f"sensor_{name}", name) for name in layout.sensors.names]
-        self._applied = [(f"applied_{name}", name) for name in layout.applied.names]
-        self._actions = [(f"action_{name}", name) for name in layout.action.names]
         self._episode: int | None = None
-        self._number = self._begun_ns = 0
+        self._begun_ns = 0
 
     def add(self, order: AnsweredOrder) -> None:
         """Begin an episode for a reset, or write the next frame for a command.
@@ -106,29 +146,13 @@ class ControllerFrames:
         Raises:
             LogError: the log can't be written.
         """
-        row, command, robot_state = self._row, order.command, order.robot_state
-        if robot_state is None or (command is not None and self._episode is None):
+        if order.row is None:
             return
-        if command is None:
-            self._begin(order)
-        else:
-            for field, name in self._actions:
-                row[field] = command[name]
-        row["stamp_ns"], row["wall_ns"] = robot_state.stamp_ns, order.wall_ns
-        row["frame_no"], row["episode"], row["acted"] = self._number, self._episode, command is not None
-        for field, name in self._sensors:
-            row[field] = robot_state.sensors[name]
-        for field, name in self._applied:
-            row[field] = robot_state.applied[name]
-        self._number += 1
-        self._writer.frame(row)
-
-    def _begin(self, order: AnsweredOrder) -> None:
-        self.end("another reset", {}, order.at_ns)
-        self._row[...] = np.zeros((), self._row.dtype)
-        self._row["log_probability"] = np.nan
-        begun = {"source": "controller", "stamp_ns": order.at_ns, "reset": dict(order.reset)}
-        self._episode, self._number, self._begun_ns = self._writer.begin(begun), 0, order.at_ns
+        if order.begun is not None:
+            self.end("another reset", {}, order.at_ns)
+            self._episode, self._begun_ns = self._writer.begin(order.begun, order.wall_ns), order.at_ns
+        if self._episode is not None:
+            self._writer.frame(order.row, order.wall_ns)
 
     def end(self, reason: str, info: JsonObject, at_ns: int) -> None:
         """End the episode, if one is open.

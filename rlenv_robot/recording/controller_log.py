@@ -20,14 +20,18 @@ from real.control.lifecycle import Lifecycle, State
 from real.control.observer import ServerObserver
 from real.protocol.errors import error_to_list
 from real.server.lease import RequestId
-from recorder.json_data import JsonDict, JsonObject
+from recorder.json_data import JsonDict, JsonObject, to_json
+from recorder.log.ros2 import HEADER, note
 from recorder.log.rotation import Limits
+from recorder.log.tail import Tail
 from recorder.log.writer import LogWriter, StreamWriter, new_run
+from recorder.names import EPISODE_TOPIC, FRAME_TOPIC
 from rlenv_robot.recording.controller_frames import (
     CADENCE,
     ORDER,
     AnsweredOrder,
     ControllerFrames,
+    FramePacker,
     controller_layout,
     tick_stream,
 )
@@ -39,6 +43,8 @@ __all__ = ["ControllerLog", "EpisodeEnd", "LoggedRobot", "ObservedServer", "Serv
 
 _LOG = logging.getLogger("rlenv_robot.recorder")
 _LIMITS = Limits()
+
+_FRAMES, _EPISODES = FRAME_TOPIC.encode(), EPISODE_TOPIC.encode()
 
 _MAX_EVENTS = 256
 """Events that may wait for the writing thread, which runs 20 times a second; of any more only the number is kept."""
@@ -65,10 +71,11 @@ class _PendingOrder(NamedTuple):
 class ControllerLog(ServerObserver):
     """Log what one server does, in a run of its own.
 
-    The control thread only queues. A second thread calls `write` 20 times a second and packs the rows, and the log's
-    thread writes them to the disk (`recorder.log.writer.LogWriter`). If nothing can be written any more, because the
-    disk is full or the run has reached its limit, the robot is still served; `failure` holds the reason, and so does
-    the server's status.
+    The control thread queues its ticks, and packs the row of each answered order: before the answer leaves, a copy of
+    the row is in shared memory (`recorder.log.tail.Tail`), where it survives a killed server. A second thread calls
+    `write` 20 times a second, and the log's thread writes to the disk (`recorder.log.writer.LogWriter`). If nothing
+    can be written any more, because the disk is full or the run has reached its limit, the robot is still served;
+    `failure` holds the reason, and so does the server's status.
 
     Args:
         folder: of the runs; a new run is made in it.
@@ -97,14 +104,17 @@ class ControllerLog(ServerObserver):
         self._limits, self._now_ns = limits, now_ns
         self._writer: LogWriter | None = None
         self._frames: ControllerFrames | None = None
+        self._packer: FramePacker | None = None
+        self._tail: Tail | None = None
         self._streams: dict[str, StreamWriter] = {}
         self._sensors: list[tuple[str, str]] = []  # of a tick: its field, and the sensor that goes there
         self._applied: list[tuple[str, str]] = []
         self._pending: dict[tuple[int, int], _PendingOrder] = {}
         self._ticks: deque[tuple[int, int, RobotState]] = deque()  # begin, wall clock at the end, state
         self._missed = self._missed_logged = 0  # ticks for which there was no room
-        self._answered: deque[AnsweredOrder] = deque(maxlen=_MAX_WAITING)
+        self._answered: deque[AnsweredOrder] = deque()
         self._events: deque[tuple[str, JsonDict]] = deque(maxlen=_MAX_EVENTS)
+        self._missed_orders = 0
         self._event_count = self._events_logged = 0
         self._reset: JsonObject = {}
         self.failure: str | None = "it is not open yet"
@@ -124,7 +134,9 @@ class ControllerLog(ServerObserver):
         self._sensors = [(f"sensor_{name}", name) for name in spec.sensors.names]
         self._applied = [(f"applied_{name}", name) for name in spec.commands.names]
         metadata = {"controller": True, **machine_metadata(), "robot_spec": spec.to_dict(), **self._info}
-        writer = LogWriter(new_run(self._folder), controller_layout(spec), metadata, limits=self._limits).open()
+        layout = controller_layout(spec)
+        writer = LogWriter(new_run(self._folder), layout, metadata, limits=self._limits, tail=False).open()
+        self._packer, self._tail = FramePacker(layout), Tail(writer.folder)
         self._streams = {
             "tick": writer.stream(tick.name, tick.spec, tick.rate_hz),
             "order": writer.stream("order", ORDER, self._control_hz or spec.rate_hz),
@@ -151,6 +163,8 @@ class ControllerLog(ServerObserver):
         if self._writer is not None:
             try:
                 self._writer.close()
+                if self._tail is not None:
+                    self._tail.remove()
             except LogError as error:
                 _LOG.error("the controller's log: %s", error)
 
@@ -186,13 +200,37 @@ class ControllerLog(ServerObserver):
         order = self._pending.pop((request_id.session, request_id.sequence), None)
         if order is None or self.failure is not None:
             return
-        robot_state = outcome if isinstance(outcome, RobotState) else None
+        at_ns, wall_ns, stamp_ns = self._now_ns(), time.time_ns(), 0
+        row: bytes | None = None
+        begun: JsonObject | None = None
         if isinstance(outcome, Exception):
             self.note("refused", {"number": request_id.sequence, **_refusal(outcome)})
+        elif order.command is not None and len(self._answered) >= _MAX_WAITING:
+            self._missed_orders += 1
+            return
+        else:
+            if order.command is None:
+                begun = {"source": "controller", "stamp_ns": at_ns, "reset": dict(self._reset)}
+            try:
+                row, stamp_ns = self._pack(order.command, outcome, wall_ns, begun), outcome.stamp_ns
+            except Exception as error:  # whatever a driver put into its reading, its client is answered
+                self._fail(LogError(f"a reading could not be packed: {error!r}"))
+                return
         came = (request_id.sequence, order.sent_ns, request_id.came_ns)
-        self._answered.append(
-            AnsweredOrder(self._now_ns(), time.time_ns(), *came, order.command, robot_state, self._reset)
-        )
+        self._answered.append(AnsweredOrder(at_ns, wall_ns, *came, stamp_ns, row, begun))
+
+    def _pack(
+        self, command: Mapping[str, np.ndarray] | None, robot_state: RobotState, wall_ns: int, begun: JsonObject | None
+    ) -> bytes | None:
+        """Return the row of an answered order, and keep a copy of it; None before the first reset."""
+        packer, tail = self._packer, self._tail
+        if packer is None or tail is None or (command is not None and packer.episode < 0):
+            return None
+        row = packer.pack(command, robot_state, wall_ns)
+        if begun is not None:
+            tail.keep(_EPISODES, note("begin", packer.episode, to_json(begun, "a reset")), wall_ns)
+        tail.keep(_FRAMES, HEADER + row, wall_ns)
+        return row
 
     def _before_reset(self) -> None:
         self._reset = {}
@@ -267,13 +305,16 @@ class ControllerLog(ServerObserver):
             values |= {field: robot_state.sensors[name] for field, name in self._sensors}
             values |= {field: robot_state.applied[name] for field, name in self._applied}
             stream.write(values, robot_state.stamp_ns, wall_ns)
+        if self._missed_orders:
+            log.event("orders_missed", {"since": self._missed_orders})
+            self._missed_orders = 0
         if self._missed > self._missed_logged:
             log.event("ticks_missed", {"since": self._missed - self._missed_logged, "total": self._missed})
             self._missed_logged = self._missed
 
     def _write_order(self, order: AnsweredOrder) -> None:
-        reading_ns = 0 if order.robot_state is None else order.robot_state.stamp_ns
-        values = {"number": order.number, "sent_ns": order.sent_ns, "came_ns": order.came_ns, "reading_ns": reading_ns}
+        values = {"number": order.number, "sent_ns": order.sent_ns, "came_ns": order.came_ns}
+        values["reading_ns"] = order.reading_ns
         self._streams["order"].write(values, order.at_ns, order.wall_ns)
         if self._frames is not None:
             self._frames.add(order)

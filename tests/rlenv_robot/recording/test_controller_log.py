@@ -20,6 +20,7 @@ from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from recorder.log.rotation import Limits
 from recorder.read.reader import LogReader
+from recorder.read.recover import recover
 from rlenv_robot.recording.controller_log import ControllerLog, ServerWatch
 from rlenv_robot.robot_models import find_robot_model
 from tests.fakes import Fader, until
@@ -49,7 +50,7 @@ def serve() -> Iterator[Serve]:
 
 
 def only_run(folder: Path) -> LogReader:
-    (run,) = folder.iterdir()
+    (run,) = (path for path in folder.iterdir() if path.is_dir())  # a killed server leaves its stop's lock
     return LogReader(run)
 
 
@@ -171,7 +172,7 @@ def test_a_log_that_can_not_begin_is_said_with_the_reset(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None:
+def test_a_killed_server_leaves_every_answered_step_and_all_but_the_last_moments_of_its_ticks(tmp_path: Path) -> None:
     own = tmp_path / "own"
     command = [sys.executable, "-m", "rlenv_robot", "serve", "--address", "tcp://127.0.0.1:*", "--priority", "0"]
     process = subprocess.Popen(
@@ -181,8 +182,10 @@ def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None
     assert process.stdout.readline().startswith(f"recording into {own}")
     remote = RemoteRobot(process.stdout.readline().split()[-1], expect=SO101, connect_timeout_s=10)
     robot_state = remote.reset({})
+    stamps = [robot_state.stamp_ns]
     for _ in range(60):
         robot_state = remote.step({name: value.copy() for name, value in robot_state.applied.items()})
+        stamps.append(robot_state.stamp_ns)
     os.kill(process.pid, signal.SIGKILL)
     process.communicate()
     remote.close()
@@ -192,5 +195,8 @@ def test_a_killed_server_leaves_all_but_its_last_moments(tmp_path: Path) -> None
     ticks = reader.samples("tick")
     assert np.array_equal(ticks["sequence"], np.arange(len(ticks)))
     assert 0 <= (robot_state.stamp_ns - int(ticks["stamp_ns"][-1])) / 1e9 < 1.5, "a chunk, and what had not been packed"
+    recover(reader.path.parent)
+    reader = only_run(own)
+    assert reader.frames()["stamp_ns"].tolist() == stamps, "but every step that was answered"
     (episode,) = reader.episodes()
     assert episode.end is None
