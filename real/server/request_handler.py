@@ -31,6 +31,7 @@ from real.protocol.messages import (
 from real.protocol.rows import RobotStateCodec, RowCodec
 from real.protocol.text import error_text, printable
 from real.server.connections import ConnectionLimiter, wire_bytes
+from real.server.datagrams import Channel, DatagramServer
 from real.server.lease import Lease, LeaseTransfer, RequestId
 from real.server.stop_endpoint import stop_robot
 from real.server.turns import Turns
@@ -91,6 +92,7 @@ class _Received(NamedTuple):
     key: str | None
     came_ns: int
     parts: list[bytes]
+    channel: Channel | None = None
 
 
 class RequestHandler:
@@ -107,6 +109,7 @@ class RequestHandler:
         status: returns what a client is answered that asks for the status.
         stop_address: of the endpoint for stops alone, announced to clients.
         in_turn: whether clients that do not move the robot take turns (`Turns`); then call `serve_waiting` as well.
+        datagrams: brings steps by UDP; None: there are none.
     """
 
     def __init__(
@@ -121,7 +124,10 @@ class RequestHandler:
         status: Callable[[], Mapping[str, Any]] = dict,
         stop_address: str | None = None,
         in_turn: bool = False,
+        datagrams: DatagramServer | None = None,
     ) -> None:
+        self.datagrams = datagrams
+        self._channel: Channel | None = None  # of the message that is being handled, if a datagram brought it
         self._stop_address = stop_address
         self._limiter = limiter
         self._turns: Turns[_Received] | None = Turns() if in_turn else None
@@ -211,13 +217,25 @@ class RequestHandler:
         """The number of messages that were dropped because too many of their client waited."""
         return 0 if self._turns is None else self._turns.dropped
 
+    def receive_datagram(self) -> None:
+        """Read one datagram, if any waits, and handle its step at once: only the client that moves has a channel."""
+        received = None if self.datagrams is None else self.datagrams.receive()
+        if received is not None:
+            channel, message = received
+            self._handle(_Received(channel.peer, channel.key, time.monotonic_ns(), [message], channel))
+
     def _handle(self, received: _Received) -> None:
-        self._key, self._came_ns = received.key, received.came_ns
-        peer = received.peer
+        peer, self._key, self._came_ns, _, self._channel = received
         session = sequence = 0
+        channel = received.channel
         try:
             message = wire.decode(received.parts)
             session, sequence = message.session, message.sequence
+            if channel is not None and self.datagrams is not None:
+                if message.kind is not MessageKind.STEP:
+                    raise WireError(f"a datagram brings steps alone, got {message.kind.name}")
+                if self.datagrams.repeats(channel, sequence):
+                    return
             handler = self._handlers.get(message.kind)
             if handler is None:
                 raise WireError(f"a client does not send {message.kind.name}")
@@ -225,10 +243,10 @@ class RequestHandler:
                 self._check_role(self._authenticator, self._key, message)
             handler(peer, message)
         except RobotError as error:
-            self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
+            self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
-            self._refuse(RequestId(peer, session, sequence, self._came_ns), error)
+            self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
 
     def _check_role(self, authenticator: Authenticator, key: str, message: Message) -> None:
         entry = authenticator.entry(key)
@@ -264,7 +282,7 @@ class RequestHandler:
         if over is not None:
             raise EpisodeError(f"the episode can't be gone on with, {over}; the robot is still yours, call reset")
         _log.info("%s is back, in the same session", self._lease.holder)
-        self._welcome(request_id._replace(session=session), {"sequence": sequence})
+        self._welcome_mover(request_id._replace(session=session), self._key, {"sequence": sequence})
 
     def _lend(self, request_id: RequestId, name: str, replaces: int, take: str, key: str | None) -> None:
         before = {"before": self._lease.fate(replaces)} if replaces else None
@@ -276,7 +294,7 @@ class RequestHandler:
             self._ask_holder(request_id, name)
         else:
             self._loop.finish()  # ends the episode of the client before
-            self._welcome(request_id._replace(session=session), before)
+            self._welcome_mover(request_id._replace(session=session), key, before)
 
     def _ask_holder(self, request_id: RequestId, name: str) -> None:
         if self._transfer is not None:
@@ -295,7 +313,7 @@ class RequestHandler:
         if yes:
             session = self._lease.take(transfer.name, message.session, key=transfer.key, by_consent=True)
             self._loop.finish()
-            self._welcome(transfer.request_id._replace(session=session))
+            self._welcome_mover(transfer.request_id._replace(session=session), transfer.key)
         else:
             self._refuse(
                 transfer.request_id, ConnectionLost(f"the robot stays with {self._lease.holder!r}, who says no")
@@ -313,8 +331,16 @@ class RequestHandler:
     def _welcome(self, request_id: RequestId, detail: Mapping[str, Any] | None = None) -> None:
         self._send(request_id, MessageKind.WELCOME, {**(detail or {}), "stop": self._stop_address}, [self._packed_spec])
 
+    def _welcome_mover(self, request_id: RequestId, key: str | None, detail: Mapping[str, Any] | None = None) -> None:
+        """Welcome the client that may move the robot from now on, whose connection has this key."""
+        if self.datagrams is not None:
+            offer = self.datagrams.offer(request_id.session, key, request_id.peer)
+            detail = {**(detail or {}), "datagrams": offer.to_dict()}
+        self._welcome(request_id, detail)
+
     def _request_id(self, peer: bytes, message: Message, session: int | None = None) -> RequestId:
-        return RequestId(peer, message.session if session is None else session, message.sequence, self._came_ns)
+        session = message.session if session is None else session
+        return RequestId(peer, session, message.sequence, self._came_ns, self._channel)
 
     def _reset(self, peer: bytes, message: Message) -> None:
         options, deadline_s = detail_value(message, "options", dict), detail_value(message, "deadline_s", float)
@@ -338,7 +364,7 @@ class RequestHandler:
         if self._loop.waiting >= MOST_WAITING:
             self._lease.answered(message.session)
             raise EpisodeError(f"not executed: {MOST_WAITING} commands wait for the robot already")
-        self._loop.step(RequestId(peer, message.session, message.sequence, self._came_ns), command, sent_ns)
+        self._loop.step(self._request_id(peer, message), command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
         question, deadline_s = detail_value(message, "message", str), detail_value(message, "deadline_s", float)
@@ -454,6 +480,11 @@ class RequestHandler:
         except WireError as error:  # its client waits for an answer of some kind
             _log.error("an answer of kind %s could not be made: %s", kind.name, error)
             parts = wire.encode(MessageKind.ERROR, *to, error_to_list(error), (), times, escape=True)
+        if (
+            (channel := request_id.channel) is not None and self.datagrams is not None and len(parts) == 1
+            and self.datagrams.answer(channel, request_id.sequence, parts[0])
+        ):  # fmt: skip
+            return
         try:
             send_frames(self._router, [request_id.peer, *parts], zmq.NOBLOCK)
         except zmq.ZMQError as error:  # the peer is gone or does not read; the others must not wait for it

@@ -36,6 +36,7 @@ from real.server.connections import (
     SocketLimits,
     raise_descriptor_limit,
 )
+from real.server.datagrams import DatagramServer, why_no_datagrams
 from real.server.lease import Lease
 from real.server.request_handler import Judging, RequestHandler
 from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
@@ -88,6 +89,7 @@ class ServerSettings(LoopSettings):
         images: endpoint of the cameras' images, which clients learn from the server (`real.client.cameras`).
         stop: endpoint for stops alone, which clients learn from the server (`real.server.stop_endpoint`). None: any
             free port beside the address.
+        datagrams: whether steps may come by UDP as well, at the address and port number of ``address``.
 
     Raises:
         ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
@@ -102,6 +104,7 @@ class ServerSettings(LoopSettings):
     telemetry_hz: float = 20.0
     images: str = "tcp://127.0.0.1:*"
     stop: str | None = None
+    datagrams: bool = True
 
     def __post_init__(self) -> None:
         LoopSettings.__post_init__(self)
@@ -158,6 +161,7 @@ class Server:
         self._stop_address: str | None = None
         self._handler: RequestHandler | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] | None = None
+        self._datagrams: DatagramServer | None = None
         self._descriptors = 0
         self._address: str | None = None
         self._ending = self._closed = False  # no threading.Event: Ctrl-C in the midst of one would leave it locked
@@ -271,10 +275,11 @@ class Server:
             self._publish()
             if (folder := self.settings.latch or self.settings.keys) is not None:
                 self._loop.keep_stops(folder)
+            self._datagrams = self._open_datagrams(address)
             undo.pop_all()
         self._handler = RequestHandler(
             router, self._spec, self._loop, self._lease, self._judging, self._limiter, self._authenticator, self.about,
-            self._stop_address, in_turn=not self.settings.lockstep,
+            self._stop_address, in_turn=not self.settings.lockstep, datagrams=self._datagrams,
         )  # fmt: skip
         self._stop_endpoint = StopEndpoint(stops, self._loop, self._limiter, number, self._authenticator)
         self._limiter.start()
@@ -283,6 +288,17 @@ class Server:
         self._loop.start()
         self._address = address
         _log.info("serving %s at %s", self._spec.name, address)
+
+    def _open_datagrams(self, endpoint: str) -> DatagramServer | None:
+        sealed = self._authenticator is not None
+        why = why_no_datagrams(self._spec, endpoint, sealed) if self.settings.datagrams else "serve.datagrams is false"
+        if why is None:
+            try:
+                return DatagramServer(endpoint, sealed=sealed)
+            except OSError as error:
+                why = f"can't bind UDP at {endpoint}: {error}"
+        _log.info("steps come by ZeroMQ alone: %s", why)
+        return None
 
     def _publish(self) -> None:
         if self._telemetry is not None:
@@ -305,11 +321,11 @@ class Server:
 
         Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
         ``real_time``, ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off``
-        (connections that were ended, by reason), ``dropped`` (messages of clients that send without waiting), ``stop``
-        (endpoint for stops alone), ``pictures`` (endpoint and health of the cameras, or None),
-        ``recording`` (`ServerObserver.to_dict`, or None), and where stops are kept, ``stop_file`` (its path, and the
-        failure to write it, or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and
-        by what the ``last`` one).
+        (connections that were ended, by reason), ``dropped`` (messages of clients that send without waiting),
+        ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop`` (endpoint for stops alone), ``pictures`` (endpoint
+        and health of the cameras, or None), ``recording`` (`ServerObserver.to_dict`, or None), and where stops are
+        kept, ``stop_file`` (its path, and the failure to write it, or None), and ``guard`` where motion is checked (how
+        many commands were ``held_back``, and by what the ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -325,6 +341,7 @@ class Server:
             "cut_off": self._limiter.cut,
             "dropped": 0 if self._handler is None else self._handler.dropped,
             "stop": self._stop_address,
+            "datagrams": None if self._datagrams is None else self._datagrams.to_dict(),
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
             **({} if loop.held_back is None else {"guard": loop.held_back}),
         }
@@ -407,8 +424,8 @@ class Server:
             ends.callback(self._loop.close_stop_file)  # last: stops may come until all sockets are closed
             ends.callback(self._close_context)
             for part in (
-                self._authenticator, self._image_publisher, self._publisher, self._transport, self._stop_endpoint,
-                self._limiter,
+                self._authenticator, self._datagrams, self._image_publisher, self._publisher, self._transport,
+                self._stop_endpoint, self._limiter,
             ):  # fmt: skip
                 if part is not None:
                     ends.callback(part.close)

@@ -35,6 +35,9 @@ move the robot is bounded by `real.server.turns.PER_S`."""
 
 READ_BURST = 100
 
+DATAGRAMS_PER_S = 2000.0
+"""Datagrams that are read in a second; only clients that were given a channel send any that come so far."""
+
 FETCH_MS = 25
 """In lockstep, how long the control thread waits for a message at a time, and so how late it may see that it is to
 end."""
@@ -159,8 +162,11 @@ class ThreadTransport:
 
     def _run(self, router: zmq.Socket[bytes], handler: RequestHandler, outgoing: CommandQueue[Outgoing]) -> None:
         both, answers_only, barrier = zmq.Poller(), zmq.Poller(), _Barrier()
-        rate_limiter = RateLimiter(READS_PER_S, READ_BURST)
+        rate_limiter, datagram_limiter = RateLimiter(READS_PER_S, READ_BURST), RateLimiter(DATAGRAMS_PER_S)
         answers = outgoing.fileno()
+        datagrams = None if handler.datagrams is None else handler.datagrams.fileno()
+        if datagrams is not None:
+            both.register(datagrams, zmq.POLLIN)
         both.register(router, zmq.POLLIN)
         both.register(answers, zmq.POLLIN)
         answers_only.register(answers, zmq.POLLIN)
@@ -170,10 +176,13 @@ class ThreadTransport:
                 wait_ms = PAUSE_MS if self._waits or flooded else int(TICK_S * 1e3)
                 ready = dict((answers_only if flooded else both).poll(wait_ms))
                 if flooded:
-                    flooded = rate_limiter.spent
+                    flooded = rate_limiter.spent or datagram_limiter.spent
                 if router in ready:
                     barrier.run(handler.receive)
                     flooded = rate_limiter.take()
+                if datagrams in ready:
+                    barrier.run(handler.receive_datagram)
+                    flooded = datagram_limiter.take() or flooded
                 barrier.run(partial(self._serve_waiting, handler))
                 if answers in ready:
                     _deliver(handler, outgoing.collect(), barrier)
@@ -203,10 +212,15 @@ class LockstepTransport:
         self._handler: RequestHandler | None = None
         self._barrier = _Barrier()
         self._alive_s = time.monotonic()
+        self._both: zmq.Poller | None = None  # where there are datagrams too
 
     def start(self, router: zmq.Socket[bytes], handler: RequestHandler) -> None:
         """Start as `Transport.start` does."""
         router.rcvtimeo = FETCH_MS
+        if handler.datagrams is not None:
+            self._both = zmq.Poller()
+            self._both.register(router, zmq.POLLIN)
+            self._both.register(handler.datagrams.fileno(), zmq.POLLIN)
         with self._lock:
             self._router, self._handler = router, handler
         self._thread = threading.Thread(target=self._stand_in, name="rlenv-robot server", daemon=True)
@@ -220,10 +234,22 @@ class LockstepTransport:
                 self._over.wait(FETCH_MS / 1e3)
             elif handler.idle:  # the other thread may have handled a command just now
                 try:
-                    self._barrier.run(handler.receive)
+                    self._receive(handler)
                 except zmq.Again:
                     self._tell_all(handler)
                     self._barrier.run(handler.tick)
+
+    def _receive(self, handler: RequestHandler) -> None:
+        if self._both is None:
+            self._barrier.run(handler.receive)
+            return
+        ready = dict(self._both.poll(FETCH_MS))
+        if not ready:
+            raise zmq.Again
+        if len(ready) == 2 or self._router not in ready:  # first, so that other clients' messages can't keep it waiting
+            self._barrier.run(handler.receive_datagram)
+        if self._router in ready:
+            self._barrier.run(partial(handler.receive, zmq.NOBLOCK))
 
     def answer(self, request_id: RequestId, outcome: Outcome) -> None:
         """Answer as `Transport.answer` does."""

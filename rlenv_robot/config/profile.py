@@ -204,6 +204,7 @@ class ServeSection:
         telemetry_hz: messages of telemetry a second.
         pictures: the endpoint of the cameras' images; empty is any free port beside the address.
         stop: the endpoint for stops alone; empty is any free port beside the address.
+        datagrams: steps may come by UDP too, at the port number of ``address``.
         loop_hz: rate of the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
@@ -222,6 +223,7 @@ class ServeSection:
     telemetry_hz: _Positive = 20.0
     pictures: str = ""
     stop: str = ""
+    datagrams: bool = True
     loop_hz: _NotNegative = 0.0
     watchdog_s: _Positive = 0.2
     max_command_age_s: _Positive = 0.1

@@ -76,8 +76,13 @@ def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, t
         remote = RemoteRobot(server.address, step_timeout_s=5)
         remote.reset({})
         remote.step(target(0.1, 0))
-        original = RequestHandler.receive
-        monkeypatch.setattr(RequestHandler, "receive", lambda handler: (time.sleep(0.3), original(handler))[-1])
+        original, pauses = RequestHandler.receive_datagram, [0.3]
+
+        def frozen_once(handler):
+            time.sleep(pauses.pop() if pauses else 0.0)
+            original(handler)
+
+        monkeypatch.setattr(RequestHandler, "receive_datagram", frozen_once)
         with pytest.raises(CommandTooOld):
             remote.step(target(0.9, 0))
         monkeypatch.undo()
