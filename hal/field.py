@@ -183,18 +183,18 @@ class Field:
             array = np.asarray(value)
         except ValueError:
             raise self._illegal(
-                "shape", where, (), f"{name} is not a rectangular array, wanted shape {self.shape}"
+                "shape", where, (), f"{name} is not a rectangular array, expected shape {self.shape}"
             ) from None
         except Exception as error:  # an object's own __array__ may raise anything (a tensor that needs its gradient)
             raise self._illegal("dtype", where, (), f"{name} can't be read as an array: {error}") from error
         if array.dtype.kind not in "fiu":
             got = type(value).__name__ if array.dtype == object else str(array.dtype)
-            raise self._illegal("dtype", where, (), f"{name} has type {got}, wanted {self.dtype}")
+            raise self._illegal("dtype", where, (), f"{name} has type {got}, expected {self.dtype}")
         if array.shape != self.shape:
-            raise self._illegal("shape", where, (), f"{name} has shape {array.shape}, wanted {self.shape}")
+            raise self._illegal("shape", where, (), f"{name} has shape {array.shape}, expected {self.shape}")
         if self.numpy_dtype.kind != "f" and array.dtype.kind == "f":
             raise self._illegal(
-                "dtype", where, (), f"{name} has type {array.dtype}, wanted whole numbers ({self.dtype})"
+                "dtype", where, (), f"{name} has type {array.dtype}, expected whole numbers ({self.dtype})"
             )
         if self.numpy_dtype.kind != "f":
             self._check_whole_range(array, where)
@@ -214,7 +214,7 @@ class Field:
         for place, (number, low, high) in enumerate(zip(array.ravel().tolist(), lows, highs, strict=True)):
             if not math.isfinite(number):
                 index = self._index(place)
-                message = f"{self._dotted(where, index)} is {number}, wanted a finite number"
+                message = f"{self._dotted(where, index)} is {number}, expected a finite number"
                 raise self._illegal("not_finite", where, index, message)
             if not low <= number <= high:
                 raise self._out_of_range(place, number, where)

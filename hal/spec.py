@@ -122,7 +122,7 @@ class Spec:
 
     def _validate_thoroughly(self, values: object, where: str) -> dict[str, np.ndarray]:
         if not isinstance(values, Mapping):
-            message = f"{where or self.name} is a {type(values).__name__}, wanted a mapping with {self._listed()}"
+            message = f"{where or self.name} is a {type(values).__name__}, expected a mapping with {self._listed()}"
             raise IllegalAction(Violation("dtype", where, (), message))
         fields = self._by_name
         if values.keys() != fields.keys():
@@ -136,7 +136,7 @@ class Spec:
                 path = f"{structure}.{name}"
                 return Violation("unknown", path, (), f"{path} is unknown, allowed are {self._listed()}")
         path = f"{structure}.{next(name for name in self._by_name if name not in names)}"
-        return Violation("missing", path, (), f"{path} is missing, wanted are {self._listed()}")
+        return Violation("missing", path, (), f"{path} is missing, expected {self._listed()}")
 
     def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
         """Draw random legal values, each of shape ``leading`` + the shape of its field (R4.3)."""

@@ -92,7 +92,7 @@ def register_task(
         ValueError: the name is taken, or another robot model has the robot's name.
     """
     if not isinstance(factory, str) and not callable(factory):
-        raise TypeError(f"register_task: factory is a {type(factory).__name__}, wanted is a class, function or text")
+        raise TypeError(f"register_task: factory is a {type(factory).__name__}, expected a class, function or text")
     if is_model_file(name):
         raise ValueError(f"task name {name!r} is not allowed: names that end in {MODEL_FILE} are MuJoCo models")
     _TASKS.check_new(name)
@@ -144,7 +144,7 @@ def task(name: TaskLike, **options: object) -> Task:
     """
     resolved = _resolve(name, options)
     if not isinstance(resolved, Task):
-        raise ValueError(f"{resolved.name!r} is an environment without a robot, wanted is a task of one")
+        raise ValueError(f"{resolved.name!r} is an environment without a robot, expected a task of one")
     return resolved
 
 

@@ -124,7 +124,7 @@ class RobotModel:
             driver.close()
             details = f": {'; '.join(difference)}" if theirs.name == spec.name else ""
             raise ValueError(
-                f"the driver {_name_of(self.driver)} drives a {theirs.name!r}, wanted is {self.name!r}{details}"
+                f"the driver {_name_of(self.driver)} drives a {theirs.name!r}, expected {self.name!r}{details}"
             )
         return driver
 
@@ -184,7 +184,7 @@ def make_driver(
         raise ValueError(f"the driver {name} can't be made: {type(error).__name__}: {error}") from error
     if not isinstance(driver, Robot) or isinstance(driver, type):
         raise ValueError(
-            f"the driver {name} is a {type(driver).__name__}, wanted is a hal.Robot with spec, reset, step, stop, close"
+            f"the driver {name} is a {type(driver).__name__}, expected a hal.Robot with spec, reset, step, stop, close"
         )
     return driver
 
@@ -271,7 +271,7 @@ def find_robot_model(name: str) -> RobotModel:
     if not isinstance(model, RobotModel) and callable(model):
         model = model()  # a function that returns one, so that a package can decide at run time
     if not isinstance(model, RobotModel):
-        raise ValueError(f"robot {name!r} is a {type(model).__name__}, wanted is an rlenv_robot.RobotModel")
+        raise ValueError(f"robot {name!r} is a {type(model).__name__}, expected an rlenv_robot.RobotModel")
     if ":" not in name and model.name != name:
         raise ValueError(f"robot {name!r} is registered under that name, but its RobotModel is called {model.name!r}")
     return model
@@ -323,7 +323,7 @@ def build(factory: Callable[..., _T], name: str, options: Options) -> _T:
         ValueError: it takes no such setting, lacks one, refuses a value, or is no factory.
     """
     if not callable(factory):
-        raise ValueError(f"{name} is a {type(factory).__name__}, wanted is a class or function that makes it")
+        raise ValueError(f"{name} is a {type(factory).__name__}, expected a class or function that makes it")
     try:
         signature = inspect.signature(factory)
     except ValueError:  # a built-in class hides its signature

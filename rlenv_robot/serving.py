@@ -350,7 +350,7 @@ def _hardware(profile: Profile, robot: Robot | None) -> tuple[Robot, RobotSpec]:
     """The robot without any wrapper, and its description at the rate at which clients command it."""
     if robot is not None:
         if not isinstance(robot, Robot) or isinstance(robot, type):
-            raise TypeError(f"robot is {robot!r:.80}, wanted is a hal.Robot that is made already")
+            raise TypeError(f"robot is {robot!r:.80}, expected a hal.Robot that is made already")
         if isinstance(robot, Guard | Homing):
             raise ValueError(f"robot is a {type(robot).__name__}: hand in the driver itself, it is wrapped here")
         return robot, robot.spec

@@ -142,7 +142,7 @@ def check_options(options: object, call: str, example: str, allowed: Collection[
         ValueError: they are no mapping, or one of them is unknown.
     """
     if not isinstance(options, Mapping):
-        raise ValueError(f"{call} got {options!r:.80}, wanted is a mapping of options such as {call}({example})")
+        raise ValueError(f"{call} got {options!r:.80}, expected a mapping of options such as {call}({example})")
     if allowed is None:
         return
     for name in options:
@@ -191,8 +191,8 @@ def check_action_table(table: Any, env_id: str, frame_no: int) -> object:
 
 def _table_violation(table: object, env_id: str, frame_no: int) -> Violation | None:
     if not isinstance(table, Mapping):
-        wanted = f"wanted a mapping with {', '.join(ActionTable.__annotations__)} (Table 2)"
-        return Violation("dtype", "", (), f"the action table is a {type(table).__name__}, {wanted}")
+        expected = f"expected a mapping with {', '.join(ActionTable.__annotations__)} (Table 2)"
+        return Violation("dtype", "", (), f"the action table is a {type(table).__name__}, {expected}")
     if table.keys() != _ACTION_KEYS:
         return _key_violation(table)
     got = table["env_id"]
@@ -224,13 +224,13 @@ def check_extra_info(extra_info: object) -> None:
             ``intervention`` is neither True nor False (nor 1 nor 0).
     """
     if not isinstance(extra_info, Mapping):
-        raise _wrong_extra("extra_info", f"is a {type(extra_info).__name__}, wanted a mapping")
+        raise _wrong_extra("extra_info", f"is a {type(extra_info).__name__}, expected a mapping")
     probability = extra_info.get("log_probability", 0.0)
     if isinstance(probability, bool) or not isinstance(probability, int | float | np.integer | np.floating):
-        raise _wrong_extra("extra_info.log_probability", f"is {probability!r}, wanted a number (NaN if unknown)")
+        raise _wrong_extra("extra_info.log_probability", f"is {probability!r}, expected a number (NaN if unknown)")
     intervention = extra_info.get("intervention", False)
     if not isinstance(intervention, bool | np.bool_ | int | np.integer) or intervention not in (0, 1):
-        raise _wrong_extra("extra_info.intervention", f"is {intervention!r}, wanted True or False")
+        raise _wrong_extra("extra_info.intervention", f"is {intervention!r}, expected True or False")
 
 
 def _wrong_extra(field: str, problem: str) -> IllegalAction:

@@ -43,7 +43,7 @@ class InitialState:
             ValueError: another number of seeds or starts than of rows, or a start that names no command.
         """
         if seeds is not None and len(seeds) != len(rows):
-            raise ValueError(f"{len(seeds)} seeds for {len(rows)} simulations, wanted is one for each")
+            raise ValueError(f"{len(seeds)} seeds for {len(rows)} simulations, expected one for each")
         for name, value in starts.items():
             if name not in self._model.commands:
                 raise ValueError(f"starts name {name!r}, commands are {list(self._model.commands)}")

@@ -193,7 +193,7 @@ class SimModel:
             picked = np.arange(total)[indices] if isinstance(indices, slice) else np.asarray(indices)
             if picked.size != size or (picked.size and not 0 <= picked.min() <= picked.max() < total):
                 raise self._wrong(
-                    f"{key}.{name} picks {picked.tolist()} of the {total} numbers in {array}, wanted are {size} of them"
+                    f"{key}.{name} picks {picked.tolist()} of the {total} numbers in {array}, expected {size} of them"
                 )
 
 

@@ -198,9 +198,7 @@ class SimRobot:
         commands = self.spec.commands
         if not isinstance(start, Mapping):
             names = ", ".join(commands.names)
-            raise ValueError(
-                f"reset option 'start' is {start!r:.80}, wanted is a mapping from name to value of {names}"
-            )
+            raise ValueError(f"reset option 'start' is {start!r:.80}, expected a mapping from name to value of {names}")
         return {name: commands[name].validate(value, "start")[None] for name, value in start.items()}
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
@@ -294,7 +292,7 @@ def _seeds(seed: object) -> list[int] | None:
     if seed is None:
         return None
     if isinstance(seed, bool) or not isinstance(seed, int | np.integer) or seed < 0:
-        raise ValueError(f"reset option 'seed' is {seed!r:.80}, wanted is a whole number of at least 0")
+        raise ValueError(f"reset option 'seed' is {seed!r:.80}, expected a whole number of at least 0")
     return [int(seed)]
 
 

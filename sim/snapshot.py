@@ -181,7 +181,7 @@ def _check_head(head: Mapping[str, Any], kind: str) -> None:
     if head["format"] != FORMAT:
         raise RobotError(f"the snapshot has format {head['format']}, this version of rlenv-robot reads {FORMAT}")
     if head["kind"] != kind:
-        raise RobotError(f"the snapshot is of {head['kind']}, wanted is one of {kind}")
+        raise RobotError(f"the snapshot is of {head['kind']}, expected one of {kind}")
     if head["mujoco"] != mujoco.__version__:
         raise RobotError(
             f"the snapshot was taken with MuJoCo {head['mujoco']} and this is {mujoco.__version__}, which may not go "
@@ -311,7 +311,7 @@ def fitting(snapshot: BatchSnapshot, rows: int, like: BatchSnapshot) -> BatchSna
     if _shapes(snapshot) != _shapes(like):
         raise ValueError("the snapshot was taken with another timing or randomisation than this batch has")
     if len(snapshot) not in (1, rows):
-        raise ValueError(f"a snapshot of {len(snapshot)} for {rows} simulations, wanted is one for each, or 1 for all")
+        raise ValueError(f"a snapshot of {len(snapshot)} for {rows} simulations, expected one for each, or 1 for all")
     return snapshot if len(snapshot) == rows else snapshot.take(np.zeros(rows, int))
 
 

@@ -112,7 +112,7 @@ def posing(sim_model: SimModel, sensors: Iterable[str]) -> list[str]:
     readable = [n for n, r in sim_model.sensors.items() if isinstance(r, Columns) and r.field == "qpos"]
     names = [name for name in readable if name in available]
     if not names:
-        raise RobotError(f"none of {available} tells a pose of {sim_model.spec.name}, wanted is one of {readable}")
+        raise RobotError(f"none of {available} gives a pose of {sim_model.spec.name}, expected one of {readable}")
     return names
 
 
@@ -140,7 +140,7 @@ def whole_state(sim_model: SimModel, state: np.ndarray) -> np.ndarray:
     at = [np.arange(len(qpos))[c] if isinstance(c, slice) else np.asarray(c) for c in sim_model.start.values()]
     pose = np.concatenate(at) if at else np.zeros(0, int)
     if values.size != pose.size:
-        raise RobotError(f"{values.size} numbers are no state: wanted are {len(qpos)} (qpos) or {pose.size} (a pose)")
+        raise RobotError(f"{values.size} numbers are no state: expected {len(qpos)} (qpos) or {pose.size} (a pose)")
     qpos[pose] = values
     return qpos
 

@@ -38,7 +38,7 @@ class Folder:
         folder = Path(self._settings.source)
         self._files = sorted(path for path in folder.iterdir() if path.suffix.lower() in _ENDINGS)
         if not self._files:
-            raise RobotError(f"folder {folder} holds no image; wanted are files ending in {', '.join(_ENDINGS)}")
+            raise RobotError(f"folder {folder} holds no image; expected files ending in {', '.join(_ENDINGS)}")
         self._next, self._due = 0, time.monotonic()
 
     def read(self) -> Frame:

@@ -77,7 +77,7 @@ class MjpegStream:
         kind = response.headers.get_content_type()
         if kind != "multipart/x-mixed-replace":
             raise RobotError(
-                f"{self._settings.shown} sends {kind}, wanted motion JPEG (multipart/x-mixed-replace); "
+                f"{self._settings.shown} sends {kind}, expected motion JPEG (multipart/x-mixed-replace); "
                 "the camera's manual names the path of its stream, as /video.mjpg or /?action=stream"
             )
 

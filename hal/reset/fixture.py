@@ -54,7 +54,7 @@ class Fixture:
             socket.connect(self.address)
         except zmq.ZMQError as error:
             socket.close()
-            hint = "wanted is an endpoint such as tcp://127.0.0.1:5556"
+            hint = "expected an endpoint such as tcp://127.0.0.1:5556"
             raise ResetFailed(f"the fixture's address {self.address!r} can't be used ({error}); {hint}") from error
         self._socket = socket
         return socket

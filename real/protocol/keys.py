@@ -298,7 +298,7 @@ def _entries(lines: list[str], path: Path) -> dict[str, Entry]:
         except ValueError:
             roles = ", ".join(Role)
             raise ValueError(
-                f"{path}, line {number}: wanted is `<64 hexadecimal digits> <{roles}> <name>`, "
+                f"{path}, line {number}: expected `<64 hexadecimal digits> <{roles}> <name>`, "
                 "then perhaps `since=<time>` and `until=<time>` as 2026-12-31T18:00:00Z"
             ) from None
     return entries
@@ -352,7 +352,7 @@ def _changing(folder: str | Path) -> Iterator[list[str]]:
 
 def _checked(key: str, what: str) -> str:
     if not _KEY.fullmatch(key):
-        raise ValueError(f"{what} is not a key: wanted are 64 lower-case hexadecimal digits, got {len(key)} characters")
+        raise ValueError(f"{what} is not a key: expected 64 lower-case hexadecimal digits, got {len(key)} characters")
     return key
 
 

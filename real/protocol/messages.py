@@ -188,7 +188,7 @@ def detail_value(message: Message, key: str, kind: type) -> Any:
     detail = message.detail
     value = detail.get(key) if isinstance(detail, dict) else None
     if type(value) is not kind:
-        raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, wanted a {kind.__name__}")
+        raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, expected a {kind.__name__}")
     return value
 
 

@@ -128,20 +128,20 @@ def read_mapping(path: Path) -> BagMapping:
     for part in ("observation", "action"):
         value = text.get(part)
         if not isinstance(value, dict) or not value:
-            raise SourceError(f"{path}: there is no [{part}.<field>]; wanted is, for example:\n{EXAMPLE}")
+            raise SourceError(f"{path}: there is no [{part}.<field>]; expected, for example:\n{EXAMPLE}")
         parts[part] = tuple(_source(name, about, age, f"{path}: {part}.{name}") for name, about in value.items())
     reward = None
     if "reward" in text:
         reward = _source("reward", {"dtype": "float64", **text["reward"]}, age, f"{path}: reward")
         if reward.field.shape:
-            raise SourceError(f"{path}: reward has shape {reward.field.shape}, it is one number")
+            raise SourceError(f"{path}: reward has shape {reward.field.shape}, expected one number")
     store = str(text.get("typestore", "ros2_humble"))
     return BagMapping(round(1e9 / rate), clock == "header", store, parts["observation"], parts["action"], reward)
 
 
 def _source(name: str, about: Any, age: float, where: str) -> Source:
     if not isinstance(about, dict):
-        raise SourceError(f"{where} is {about!r}, wanted a table with topic and path")
+        raise SourceError(f"{where} is {about!r}, expected a table with topic and path")
     _only(about, (*_FIELD, *_SOURCE), where)
     for key in ("topic", "path"):
         if not about.get(key):
@@ -170,7 +170,7 @@ def _only(section: JsonObject, allowed: tuple[str, ...], where: str) -> None:
 def _number(section: JsonObject, key: str, default: float | None, where: str) -> float:
     value = section.get(key, default)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < float("inf"):
-        raise SourceError(f"{where}: {key} is {value!r}, wanted a number above 0")
+        raise SourceError(f"{where}: {key} is {value!r}, expected a number above 0")
     return float(value)
 
 
@@ -340,7 +340,8 @@ def load_bags(path: Path | str, mapping: Path | str | None = None) -> Table:
     if not file.is_file():
         topics = ", ".join(f"{topic} ({kind})" for topic, kind in topics_of(bags[0]).items())
         raise SourceError(
-            f"{file} is missing; it says what becomes of {topics}; docs/formats.md shows such a file\n\n{EXAMPLE}"
+            f"{file} is missing; it maps topics to fields, and the bag has {topics}; docs/formats.md shows such a file"
+            f"\n\n{EXAMPLE}"
         )
     bag_mapping = read_mapping(file)
     observation, action = bag_mapping.specs

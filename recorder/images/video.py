@@ -51,7 +51,7 @@ def write_video(path: Path | str, frames: Iterable[np.ndarray], fps: float) -> i
     if path.suffix != ".mp4":
         raise LogError(f"{path}: a video's name ends in .mp4")
     if not fps > 0:
-        raise LogError(f"{path}: {fps} frames a second, wanted more than 0")
+        raise LogError(f"{path}: {fps} frames a second, expected more than 0")
     part = path.with_name(f".{path.stem}.{os.getpid()}.part.mp4")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -128,7 +128,7 @@ def _checked(frame: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
     """Check a frame, and return it with an even height and width."""
     if frame.dtype != np.uint8 or frame.ndim != 3 or frame.shape[2] != 3 or frame.shape != size:
         expected = f"({size[0]}, {size[1]}, 3)" if len(size) == 3 else "(height, width, 3)"
-        raise LogError(f"a frame of type {frame.dtype} and shape {frame.shape}, wanted uint8 of shape {expected}")
+        raise LogError(f"a frame of type {frame.dtype} and shape {frame.shape}, expected uint8 of shape {expected}")
     return even(frame)
 
 

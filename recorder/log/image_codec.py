@@ -38,13 +38,13 @@ def check_image(image: Image, camera: str) -> int:
     """
     if isinstance(image.data, bytes):
         if image.encoding not in ("jpeg", "png"):
-            raise LogError(f"camera {camera!r}: bytes encoded as {image.encoding!r}, wanted jpeg or png")
+            raise LogError(f"camera {camera!r}: bytes encoded as {image.encoding!r}, expected jpeg or png")
         return len(image.data)
     pixels = image.data
     if pixels.dtype != np.uint8 or pixels.ndim != 3 or pixels.shape[2] != 3:
         raise LogError(
             f"camera {camera!r}: pixels of type {pixels.dtype} and shape {pixels.shape}, "
-            "wanted uint8 of shape (height, width, 3)"
+            "expected uint8 of shape (height, width, 3)"
         )
     opencv(f"recording the pixels of camera {camera!r} as JPEG")
     return pixels.nbytes

@@ -199,7 +199,7 @@ def compressed_image(image: Image, camera: str) -> bytes:
         LogError: the image is not encoded as jpeg or png.
     """
     if isinstance(image.data, np.ndarray) or image.encoding not in ("jpeg", "png"):
-        raise LogError(f"camera {camera!r}: an image encoded as {image.encoding!r}, wanted jpeg or png bytes")
+        raise LogError(f"camera {camera!r}: an image encoded as {image.encoding!r}, expected jpeg or png bytes")
     return CdrWriter().stamp(image.stamp_ns).string(camera).string(image.encoding).message_with(image.data)
 
 

@@ -287,12 +287,12 @@ class StreamWriter:
             LogError: the values are not the stream's, or the log can't be written.
         """
         if len(values) != len(self._parts):
-            raise self._wrong(f"got {', '.join(values) or 'nothing'}, wanted {', '.join(self.stream.spec.names)}")
+            raise self._wrong(f"got {', '.join(values) or 'nothing'}, expected {', '.join(self.stream.spec.names)}")
         for name, part, shape in self._parts:
             try:
                 value = np.asarray(values[name])
                 if value.shape != shape:
-                    raise self._wrong(f"{name} has shape {value.shape}, wanted {shape}")
+                    raise self._wrong(f"{name} has shape {value.shape}, expected {shape}")
                 np.copyto(part, value, casting="same_kind")
             except KeyError:
                 raise self._wrong(f"{name} is missing") from None
@@ -326,7 +326,7 @@ def new_run(folder: Path | str) -> Path:
             run.mkdir(parents=True)
         except FileExistsError:
             if not Path(folder).is_dir():
-                raise LogError(f"{folder} is a file, wanted a folder for runs; name another one") from None
+                raise LogError(f"{folder} is a file, expected a folder for runs; name another one") from None
             continue
         except OSError as error:
             raise LogError(f"no folder for a run can be made in {folder}: {error}; name another one") from error

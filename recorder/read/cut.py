@@ -320,7 +320,7 @@ class CopiedStreams:
             described = self._described.setdefault(name, stream)
             difference = described.row.difference(stream.row)
             if difference:
-                raise SpecMismatch(f"stream {name!r} is another one in {reader.path.parent}", difference)
+                raise SpecMismatch(f"stream {name!r} differs in {reader.path.parent}", difference)
             if name not in self._base:
                 self._sink.stream(stream)
             self._base[name] = self._next.get(name, 0)

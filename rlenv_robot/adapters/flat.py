@@ -52,12 +52,12 @@ class FlattenObservation:
         pairs = [name for gap in self.differences for name in (gap.minuend, gap.subtrahend)]
         for name in (*self.scales, *pairs, *self.held.values()):
             if name not in self.observation:
-                raise ValueError(f"{name!r} is no observation field, there are {', '.join(self.observation.names)}")
+                raise ValueError(f"{name!r} is no observation field, allowed are {', '.join(self.observation.names)}")
         for gap in self.differences:
             if self.observation[gap.minuend].shape != self.observation[gap.subtrahend].shape:
                 raise ValueError(f"{gap.minuend!r} and {gap.subtrahend!r} differ in shape")
         if not all(scale > 0 for scale in (*self.scales.values(), *(gap.scale for gap in self.differences))):
-            raise ValueError("a scale is not above 0")
+            raise ValueError("every scale must be above 0")
         for action_field in self.action:
             if (
                 action_field.numpy_dtype.kind != "f"
@@ -72,7 +72,7 @@ class FlattenObservation:
             if not fits or not self.stride > 0 or (isinstance(self.around, str) and len(self.action) > 1):
                 raise ValueError(
                     f"around {middle!r} wants one action field of its shape, or of its first elements, and a "
-                    "stride above 0; with several action fields, say of each what it is around"
+                    "stride above 0; with several action fields, map each to its observation field"
                 )
 
     @property

@@ -209,7 +209,10 @@ def to_gymnasium(
         TypeError: it is something else, such as a batch.
     """
     if not isinstance(env, Environment):
-        raise TypeError(f"to_gymnasium takes what make gives, not a {type(env).__name__}; to_gymnasium_vector a batch")
+        raise TypeError(
+            f"to_gymnasium got a {type(env).__name__}, expected an Environment (make); "
+            "for a batch use to_gymnasium_vector"
+        )
     return GymnasiumEnv(env, normalise, render_mode, flat)
 
 
@@ -267,7 +270,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         request: dict[str, object] = {} if seed is None else {"seed": int(seed)}
         if mask is not None:
             if not isinstance(mask, np.ndarray) or mask.dtype != bool or mask.shape != (self.num_envs,):
-                raise ValueError(f"reset_mask is {mask!r}, wanted is a bool array of shape ({self.num_envs},)")
+                raise ValueError(f"reset_mask is {mask!r}, expected a bool array of shape ({self.num_envs},)")
             request["ids"] = np.flatnonzero(mask)
         self._table = self.envs.reset(request)
         return self._observation(self._table["observation"]), self._info(self._table["extra_info"])
@@ -360,5 +363,5 @@ def to_gymnasium_vector(
         TypeError: it is something else, such as a single environment.
     """
     if not isinstance(envs, VectorEnvironment):
-        raise TypeError(f"to_gymnasium_vector takes what make_vector gives, not a {type(envs).__name__}")
+        raise TypeError(f"to_gymnasium_vector got a {type(envs).__name__}, expected a VectorEnvironment (make_vector)")
     return GymnasiumVectorEnv(envs, flat, normalise)

@@ -82,7 +82,7 @@ def run_protocol(args: argparse.Namespace) -> int:
 
     profile = load_profile(args.profile) if args.profile else None
     if profile is not None and profile.task.name != args.name:
-        raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be described")
+        raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, but the command says {args.name!r}")
     with make(args.name, profile=profile, **(profile.task.options if profile else {})) as env:
         page = protocol_document(env, args.name)
     if args.out:

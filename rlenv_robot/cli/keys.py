@@ -117,4 +117,4 @@ def _end(until: str | None, days: float | None) -> datetime | None:
         moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
         return moment + timedelta(days=1) if len(until) <= len("2026-12-31") else moment
     except (ValueError, OverflowError):
-        raise ValueError(f"--until is {until!r:.80}, wanted is 2026-12-31 or 2026-12-31T18:00 (UTC)") from None
+        raise ValueError(f"--until is {until!r:.80}, expected 2026-12-31 or 2026-12-31T18:00 (UTC)") from None

@@ -90,7 +90,7 @@ def _environment(args: argparse.Namespace) -> Environment:
     options, record = {}, args.record
     if profile is not None:
         if profile.task.name != args.name:
-            raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, and {args.name!r} is to be run")
+            raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, but the command says {args.name!r}")
         options, record = profile.task.options, args.record or profile.record.folder or None
     where, keys = _robot(args, options)
     return make(

@@ -41,7 +41,7 @@ def model_error(transitions: Transitions, part: np.ndarray, model: Model, horizo
     """
     starts = part[part + horizon <= transitions.facts["stop"][part]]
     if not len(starts):
-        raise SourceError(f"model_error: no {horizon} transitions follow one another there; take a smaller horizon")
+        raise SourceError(f"model_error: no {horizon} transitions follow one another here; take a smaller horizon")
     spec = transitions.table.layout.observation
     first = columns(transitions.rows(starts), spec, "observation")
     errors: dict[str, list[float]] = {name: [] for name in spec.names}
@@ -94,7 +94,7 @@ def model_return(
         following = _checked(model(state, action), state, "model")
         earned = np.asarray(reward(state, action, following), float)
         if earned.shape != total.shape:
-            raise SourceError(f"reward returned shape {earned.shape}, wanted {total.shape}, one a start")
+            raise SourceError(f"reward returned shape {earned.shape}, expected {total.shape}, one a start")
         total += discount**k * earned
         state = following
     return {
@@ -112,7 +112,7 @@ def _checked(answer: FieldValues, like: Named, function: str) -> dict[str, np.nd
     for name, example in like.items():
         if name not in answer or np.shape(answer[name]) != example.shape:
             got = f"shape {np.shape(answer[name])}" if name in answer else "nothing"
-            raise SourceError(f"{function} returned {got} for {name!r}, wanted shape {example.shape}")
+            raise SourceError(f"{function} returned {got} for {name!r}, expected shape {example.shape}")
         values[name] = np.asarray(answer[name])
     return values
 

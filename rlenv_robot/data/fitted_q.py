@@ -146,7 +146,7 @@ def fit_q(
     # What converges changes less and less; without, the values grow as long as one goes on.
     if not math.isfinite(sum(changes)) or (residual > _CONVERGED and changes[-1] > changes[len(changes) // 2]):
         raise SourceError(
-            f"fitted-Q evaluation diverged: after {len(changes)} iterations values still change more and more; take "
+            f"fitted-Q evaluation diverged: after {len(changes)} iterations the changes of values still grow; take "
             "fewer features, a smaller discount, or a policy that is nearer to the recorded one"
         )
     return LinearQ(features, weights, agent, layout.action, residual, len(changes))
@@ -182,7 +182,7 @@ def _checked_features(features: Features, observation: Named, action: Named) -> 
     count = len(next(iter(observation.values())))
     answer = np.asarray(features(observation, action), float)
     if answer.ndim != 2 or len(answer) != count or not np.isfinite(answer).all():
-        raise SourceError(f"features returned shape {answer.shape}, wanted ({count}, D) finite numbers")
+        raise SourceError(f"features returned shape {answer.shape}, expected ({count}, D) finite numbers")
     return answer
 
 
@@ -190,9 +190,9 @@ def _policy_actions(agent: Agent, observation: Named, spec: Spec) -> dict[str, n
     """Return the policy's actions, in the order of the data's fields."""
     count, answer = len(next(iter(observation.values()))), agent(observation)
     if not isinstance(answer, Mapping):
-        raise SourceError(f"agent returned a {type(answer).__name__}, wanted a mapping from field to actions")
+        raise SourceError(f"agent returned a {type(answer).__name__}, expected a mapping from field to actions")
     for field in spec:
         shape = np.shape(answer[field.name]) if field.name in answer else None
         if shape != (count, *field.shape):
-            raise SourceError(f"agent returned {shape} for {field.name!r}, wanted shape {(count, *field.shape)}")
+            raise SourceError(f"agent returned {shape} for {field.name!r}, expected shape {(count, *field.shape)}")
     return {name: np.asarray(answer[name]) for name in spec.names}

@@ -31,7 +31,7 @@ def read_folder(folder: Path, **options: object) -> Table:
         SourceError: the folder is missing or holds no known layout, or its format has no such option.
     """
     if not folder.exists():
-        raise SourceError(f"{folder} does not exist; wanted is a folder of recorded data with {_KNOWN}")
+        raise SourceError(f"{folder} does not exist; expected a folder of recorded data with {_KNOWN}")
     table = read_any(folder, **options)
     if table is not None:
         return table

@@ -72,7 +72,7 @@ def relabel_goals(
 
 def _goal_task(transitions: Transitions, task: Task | None) -> GoalTask:
     if task is None:
-        raise SourceError("goals: a task computes what another goal is worth; give one: open_source(path, task=...)")
+        raise SourceError("goals: the rewards of another goal need a task; give one: open_source(path, task=...)")
     if not isinstance(task, GoalTask):
         raise SourceError(f"goals: task {task.name!r} has no method hindsight(sensors) -> goal")
     if not len(transitions.table.layout.sensors):

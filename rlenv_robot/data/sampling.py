@@ -178,7 +178,7 @@ class RequestSampler:
             return request.prefetch.take(size), request.options
         count = len(request.distribution.positions)
         if size > count:
-            raise SourceError(f"{function}: replace is False, {size} were asked for and there are {count}")
+            raise SourceError(f"{function}: replace is False, {size} were requested, {count} exist")
         beta = request.options.get("beta", 0.0)
         positions, weights = request.distribution.sample(self._rng, size, beta, replace=False)
         return Sample(positions, weights, None), request.options
@@ -254,7 +254,7 @@ class RequestSampler:
         if positions.ndim != 1 or positions.shape != errors.shape or positions.dtype.kind not in "iu":
             raise SourceError(
                 f"update_priorities: index is {positions.dtype} of shape {positions.shape}, td_error has shape "
-                f"{errors.shape}; wanted are whole numbers and numbers of one shape (B,)"
+                f"{errors.shape}; expected whole numbers and numbers of one shape (B,)"
             )
         # A sum of squares is finite only if all are, at a quarter of the cost; a finite one may still overflow.
         if not errors.dot(errors) < np.inf and not np.isfinite(errors).all():

@@ -65,7 +65,7 @@ class SimulatedDynamics:
             part = observed[field]
             if not part.all():
                 raise SourceError(
-                    f"the observation tells {part.sum()} of the {len(part)} numbers of {field} of "
+                    f"the observation holds {part.sum()} of the {len(part)} numbers of {field} of "
                     f"{self._sim_model.spec.name!r}, so the simulator can't be put there; record the missing sensors"
                 )
         batch.open_batch.forward(None, mujoco.mjtStage.mjSTAGE_VEL.value)

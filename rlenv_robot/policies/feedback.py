@@ -176,7 +176,7 @@ def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
             arrays = {name: file[name] for name in file.files}
         header = json.loads(arrays.pop("header").tobytes())
         if not isinstance(header, dict):
-            raise ValueError("the header is no mapping")
+            raise ValueError("the header is not a mapping")
         return header, arrays
     except FileNotFoundError:
         raise RobotError(f"{path}: there is no such policy file") from None

@@ -56,7 +56,7 @@ class OnnxPolicy:
     def _read_metadata(self, entries: Mapping[str, str]) -> None:
         if METADATA not in entries:
             raise RobotError(
-                f"{self.path}: is ONNX, but says nothing of the observations and actions that it is for; save the "
+                f"{self.path}: is ONNX without the specs of its observations and actions; save the "
                 "policy with rlenv_robot.policies.flat.FlatPolicy.save_onnx (docs/trainers.md)"
             )
         try:
@@ -65,7 +65,7 @@ class OnnxPolicy:
             self.action = Spec.from_dict(plain["action"])
             self.task, self.about = str(plain["task"]), dict(plain["about"])
         except (ValueError, KeyError, TypeError, AttributeError, RobotError) as error:
-            raise RobotError(f"{self.path}: what it says of its specs is damaged: {error!r}") from error
+            raise RobotError(f"{self.path}: the specs in its metadata are damaged: {error!r}") from error
 
     def _check_graph(self) -> None:
         inputs = [part.name for part in self._session.get_inputs()]

@@ -185,10 +185,10 @@ class RobotWorld:
         goal, reason = options.get("goal"), options.get("clear_stop")
         if goal is not None and not isinstance(goal, Mapping):
             names = ", ".join(self.task.goal.names) or "nothing, as this task has no goal"
-            raise ValueError(f"reset option 'goal' is {goal!r:.80}, wanted is a mapping from name to value of {names}")
+            raise ValueError(f"reset option 'goal' is {goal!r:.80}, expected a mapping from name to value of {names}")
         if reason is not None and not isinstance(reason, str):
             raise ValueError(
-                f"reset option 'clear_stop' is {reason!r:.80}, wanted is a text: what was found at the robot, "
+                f"reset option 'clear_stop' is {reason!r:.80}, expected a text: what was found at the robot, "
                 "and why it may move again"
             )
 
@@ -344,7 +344,8 @@ def _check_extra(extra_info: Mapping[str, object], sensors: Spec) -> FieldValues
         raise _wrong_extra("unknown", str(min(unknown, key=str)), f"unknown, allowed are {', '.join(sorted(allowed))}")
     errors = extra_info.get("sensor_error", {})
     if not isinstance(errors, Mapping):
-        raise _wrong_extra("dtype", "sensor_error", f"a {type(errors).__name__}, wanted a mapping from sensor to error")
+        problem = f"a {type(errors).__name__}, expected a mapping from sensor to error"
+        raise _wrong_extra("dtype", "sensor_error", problem)
     for name, value in errors.items():
         if name not in sensors:
             names = ", ".join(sensors.names)

@@ -51,7 +51,7 @@ class ActionBlender:
         for field in spec:
             if field.numpy_dtype.kind != "f":
                 raise SpecError(
-                    f"a person can't take over {spec.name!r}: {field.name!r} is {field.dtype}; wanted are float targets"
+                    f"a person can't take over {spec.name!r}: {field.name!r} is {field.dtype}; expected float targets"
                 )
         self.velocity = velocity
         self._spec, self._stride = spec, velocity * period_s

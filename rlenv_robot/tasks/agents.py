@@ -108,7 +108,7 @@ def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, _T]]
     """
     names = [agent.name for agent in agents]
     if chosen.keys() != set(names):
-        raise ValueError(f"actions are of {sorted(chosen)}, wanted is one of each agent: {', '.join(names)}")
+        raise ValueError(f"actions are of {sorted(chosen)}, expected one of each agent: {', '.join(names)}")
     action: dict[str, _T] = {}
     for agent in agents:
         action.update({agent.does.get(mine, mine): value for mine, value in chosen[agent.name].items()})

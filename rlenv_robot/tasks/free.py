@@ -96,11 +96,11 @@ class Free:
         match = _ELEMENT.fullmatch(self.reward_from)
         if match is None or match[1] not in self._sensors:
             names = ", ".join(self._sensors.names)
-            raise ValueError(f"reward_from is {self.reward_from!r}; wanted is a sensor, such as tip[2], of: {names}")
+            raise ValueError(f"reward_from is {self.reward_from!r}; expected a sensor, such as tip[2], of: {names}")
         field = self._sensors[match[1]]
         if (match[2] is None and field.shape) or int(match[2] or 0) >= field.size:
             allowed = f"{field.name}[0] to {field.name}[{field.size - 1}]" if field.shape else field.name
-            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; wanted is {allowed}")
+            raise ValueError(f"reward_from is {self.reward_from!r}, which is no single number; expected {allowed}")
         return field, int(match[2] or 0)
 
     def begin(self, rng: np.random.Generator, options: Options) -> Episode:

@@ -151,7 +151,7 @@ class VectorEnvironment:
         self._seed = random_seed() if seed is None else check_seed(seed)
         self._streams = np.arange(batch.num) if streams is None else np.asarray(streams, np.int64)
         if self._streams.shape != (batch.num,):
-            raise ValueError(f"streams has shape {self._streams.shape}, wanted is one for each of {batch.num}")
+            raise ValueError(f"streams has shape {self._streams.shape}, expected one for each of {batch.num}")
         self._episodes = np.zeros(batch.num, np.int64)
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}

@@ -70,14 +70,14 @@ def check_ids(ids: object, num: int) -> np.ndarray:
     array = np.asarray(ids)
     whole = array.ndim == 1 and (array.dtype.kind in "iu" or not array.size)
     if not whole or np.any(np.diff(array.astype(np.int64)) <= 0) or np.any((array < 0) | (array >= num)):
-        raise ValueError(f"ids are {ids!r}, wanted are rising numbers from 0 to {num - 1}")
+        raise ValueError(f"ids are {ids!r}, expected rising numbers from 0 to {num - 1}")
     return array.astype(np.int64)
 
 
 def _check_keys(values: object, names: Sequence[str], what: str) -> Mapping[str, object]:
     name = what or "the batch (Table 2 with a leading axis)"
     if not isinstance(values, Mapping):
-        raise _malformed("dtype", what, f"{name} is a {type(values).__name__}, wanted a mapping")
+        raise _malformed("dtype", what, f"{name} is a {type(values).__name__}, expected a mapping")
     for key in (*values, *names):
         if key not in names or key not in values:
             code = "missing" if key in names else "unknown"
@@ -101,9 +101,9 @@ def _array(field: Field, value: object, num: int) -> np.ndarray:
         raise _malformed("shape", dotted, f"{dotted} is not a rectangular array") from None
     expected = (num, *field.shape)
     if array.dtype.kind not in ("fiu" if field.numpy_dtype.kind == "f" else "iu"):
-        raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, wanted {field.dtype}")
+        raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected {field.dtype}")
     if array.shape != expected:
-        raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, wanted {expected}")
+        raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, expected {expected}")
     if field.numpy_dtype.kind != "f" or array.dtype == field.numpy_dtype:
         return array
     with np.errstate(over="ignore"):  # becomes infinite, and is refused

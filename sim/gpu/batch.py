@@ -46,7 +46,7 @@ class WarpBatch(Simulations):
         self, sim_model: SimModel, num: int, device: str | None = None, *, contacts: int = 32, constraints: int = 128
     ) -> None:
         if num < 1:
-            raise ValueError(f"{num} simulations: wanted are 1 or more")
+            raise ValueError(f"{num} simulations: expected 1 or more")
         super().__init__(sim_model, num)
         refresh = sim_model.stage != mujoco.mjtStage.mjSTAGE_NONE.value
         self._device: WarpDevice | None = WarpDevice(

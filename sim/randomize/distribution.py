@@ -35,7 +35,7 @@ class Distribution(Protocol):
 
 def _check_bounds(name: str, low: float, high: float) -> None:
     if not -math.inf < low <= high < math.inf:  # False for NaN too
-        raise ValueError(f"{name} is from {low} to {high}, wanted are two finite numbers, the lower one first")
+        raise ValueError(f"{name} is from {low} to {high}, expected two finite numbers, the lower one first")
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class Choice:
     def __post_init__(self) -> None:
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         if not self.values or not np.isfinite(self.values).all():
-            raise ValueError(f"choice is {list(self.values)}, wanted is a list of one or more finite numbers")
+            raise ValueError(f"choice is {list(self.values)}, expected a list of one or more finite numbers")
 
     @property
     def low(self) -> float:
@@ -173,7 +173,7 @@ class Measured:
         object.__setattr__(self, "values", tuple(float(value) for value in self.values))
         rising = len(self.values) > 1 and bool((np.diff(self.values) >= 0).all())
         if not rising or not np.isfinite(self.values).all():
-            raise ValueError(f"measured is {list(self.values)}, wanted are two or more finite, rising numbers")
+            raise ValueError(f"measured is {list(self.values)}, expected two or more finite, rising numbers")
 
     @staticmethod
     def of(samples: np.ndarray, points: int = 21) -> Measured:

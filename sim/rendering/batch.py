@@ -42,7 +42,7 @@ class BatchRenderer:
 
     def __init__(self, sim_model: SimModel, cameras: Sequence[str], width: int, height: int, threads: int = 0) -> None:
         if not cameras:
-            raise RobotError("images of no camera: name one or more of the model's")
+            raise RobotError("no camera is named; name one or more cameras of the model")
         count = _thread_count(threads) if available() is None else 1
         self.cameras, self.width, self.height = tuple(cameras), width, height
         self._sim_model, self._pool = sim_model, ThreadPoolExecutor(count, "images")

@@ -434,12 +434,12 @@ def test_an_environment_of_several_agents_keeps_the_contract(pair: Any) -> None:
 @pytest.mark.parametrize(
     ("options", "advice"),
     [
-        ({"goal": 5}, "'goal' is 5, wanted is a mapping from name to value of target_position"),
-        ({"clear_stop": 5}, "'clear_stop' is 5, wanted is a text"),
+        ({"goal": 5}, "'goal' is 5, expected a mapping from name to value of target_position"),
+        ({"clear_stop": 5}, "'clear_stop' is 5, expected a text"),
         ({"seed": "7"}, "seed is '7', it must be a whole number"),
         ({"start": 5}, "'start' is unknown, allowed are clear_stop, goal, seed"),
         ({5: 1, "b": 2}, "5 is unknown"),
-        (5, "reset got 5, wanted is a mapping"),
+        (5, "reset got 5, expected a mapping"),
     ],
 )
 def test_a_reset_option_of_a_wrong_type_says_what_is_allowed(options: Any, advice: str) -> None:

@@ -30,7 +30,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "a batch of half an arm": (lambda: rr.make_vector("so101-reach", 2.5), "allowed are 1 or more"),
     "a batch of boards": (lambda: rr.make_vector("go", 2), "no simulated robot"),
     "a batch that is closed": (_stepped_after_close, "close"),
-    "data that are nowhere": (lambda: rr.open_source("nowhere"), "nowhere does not exist; wanted is"),
+    "data that are nowhere": (lambda: rr.open_source("nowhere"), "nowhere does not exist; expected a folder"),
 }  # fmt: skip
 
 
@@ -43,9 +43,9 @@ def test_the_error_says_what_to_write(mistake: str) -> None:
 
 def test_one_and_many_are_not_mixed_up() -> None:
     pytest.importorskip("gymnasium", reason="the extra 'gym' is not installed")
-    with pytest.raises(TypeError, match="to_gymnasium_vector a batch"):
+    with pytest.raises(TypeError, match="to_gymnasium_vector"):
         rr.to_gymnasium(rr.make_vector("so101-reach", 2))  # type: ignore[arg-type]
-    with pytest.raises(TypeError, match="what make_vector gives"):
+    with pytest.raises(TypeError, match="VectorEnvironment"):
         rr.to_gymnasium_vector(rr.make("so101-reach"))  # type: ignore[arg-type]
 
 

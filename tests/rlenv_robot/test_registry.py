@@ -143,10 +143,10 @@ def test_a_driver_is_made_of_a_model_and_its_options() -> None:
     [
         (None, {}, "has no driver"),
         ("no_such_module:Arm", {}, "ModuleNotFoundError"),
-        ("pathlib:Path", {}, "wanted is a hal.Robot"),
-        ("sys:path", {}, "is a list, wanted is a class or function"),
+        ("pathlib:Path", {}, "expected a hal.Robot"),
+        ("sys:path", {}, "is a list, expected a class or function"),
         (Arm, {"prot": 1}, "did you mean 'port'"),
-        (lambda: SimRobot(find_robot_model("go2").make_sim_model()), {}, "drives a 'go2', wanted is 'so101'"),
+        (lambda: SimRobot(find_robot_model("go2").make_sim_model()), {}, "drives a 'go2', expected 'so101'"),
     ],
 )
 def test_a_driver_that_cannot_be_made_is_one_clear_line(driver: Any, options: dict[str, Any], problem: str) -> None:
@@ -183,7 +183,7 @@ def test_robot_names_are_ours_and_registered_ones() -> None:
 
 def test_a_model_may_be_named_by_its_module() -> None:
     assert find_robot_model("tests.rlenv_robot.test_registry:OWN") is OWN or OWN.name == "so101"
-    with pytest.raises(ValueError, match="is a RobotSpec, wanted is an rlenv_robot"):
+    with pytest.raises(ValueError, match="is a RobotSpec, expected an rlenv_robot"):
         find_robot_model("hal.robots.so101:SO101")
 
 

@@ -108,10 +108,10 @@ DRIVER = '[robot]\ndriver = "arm_of_the_profile:Arm"\n'
         ('[robot]\ndriver = "no_such_module:Arm"', "robot.driver", "No module named 'no_such_module'"),
         ('[robot]\ndriver = "arm_of_the_profile:Amr"', "robot.driver", "did you mean 'Arm'"),
         ('[robot]\ndriver = "arm_of_the_profile"', "robot.driver", "write module:name"),
-        ('[robot]\ndriver = "arm_of_the_profile:NoRobot"', "robot.driver", "wanted is a hal.Robot"),
+        ('[robot]\ndriver = "arm_of_the_profile:NoRobot"', "robot.driver", "expected a hal.Robot"),
         (f'{DRIVER}options = {{prot = "x"}}', "robot.options", "did you mean 'port'"),
         (f'{DRIVER}options = {{port = "missing"}}', "robot.driver", "OSError: no such port"),
-        (f'{DRIVER}options = {{kind = "go2"}}', "robot.driver", "drives a 'go2', wanted is 'so101'"),
+        (f'{DRIVER}options = {{kind = "go2"}}', "robot.driver", "drives a 'go2', expected 'so101'"),
         (f'{DRIVER}kind = "my-arm"', "robot.kind", "the driver's robot is 'so101'"),
         (f'{DRIVER}[task]\nname = "go2-walk"', "task.name", "a task of 'go2'; the driver moves 'so101'"),
         ('[robot]\nwhere = "driver"', "robot.driver", "has no driver"),
@@ -174,7 +174,7 @@ def test_a_robot_without_a_model_can_not_be_checked(folder: Path) -> None:
 
 
 def test_a_robot_is_handed_in_bare_and_made() -> None:
-    with pytest.raises(TypeError, match=r"wanted is a hal\.Robot"):
+    with pytest.raises(TypeError, match=r"expected a hal\.Robot"):
         build_robot(Profile(), SimRobot)  # type: ignore[arg-type]
     guarded = Guard(SimRobot(find_robot_model("so101").make_sim_model(looks=False)))
     with pytest.raises(ValueError, match="hand in the driver itself"):

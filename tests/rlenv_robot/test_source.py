@@ -358,7 +358,7 @@ def test_update_priorities_refuses(index: list[Any], error: list[float], message
         ({"source": "human"}, r"recorded are expert \(1 episodes\), random \(2 episodes\)"),
         ({"min_return": 100}, "the highest return among them is 9"),
         ({"near": {"observation": {"pace": 1}}}, "observation.pace is unknown, the data have place, frame"),
-        ({"near": {"observation": {"place": 1}}}, r"observation.place has shape \(\), wanted \(2,\)"),
+        ({"near": {"observation": {"place": 1}}}, r"observation.place has shape \(\), expected \(2,\)"),
         ({"near": {"tolerance": 1}}, "a mapping with"),
         ({"near": {"action": {"push": [0, 0]}, "tolerance": {"place": 1}}}, "tolerance names place; the fields"),
         ({"privileged": True}, "give one: open_source"),
@@ -377,7 +377,7 @@ def test_a_size_must_be_a_whole_number_from_1_and_at_hand() -> None:
             data.sample_steps(wrong)  # type: ignore[arg-type]
         with pytest.raises(SourceError, match="trajectory_size"):
             data.sample_trajectories(wrong)  # type: ignore[arg-type]
-    with pytest.raises(SourceError, match="5 were asked for and there are 4"):
+    with pytest.raises(SourceError, match="5 were requested, 4 exist"):
         data.sample_trajectories(5, {"replace": False})
     with pytest.raises(SourceError, match="'n_step' is unknown"):
         data.sample_trajectories(1, {"n_step": 2})

@@ -38,7 +38,7 @@ def test_evenly_spaced_columns_become_a_slice(indices: Any, expected: Any) -> No
         ({"sensors": {}}, "sensors are given for"),
         ({"commands": {"torque": (0, 2)}}, "commands are given for"),
         ({"commands": {"torque": (0, 3), "bend": (1,)}}, r"commands.torque picks \[0, 3\] of the 3 numbers in ctrl"),
-        ({"commands": {"torque": (0,), "bend": (1,)}}, "wanted are 2 of them"),
+        ({"commands": {"torque": (0,), "bend": (1,)}}, "expected 2 of them"),
         ({"start": {"bend": (7,)}}, "start.bend picks"),
         ({"start": {"bent": (1,)}}, "start names"),
         ({"keyframe": 1}, "keyframe 1 is not in the model, it has 1"),

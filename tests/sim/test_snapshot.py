@@ -316,7 +316,7 @@ def _with_head(path: Path, **changes: object) -> bytes:
     [
         ({"format": FORMAT + 1}, f"has format {FORMAT + 1}, this version of rlenv-robot reads {FORMAT}"),
         ({"mujoco": "4.99.0"}, f"with MuJoCo 4.99.0 and this is {mujoco.__version__}.*mujoco-core==4.99.0"),
-        ({"kind": "environments"}, "is of environments, wanted is one of simulations"),
+        ({"kind": "environments"}, "is of environments, expected one of simulations"),
         ({"name": "other"}, "no snapshot, or a damaged one"),
         ({"arrays": {"own": ["state"]}}, "no snapshot, or a damaged one"),
         ({"plain": 7}, "no snapshot, or a damaged one"),

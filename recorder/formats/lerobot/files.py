@@ -101,7 +101,7 @@ def _json(path: Path, text: str) -> JsonDict:
     except ValueError as error:
         raise SourceError(f"{path} is not JSON: {error}; fetch it again") from error
     if not isinstance(value, dict):
-        raise SourceError(f"{path} holds a {type(value).__name__}, wanted a mapping")
+        raise SourceError(f"{path} holds a {type(value).__name__}, expected a mapping")
     return value
 
 

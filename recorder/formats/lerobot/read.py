@@ -200,7 +200,7 @@ def _kept_info(entry: Entry) -> JsonDict:
     try:
         return dict(json.loads(entry.ours.get("info", "{}"))) | {"episode": entry.index}
     except (ValueError, TypeError) as error:
-        raise SourceError(f"episode {entry.index} of {entry.file}: what is kept of it is no JSON: {error}") from error
+        raise SourceError(f"episode {entry.index} of {entry.file}: its stored info is not JSON: {error}") from error
 
 
 def _joint_units(

@@ -52,7 +52,7 @@ def declared_units(root: Path) -> JointUnits | None:
         )
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise SourceError(
-            f'{file}: {error!r:.200}; expected is {{"joint_units": "degrees" or "percent"}} and, where known, '
+            f'{file}: {error!r:.200}; expected {{"joint_units": "degrees" or "percent"}} and, where known, '
             '"calibration": the name of a file beside it'
         ) from error
 

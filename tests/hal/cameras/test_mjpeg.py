@@ -149,7 +149,7 @@ def test_user_and_password_are_sent_and_never_shown(strange):
     ("answer", "words"),
     [
         (b"HTTP/1.0 404 Not Found\r\n\r\n", "answers 404 Not Found"),
-        (b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", "sends text/html, wanted motion JPEG"),
+        (b"HTTP/1.0 200 OK\r\nContent-Type: text/html\r\n\r\n<html>", "sends text/html, expected motion JPEG"),
         (b"\x00\x01garbage\r\n\r\n", "no answer from"),
         (b"", "no answer from"),
     ],

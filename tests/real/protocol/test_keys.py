@@ -78,7 +78,7 @@ def test_a_list_that_is_damaged_later_lets_nobody_in(tmp_path):
     (tmp_path / "allowed.keys").write_text(f"# ours\n{KEY} admin tablet\n")
     allowed.refresh()
     assert allowed.find(KEY) is None
-    assert "allowed.keys, line 2: wanted is" in allowed.problem
+    assert "allowed.keys, line 2: expected" in allowed.problem
     with pytest.raises(ValueError, match="line 2"):
         Allowed(tmp_path)
     with pytest.raises(ValueError, match="line 2"):

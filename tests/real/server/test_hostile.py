@@ -103,9 +103,9 @@ def test_well_formed_headers_with_random_contents_are_answered(peer):
         (wire.encode(MessageKind.STEP, 1, 1), "a step has one row, got 0"),
         (wire.encode(MessageKind.STEP, 1, 1, None, [bytes(8)]), "does not hold the robot"),
         (wire.encode(MessageKind.RESET, 0, 1, {"options": {}, "deadline_s": 1.0}), "does not hold the robot"),
-        (wire.encode(MessageKind.RESET, 0, 1, {"options": [], "deadline_s": 1.0}), r"options is \[\], wanted a dict"),
+        (wire.encode(MessageKind.RESET, 0, 1, {"options": [], "deadline_s": 1.0}), r"options is \[\], expected a dict"),
         (wire.encode(MessageKind.RESET, 0, 1, {"options": {}, "deadline_s": float("nan")}), "deadline of nan"),
-        (wire.encode(MessageKind.STOP, 0, 1, 5), "reason is None, wanted a str"),
+        (wire.encode(MessageKind.STOP, 0, 1, 5), "reason is None, expected a str"),
     ],
 )
 def test_each_malformed_message_is_told_what_is_wrong(peer, frames, problem):

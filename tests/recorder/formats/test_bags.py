@@ -166,7 +166,7 @@ def test_every_value_is_the_latest_and_none_is_too_old(
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (("rate_hz = 20", "rate_hz = 0"), "rate_hz is 0, wanted a number above 0"),
+        (("rate_hz = 20", "rate_hz = 0"), "rate_hz is 0, expected a number above 0"),
         (('clock = "log"', 'clock = "sun"'), "clock is 'sun', allowed are 'log' and 'header'"),
         (
             ('topic = "/score"', 'topic = "/scores"'),

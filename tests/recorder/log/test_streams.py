@@ -93,9 +93,9 @@ def test_frames_are_aligned_with_a_stream(tmp_path: Path, layout: FrameLayout, m
 @pytest.mark.parametrize(
     ("sample", "message"),
     [
-        ({"acceleration": np.zeros(3)}, "got acceleration, wanted acceleration, count"),
+        ({"acceleration": np.zeros(3)}, "got acceleration, expected acceleration, count"),
         ({"acceleration": np.zeros(3), "gyro": 1}, "count is missing"),
-        ({"acceleration": 0.0, "count": 1}, r"acceleration has shape \(\), wanted \(3,\)"),
+        ({"acceleration": 0.0, "count": 1}, r"acceleration has shape \(\), expected \(3,\)"),
         ({"acceleration": np.zeros(3), "count": 1.5}, "count: Cannot cast"),
     ],
 )

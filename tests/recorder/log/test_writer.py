@@ -272,7 +272,7 @@ def test_events_and_images(tmp_path: Path, layout: FrameLayout) -> None:
         log.event("stop", {"reason": "button"})
         log.image("wrist", Image(pixels, "rgb8", 77))
         log.image("wrist", Image(b"\xff\xd8raw", "jpeg", 78))
-        with pytest.raises(LogError, match="encoded as 'gif', wanted jpeg or png"):
+        with pytest.raises(LogError, match="encoded as 'gif', expected jpeg or png"):
             log.image("wrist", Image(b"", "gif", 0))
         with pytest.raises(LogError, match="type float64 and shape"):
             log.image("wrist", Image(np.zeros((2, 2, 3)), "rgb8", 0))

@@ -75,8 +75,8 @@ def test_a_recorded_action_comes_back_as_its_vector(name: str, plain: bool) -> N
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"scales": {"plce": 1.0}}, "'plce' is no observation field, there are place, goal"),
-        ({"scales": {"place": 0.0}}, "a scale is not above 0"),
+        ({"scales": {"plce": 1.0}}, "'plce' is no observation field, allowed are place, goal"),
+        ({"scales": {"place": 0.0}}, "every scale must be above 0"),
         ({"differences": (Difference("goal", "count", 1.0),)}, "'goal' and 'count' differ in shape"),
         ({"around": "goal", "stride": 1.0}, "one action field of its shape"),
         ({"around": {"push": "goal"}}, "a stride above 0"),

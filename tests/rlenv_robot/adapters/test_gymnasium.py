@@ -255,7 +255,7 @@ def test_an_action_that_is_not_legal_is_told_by_its_row() -> None:
     ("request_", "message"),
     [
         ({"seed": [1, 2, 3]}, "give one number"),
-        ({"options": {"reset_mask": np.ones(NUM)}}, "wanted is a bool array"),
+        ({"options": {"reset_mask": np.ones(NUM)}}, "expected a bool array"),
         ({"options": {"goal": 1}}, "'goal' is unknown, allowed is reset_mask"),
     ],
 )

@@ -103,7 +103,7 @@ def test_the_page_shows_it_with_units(profile: Any, tmp_path: Path, capsys: pyte
     assert main(["protocol", "so101-reach", "--profile", str(tmp_path / "p.toml")]) == 0
     assert "timing.command_delay" in capsys.readouterr().out
     wrong = argparse.Namespace(name="go", profile=str(tmp_path / "p.toml"), out=None)
-    with pytest.raises(ValueError, match=r"task.name is 'so101-reach', and 'go' is to be described"):
+    with pytest.raises(ValueError, match=r"task.name is 'so101-reach', but the command says 'go'"):
         run_protocol(wrong)
 
 

@@ -106,7 +106,7 @@ def test_without_a_policy_that_acts_there_is_no_doubly_robust_figure() -> None:
     ("extra_info", "message"),
     [
         ({}, "option 'agent' is missing"),
-        ({"agent": lambda o: 1}, "agent returned a int, wanted a mapping"),
+        ({"agent": lambda o: 1}, "agent returned a int, expected a mapping"),
         ({"agent": lambda o: {}}, "agent returned None for 'u'"),
         ({"agent": playing(), "features": lambda o, a: np.ones(3)}, r"features returned shape \(3,\)"),
         ({"agent": playing(), "features": lambda o, a: np.full((len(o["x"]), 1), np.nan)}, "finite numbers"),

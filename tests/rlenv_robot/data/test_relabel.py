@@ -172,7 +172,7 @@ def test_what_does_not_fit_the_task_is_refused_with_the_reason() -> None:
         SourceData(table, NoHindsight(), goal="hindsight")  # type: ignore[arg-type]
     with pytest.raises(SourceError, match="allowed are 'recorded', 'hindsight' or a mapping with target_position"):
         SourceData(table, Reach(), goal="last")
-    with pytest.raises(SourceError, match=r"goal\.target_position has shape \(2,\), wanted \(3,\)"):
+    with pytest.raises(SourceError, match=r"goal\.target_position has shape \(2,\), expected \(3,\)"):
         SourceData(table, Reach(), goal={"target_position": [1, 2]})
     with pytest.raises(SourceError, match="episode 0 has no goal recorded, task 'so101-reach' needs target_position"):
         SourceData(replace(table, episodes=({}, {})), Reach())

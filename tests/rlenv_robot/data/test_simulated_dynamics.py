@@ -55,5 +55,5 @@ def test_errors_grow_open_loop(tmp_path: Path) -> None:
 def test_what_was_not_observed_is_said() -> None:
     model = SimulatedDynamics(so101())
     observation = {"joint_position": np.zeros((2, 6), np.float32)}
-    with pytest.raises(SourceError, match="tells 0 of the 6 numbers of qvel of 'so101'"):
+    with pytest.raises(SourceError, match="0 of the 6 numbers of qvel of 'so101'"):
         model(observation, {"joint_target": np.zeros((2, 6), np.float32)})

@@ -162,7 +162,7 @@ def test_the_error_of_a_model_grows_open_loop() -> None:
     assert found["unchanged"]["x"][0] > 0.5
     with pytest.raises(SourceError, match="take a smaller horizon"):
         data.statistics({"kind": "model_error", "model": exact, "horizon": 7})
-    with pytest.raises(SourceError, match=r"model returned shape \(3,\) for 'x', wanted shape \(10, 2\)"):
+    with pytest.raises(SourceError, match=r"model returned shape \(3,\) for 'x', expected shape \(10, 2\)"):
         data.statistics({"kind": "model_error", "model": lambda observation, action: {"x": np.zeros(3)}})
     with pytest.raises(SourceError, match="model returned nothing for 'x'"):
         data.statistics({"kind": "model_error", "model": lambda observation, action: {}})

@@ -109,7 +109,7 @@ def _other(**changes: Any) -> str:
 @pytest.mark.parametrize(
     ("entry", "message"),
     [
-        (None, "says nothing of the observations and actions"),
+        (None, "without the specs of its observations"),
         ("{", "is damaged"),
         ("[]", "is damaged"),
         (_other(action=3), "is damaged"),

@@ -194,7 +194,7 @@ def test_drawn_episodes_are_legal() -> None:
 
 
 def test_everyone_acts_or_nobody() -> None:
-    with pytest.raises(ValueError, match=r"actions are of \['left'\], wanted is one of each agent: left, right"):
+    with pytest.raises(ValueError, match=r"actions are of \['left'\], expected one of each agent: left, right"):
         joint_action(TASK.agents, {"left": {}})
 
 

@@ -137,7 +137,7 @@ def test_environments_that_share_a_stream_share_their_episodes() -> None:
     np.testing.assert_array_equal(goals[0], goals[1])
     np.testing.assert_array_equal(goals[2], goals[3])
     assert (goals[0] != goals[2]).any()
-    with pytest.raises(ValueError, match=r"streams has shape \(3,\), wanted is one for each of 4"):
+    with pytest.raises(ValueError, match=r"streams has shape \(3,\), expected one for each of 4"):
         _vector(4, streams=np.zeros(3))
 
 
@@ -294,7 +294,7 @@ def test_wider_numbers_are_rounded_and_enormous_ones_refused(envs: VectorEnviron
 @pytest.mark.parametrize("ids", [[3], [-1], [1, 0], [0, 0], 1, [0.5], ["a"]])
 def test_wrong_ids_are_refused(envs: VectorEnvironment, ids: Any) -> None:
     envs.reset()
-    with pytest.raises(ValueError, match="wanted are rising numbers from 0 to 2"):
+    with pytest.raises(ValueError, match="expected rising numbers from 0 to 2"):
         envs.reset({"ids": ids})
 
 

@@ -148,7 +148,7 @@ def test_without_opengl_rays_draw_a_batch(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_no_camera_and_unknown_cameras_are_refused() -> None:
-    with pytest.raises(RobotError, match="images of no camera"):
+    with pytest.raises(RobotError, match="no camera is named"):
         BatchRenderer(so101(), [], 32, 24)
     with pytest.raises(RobotError, match=r"'front'.* view, overhead, wrist"):
         rr.make_vector("so101-reach", 2, cameras=["front"])
