@@ -60,12 +60,13 @@ def advantages(transitions: Transitions, discount: float) -> np.ndarray:
     """Return the Monte-Carlo advantage, (N,): the return to go minus its mean over all episodes at the same step.
 
     The baseline depends on time alone and needs no fitted value function. A step that only one episode has gets the
-    advantage 0.
+    advantage 0. Episodes with an unknown reward take no part in the baseline; their advantages are NaN or infinite.
     """
     to_go = returns_to_go(transitions, discount)
     time = np.arange(len(to_go)) - transitions.first[transitions.facts["episode"]]
-    count = np.bincount(time)
-    mean = np.bincount(time, to_go) / np.maximum(count, 1)
+    known = np.isfinite(transitions.returns)[transitions.facts["episode"]]
+    count = np.bincount(time, known)
+    mean = np.bincount(time, np.where(known, to_go, 0.0)) / np.maximum(count, 1)
     return np.asarray(to_go - mean[time])
 
 

@@ -24,13 +24,19 @@ def runs_for(source: SourceData | Table, what: str) -> tuple[Table, list[Run]]:
     """Return the table and its unbroken runs.
 
     Raises:
-        SourceError: there is no step, or several agents are rewarded one by one.
+        SourceError: there is no step, several agents are rewarded one by one, or a reward is NaN or infinite.
     """
     table = table_in(source)
     single_reward(table, what)
     runs, _ = runs_of(table)
     if not runs:
         raise SourceError(f"{table.origin} has no step, {what} needs one")
+    unknown = sum(int((~np.isfinite(run.came["reward"])).sum()) for run in runs)
+    if unknown:
+        raise SourceError(
+            f"{what} needs rewards, but {unknown} steps of {table.origin} have NaN or an infinite one; "
+            "give a task that computes them from the sensors: open_source(path, task=...)"
+        )
     return table, runs
 
 

@@ -87,17 +87,29 @@ def _nothing_left(transitions: Transitions, name: str, value: object, before: np
     )
 
 
-def need_rewards(transitions: Transitions, what: str) -> None:
+def need_rewards(transitions: Transitions, what: str, positions: np.ndarray | range | None = None) -> None:
     """Refuse where a reward is unknown.
 
+    Args:
+        transitions: all of them.
+        what: the use of the rewards, for the message.
+        positions: those that are used, or (N,) bool; the rewards of their whole episodes must be known. None is all.
+
     Raises:
-        SourceError: some reward is NaN.
+        SourceError: a reward is NaN or infinite.
     """
-    unknown = int(np.isnan(transitions.facts["reward"]).sum())
-    if unknown:
+    known = np.isfinite(transitions.facts["reward"])
+    if known.all():
+        return
+    episode = transitions.facts["episode"]
+    used = np.unique(episode if positions is None else episode[np.asarray(positions)])
+    unknown = np.intersect1d(np.unique(episode[~known]), used)
+    if len(unknown):
+        listed = ", ".join(map(str, unknown[:5].tolist())) + (", ..." if len(unknown) > 5 else "")
         raise SourceError(
-            f"{what} needs rewards, but {unknown} of the {len(transitions)} steps of {transitions.table.origin} have "
-            "none; give a task that computes them from the sensors: open_source(path, task=...)"
+            f"{what} needs rewards, but in {len(unknown)} of the {len(used)} episodes some are NaN or infinite "
+            f"({transitions.table.origin}, episode {listed}); leave these out with episodes=, or give a task that "
+            "computes rewards from the sensors: open_source(path, task=...)"
         )
 
 
@@ -198,12 +210,12 @@ def _judged(judge: Callable[[JsonObject], bool | None]) -> _Filter:
 
 
 def _min_return(transitions: Transitions, value: float, before: np.ndarray, name: str) -> np.ndarray:
-    need_rewards(transitions, name)
+    need_rewards(transitions, name, before)
     return _by_episode(transitions, transitions.returns >= value)
 
 
 def _top_fraction(transitions: Transitions, value: float, before: np.ndarray, name: str) -> np.ndarray:
-    need_rewards(transitions, name)
+    need_rewards(transitions, name, before)
     left = np.unique(transitions.facts["episode"][before])
     best = left[np.argsort(-transitions.returns[left], kind="stable")]
     # 0.1 * 30 is a hair above 3, which must not make it 4.

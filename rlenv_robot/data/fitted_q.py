@@ -122,7 +122,7 @@ def fit_q(
         SourceError: rewards are unknown, a function answers in a wrong shape, or the iteration diverges, which
             it may where the policy goes where the data did not.
     """
-    need_rewards(transitions, "fitted-Q evaluation")
+    need_rewards(transitions, "fitted-Q evaluation", part)
     layout = transitions.table.layout
     here, there, reward, goes_on = _rows_and_rewards(transitions, part)
     observation, action = columns(here, layout.observation, "observation"), columns(there, layout.action, "action")

@@ -50,7 +50,7 @@ def off_policy(
         SourceError: rewards or log probabilities were not recorded, an episode has lost frames, or the policy
             answers with something else than (M,) numbers.
     """
-    need_rewards(transitions, "off-policy evaluation")
+    need_rewards(transitions, "off-policy evaluation", part)
     numbers = np.unique(transitions.facts["episode"][part])
     positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in numbers])
     _need_whole_episodes(transitions, positions, numbers)

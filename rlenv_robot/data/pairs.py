@@ -81,7 +81,7 @@ def draw_pairs(
 def _scores(transitions: Transitions, numbers: np.ndarray, by: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of the episodes that have a score, and the scores."""
     if by == "return":
-        need_rewards(transitions, "sample_pairs by return")
+        need_rewards(transitions, "sample_pairs by return", transitions.first[numbers])
         return numbers, transitions.returns[numbers]
     judgements = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
     judged = np.array([one is not None for one in judgements], bool)

@@ -201,7 +201,7 @@ class RequestSampler:
             return options, Distribution(positions)
         if priority == "td_error":
             return options, Distribution(positions, self._errors.sampler(positions, alpha))
-        score = self._score(priority)
+        score = self._score(priority, positions)
         selected = score if isinstance(positions, range) else score[positions]
         return options, Distribution(positions, priorities(selected, alpha))
 
@@ -211,9 +211,9 @@ class RequestSampler:
             return select(self._transitions, options)
         return range(len(self._transitions))
 
-    def _score(self, priority: str) -> np.ndarray:
-        """Return the score of every transition from which its priority follows, (N,)."""
-        need_rewards(self._transitions, f"priority={priority!r}")
+    def _score(self, priority: str, positions: np.ndarray | range) -> np.ndarray:
+        """Return the score of every transition from which its priority follows, (N,); it counts at ``positions``."""
+        need_rewards(self._transitions, f"priority={priority!r}", positions)
         if priority == "reward":
             return np.asarray(self._transitions.facts["reward"])
         if priority == "return":
@@ -243,7 +243,8 @@ class RequestSampler:
         """Return a distribution over values, by the returns of their episodes if the priority asks for it."""
         if options.get("priority") is None:
             return Distribution(values)
-        need_rewards(self._transitions, "priority='return'")
+        first = self._transitions.first[episodes]
+        need_rewards(self._transitions, "priority='return'", first)
         return Distribution(values, priorities(self._transitions.returns[episodes], options.get("alpha", 1.0)))
 
     # -- feedback --------------------------------------------------------------------------------------------

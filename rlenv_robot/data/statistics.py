@@ -163,7 +163,7 @@ def returns(transitions: Transitions, part: np.ndarray) -> JsonDict:
     Raises:
         SourceError: a reward is unknown.
     """
-    need_rewards(transitions, "statistics of returns")
+    need_rewards(transitions, "statistics of returns", part)
     numbers = np.unique(transitions.facts["episode"][part])
     values = transitions.returns[numbers]
     return {"kind": "returns", "episode": numbers.tolist(), "return": values.tolist(), **_moments(values)}
@@ -261,7 +261,7 @@ def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> Js
     Raises:
         SourceError: a reward is unknown.
     """
-    need_rewards(transitions, "statistics of advantages")
+    need_rewards(transitions, "statistics of advantages", part)
     return {
         "kind": "advantage",
         "baseline": "mean return to go of all episodes at the same step",

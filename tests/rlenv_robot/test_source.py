@@ -398,10 +398,29 @@ def test_without_rewards_only_what_needs_them_is_refused() -> None:
     assert np.isnan(data.sample_steps(4)["reward"]).all()
     assert np.isnan(data.sample_trajectories(1)[0]["extra_info"]["return"])
     for request in ({"priority": "return"}, {"min_return": 1.0}, {"top_fraction": 0.5}):
-        with pytest.raises(SourceError, match="14 of the 14 steps of the test table have none; give a task"):
+        with pytest.raises(SourceError, match="in 4 of the 4 episodes some are NaN or infinite"):
             data.sample_steps(4, request)
         with pytest.raises(SourceError, match="give a task"):
             data.sample_trajectories(4, request)
+
+
+@pytest.mark.requirement("R3.1", "R6.2")
+@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("priority", ["reward", "return", "advantage"])
+def test_an_unknown_reward_blocks_only_the_episode_that_has_it(wrong: float, priority: str) -> None:
+    whole, damaged = SourceData(table()), table()
+    damaged.rows["reward"][damaged.starts[1] + 1] = wrong
+    data = SourceData(damaged)
+    others = [number for number in range(4) if number != 1 and whole.transitions.lengths[number]]
+    for request in ({"priority": priority}, {"min_return": -9.0}, {"top_fraction": 1.0}):
+        with pytest.raises(SourceError, match=r"in 1 of the \d episodes .*, episode 1\)"):
+            data.sample_steps(4, request)
+        data.init({"seed": 3})
+        steps = data.sample_steps(50, {**request, "episodes": others})
+        assert np.isfinite(steps["reward"]).all()
+    assert set(data.statistics({"kind": "returns", "episodes": others})["episode"]) == set(others)
+    with pytest.raises(SourceError, match="episode 1"):
+        data.statistics({"kind": "returns"})
 
 
 def test_data_without_a_transition_and_wrong_settings_are_refused() -> None:
