@@ -167,7 +167,8 @@ def make_driver(
     """Return a driver, not yet guarded.
 
     Args:
-        source: a class or function that returns it, or its place as ``module:name``.
+        source: a class or function that returns it, its place as ``module:name``, or the name of a driver of ours
+            (``feetech``) or of an installed package (entry points ``rlenv_robot.drivers``).
         options: its keyword arguments.
         folder: as for `RobotModel.make_driver`.
 
@@ -175,7 +176,12 @@ def make_driver(
         ValueError: it can't be imported or made, or is no `hal.Robot`; the message is one line.
     """
     name = _name_of(source)
-    factory = load_object(source, folder)
+    if isinstance(source, str) and ":" not in source:
+        if source not in _DRIVERS:
+            raise unknown_name(source, "driver", [*_DRIVERS.names(), "module:factory"])
+        factory = cast("Callable[..., Robot]", _DRIVERS.load(source))
+    else:
+        factory = load_object(source, folder)
     try:
         driver = build(factory, name, options)
     except ValueError:
@@ -223,6 +229,9 @@ _ROBOTS = PluginTable(
         ),
     },
 )
+
+
+_DRIVERS = PluginTable("driver", "rlenv_robot.drivers", {"feetech": "hal.drivers.feetech_arm:FeetechArm"})
 
 
 def register_robot(model: RobotModel) -> None:

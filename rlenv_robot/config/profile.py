@@ -128,8 +128,8 @@ class RobotSection:
         where: sim, the nominal simulation; twin, a simulation with a real robot's faults; driver, the hardware; or a
             server's address. Left out: driver where one is named, else sim.
         seed: draws a twin's faults; 0 is the identified robot, every other number a sibling of it.
-        driver: the class or function that makes the hal.Robot of the hardware, such as my_arm:Arm; the module may lie
-            beside the profile. Empty takes the robot model's own driver.
+        driver: what makes the hal.Robot of the hardware: the name of a driver, such as feetech, or a class or function
+            such as my_arm:Arm, whose module may lie beside the profile. Empty takes the robot model's own driver.
         options: the driver's keyword arguments.
         guard: the limits that the guard beside the motors applies.
     """

@@ -43,7 +43,7 @@ def so101_servos(
         settings: dict[str, int] = {"p": p, "phase": 12, "return_delay": 0}
         if calibrated:
             low, high = _range(index)
-            offset = (zero - STEPS // 2 + STEPS // 2) % STEPS - STEPS // 2
+            offset = zero % STEPS - STEPS // 2
             settings |= {"homing_offset": max(min(offset, 2047), -2047), "min_position": low, "max_position": high}
         servos.append(FeetechServo(index + 1, (3, 10), volts, **settings))
     return servos

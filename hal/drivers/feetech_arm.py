@@ -1,0 +1,350 @@
+"""The SO-101 on a bus of Feetech STS3215 servos."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from hal.clock import Rate
+from hal.drivers import feetech
+from hal.drivers.bus import BusSettings, GroupRead, Port, ServoBus
+from hal.drivers.calibration import STEP_RAD, Calibration, load_calibration
+from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
+from hal.drivers.health import HealthSettings, HealthWatch
+from hal.drivers.serial_port import SerialPort
+from hal.drivers.sts3215 import FEEDBACK, STEPS, TABLE, Feedback, decode_feedback
+from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
+from hal.field import JsonDict
+from hal.robot import RobotSpec, RobotState
+from hal.robots.so101 import JOINTS, SO101, forward_kinematics
+
+__all__ = ["FeetechArm"]
+
+_log = logging.getLogger(__name__)
+
+_TORQUE, _GOAL, _LIMIT = TABLE["torque_enable"], TABLE["goal_position"], TABLE["torque_limit"]
+_OFF, _ON, _DAMPING = b"\x00", b"\x01", b"\x02"
+
+_HOLD_STEPS = 115
+"""Farthest that a held goal lies from the position, steps (10 degrees): a servo carries a load by its error."""
+
+_SETTLE_S = 3.0
+"""Longest time for which damping may let the arm down before the torque goes, seconds."""
+
+_NO_AGES: Mapping[str, int] = MappingProxyType({})
+
+
+class FeetechArm:
+    """Drive an SO-101: one grouped write and one grouped read in each control period.
+
+    The constructor stores settings only. The first `reset` opens the port, compares servos and calibration
+    (`hal.drivers.fitness`), writes the EEPROM registers that differ, and puts torque on with each goal at the measured
+    position, so that nothing moves. A lost answer is asked for once more; a position that stays old carries its age. A
+    blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop.
+
+    `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
+    it has come to rest. The STS3215 has no watchdog: if the process is killed, every servo holds its last goal.
+
+    Args:
+        port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.
+        calibration: the file of this arm, ours or LeRobot's, or a `Calibration`.
+        baud: bits a second.
+        p, i, d: gains of the position law, registers 21, 23 and 22. LeRobot's are 16, 0 and 32.
+        torque_limit: largest duty cycle of the arm's joints, 0 to 1.
+        gripper_torque_limit: largest duty cycle of the gripper, which may push for long.
+        travel_tolerance_deg: most difference between the calibration's travel and the model's.
+        turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
+        now, sleep: the clock, seconds.
+
+    Raises:
+        CalibrationError: the calibration can't be used.
+        ValueError: a setting is not allowed.
+    """
+
+    def __init__(
+        self,
+        port: str | Path | Port,
+        calibration: str | Path | Calibration,
+        *,
+        baud: int = 1_000_000,
+        p: int = 16,
+        i: int = 0,
+        d: int = 32,
+        torque_limit: float = 1.0,
+        gripper_torque_limit: float = 0.5,
+        travel_tolerance_deg: float = 3.0,
+        turnaround_s: float = 0.0005,
+        latency_s: float = 0.004,
+        now: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        for name, value in (("torque_limit", torque_limit), ("gripper_torque_limit", gripper_torque_limit)):
+            if not 0.05 <= value <= 1.0:
+                raise ValueError(f"the setting {name} is {value}, allowed are 0.05 to 1")
+        self._port, self._baud = port, baud
+        self._calibration = calibration if isinstance(calibration, Calibration) else load_calibration(calibration)
+        self._kept = {"p": p, "i": i, "d": d}
+        self._limits = {name: gripper_torque_limit if name == "gripper" else torque_limit for name in JOINTS}
+        self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg)
+        self._bus_settings = BusSettings(turnaround_s, latency_s)
+        self._rate = Rate(SO101.rate_hz, now, sleep)
+        self._now, self._sleep = now, sleep
+        self._health = HealthWatch(HealthSettings())
+        self._bus: ServoBus | None = None
+        self._group: GroupRead | None = None
+        self._facts: dict[str, ServoFacts] = {}
+        self._stopped: str | None = None
+        self._is_reset = self._closed = False
+        self._changing = threading.Lock()  # between a stop from another thread and the goals of a step
+        self.eeprom_writes = 0
+
+    @property
+    def spec(self) -> RobotSpec:
+        """The description that the simulated arm has too."""
+        return SO101
+
+    @property
+    def bus(self) -> ServoBus | None:
+        """The bus while it is open."""
+        return self._bus
+
+    # -- the robot -------------------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        """Read the arm where it is and hold it there; `hal.Homing` moves it to a start.
+
+        Raises:
+            RobotStopped: a stop is latched, and the options don't clear it.
+            UnfitArm: the servos are not those of the calibration, or not fit.
+            ConnectionLost: the port can't be opened, or is lost.
+            EpisodeError: after `close`.
+        """
+        if self._closed:
+            raise EpisodeError("reset after close: make a new driver")
+        why = options.get("clear_stop")
+        with self._changing:
+            stopped = self._stopped
+            if stopped is not None and not (isinstance(why, str) and why.strip()):
+                raise RobotStopped(stopped)
+            self._stopped, self._is_reset = None, False  # so that a stop during the reset is a new one
+        try:
+            if self._bus is None:
+                self._connect()
+            self._hold_here()
+            self._rate.restart()
+            self._rate.wait()
+        except BaseException as error:
+            self._stopped = self._stopped or stopped
+            if isinstance(error, ConnectionLost):
+                self._disconnect()
+            raise
+        self._health.clear()
+        self._is_reset = True
+        return self._state(self._calibration.angles(self._positions("goal")), ())
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        """Write all goals, wait for the control period, and read all servos.
+
+        Raises:
+            IllegalAction: the command breaks the spec; nothing moved.
+            RobotStopped: a stop is latched, or a joint is blocked or hot.
+            ConnectionLost: the port is lost.
+            EpisodeError: before `reset`, or after `close`.
+        """
+        target = self.spec.commands.validate(command, "command")["joint_target"]
+        if self._closed or not self._is_reset:
+            raise EpisodeError("step before reset, or after close")
+        goals = self._calibration.steps(target)
+        try:
+            with self._changing:
+                if self._stopped is not None:  # checked last, since a stop may come from another thread
+                    raise RobotStopped(self._stopped)
+                self._write_goals(goals)
+            self._rate.wait()
+            missing = self._refresh()
+        except ConnectionLost:
+            self._disconnect()
+            raise
+        faults = self._look(missing)
+        if self._health.verdict is not None and self._stopped is None:
+            self.stop(self._health.verdict)
+            raise RobotStopped(self._health.verdict)
+        return self._state(target.copy(), faults)
+
+    def stop(self, reason: str | StopReason) -> None:
+        """Hold every joint at or near its position, and refuse every command until a reset clears the stop.
+
+        A goal that is farther from its joint than 10 degrees is brought nearer; a nearer one stays, since a servo
+        carries its load by that error. Called from any thread; idempotent.
+        """
+        with self._changing:
+            if self._stopped is not None:
+                return
+            self._stopped = str(reason)
+            if self._group is None or len(self._group.newest) < len(JOINTS):
+                return
+            present, goals = self._positions("position"), self._positions("goal")
+            try:
+                self._write_goals(present + np.clip(goals - present, -_HOLD_STEPS, _HOLD_STEPS))
+            except ConnectionLost as error:
+                _log.error("the arm could not be told to hold: %s", error)
+
+    def close(self) -> None:
+        """Let the arm down by damping, take the torque away, and release the port. Calling it twice is allowed."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._bus is None:
+            return
+        try:
+            if self._group is not None:
+                self._let_down()
+        except RobotError as error:
+            _log.error("the arm keeps its torque, since it could not be let down: %s", error)
+        finally:
+            self._disconnect()
+
+    def about(self) -> JsonDict:
+        """Report the servos' firmware, voltage and temperature, and what happened on the bus."""
+        if self._bus is None:
+            return {}
+        servos = {
+            name: {"firmware": facts.firmware, "volts": facts.volts, "temperature": facts.temperature}
+            for name, facts in self._facts.items()
+        }
+        return {"servos": servos, "bus": self._bus.counts.to_dict(), "eeprom_writes": self.eeprom_writes}
+
+    # -- connecting ------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> None:
+        port = SerialPort(self._port, self._baud) if isinstance(self._port, str | Path) else self._port
+        bus = ServoBus(port, feetech, self._bus_settings)
+        try:
+            facts, misfits = check_arm(bus, self._calibration, self._fitness)
+            if misfits:
+                raise UnfitArm(misfits)
+            self._facts = facts
+            self._configure(bus)
+        except BaseException:
+            bus.close()
+            raise
+        self._bus = bus
+        self._group = GroupRead(bus, *FEEDBACK, self._calibration.ids)
+        _log.info("opened %s: %d servos with firmware %s", self._port, len(facts), facts[JOINTS[0]].firmware)
+
+    def _configure(self, bus: ServoBus) -> None:
+        """Write the EEPROM registers that differ, and the limits of this run."""
+        for name, servo in zip(JOINTS, self._calibration.ids, strict=True):
+            registers = self._facts[name].registers
+            changes = {key: value for key, value in self._kept.items() if registers[key] != value}
+            if changes:
+                bus.write(servo, TABLE["lock"].address, b"\x00")
+                for key, value in changes.items():
+                    bus.write(servo, TABLE[key].address, TABLE[key].pack(value))
+                    self.eeprom_writes += 1
+                    _log.info("%s: register %s written to EEPROM: %d in place of %d", name, key, value, registers[key])
+                bus.write(servo, TABLE["lock"].address, b"\x01")
+            bus.write(servo, TABLE["acceleration"].address, b"\xfe")
+            bus.write(servo, TABLE["goal_speed"].address, b"\x00\x00")
+            bus.write(servo, _LIMIT.address, _LIMIT.pack(round(self._limits[name] * 1000)))
+
+    def _hold_here(self) -> None:
+        """Put every goal at its joint's position, then the torque on, where it is not on already."""
+        group, bus = self._opened()
+        if self._refresh():
+            raise ConnectionLost("not every servo answers; check the cables, then reset again")
+        for servo in self._calibration.ids:
+            held = bus.read(servo, _TORQUE.address, _GOAL.address + _GOAL.size - _TORQUE.address).data
+            if held[0] == _ON[0]:
+                continue  # it holds its goal already: another one would move it
+            position = _GOAL.pack(decode_feedback(group.newest[servo].data).position)
+            bus.write(servo, _GOAL.address, position)
+            bus.write(servo, _TORQUE.address, _ON)
+        self._refresh()
+
+    def _let_down(self) -> None:
+        _, bus = self._opened()
+        for servo in self._calibration.ids:
+            bus.write(servo, _TORQUE.address, _DAMPING)
+        end, still = self._now() + _SETTLE_S, 0
+        while self._now() < end and still < 5:
+            self._sleep(1 / SO101.rate_hz)
+            missing = self._refresh()
+            moving = any(abs(feedback.speed) > 50 for feedback in self._feedback().values())
+            still = 0 if moving or missing else still + 1
+        for servo in self._calibration.ids:
+            bus.write(servo, _TORQUE.address, _OFF)
+
+    def _disconnect(self) -> None:
+        bus, self._bus, self._group, self._is_reset = self._bus, None, None, False
+        if bus is not None:
+            bus.close()
+
+    # -- reading and writing ---------------------------------------------------------------------------------------
+
+    def _opened(self) -> tuple[GroupRead, ServoBus]:
+        if self._group is None or self._bus is None:
+            raise ConnectionLost("the port is closed; clear the stop and reset")
+        return self._group, self._bus
+
+    def _refresh(self) -> tuple[int, ...]:
+        return self._opened()[0].refresh()
+
+    def _feedback(self) -> dict[str, Feedback]:
+        newest = self._opened()[0].newest
+        return {
+            name: decode_feedback(newest[servo].data)
+            for name, servo in zip(JOINTS, self._calibration.ids, strict=True)
+            if servo in newest
+        }
+
+    def _positions(self, key: str) -> np.ndarray:
+        return np.array([getattr(feedback, key) for feedback in self._feedback().values()])
+
+    def _write_goals(self, goals: Sequence[int] | np.ndarray) -> None:
+        """Write goals in steps, each within the range of its joint, with one request."""
+        packed = {}
+        for joint, goal in zip(self._calibration.joints.values(), goals, strict=True):
+            packed[joint.id] = _GOAL.pack(min(max(int(goal), joint.range_min), joint.range_max))
+        self._opened()[1].sync_write(_GOAL.address, packed)
+
+    def _look(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
+        ids = dict(zip(JOINTS, self._calibration.ids, strict=True))
+        fresh = {name: feedback for name, feedback in self._feedback().items() if ids[name] not in missing}
+        faults = self._health.look(self._now(), fresh, self._limits)
+        silent = [name for name in JOINTS if ids[name] in missing]
+        if silent:
+            faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; check the cables"),)
+        return faults
+
+    def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
+        group, bus = self._opened()
+        feedback = self._feedback()
+        position = self._calibration.angles([measured.position for measured in feedback.values()])
+        signs = [-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()]
+        speed = np.array([measured.speed for measured in feedback.values()]) * STEP_RAD * signs
+        command = self.spec.commands["joint_target"]
+        goal = self._calibration.angles([measured.goal for measured in feedback.values()])
+        sensors = {
+            "joint_position": _wrapped(position).astype(np.float32),
+            "joint_velocity": np.clip(speed, *self.spec.sensors["joint_velocity"].bounds).astype(np.float32),
+            "joint_goal": np.clip(goal, *command.bounds).astype(np.float32),
+            "gripper_position": forward_kinematics(position).astype(np.float32),
+        }
+        oldest_ns = max(group.age_ns(servo) for servo in self._calibration.ids)
+        ages = {"joint_position": oldest_ns, "joint_velocity": oldest_ns}
+        held = np.clip(applied, *command.bounds).astype(np.float32)
+        return RobotState(sensors, {"joint_target": held}, bus.port.now_ns(), ages, faults=faults)
+
+
+def _wrapped(angles: np.ndarray) -> np.ndarray:
+    """Return angles within the field's range of a turn either way, whatever an encoder that jumped says."""
+    limit = STEPS * STEP_RAD
+    return np.asarray(np.clip(angles, -limit, limit))

@@ -1,0 +1,146 @@
+"""``rlenv-robot calibrate``: relate an arm's steps to angles, and read, write, convert and verify such files."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+import time
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from hal.drivers.bus import ServoBus
+
+__all__ = ["add", "run"]
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Calibrate an SO-101 with Feetech servos: the torque goes off, you move one joint after the other to both of "
+        "its ends, and its travel is compared with the model's. Offsets and limits are written to the servos, and to "
+        "the file. An interrupted calibration goes on at the joint where it was."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot calibrate arm.json --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
+  rlenv-robot calibrate arm.json --from-lerobot ~/.cache/huggingface/lerobot/calibration/robots/so_follower/me.json
+  rlenv-robot calibrate arm.json --verify --port /dev/ttyACM0
+"""
+    parser.add_argument("file", help="the calibration, in our format; --report and the like read LeRobot's too")
+    parser.add_argument("--port", help="of the arm's adapter")
+    parser.add_argument("--baud", type=int, default=1_000_000, help="bits a second (default: 1000000)")
+    parser.add_argument("--tolerance-deg", type=float, default=3.0, help="of a travel from the model's (default: 3)")
+    parser.add_argument("--ids", type=int, nargs=6, default=[1, 2, 3, 4, 5, 6], metavar="ID",
+                        help="the servos in the order of the joints (default: 1 to 6)")  # fmt: skip
+    parser.add_argument("--restart", action="store_true", help="sweep all joints anew")
+    action = parser.add_mutually_exclusive_group()
+    action.add_argument("--report", action="store_true", help="print what LeRobot's units mean on this arm")
+    action.add_argument("--from-lerobot", metavar="FILE", help="write FILE of LeRobot's as our file")
+    action.add_argument("--to-lerobot", metavar="FILE", help="write our file as FILE of LeRobot's")
+    action.add_argument("--write", action="store_true", help="write the file's offsets and limits to the servos")
+    action.add_argument("--verify", action="store_true", help="compare the arm with the file, as before torque")
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Carry out the action; by default the guided calibration."""
+    from hal.drivers.calibration import load_calibration, portability_report, save_calibration
+
+    if args.from_lerobot:
+        calibration = load_calibration(args.from_lerobot)
+        save_calibration(args.file, calibration)
+    elif args.to_lerobot:
+        calibration = load_calibration(args.file)
+        save_calibration(args.to_lerobot, calibration, lerobot=True)
+    elif args.report:
+        calibration = load_calibration(args.file)
+    else:
+        return _at_the_arm(args)
+    for line in portability_report(calibration):
+        print(line)
+    misfits = calibration.misfits(args.tolerance_deg)
+    for line in misfits:
+        print(f"! {line}")
+    return 1 if misfits and args.report else 0
+
+
+def _at_the_arm(args: argparse.Namespace) -> int:
+    from hal.drivers import feetech
+    from hal.drivers.bus import ServoBus
+    from hal.drivers.serial_port import SerialPort
+
+    if not args.port:
+        raise ValueError("give --port, the arm's adapter; rlenv-robot ports lists those that there are")
+    bus = ServoBus(SerialPort(args.port, args.baud), feetech)
+    try:
+        if args.write:
+            return _write(args, bus)
+        return _verify(args, bus) if args.verify else _sweep(args, bus)
+    finally:
+        bus.close()
+
+
+def _write(args: argparse.Namespace, bus: ServoBus) -> int:
+    from hal.drivers.calibrate import write_calibration
+    from hal.drivers.calibration import load_calibration
+
+    print(f"{write_calibration(bus, load_calibration(args.file))} registers written")
+    return 0
+
+
+def _verify(args: argparse.Namespace, bus: ServoBus) -> int:
+    from hal.drivers.calibration import load_calibration
+    from hal.drivers.fitness import FitnessSettings, check_arm
+
+    settings = FitnessSettings(travel_tolerance_deg=args.tolerance_deg)
+    facts, misfits = check_arm(bus, load_calibration(args.file), settings)
+    for name, found in facts.items():
+        print(
+            f"{name}: firmware {found.firmware}, {found.volts:g} V, {found.temperature} degrees, step {found.position}"
+        )
+    for misfit in misfits:
+        print(f"! {misfit}")
+    return 1 if misfits else 0
+
+
+def _sweep(args: argparse.Namespace, bus: ServoBus) -> int:
+    from hal.drivers.calibrate import SweepFile, finish_calibration, release, sweep_joint, write_calibration
+    from hal.drivers.calibration import calibration_from_sweep, portability_report, save_calibration
+    from hal.robots.so101 import JOINTS
+
+    ids = dict(zip(JOINTS, args.ids, strict=True))
+    file = SweepFile(args.file)
+    sweeps = {} if args.restart else file.load()
+    if sweeps:
+        print(f"going on after {', '.join(sweeps)}; --restart begins anew")
+    print("the torque goes off now: hold the arm, it falls")
+    for servo in ids.values():
+        release(bus, servo)
+    for name in JOINTS:
+        if name in sweeps:
+            continue
+        print(f"{name}: move it gently to both of its ends, then press Enter", flush=True)
+        ends = sweep_joint(bus, ids[name], _enter_pressed, time.sleep)
+        calibration_from_sweep(name, ids[name], *ends, args.tolerance_deg)  # raises where an end was missed
+        sweeps[name] = ends
+        file.save(sweeps)
+    calibration = finish_calibration(bus, sweeps, ids, args.tolerance_deg)
+    written = write_calibration(bus, calibration)
+    save_calibration(args.file, calibration)
+    file.remove()
+    print(f"{args.file} written, and {written} registers of the servos")
+    for line in portability_report(calibration):
+        print(line)
+    return 0
+
+
+def _enter_pressed(lowest: int, highest: int) -> bool:
+    """Show the travel so far; return whether somebody pressed Enter."""
+    if sys.stdout.isatty():
+        print(f"\r  {(highest - lowest) * 360 / 4096:6.1f} degrees", end="", flush=True)
+    if not select.select([sys.stdin], [], [], 0)[0]:
+        return False
+    sys.stdin.readline()
+    return True

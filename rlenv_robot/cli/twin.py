@@ -1,0 +1,102 @@
+"""``rlenv-robot twin``: serve a virtual arm on a serial port, whose servos answer byte for byte."""
+
+from __future__ import annotations
+
+import argparse
+import select
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from sim.servo_bus.arm import ServoArm
+    from sim.servo_bus.terminal import ServoTerminal
+
+__all__ = ["add", "obey", "run"]
+
+_SHARES = ("lose", "corrupt", "double", "shorten", "noise", "delay")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verb's arguments."""
+    parser.description = (
+        "Serve a virtual SO-101 on a pseudo-terminal until Ctrl-C or SIGTERM. Its six STS3215 servos answer byte for "
+        "byte, at the wire's speed, so any program for such an arm takes the terminal for one. A simulated twin on the "
+        "network is `rlenv-robot serve`."
+    )
+    parser.epilog = """
+Lines on standard input plant faults while it runs: unplug, plug, brown-out, hang ID, wake ID, volts NUMBER, lose SHARE
+(likewise corrupt, double, shorten, noise, delay).
+
+Examples:
+
+  rlenv-robot twin so101 --bus --link /tmp/arm --calibration arm.json
+  rlenv-robot twin so101 --bus --lose 0.01 --corrupt 0.01
+"""
+    parser.add_argument("robot", choices=["so101"], help="the robot")
+    parser.add_argument("--bus", action="store_true", required=True, help="on a serial bus")
+    parser.add_argument("--link", metavar="PATH", help="a lasting name for the terminal: a symbolic link to make there")
+    parser.add_argument("--calibration", metavar="FILE", help="write the arm's calibration there")
+    parser.add_argument("--seed", type=int, default=0, help="draws where each encoder's zero is; 0: all at 2048")
+    parser.add_argument("--uncalibrated", action="store_true", help="leave offsets and limits as the factory does")
+    parser.add_argument("--volts", type=float, default=7.4, help="of the supply (default: 7.4)")
+    parser.add_argument("--echo", action="store_true", help="let the adapter return every request")
+    for share in _SHARES:
+        parser.add_argument(f"--{share}", type=float, default=0.0, metavar="SHARE", help=argparse.SUPPRESS)
+    parser.set_defaults(run=run)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Serve the virtual arm until Ctrl-C or SIGTERM."""
+    import numpy as np
+
+    from hal.drivers.calibration import nominal_calibration, save_calibration
+    from rlenv_robot.cli.output import say
+    from rlenv_robot.serving import TerminationSignals
+    from sim.servo_bus.arm import ServoArm, so101_servos
+    from sim.servo_bus.line import LineFaults, ServoLine
+    from sim.servo_bus.terminal import ServoTerminal
+
+    zeros = [2048] * 6 if not args.seed else np.random.default_rng(args.seed).integers(0, 4096, 6).tolist()
+    servos = so101_servos(zeros, calibrated=not args.uncalibrated, volts=args.volts)
+    arm = ServoArm(servos, zeros)
+    faults = LineFaults(echo=args.echo, **{share: getattr(args, share) for share in _SHARES})
+    line = ServoLine(servos, faults=faults, seed=args.seed, before_request=arm.advance)
+    if args.calibration:
+        offsets = [servo.get("homing_offset") for servo in servos]
+        save_calibration(args.calibration, nominal_calibration(offsets))
+    with TerminationSignals() as signals, ServoTerminal(line, args.link, on_time=arm.advance) as terminal:
+        say(f"virtual {args.robot} at {terminal.path}: servos 1 to 6, 1000000 baud")
+        heard = True
+        while not signals.wait(0.2):
+            while heard and select.select([sys.stdin], [], [], 0)[0]:
+                words = sys.stdin.readline()
+                heard = bool(words)
+                if words.strip():
+                    say(obey(words.split(), arm, terminal))
+    return 0
+
+
+def obey(words: list[str], arm: ServoArm, terminal: ServoTerminal) -> str:
+    """Carry out one line of standard input; return what was done, or why not."""
+    faults = terminal.line.faults
+    try:
+        match words:
+            case ["unplug"]:
+                terminal.unplug()
+            case ["plug"]:
+                return f"plugged in at {terminal.plug()}"
+            case ["brown-out"]:
+                arm.power_cycle()
+            case ["hang", servo]:
+                faults.silent.add(int(servo))
+            case ["wake", servo]:
+                faults.silent.discard(int(servo))
+            case ["volts", volts]:
+                arm.set_supply(float(volts))
+            case [share, value] if share in _SHARES:
+                setattr(faults, share, float(value))
+            case _:
+                return f"unknown: {' '.join(words)}; see rlenv-robot twin --help"
+    except ValueError as error:
+        return f"{' '.join(words)}: {error}"
+    return f"done: {' '.join(words)}"

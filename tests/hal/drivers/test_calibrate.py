@@ -1,0 +1,104 @@
+"""A calibration at the bus: hidden zeros are found by moving the joints, kept if interrupted, and written once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hal.drivers import feetech
+from hal.drivers.bus import ServoBus
+from hal.drivers.calibrate import SweepFile, finish_calibration, release, sweep_joint, write_calibration
+from hal.drivers.calibration import CalibrationError
+from hal.robots.so101 import JOINTS
+from sim.robots.so101 import REST
+
+IDS = {name: index + 1 for index, name in enumerate(JOINTS)}
+
+
+def hand(world: object, index: int) -> Callable[[int, int], bool]:
+    """Return a person who pushes one joint to one end and then to the other, and then says so."""
+    dof = world.arm._dofs[index]
+    others = [other for other in range(6) if other != index]
+    began = world.port.now_ns()
+
+    def push(lowest: int, highest: int) -> bool:
+        passed_s = (world.port.now_ns() - began) / 1e9
+        data = world.arm.data
+        for other in others:  # the other hand holds the rest of the arm still, well above the table
+            data.qvel[world.arm._dofs[other]] = 0.0
+        data.qfrc_applied[dof] = 0.2 if passed_s < 4.5 else -0.2
+        if passed_s < 9.0:
+            return False
+        data.qfrc_applied[dof] = 0.0
+        return True
+
+    return push
+
+
+def swept(world: object, bus: ServoBus, name: str) -> tuple[int, int]:
+    return sweep_joint(bus, IDS[name], hand(world, JOINTS.index(name)), world.port.sleep)
+
+
+def without_table(world: object) -> None:
+    world.arm.model.geom_contype[:] = world.arm.model.geom_conaffinity[:] = 0
+    world.arm.model.opt.gravity[:] = 0
+
+
+@pytest.mark.slow
+def test_hidden_zeros_and_wraps_are_found(virtual_arm: Callable) -> None:
+    random = np.random.default_rng(4)
+    for _ in range(2):
+        zeros = random.integers(0, 4096, 6).tolist()
+        world = virtual_arm(zeros, calibrated=False)
+        without_table(world)
+        bus = ServoBus(world.port, feetech)
+        calibration = finish_calibration(bus, {name: swept(world, bus, name) for name in JOINTS}, IDS)
+        assert write_calibration(bus, calibration) == 6 * 3 - 2, "the roll's limits are the factory's"
+        assert write_calibration(bus, calibration) == 0, "on change only"
+        measured = calibration.angles([servo.present for servo in world.arm.servos])
+        np.testing.assert_allclose(measured, world.arm.joints, atol=np.radians(0.5))
+        world.calibration = calibration
+        world.driver().reset({})
+        assert calibration.servos["gripper"] == {"model": 777, "firmware": "3.10"}
+
+
+def test_a_sweep_that_misses_an_end_is_refused(virtual_arm: Callable) -> None:
+    world = virtual_arm(calibrated=False)
+    bus = ServoBus(world.port, feetech)
+    sweeps = dict.fromkeys(JOINTS, (0, 2000))
+    with pytest.raises(CalibrationError, match="both of its stops"):
+        finish_calibration(bus, sweeps, IDS)
+
+
+def test_a_sweep_survives_lost_packets(virtual_arm: Callable) -> None:
+    world = virtual_arm(calibrated=False)
+    without_table(world)
+    world.faults.lose = 0.02
+    low, high = swept(world, ServoBus(world.port, feetech), "wrist_flex")
+    assert np.degrees(high - low) * 2 * np.pi / 4096 == pytest.approx(np.degrees(2 * 1.65806), abs=3)
+
+
+def test_nothing_is_written_while_torque_is_on(virtual_arm: Callable) -> None:
+    world = virtual_arm()
+    bus = ServoBus(world.port, feetech)
+    world.arm.servos[3].write(40, b"\x01")
+    with pytest.raises(CalibrationError, match="wrist_flex: its torque is on"):
+        write_calibration(bus, world.calibration)
+    release(bus, 4)
+    assert world.arm.servos[3].drive == "off"
+    assert write_calibration(bus, world.calibration) == 0
+
+
+def test_a_calibration_goes_on_where_it_was_interrupted(tmp_path: Path) -> None:
+    file = SweepFile(tmp_path / "deep" / "arm.json")
+    assert file.load() == {}
+    file.save({"shoulder_pan": (-3, 2500)})
+    assert SweepFile(tmp_path / "deep" / "arm.json").load() == {"shoulder_pan": (-3, 2500)}
+    (tmp_path / "deep" / "arm.json.sweeps").write_text('{"shoulder_pan": [1')
+    assert file.load() == {}
+    file.remove()
+    file.remove()
+    assert len(REST) == 6

@@ -1,0 +1,253 @@
+"""The driver on a virtual arm: it moves what it is told, holds at a stop, never drops, and survives a bad line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal.drivers.feetech_arm import FeetechArm
+from hal.drivers.fitness import UnfitArm
+from hal.errors import ConnectionLost, EpisodeError, IllegalAction, RobotStopped
+from hal.guard import Guard
+from hal.robots.so101 import HIGH, JOINTS, LOW, SO101
+from sim.robots.so101 import REST, so101
+
+Make = Callable[..., object]
+UP = np.array([0.3, -0.6, 0.4, 0.5, -0.5, 0.6], np.float32)
+
+
+def move(robot: object, target: np.ndarray, steps: int) -> object:
+    """Go to a target in a straight line, then stay."""
+    state = None
+    begin = None
+    for step in range(steps):
+        if begin is None:
+            state = robot.reset({"clear_stop": "test"}) if state is None else state
+            begin = state.sensors["joint_goal"].astype(np.float32)
+        share = min(1.0, (step + 1) / (0.7 * steps))
+        state = robot.step({"joint_target": (begin + (target - begin) * share).astype(np.float32)})
+    return state
+
+
+def repeat(robot: object, target: np.ndarray, steps: int) -> None:
+    for _ in range(steps):
+        robot.step({"joint_target": target})
+
+
+def test_it_describes_the_robot_that_the_simulation_is(virtual_arm: Make) -> None:
+    assert virtual_arm().driver().spec.digest == so101().spec.digest
+
+
+def test_it_measures_the_true_angles_and_reaches_a_target(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    state = robot.reset({})
+    np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.005)
+    state = move(robot, UP, 60)
+    np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.01)
+    np.testing.assert_allclose(world.arm.joints, UP, atol=0.12)
+    np.testing.assert_allclose(state.sensors["joint_goal"], UP, atol=0.001)
+    SO101.sensors.validate(dict(state.sensors), "sensors")
+    SO101.commands.validate(dict(state.applied), "applied")
+
+
+def test_torque_goes_on_without_motion_beyond_an_encoder_step(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    world.pass_time(1.0)
+    before = [servo.present for servo in world.arm.servos]
+    world.driver().reset({})
+    assert {servo.drive for servo in world.arm.servos} == {"on"}
+    world.pass_time(1.0)
+    after = [servo.present for servo in world.arm.servos]
+    assert max(abs(a - b) for a, b in zip(before, after, strict=True)) <= 1
+
+
+def test_nothing_is_written_before_the_arm_is_known_to_fit(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    world.arm.servos[2].set("mode", 1)
+    memories = [bytes(servo.memory[:56]) for servo in world.arm.servos]
+    with pytest.raises(UnfitArm, match="elbow_flex"):
+        world.driver().reset({})
+    assert [bytes(servo.memory[:56]) for servo in world.arm.servos] == memories
+
+
+def test_eeprom_is_written_on_change_only(virtual_arm: Make) -> None:
+    world = virtual_arm(p=32)
+    first = world.driver()
+    first.reset({})
+    assert first.eeprom_writes == sum(servo.kept_writes for servo in world.arm.servos) == 6
+    first.close()
+    world.port._closed = False
+    second = world.driver()
+    second.reset({})
+    assert second.eeprom_writes == 0
+    assert {servo.get("lock") for servo in world.arm.servos} == {1}
+
+
+def test_a_stop_holds_the_arm_where_it_is(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    move(robot, UP, 60)
+    for _ in range(4):
+        robot.step({"joint_target": UP + np.array([1, 0, 0, 0, 0, 0], np.float32)})
+    robot.stop("test")
+    robot.stop("another reason")
+    before = world.arm.joints
+    world.pass_time(2.0)
+    assert abs(world.arm.joints[0] - before[0]) < 0.3, "it did not go on to the goal"
+    np.testing.assert_allclose(world.arm.joints[1:], before[1:], atol=0.05)
+    with pytest.raises(RobotStopped, match="test"):
+        robot.step({"joint_target": UP})
+    with pytest.raises(RobotStopped, match="test"):
+        robot.reset({})
+    robot.reset({"clear_stop": "looked at it"})
+    robot.step({"joint_target": robot.reset({}).applied["joint_target"]})
+
+
+def test_a_close_lets_the_arm_down_and_drops_nothing(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    move(robot, UP, 60)
+    speeds = []
+    on_time = world.port._on_time
+    world.port._on_time = lambda now_ns: (on_time(now_ns), speeds.append(np.abs(world.arm.data.qvel[:6]).max()))
+    robot.close()
+    robot.close()
+    assert {servo.drive for servo in world.arm.servos} == {"off"}
+    assert max(speeds) < 2.0, "rad/s; a free fall reaches more"
+    height = world.arm.joints
+    world.port._closed = False
+    world.pass_time(1.0)
+    np.testing.assert_allclose(world.arm.joints, height, atol=0.05)
+    with pytest.raises(EpisodeError):
+        robot.reset({})
+
+
+def test_a_killed_process_leaves_every_servo_holding_its_goal(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    move(world.driver(), UP, 60)
+    before = world.arm.joints
+    world.pass_time(3.0)
+    np.testing.assert_allclose(world.arm.joints, before, atol=0.05)
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, 4.0])
+def test_an_illegal_command_moves_nothing(virtual_arm: Make, value: float) -> None:
+    robot = virtual_arm().driver()
+    target = robot.reset({}).applied["joint_target"].copy()
+    target[5] = value
+    with pytest.raises(IllegalAction):
+        robot.step({"joint_target": target})
+
+
+def test_calls_in_the_wrong_order_are_refused(virtual_arm: Make) -> None:
+    robot = virtual_arm().driver()
+    with pytest.raises(EpisodeError):
+        robot.step({"joint_target": np.zeros(6, np.float32)})
+    robot.close()
+
+
+def test_a_blocked_gripper_is_found_within_half_a_second(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    state = robot.reset({})
+    target = state.applied["joint_target"].copy()
+    joint = world.arm.model.joint("gripper")
+    world.arm.model.dof_frictionloss[joint.dofadr[0]] = 50.0  # something is clamped in it
+    target[5] = 1.2
+    started = world.port.now_ns()
+    with pytest.raises(RobotStopped, match="gripper is blocked"):
+        repeat(robot, target, 60)
+    assert (world.port.now_ns() - started) / 1e9 < 0.6
+    with pytest.raises(RobotStopped, match="gripper is blocked"):
+        robot.reset({})
+
+
+def test_a_servo_that_gets_hot_stops_the_arm(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    target = robot.reset({}).applied["joint_target"]
+    world.arm.servos[1].temperature = 66.0
+    with pytest.raises(RobotStopped, match="shoulder_lift is hot"):
+        repeat(robot, target, 3)
+
+
+def test_an_alarm_is_a_fault_that_names_the_joint(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    target = robot.reset({}).applied["joint_target"]
+    world.arm.servos[3]._alarms = 1 << 5
+    state = robot.step({"joint_target": target})
+    assert [(fault.code, fault.subject) for fault in state.faults] == [("servo_alarm", "wrist_flex")]
+    np.testing.assert_allclose(state.sensors["joint_position"], world.arm.joints, atol=0.01)
+
+
+def test_a_silent_servo_ages_the_reading_and_the_guard_stops_the_arm(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    guard = Guard(robot, now=lambda: world.port.now_ns() / 1e9)
+    target = guard.reset({}).applied["joint_target"]
+    world.faults.silent.add(2)
+    state = guard.step({"joint_target": target})
+    assert [fault.code for fault in state.faults] == ["servo_silent"]
+    assert state.age_ns["joint_position"] > 20e6
+    with pytest.raises(rr.RobotError, match="joint_position"):
+        repeat(guard, target, 10)
+
+
+def test_an_unplugged_arm_comes_back_by_an_explicit_act_only(virtual_arm: Make) -> None:
+    world = virtual_arm()
+    robot = world.driver()
+    target = robot.reset({}).applied["joint_target"]
+    world.faults.unplugged = True
+    with pytest.raises(ConnectionLost):
+        robot.step({"joint_target": target})
+    robot.stop("the port is lost")
+    with pytest.raises(ConnectionLost):
+        robot.reset({"clear_stop": "tried"})
+    with pytest.raises(RobotStopped):
+        robot.reset({})
+    world.faults.unplugged, world.port._closed = False, False
+    with pytest.raises(RobotStopped):
+        robot.reset({})
+    before = world.arm.joints
+    robot.reset({"clear_stop": "plugged in"})
+    np.testing.assert_allclose(world.arm.joints, before, atol=0.02)
+    robot.step({"joint_target": target})
+
+
+def test_no_session_ends_with_a_hundredth_lost_and_a_hundredth_corrupted(
+    virtual_arm: Make, request: pytest.FixtureRequest
+) -> None:
+    minutes = 10 if request.config.getoption("--soak") else 0.5
+    world = virtual_arm()
+    robot = world.driver()
+    guard = Guard(robot, now=lambda: world.port.now_ns() / 1e9)
+    begin = guard.reset({}).applied["joint_target"]
+    world.faults.lose = world.faults.corrupt = 0.01
+    periods, oldest_ns, started = round(minutes * 60 * 30), 0, world.port.now_ns()
+    for period in range(periods):
+        wave = 0.3 * np.sin(period / 30)
+        target = np.clip(begin + np.array([wave, 0.4 + wave, -0.4, 0.1, wave, 0.3]), LOW, HIGH).astype(np.float32)
+        oldest_ns = max(oldest_ns, guard.step({"joint_target": target}).age_ns["joint_position"])
+    assert oldest_ns < SO101.max_age_s["joint_position"] * 1e9
+    assert (world.port.now_ns() - started) / 1e9 == pytest.approx(periods / 30, rel=0.01), "the period is kept"
+    assert robot.bus.counts.missing > periods / 20, "answers were lost"
+
+
+def test_it_keeps_the_contract_of_robots(virtual_arm: Make) -> None:
+    world = virtual_arm(pose=(0.0, -0.5, 0.5, 0.6, -1.5221, 0.2))
+    rr.check_robot(world.driver(), repeatable=False).raise_if_failed()
+
+
+def test_the_settings_are_checked() -> None:
+    from hal.drivers.calibration import nominal_calibration
+
+    with pytest.raises(ValueError, match="gripper_torque_limit"):
+        FeetechArm("/dev/null", nominal_calibration(), gripper_torque_limit=0.0)
+    with pytest.raises(ConnectionLost):
+        FeetechArm("/dev/missing", nominal_calibration()).reset({})
+    assert len(REST) == len(JOINTS)

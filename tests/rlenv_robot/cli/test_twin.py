@@ -1,0 +1,153 @@
+"""``rlenv-robot twin``, ``calibrate`` and ``ports``: a virtual arm as a process, and the whole chain to its physics."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Event, Thread
+
+import numpy as np
+import pytest
+
+import rlenv_robot as rr
+from hal.drivers.calibration import load_calibration, nominal_calibration, save_calibration
+from hal.robots.so101 import JOINTS, SO101
+from rlenv_robot.cli.main import main
+from rlenv_robot.cli.twin import obey
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.robot_models import make_driver
+from rlenv_robot.serving import build_robot, serve
+from sim.servo_bus.arm import ServoArm, so101_servos
+from sim.servo_bus.line import ServoLine
+from sim.servo_bus.terminal import ServoTerminal
+
+PROFILE = """
+[robot]
+kind = "so101"
+driver = "feetech"
+options = {{port = "{folder}/arm", calibration = "{folder}/arm.json", latency_s = 0.3}}
+
+[reset]
+signal = "automatic"
+
+[serve]
+address = "tcp://127.0.0.1:*"
+lower_s = 1.0
+"""
+
+
+@pytest.fixture
+def arm(tmp_path: Path) -> Iterator[ServoArm]:
+    """A virtual arm at ``arm`` in the test's folder, with its calibration and a profile beside it."""
+    servos = so101_servos()
+    arm = ServoArm(servos)
+    save_calibration(tmp_path / "arm.json", nominal_calibration())
+    (tmp_path / "robot.toml").write_text(PROFILE.format(folder=tmp_path))
+    with ServoTerminal(ServoLine(servos, before_request=arm.advance), tmp_path / "arm", arm.advance):
+        yield arm
+
+
+def test_a_profile_alone_gives_the_driver(arm: ServoArm, tmp_path: Path) -> None:
+    robot = build_robot(load_profile(tmp_path / "robot.toml"))
+    assert robot.spec.digest == SO101.digest
+    state = robot.reset({})
+    np.testing.assert_allclose(state.sensors["joint_position"], arm.joints, atol=0.05)
+    robot.close()
+
+
+def test_unknown_drivers_and_settings_are_refused_by_name() -> None:
+    with pytest.raises(ValueError, match="feetech"):
+        make_driver("feetek")
+    with pytest.raises(ValueError, match="calibration"):
+        make_driver("feetech", {"port": "/dev/null", "calibrations": "x"})
+
+
+@pytest.mark.slow
+def test_a_command_passes_environment_network_server_driver_and_servos(arm: ServoArm, tmp_path: Path) -> None:
+    ended, said = Event(), []
+    address = Event()
+
+    def announce(line: str) -> None:
+        said.append(line)
+        if line.startswith("serving"):
+            address.set()
+
+    thread = Thread(target=lambda: said.append(serve(tmp_path / "robot.toml", until=ended, announce=announce)))
+    thread.start()
+    try:
+        assert address.wait(60), said
+        place = next(line for line in said if line.startswith("serving")).split()[-1]
+        with rr.make("so101-reach", robot=place, steps=40) as env:
+            obs = env.reset({"seed": 1})
+            target = obs["observation"]["joint_goal"].copy()
+            before = arm.joints
+            while not obs["truncated"]:
+                target[0] = min(target[0] + 0.02, 0.6)
+                action = {"joint_target": target}
+                obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": action})
+            np.testing.assert_allclose(obs["observation"]["joint_position"], arm.joints, atol=0.1)
+            assert arm.joints[0] > before[0] + 0.2, "the bodies moved"
+    finally:
+        ended.set()
+        thread.join(60)
+    assert said[-1] == 0
+    assert {servo.drive for servo in arm.servos} == {"off"}, "it was let down at the end"
+
+
+@pytest.mark.process
+def test_the_command_serves_an_arm_plants_faults_and_writes_its_calibration(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "rlenv_robot", "twin", "so101", "--bus", "--seed", "3"]
+    command += ["--link", str(tmp_path / "arm"), "--calibration", str(tmp_path / "arm.json")]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        assert str(tmp_path / "arm") in process.stdout.readline()
+        assert main(["ports", str(tmp_path / "arm"), "--highest", "6"]) == 0
+        assert main(["calibrate", str(tmp_path / "arm.json"), "--verify", "--port", str(tmp_path / "arm")]) == 0
+        print("hang 3", file=process.stdin, flush=True)
+        assert process.stdout.readline() == "done: hang 3\n"
+        assert main(["calibrate", str(tmp_path / "arm.json"), "--verify", "--port", str(tmp_path / "arm")]) == 1
+        print("unplug", file=process.stdin, flush=True)
+        assert process.stdout.readline() == "done: unplug\n"
+        assert main(["ports", str(tmp_path / "arm")]) == 2
+    finally:
+        process.terminate()
+        assert process.wait(30) == 0
+        process.stdin.close()
+        process.stdout.close()
+
+
+def test_faults_are_planted_by_words(arm: ServoArm) -> None:
+    terminal = ServoTerminal(ServoLine(arm.servos))
+    faults = terminal.line.faults
+    assert obey(["lose", "0.5"], arm, terminal) == "done: lose 0.5"
+    assert obey(["volts", "6.5"], arm, terminal) == "done: volts 6.5"
+    assert obey(["hang", "2"], arm, terminal) == "done: hang 2"
+    assert obey(["wake", "2"], arm, terminal) == "done: wake 2"
+    assert (faults.lose, faults.silent) == (0.5, set())
+    assert obey(["brown-out"], arm, terminal) == "done: brown-out"
+    assert obey(["volts", "many"], arm, terminal).startswith("volts many: ")
+    assert obey(["explode"], arm, terminal).startswith("unknown: explode")
+    assert obey(["plug"], arm, terminal).startswith("plugged in at")
+    terminal.close()
+
+
+def test_calibrations_are_converted_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_calibration(tmp_path / "lerobot.json", nominal_calibration(), lerobot=True)
+    ours, back = tmp_path / "ours.json", tmp_path / "back.json"
+    assert main(["calibrate", str(ours), "--from-lerobot", str(tmp_path / "lerobot.json")]) == 0
+    assert main(["calibrate", str(ours), "--to-lerobot", str(back)]) == 0
+    assert json.loads(back.read_text()) == json.loads((tmp_path / "lerobot.json").read_text())
+    assert main(["calibrate", str(ours), "--report"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in JOINTS)
+    plain = json.loads(back.read_text())
+    plain["shoulder_pan"] |= {"range_min": 900, "range_max": 3110}
+    back.write_text(json.dumps(plain))
+    assert main(["calibrate", str(back), "--report"]) == 1
+    assert load_calibration(back).joints["shoulder_pan"].range_min == 900
+    assert main(["calibrate", str(ours)]) == 2, "no port was given"
