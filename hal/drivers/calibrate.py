@@ -16,7 +16,7 @@ from hal.robots.so101 import JOINTS
 __all__ = ["SweepFile", "finish_calibration", "release", "sweep_joint", "write_calibration"]
 
 _LOST = 10
-"""How many reads in a row may fail in a sweep."""
+"""Number of reads in a row that may fail in a sweep."""
 
 
 def release(bus: ServoBus, servo: int) -> None:

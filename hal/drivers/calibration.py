@@ -1,6 +1,6 @@
 """The relation between a servo's steps and a joint's angle, and the files that keep it.
 
-A calibration is the joint's range in steps, as LeRobot stores it. Zero and scale come from elsewhere: the middle of
+A calibration is the joint's range in steps, as LeRobot stores it. Zero and scale come from the model: the middle of
 that range is the middle of the model's range, and a step is 2 pi / 4096 on every arm. So an angle in rad means the same
 pose on every arm, where LeRobot's units depend on how far somebody swept the joint.
 """

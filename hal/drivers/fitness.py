@@ -16,7 +16,7 @@ __all__ = ["FitnessSettings", "Misfit", "ServoFacts", "UnfitArm", "check_arm", "
 
 @dataclass(frozen=True, slots=True)
 class FitnessSettings:
-    """What an arm may differ by.
+    """The differences from its calibration and its model that an arm may have.
 
     Attributes:
         travel_tolerance_deg: most difference between a calibration's travel and the model's, degrees.

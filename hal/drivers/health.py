@@ -14,7 +14,7 @@ __all__ = ["HealthSettings", "HealthWatch"]
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """When a servo counts as blocked or hot.
+    """The limits from which on a servo counts as blocked or hot.
 
     Attributes:
         stall_s: how long it may push without moving, seconds.
