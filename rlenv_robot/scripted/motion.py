@@ -28,12 +28,12 @@ __all__ = [
 STEP_RAD = 0.09
 """The farthest that a scripted policy moves a goal in a control period: 2.7 rad/s at 30 Hz, under the guard's 4."""
 
-_GAIN = 0.25
+_GAIN = 0.5
 """Share of the way to a near place in a control period: the servos follow late, and a whole way would overshoot."""
 
-_LAG_S = 0.08
-"""Lag of a servo behind its goal, s: damping over stiffness, 0.07 for the nominal servo and 0.08 to 0.10 for the arm
-that was identified (`sim.robots.twin.IDENTIFIED`)."""
+_LAG_S = 0.06
+"""Lag of a servo behind its goal, s: damping over stiffness. The nominal servo has 0.068, the identified arm 0.08 to
+0.10 (`sim.robots.twin.IDENTIFIED`); less than the true lag is safe, more makes the fingers wander."""
 
 _LEAD_RAD = 0.6
 """The farthest that a goal may be from where its joint is going, rad: no more is added where something blocks it."""

@@ -25,7 +25,7 @@ from rlenv_robot.scripted.motion import (
 
 __all__ = ["ScriptedPairLift", "ScriptedPickPlace", "ScriptedPush"]
 
-_BEHIND_M = 0.032
+_BEHIND_M = 0.038
 _OVER_M = 0.07
 _PUSH_RAD = 0.04
 _STROKE_M = 0.03

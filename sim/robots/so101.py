@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib import resources
 
 import mujoco
@@ -10,7 +11,10 @@ import numpy as np
 from hal.robots.so101 import CUBE_AREA, CUBE_HALF, JOINTS, SIDEWAYS, SO101, SO101_CUBE
 from sim.model import Columns, Indices, Reader, SimModel
 
-__all__ = ["LINKS", "REST", "SUBSTEPS", "addresses", "so101", "so101_cube", "so101_mjcf"]
+__all__ = [
+    "LINKS", "NOMINAL_SERVO", "REST", "STIFF_SERVO", "SUBSTEPS", "Servo", "addresses", "so101", "so101_cube",
+    "so101_mjcf",
+]  # fmt: skip
 
 SUBSTEPS = 8
 """Physics steps of 1/240 s in the control period of 1/30 s."""
@@ -22,7 +26,40 @@ REST = (0.0, -1.70, 1.60, 0.90, SIDEWAYS, 0.0)
 """Joint angles of the folded arm, as it lies when it is switched off, rad; the keyframe of the model."""
 
 
-def so101(cube: bool = False, looks: bool = True) -> SimModel:
+@dataclass(frozen=True, slots=True)
+class Servo:
+    """The figures of all six servos in a simulated arm, as MuJoCo takes them.
+
+    Attributes:
+        kp: torque per angle of error, N m/rad.
+        kv: torque of the position loop per speed, N m s/rad.
+        damping: torque of motor and gears per speed, N m s/rad.
+        friction: torque that must be overcome before the joint moves, N m.
+        armature: inertia of the rotor behind its gears, kg m^2.
+        torque: the largest torque, N m.
+    """
+
+    kp: float
+    kv: float
+    damping: float
+    friction: float
+    armature: float
+    torque: float
+
+
+NOMINAL_SERVO = Servo(kp=8.9, kv=0.0, damping=0.608, friction=0.135, armature=0.0284, torque=3.25)
+"""The STS3215 at the gain P = 16 that LeRobot sets (`sim.robots.sts3215.STS3215`), at 7.4 V.
+
+The friction is the mean of the six loaded joints of a real arm (`sim.robots.twin.IDENTIFIED`, 0.04 to 0.23). BAM
+measured 0.0524 in a servo without load. Goals of a real arm that are replayed open loop leave an error of 1.2 of
+LeRobot's units in 305 and 346 frames; with `STIFF_SERVO` it is 3.0 and 3.1, and with BAM's own friction 1.5.
+"""
+
+STIFF_SERVO = Servo(kp=998.22, kv=2.731, damping=0.60, friction=0.052, armature=0.028, torque=3.35)
+"""The servo of the public simulation model (SO-ARM100, ``Simulation/SO101``), with which version 0.1 trained."""
+
+
+def so101(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) -> SimModel:
     """Make the nominal model, in which policies are trained.
 
     Args:
@@ -30,8 +67,9 @@ def so101(cube: bool = False, looks: bool = True) -> SimModel:
             the sensors ``cube_position`` and ``cube_orientation``. Without the cube a step takes less time.
         looks: whether the model has its visual parts. Without them the motion is the same, bit for bit, and a batch
             steps a third faster.
+        servo: the figures of the servos: `NOMINAL_SERVO`, `STIFF_SERVO`, or your own.
     """
-    model = so101_mjcf(cube, looks).compile()
+    model = so101_mjcf(cube, looks, servo).compile()
     joints = addresses(model)
     tip = 3 * model.site("tip").id
     sensors: dict[str, Reader] = {
@@ -60,7 +98,7 @@ def so101_cube(looks: bool = True) -> SimModel:
     return so101(cube=True, looks=looks)
 
 
-def so101_mjcf(cube: bool = False, looks: bool = True) -> mujoco.MjSpec:
+def so101_mjcf(cube: bool = False, looks: bool = True, servo: Servo = NOMINAL_SERVO) -> mujoco.MjSpec:
     """Return the editable MJCF, which can be changed before it is compiled; its only keyframe is ``rest``."""
     path = resources.files("sim.models").joinpath("so101.xml")
     mjcf = mujoco.MjSpec.from_string(path.read_text(encoding="utf-8"))
@@ -72,8 +110,17 @@ def so101_mjcf(cube: bool = False, looks: bool = True) -> mujoco.MjSpec:
     if not looks:
         for geom in [geom for geom in mjcf.geoms if not (geom.contype or geom.conaffinity or geom.mass)]:
             mjcf.delete(geom)
+    for name in JOINTS:
+        _fit(mjcf.actuator(name), mjcf.joint(name), servo)
     mjcf.add_key(name="rest", qpos=rest, ctrl=list(REST))
     return mjcf
+
+
+def _fit(actuator: mujoco.MjsActuator, joint: mujoco.MjsJoint, servo: Servo) -> None:
+    actuator.gainprm[0] = servo.kp
+    actuator.biasprm[:3] = (0.0, -servo.kp, -servo.kv)
+    actuator.forcerange[:] = (-servo.torque, servo.torque)
+    joint.damping[0], joint.frictionloss, joint.armature = servo.damping, servo.friction, servo.armature
 
 
 def addresses(model: mujoco.MjModel) -> Indices:

@@ -74,10 +74,10 @@ class TwinServos:
 
 
 IDENTIFIED = TwinServos(
-    stiffness=(6.425, 5.655, 5.206, 3.261, 3.174, 6.524),
-    damping=(0.630, 0.438, 0.431, 0.270, 0.304, 0.554),
-    friction=(0.040, 0.198, 0.226, 0.082, 0.038, 0.226),
-    offset=(0.002, 0.015, 0.011, 0.010, 0.001, -0.026),
+    stiffness=(6.533, 5.704, 5.309, 3.251, 3.167, 6.524),
+    damping=(0.635, 0.435, 0.429, 0.267, 0.306, 0.554),
+    friction=(0.039, 0.197, 0.224, 0.083, 0.039, 0.226),
+    offset=(0.002, 0.018, 0.015, 0.013, 0.001, -0.026),
     armature=0.013,
     delay_substeps=2,
     mass=1.0,
@@ -88,15 +88,14 @@ hundredth of half a joint's range), joints in servo order without the gripper, w
 ========================  ===============================  ===================================
 RMS from the real arm     episode 0, fitted                episode 1, held back
 ========================  ===============================  ===================================
-twin                      0.24  0.59  0.93  0.74  0.13     0.27  0.72  1.04  0.48  0.12
-nominal model             1.43  4.44  5.00  2.99  1.23     1.68  4.74  5.57  2.40  1.10
+twin                      0.24  0.60  0.95  0.73  0.14     0.27  0.74  1.06  0.46  0.13
+nominal model             0.48  1.70  2.24  1.25  0.37     0.54  1.89  2.48  0.92  0.30
+stiff servos              1.43  4.43  5.00  2.99  1.24     1.69  4.74  5.57  2.40  1.11
 the goal, shifted best    0.35  2.14  3.45  1.49  0.38     0.46  3.18  3.85  1.11  0.38
 ========================  ===============================  ===================================
 
-The gripper: twin 3.02 and 3.11, nominal 4.38 and 4.29. Lag behind the goal: real 4 frames of 1/30 s (5 for the
-elbow in one episode, for the shoulder in the other), twin 4 (5 for the wrist in one), nominal 1. Mean of the
-measured position less the goal of 4 frames before: shoulder_lift 1.4 and 2.3, elbow_flex 2.5 and 2.9 on the real
-arm; 1.4 and 2.0, 2.7 and 3.1 on the twin.
+Fitted by least squares with the maker's masses. Lag behind the goal: real 4 frames of 1/30 s (5 for the elbow in one
+episode, for the shoulder in the other), twin 4 (5 for the wrist in one).
 
 Such a fit determines ratios (stiffness to gravity) better than the numbers themselves.
 """

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import mujoco
 import numpy as np
+import pytest
 
 from hal import Guard
 from hal.robots.so101 import (
@@ -20,7 +21,9 @@ from hal.robots.so101 import (
 )
 from sim.batch import SimBatch
 from sim.robot import SimRobot
-from sim.robots.so101 import REST, so101
+from sim.robots.so101 import NOMINAL_SERVO, REST, STIFF_SERVO, Servo, so101
+from sim.robots.sts3215 import MAX_DUTY, STS3215
+from sim.robots.twin import IDENTIFIED
 
 
 def test_the_model_has_the_kinematics_of_the_description() -> None:
@@ -52,10 +55,61 @@ def test_digests_match_the_real_arm() -> None:
     assert so101(cube=True).spec.digest != SO101.digest
 
 
-def test_the_arm_reaches_its_targets() -> None:
-    arm = Guard(SimRobot(so101()))
-    arm.reset({})
+def test_the_nominal_servo_is_the_measured_one() -> None:
+    """BAM's law at LeRobot's P = 16; only the friction is that of loaded gears."""
+    servo = NOMINAL_SERVO
+    assert servo.kp == pytest.approx(STS3215.stiffness(p=16), rel=0.01)
+    assert servo.damping == pytest.approx(STS3215.damping, rel=0.01)
+    assert servo.armature == pytest.approx(STS3215.armature, rel=0.01)
+    assert servo.torque == pytest.approx(MAX_DUTY * STS3215.stall_torque, rel=0.01)
+    assert servo.friction == pytest.approx(np.mean(IDENTIFIED.friction), rel=0.01)
+    model = so101().model
+    np.testing.assert_allclose(model.actuator_gainprm[:, 0], servo.kp)
+    np.testing.assert_allclose(model.actuator_biasprm[:, 1], -servo.kp)
+    np.testing.assert_allclose(model.actuator_forcerange[:, 1], servo.torque)
+    np.testing.assert_allclose(model.dof_frictionloss, servo.friction)
+
+
+def elbow_step(servo: Servo) -> tuple[float, float, float]:
+    """Times to half and nine tenths of a step of 19.6 degrees (s), and the overshoot (degrees)."""
+    model = so101(looks=False, servo=servo).model
+    data = mujoco.MjData(model)
+    data.qpos[:] = data.ctrl[:] = (0.0, 0.0, 0.0, 0.0, SIDEWAYS, 0.0)
+    second = round(1.0 / model.opt.timestep)
+    mujoco.mj_step(model, data, 2 * second)
+    start = data.qpos[2]
+    data.ctrl[2] += np.radians(19.6)
+    way = []
+    for _ in range(2 * second):
+        mujoco.mj_step(model, data)
+        way.append(data.qpos[2] - start)
+    reached = np.array(way) / way[-1]
+    half, most = (float(np.argmax(reached >= share) + 1) / second for share in (0.5, 0.9))
+    return half, most, float(np.degrees(np.max(way) - way[-1]))
+
+
+def test_a_step_of_the_elbow_is_nearer_to_a_real_one() -> None:
+    """A published arm, whose goals came 64 ms late: half after 159 ms, nine tenths after 244, no overshoot."""
+    half, most, over = elbow_step(NOMINAL_SERVO)
+    assert abs(half + 0.064 - 0.159) < 0.02
+    assert 0.13 < most < 0.25
+    assert over < 2.0
+    stiff_half, stiff_most, stiff_over = elbow_step(STIFF_SERVO)
+    assert stiff_half < half
+    assert stiff_most < most - 0.04
+    assert stiff_over > 4.0
+
+
+def test_a_stiff_arm_reaches_its_targets_and_the_nominal_one_sags() -> None:
     goal = np.float32([0.6, -0.2, 0.2, 0.9, 0.5, 0.8])
+    nominal = SimBatch(so101(), 1, 1)
+    nominal.reset()
+    for _ in range(60):
+        measured = nominal.step({"joint_target": goal[None]}).sensors["joint_position"][0]
+    sag = np.degrees(measured - goal)
+    assert 1.0 < sag[1:3].max() < 6.0, "both lifting joints hang a little below their goals"
+    arm = Guard(SimRobot(so101(servo=STIFF_SERVO)))
+    arm.reset({})
     for _ in range(60):
         robot_state = arm.step({"joint_target": goal})
     np.testing.assert_allclose(robot_state.sensors["joint_position"], goal, atol=0.01)

@@ -18,7 +18,7 @@ from hal.robots.so101_units import JointUnits
 from sim.batch import SimBatch
 from sim.model import SimModel
 from sim.robot import SimRobot
-from sim.robots.so101 import so101, so101_cube
+from sim.robots.so101 import STIFF_SERVO, so101, so101_cube
 from sim.robots.so101_pair import so101_pair
 from sim.robots.twin import (
     IDENTIFIED,
@@ -76,24 +76,27 @@ def test_the_twin_moves_like_the_real_arm_and_the_nominal_model_does_not(episode
     wrong_twin, wrong_nominal = (np.sqrt(((units - real) ** 2).mean(axis=0)) for units in (twin, nominal))
     print(f"episode {episode}: RMS in units, twin {wrong_twin.round(2)}, nominal {wrong_nominal.round(2)}")
     # The gripper's goal lies inside what it holds, and nothing is held here: its RMS says little.
-    assert (wrong_twin[:5] < 0.4 * wrong_nominal[:5]).all()
+    assert (wrong_twin[:5] < 0.8 * wrong_nominal[:5]).all()
     assert wrong_twin[:5].max() < 1.2
+    assert wrong_nominal[:5].mean() < 1.5, "units; 3.0 with the servos of the public simulation model"
     sent = PERCENT.from_radians(goals)
     assert np.abs(np.subtract(delays(sent, twin), delays(sent, real))).max() <= 1
-    assert delays(sent, nominal) == [1] * 6
+    assert all(1 < delay <= 4 for delay in delays(sent, nominal))
     sag_real, sag_twin = ((units[4:] - sent[:-4]).mean(axis=0) for units in (real, twin))
     np.testing.assert_allclose(sag_twin, sag_real, atol=0.6)
 
 
 @pytest.mark.parametrize("episode", [0, 1])
-def test_every_sibling_is_nearer_to_the_real_arm_than_the_nominal_model(episode: int) -> None:
+def test_every_sibling_is_nearer_to_the_real_arm_than_the_stiff_model(episode: int) -> None:
     goals, measured = recorded(episode)
     real = PERCENT.from_radians(measured)[:, :5]
 
     def wrong(model: SimModel) -> float:
         return float(np.sqrt(((replayed(model, goals, measured[0])[:, :5] - real) ** 2).mean()))
 
-    assert max(wrong(so101_twin(seed)) for seed in range(1, 5)) < 0.8 * wrong(so101())
+    stiff = so101(servo=STIFF_SERVO)
+    assert max(wrong(so101_twin(seed)) for seed in range(1, 5)) < 0.5 * wrong(stiff)
+    assert wrong(so101()) < 0.5 * wrong(stiff)
 
 
 def test_the_twin_has_the_description_of_the_real_arm() -> None:
