@@ -291,7 +291,7 @@ def test_seeds_and_starts_must_fit_the_ids(pendulum: SimModel) -> None:
     batch = SimBatch(pendulum, 3, 1)
     with pytest.raises(ValueError, match="2 seeds for 3"):
         batch.reset(seeds=[1, 2])
-    with pytest.raises(ValueError, match=r"starts.bend has shape \(3,\), it must be \(2,\)"):
+    with pytest.raises(ValueError, match=r"starts.bend has shape \(3,\)"):
         batch.reset([0, 1], starts={"bend": np.zeros(3)})
     with pytest.raises(ValueError, match="starts name 'bent', commands are"):
         batch.reset(starts={"bent": np.zeros(3)})

@@ -331,7 +331,7 @@ def test_a_torn_or_missing_file_is_refused_with_its_path(saved: Path, tmp_path: 
     for length in (0, 10, 500, saved.stat().st_size - 30):
         with pytest.raises(RobotError, match="no snapshot, or a damaged one"):
             BatchSnapshot.from_bytes(saved.read_bytes()[:length])
-    with pytest.raises(RobotError, match=r"none\.npz: the snapshot can't be read: No such file"):
+    with pytest.raises(RobotError, match=r"none\.npz: .* No such file"):
         BatchSnapshot.load(tmp_path / "none.npz")
     with pytest.raises(RobotError, match=r"saved\.npz: the snapshot can't be written"):
         BatchSnapshot.load(saved).save(tmp_path / "no" / "saved.npz")

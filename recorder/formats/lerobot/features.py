@@ -132,8 +132,8 @@ def _feature(column: str, name: str, description: JsonObject, where: str) -> Fea
     try:
         shape = tuple(int(size) for size in description["shape"])
     except (KeyError, TypeError, ValueError):
-        given = description.get("shape")
-        raise SourceError(f"{where}: feature {column!r} has shape {given}, expected a list") from None
+        stored = description.get("shape")
+        raise SourceError(f"{where}: feature {column!r} has shape {stored}, expected a list") from None
     dtype = "uint8" if description["dtype"] == "bool" else str(description["dtype"])
     names = tuple(_flat(description.get("names")))
     elements = names if shape and len(names) == shape[-1] and prod(shape) == len(names) else ()

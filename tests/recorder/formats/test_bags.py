@@ -149,7 +149,7 @@ def test_every_value_is_the_latest_and_none_is_too_old(
     source = f'topic = "/score"\npath = "data"\ndtype = "float64"\nmax_age_s = {age / 1000}\n'
     (folder / "fields.toml").write_text(f"rate_hz = {1000 / period!r}\n[observation.x]\n{source}[action.y]\n{source}")
     if not any_step(stamps, period * MS, age * MS):
-        with pytest.raises(SourceError, match="no two frames in a row have all their values"):
+        with pytest.raises(SourceError, match="no two frames in a row"):
             load_bags(folder)
         return
     for row in load_bags(folder).rows:

@@ -137,7 +137,7 @@ def test_what_minari_writes_we_read(tmp_path: Path, minari: Any, storage: str) -
     if storage != "hdf5":
         (part,) = (tmp_path / "made-v0" / "data" / "1").glob(f"*.{storage}")
         part.write_bytes(part.read_bytes()[:40])
-        with pytest.raises(SourceError, match=r"data/1 can't be read .*; fetch the data set again"):
+        with pytest.raises(SourceError, match=r"data/1 can't be read"):
             load_minari(tmp_path / "made-v0")
 
 
@@ -215,5 +215,5 @@ def test_damage_is_said(tmp_path: Path, make_table: Make, monkeypatch: pytest.Mo
         load_minari(tmp_path / "x-v0")
     with pytest.raises(SourceError, match="no Minari data set"):
         load_minari(tmp_path)
-    with pytest.raises(SourceError, match="needs steps with an observation and an action"):
+    with pytest.raises(SourceError, match="needs steps"):
         write_minari(replace(table, starts=table.starts[:0], stops=table.stops[:0], episodes=()), tmp_path / "y")

@@ -56,9 +56,9 @@ def test_what_does_not_fit_is_refused_and_nothing_is_left(tmp_path: Path) -> Non
         yield from moving_bar(1, 50, 64)
 
     path = tmp_path / "a.mp4"
-    with pytest.raises(LogError, match=r"shape \(50, 64, 3\), expected uint8 of shape \(48, 64, 3\)"):
+    with pytest.raises(LogError, match=r"\(50, 64, 3\), expected .* \(48, 64, 3\)"):
         write_video(path, two_sizes(), 30)
-    with pytest.raises(LogError, match=r"type float64 .* expected uint8 of shape \(4, 4, 3\)"):
+    with pytest.raises(LogError, match=r"float64 .* uint8 of shape \(4, 4, 3\)"):
         write_video(path, [np.zeros((4, 4, 3))], 30)
     with pytest.raises(LogError, match="video of no frames"):
         write_video(path, [], 30)

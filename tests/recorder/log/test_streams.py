@@ -86,7 +86,7 @@ def test_frames_are_aligned_with_a_stream(tmp_path: Path, layout: FrameLayout, m
     found = reader.at_frames("imu_left", max_age_ns=1000)
     assert found.sample.tolist() == [0, 4, -1]
     assert found.values["count"].tolist() == [0, 4, 0]
-    with pytest.raises(LogError, match="1 of 3 moments have no sample, the first is number 2"):
+    with pytest.raises(LogError, match=r"1 of 3 moments .* number 2"):
         reader.at_frames("imu_left", max_age_ns=1000, refuse=True)
 
 

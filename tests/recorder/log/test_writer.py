@@ -131,10 +131,10 @@ def test_misuse_is_said(tmp_path: Path, layout: FrameLayout, make_row: Any) -> N
         log.frame(make_row(layout, 0, 0))
     with pytest.raises(LogError, match="end without an episode"):
         log.end({})
-    with pytest.raises(LogError, match="episode's info can't be recorded: a value of type object"):
+    with pytest.raises(LogError, match=r"info can't be recorded: .* object"):
         log.begin({"x": object()})
     log.begin({})
-    with pytest.raises(LogError, match="row says episode 3, the one that is open is 0"):
+    with pytest.raises(LogError, match=r"episode 3, .* is 0"):
         log.frame(make_row(layout, 3, 0))
     with pytest.raises(LogError, match="a row of 3 bytes"):
         log.frame(b"abc")
@@ -151,7 +151,7 @@ def test_misuse_is_said(tmp_path: Path, layout: FrameLayout, make_row: Any) -> N
 def test_never_overwrites(tmp_path: Path, make_log: Any, layout: FrameLayout) -> None:
     make_log(tmp_path, [2])
     before = (tmp_path / "log.mcap").read_bytes()
-    with pytest.raises(LogError, match=r"is there already and logs are never overwritten.*new_run"):
+    with pytest.raises(LogError, match=r"is there already .*new_run"):
         LogWriter(tmp_path, layout).open()
     assert (tmp_path / "log.mcap").read_bytes() == before
 
@@ -161,7 +161,7 @@ def test_new_runs_differ(tmp_path: Path) -> None:
     assert len(runs) == 5
     assert all(run.is_dir() and not list(run.iterdir()) for run in runs)
     (tmp_path / "file").touch()
-    with pytest.raises(LogError, match="no folder for a run can be made"):
+    with pytest.raises(LogError, match="no folder for a run"):
         new_run(tmp_path / "file" / "below")
 
 

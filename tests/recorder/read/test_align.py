@@ -38,9 +38,7 @@ def test_the_three_ways() -> None:
 
 
 def test_too_old_is_refused_if_asked() -> None:
-    with pytest.raises(
-        LogError, match=r"1 of 2 moments have no sample, the first is number 1 at 3000000 ns \(age 2 ms"
-    ):
+    with pytest.raises(LogError, match=r"1 of 2 moments .* 3000000 ns \(age 2 ms"):
         align(np.array([1_000_000, 3_000_000]), rows([1_000_000]), SPEC, max_age_ns=1_000_000, refuse=True)
     with pytest.raises(LogError, match="'linear' is unknown, allowed are latest"):
         align(np.array([0]), rows([0]), SPEC, "linear")

@@ -158,7 +158,7 @@ def test_what_cannot_be_done_leaves_nothing(run: Path, tmp_path: Path, monkeypat
     new = tmp_path / "new"
     with pytest.raises(SpecMismatch, match="hold different rows"):
         copy_parts([Part(run), Part(tmp_path / "other")], new)
-    with pytest.raises(LogError, match="has no episode 7, it has 0 to 2"):
+    with pytest.raises(LogError, match=r"no episode 7, .* 0 to 2"):
         copy_parts([Part(run, frozenset({1, 7}))], new)
     with pytest.raises(LogError, match="is there already"):
         copy_parts([Part(run)], run)

@@ -136,7 +136,7 @@ def test_several_action_fields_are_a_dictionary(slider: Any) -> None:
 
 
 def test_a_wrong_render_mode_is_refused(slider: Any) -> None:
-    with pytest.raises(ValueError, match="render_mode is 'human', allowed are None and 'rgb_array'"):
+    with pytest.raises(ValueError, match=r"'human', .* 'rgb_array'"):
         to_gymnasium(Environment(slider), render_mode="human")
     env = to_gymnasium(Environment(slider), render_mode="rgb_array")
     env.reset(seed=0)

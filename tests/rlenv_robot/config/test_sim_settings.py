@@ -115,7 +115,7 @@ def test_what_is_given_goes_before_the_profile(profile: Any) -> None:
 
 
 def test_it_is_for_simulations() -> None:
-    with pytest.raises(ValueError, match="timing can be chosen for robot 'sim' alone"):
+    with pytest.raises(ValueError, match=r"timing .* 'sim'"):
         rr.make("so101-reach", "tcp://127.0.0.1:1", timing={"command_delay": 0.05})
     with pytest.raises(SpecError, match=r"randomise.body.cube.mass: no body is called 'cube'"):
         rr.make_vector("so101-reach", 2, randomise={"body.cube.mass": {"uniform": [1, 2], "scale": True}})

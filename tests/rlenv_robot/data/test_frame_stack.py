@@ -100,7 +100,7 @@ def test_pieces_are_of_the_asked_length_and_cross_no_gap() -> None:
         assert info["return"] == pytest.approx(steps["reward"].sum())
         begins.add((one["trajectory_id"], int(steps["frame_no"][0])))
     assert begins == {(1, 0), (1, 1), (2, 0), (2, 5)}
-    with pytest.raises(SourceError, match="no 5 steps follow one another in the test table, as length asks"):
+    with pytest.raises(SourceError, match=r"no 5 steps .* length"):
         data.sample_trajectories(1, {"length": 5})
 
 

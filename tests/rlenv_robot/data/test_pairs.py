@@ -64,11 +64,11 @@ def test_a_margin_and_filters_leave_pairs_out() -> None:
 
 @pytest.mark.requirement("R6.4")
 def test_pairs_refuse_what_they_cannot_decide() -> None:
-    with pytest.raises(SourceError, match="no two of the 2 episodes differ in their return"):
+    with pytest.raises(SourceError, match="2 episodes differ in their return"):
         source([1.0, 1.0]).sample_pairs(1)
     with pytest.raises(SourceError, match="at least 7"):
         source([1.0, 2.0]).sample_pairs(1, {"min_margin": 7})
-    with pytest.raises(SourceError, match="by success: not one of the 2 episodes records it"):
+    with pytest.raises(SourceError, match=r"by success: .* 2 episodes"):
         source([1.0, 2.0]).sample_pairs(1, {"by": "success"})
     with pytest.raises(SourceError, match="pair_size"):
         source([1.0, 2.0]).sample_pairs(0)

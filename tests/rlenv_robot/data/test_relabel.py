@@ -118,7 +118,7 @@ def test_an_end_is_the_recordings_or_the_tasks() -> None:
     table.rows["sensor_gripper_position"][[7, 9], 2] = -0.01  # below the table: the task is over
     kept = SourceData(table, Reach())
     assert kept.transitions.lengths.tolist() == [20, 30]
-    assert "over before the recording in 1 of 2 episodes; ends='task' would" in kept.table.notes[-1]
+    assert "1 of 2 episodes; ends='task'" in kept.table.notes[-1]
     cut = SourceData(table, Reach(), ends="task")
     assert cut.transitions.lengths.tolist() == [7, 30]
     assert cut.transitions.facts["terminated"].nonzero()[0].tolist() == [6]
@@ -147,7 +147,7 @@ def test_sensors_may_be_computed_from_what_was_observed() -> None:
     for name in ("frame_no", "acted", "action_joint_target"):
         rows[name] = whole.rows[name]
     bare = Table(layout, rows, whole.starts, whole.stops, whole.episodes, "the bare log")
-    with pytest.raises(SourceError, match=r"so101-reach.* needs the sensor .* of a 'so101' .*bare log has no sensors"):
+    with pytest.raises(SourceError, match=r"so101-reach.* needs the sensor .*bare log"):
         SourceData(bare, Reach())
     data = SourceData(bare, Reach(), sensors=lambda observation, action: observation)
     np.testing.assert_allclose(data.transitions.returns, SourceData(whole, Reach()).transitions.returns)
@@ -170,15 +170,15 @@ def test_what_does_not_fit_the_task_is_refused_with_the_reason() -> None:
     table = recorded()
     with pytest.raises(SourceError, match="no method hindsight"):
         SourceData(table, NoHindsight(), goal="hindsight")  # type: ignore[arg-type]
-    with pytest.raises(SourceError, match="allowed are 'recorded', 'hindsight' or a mapping with target_position"):
+    with pytest.raises(SourceError, match="'recorded', 'hindsight' or a mapping"):
         SourceData(table, Reach(), goal="last")
     with pytest.raises(SourceError, match=r"goal\.target_position has shape \(2,\), expected \(3,\)"):
         SourceData(table, Reach(), goal={"target_position": [1, 2]})
-    with pytest.raises(SourceError, match="episode 0 has no goal recorded, task 'so101-reach' needs target_position"):
+    with pytest.raises(SourceError, match=r"episode 0 has no goal .* target_position"):
         SourceData(replace(table, episodes=({}, {})), Reach())
     dog = FrameLayout(Spec("o", (Field("x"),)), Spec("a", (Field("leg", (12,), unit="rad"),)))
     rows = dog.spec.rows(2)
-    with pytest.raises(SourceError, match=r"needs the action joint_target \(6,\) in rad, a dog has leg \(12,\) in rad"):
+    with pytest.raises(SourceError, match=r"joint_target \(6,\) in rad, .* leg \(12,\) in rad"):
         SourceData(Table(dog, rows, np.array([0]), np.array([2]), ({},), "a dog"), Reach())
 
 

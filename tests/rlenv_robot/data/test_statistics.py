@@ -162,7 +162,7 @@ def test_the_error_of_a_model_grows_open_loop() -> None:
     assert found["unchanged"]["x"][0] > 0.5
     with pytest.raises(SourceError, match="take a smaller horizon"):
         data.statistics({"kind": "model_error", "model": exact, "horizon": 7})
-    with pytest.raises(SourceError, match=r"model returned shape \(3,\) for 'x', expected shape \(10, 2\)"):
+    with pytest.raises(SourceError, match=r"\(3,\) for 'x', expected shape \(10, 2\)"):
         data.statistics({"kind": "model_error", "model": lambda observation, action: {"x": np.zeros(3)}})
     with pytest.raises(SourceError, match="model returned nothing for 'x'"):
         data.statistics({"kind": "model_error", "model": lambda observation, action: {}})
@@ -241,7 +241,7 @@ def test_a_policy_that_never_does_what_was_recorded_is_no_number_that_lies() -> 
 @pytest.mark.requirement("R6.2")
 def test_off_policy_evaluation_refuses_what_it_cannot_know() -> None:
     request: dict[str, Any] = {"kind": "off_policy", "log_probability": right}
-    with pytest.raises(SourceError, match="10 of 10 steps have none; pass log_probability"):
+    with pytest.raises(SourceError, match=r"10 of 10 steps .* log_probability"):
         SourceData(two_walks()).statistics(request)
     broken = coins(1000, 3)
     broken.rows["frame_no"][broken.starts[1] + 1] = 5

@@ -82,7 +82,7 @@ def test_one_step(run: Path, drawn: list[str], tmp_path: Path) -> None:
     (path,) = (tmp_path / "one").iterdir()
     assert path.name == "000007.png"
     assert (cv2.imread(str(path)) == 180).all(-1).sum() > 100_000
-    with pytest.raises(SourceError, match="has no frame 9, it has 0 to 8"):
+    with pytest.raises(SourceError, match=r"no frame 9, .* 0 to 8"):
         render_history(run, 0, step=9, frames=tmp_path / "none")
     assert not (tmp_path / "none").exists()
 
@@ -148,5 +148,5 @@ def test_episodes_count_from_both_ends(run: Path) -> None:
     table, number = show.find_episode(run, -1)
     assert isinstance(table, Table)
     assert number == 1
-    with pytest.raises(SourceError, match="has no episode 2, it has 2: 0 to 1, or -1 for the last"):
+    with pytest.raises(SourceError, match=r"episode 2, .* 0 to 1"):
         show.find_episode(run, 2)

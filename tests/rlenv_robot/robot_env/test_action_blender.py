@@ -85,7 +85,7 @@ def test_an_episode_begins_with_the_policy() -> None:
 
 
 def test_only_targets_between_which_there_is_a_way_can_be_taken_over() -> None:
-    with pytest.raises(SpecError, match="can't take over 'moves': 'gear' is int8; expected float targets"):
+    with pytest.raises(SpecError, match="'moves': 'gear' is int8"):
         ActionBlender(Spec("moves", (Field("gear", (), "int8", 1, 3),)), 1.0, 0.1)
 
 

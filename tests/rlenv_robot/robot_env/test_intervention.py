@@ -113,7 +113,7 @@ def test_a_device_that_is_lost_stops_the_robot_and_ends_the_episode() -> None:
     env = Environment(world(Plan(np.zeros(6), OSError("unplugged"))))
     told = run(env, lambda number: FAR, 2)
     assert "unplugged" in told[-1]["truncated_by"]
-    with pytest.raises(rr.RobotStopped, match="device of the person who may take over was lost: unplugged"):
+    with pytest.raises(rr.RobotStopped, match="lost: unplugged"):
         env.reset()
 
 
@@ -150,7 +150,7 @@ def test_actions_that_are_no_commands_cant_be_taken_over() -> None:
             inner = super().action
             return replace(inner, fields=tuple(replace(field, name="nudge") for field in inner.fields))
 
-    with pytest.raises(SpecError, match=r"its actions \(nudge\) are not the commands of 'so101' \(joint_target\)"):
+    with pytest.raises(SpecError, match=r"\(nudge\) .* \(joint_target\)"):
         HumanIntervention(RobotWorld(Guard(SimRobot(so101())), Nudges()), Plan())
 
 

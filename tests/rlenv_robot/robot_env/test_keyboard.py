@@ -116,7 +116,7 @@ def test_a_terminal_that_goes_away_is_an_error_and_not_a_key(screen: Screen) -> 
 
 
 def test_too_many_joints_for_the_keys() -> None:
-    with pytest.raises(SpecError, match="'dog' has 12 elements, the keyboard has keys for 7"):
+    with pytest.raises(SpecError, match=r"12 elements, .* 7"):
         Keyboard(Spec("dog", (Field("legs", (12,)),)))
 
 

@@ -137,7 +137,7 @@ def test_environments_that_share_a_stream_share_their_episodes() -> None:
     np.testing.assert_array_equal(goals[0], goals[1])
     np.testing.assert_array_equal(goals[2], goals[3])
     assert (goals[0] != goals[2]).any()
-    with pytest.raises(ValueError, match=r"streams has shape \(3,\), expected one for each of 4"):
+    with pytest.raises(ValueError, match=r"streams has shape \(3,\), .* 4"):
         _vector(4, streams=np.zeros(3))
 
 
@@ -312,7 +312,7 @@ def test_calls_out_of_turn_are_refused(envs: VectorEnvironment) -> None:
 
 
 def test_wrong_settings_are_refused() -> None:
-    with pytest.raises(ValueError, match="autoreset is 'always', allowed are 'same_step', 'next_step', 'disabled'"):
+    with pytest.raises(ValueError, match="autoreset is 'always', allowed are 'same_step'"):
         _vector(1, autoreset="always")
     with pytest.raises(ValueError, match="did you mean 'tolerance_m'"):
         rlenv_robot.make_vector("so101-reach", 2, toleranc_m=1)
@@ -386,6 +386,6 @@ def test_another_tasks_snapshot_is_refused(kept: Path) -> None:
     with rr.make_vector("so101-push", 3) as envs:
         envs.reset()
         before = envs.snapshot()
-        with pytest.raises(ValueError, match="of 'so101-reach', and these are environments of 'so101-push'"):
+        with pytest.raises(ValueError, match=r"'so101-reach', .* 'so101-push'"):
             envs.restore(rr.VectorSnapshot.load(kept))
         assert envs.snapshot().to_bytes() == before.to_bytes(), "nothing changed"

@@ -72,7 +72,7 @@ def test_a_state_is_a_pose_or_all_of_qpos() -> None:
         pose = camera.render(np.array(HOME))
         whole = camera.render(np.array([*HOME, 0.24, 0.0, 0.0125, 1, 0, 0, 0]))
         moved = camera.render(np.array([*HOME, 0.24, 0.2, 0.0125, 1, 0, 0, 0]))
-        with pytest.raises(RobotError, match=r"5 .* 13 \(qpos\) or 6 \(a pose\)"):
+        with pytest.raises(RobotError, match=r"13 \(qpos\) or 6"):
             camera.render(np.zeros(5))
     np.testing.assert_array_equal(pose, whole)
     assert (pose != moved).any()
