@@ -40,7 +40,7 @@ def _remote(robot: Robot) -> Iterator[Robot]:
 @contextmanager
 def _watched(robot: Robot) -> Iterator[Robot]:
     """Serve the robot in real time, with the watchdog."""
-    with Server(robot, watchdog_s=5.0, paced_by_robot=True) as server:
+    with Server(robot, watchdog_s=5.0, max_command_age_s=None, paced_by_robot=True) as server:
         yield Guard(RemoteRobot(server.address))
 
 

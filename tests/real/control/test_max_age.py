@@ -58,7 +58,7 @@ def test_a_command_that_was_on_its_way_too_long_moves_nothing(robot, target):
         connection = remote._connection
         shift_ns = connection._shift_ns
         connection._shift_ns, connection._shift_until_ns = shift_ns - 150_000_000, 2**62
-        with pytest.raises(CommandTooOld, match=r"was 1[5-9]\d\.\d ms old .* not executed") as caught:
+        with pytest.raises(CommandTooOld, match=r"was \d+\.\d ms old .* not executed") as caught:
             remote.step(target(0.9, 0))
         assert caught.value.age_s == pytest.approx(0.15, abs=0.049)
         connection._shift_ns = shift_ns

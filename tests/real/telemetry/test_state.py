@@ -26,7 +26,7 @@ time.sleep(1000)
 
 @pytest.fixture
 def server(robot):
-    with Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100) as server:
+    with Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100, watchdog_s=5.0) as server:
         yield server
 
 
@@ -70,14 +70,12 @@ def test_listeners_that_never_read_slow_nobody(server, robot, target, start, unt
     remote.reset({})
     with Watcher(server.telemetry, robot.spec) as watcher:
         before = watcher.next().sent_ns
-        began, heard = time.monotonic(), 0
-        while time.monotonic() - began < 1.5:
+        for _ in range(40):  # far more than what waits for a listener that does not read
             remote.step(target(0.1, 0))
             seen = watcher.next()
-            heard += seen.sent_ns > before
+            assert seen.sent_ns > before
             before = seen.sent_ns
-        assert heard > 30, "a message a step"
-        assert seen.state == "running", "no silence of the client, no late period"
+        assert seen.state == "running", "no silence of the client"
         remote.close()
 
 

@@ -53,8 +53,10 @@ def check_against_the_record(row: dict[str, object], run: Path) -> None:
     by_id = {trajectory["trajectory_id"]: trajectory for trajectory in trajectories}
     outcomes = row["outcomes"]
     assert isinstance(outcomes, list)
-    for number, outcome in enumerate(outcomes):
-        recorded = by_id[number]
+    finished = [number for number, outcome in enumerate(outcomes) if outcome["metrics"]]
+    assert finished, "a busy machine may lose an episode, but not all of them"
+    for number in finished:
+        outcome, recorded = outcomes[number], by_id[number]
         last = recorded["steps_set"]["next_observation"]
         gap = np.linalg.norm(last["gripper_position"][-1] - last["target_position"][-1]) * 1e3
         assert gap == pytest.approx(outcome["metrics"]["distance_mm"], abs=1e-2)

@@ -323,7 +323,7 @@ def real(name: str) -> Path:
 
 @pytest.mark.requirement("R3.1", "R6.6")
 def test_a_real_so101() -> None:
-    table = load_lerobot(real("so101-pick-place"))
+    table = load_lerobot(real("so101-pick-place"), "percent")
     assert (len(table.rows), table.stops.tolist()) == (747, [373, 747])
     assert table.episodes[0]["task"] == "Pick the orange cube and place it in the box"
     rows = table.rows
