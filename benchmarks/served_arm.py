@@ -94,7 +94,7 @@ class Noise:
 def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int) -> None:
     """The server's process: makes a new server for each word ``serve``, and does what the others say."""
     logging.disable(logging.CRITICAL)
-    original = RequestHandler.receive
+    original, original_datagram = RequestHandler.receive, RequestHandler.receive_datagram
     server, arm, read = None, Arm(), [0]
 
     def counted(handler: RequestHandler, flags: int = 0) -> None:
@@ -122,10 +122,10 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
                 }
             )
         elif order == "network":
-            RequestHandler.receive = dead if arguments[0] == "killed" else frozen
+            RequestHandler.receive = RequestHandler.receive_datagram = dead if arguments[0] == "killed" else frozen
             pipe.send(None)
         elif order == "close":
-            RequestHandler.receive = original
+            RequestHandler.receive, RequestHandler.receive_datagram = original, original_datagram
             server.close()
             pipe.send(None)
 

@@ -1,4 +1,4 @@
-"""What a remote step costs beside the bare ZeroMQ echo it can't go below, measured in turns in one run.
+"""What a remote step costs beside a bare ZeroMQ echo, measured in turns in one run; by datagrams, and by ZeroMQ.
 
 Servers and echo run in processes of their own, the client in this one. The robot does nothing and time stands
 still between commands (lockstep), so no waiting for a control period is in the figures. The turns are short, so that
@@ -63,9 +63,9 @@ class NullRobot:
         """Nothing is open."""
 
 
-def serve(pipe: Any, keys: str | None = None) -> None:
+def serve(pipe: Any, keys: str | None = None, datagrams: bool = True) -> None:
     """The robot's server, until the parent says a word."""
-    with Server(NullRobot(), lockstep=True, keys=keys) as server:
+    with Server(NullRobot(), lockstep=True, keys=keys, datagrams=datagrams) as server:
         pipe.send(server.address)
         pipe.recv()
 
@@ -188,6 +188,16 @@ def key_folders(folder: Path) -> tuple[str, str]:
     return str(folder / "server"), str(folder / "client")
 
 
+def processor_us(call: Callable[[], Any], steps: int) -> float:
+    """Processor time of one call at both ends, microseconds: of this process and all that it has started."""
+    clocks = [time.CLOCK_PROCESS_CPUTIME_ID]
+    clocks += [(~child.pid << 3) | 2 for child in mp.active_children() if child.pid]  # clock_getcpuclockid(3)
+    before = sum(map(time.clock_gettime_ns, clocks))
+    for _ in range(steps):
+        call()
+    return (sum(map(time.clock_gettime_ns, clocks)) - before) / steps / 1e3
+
+
 def measured(calls: Mapping[str, Callable[[], Any]], rounds: int, steps: int) -> dict[str, list[float]]:
     """Microseconds of every call's turns, in turns."""
     for call in calls.values():
@@ -201,6 +211,8 @@ def measured(calls: Mapping[str, Callable[[], Any]], rounds: int, steps: int) ->
 
 def report(figures: Mapping[str, list[float]]) -> None:
     pairs = {"step : echo": ("step", "echo"), "step with keys : step": ("step with keys", "step")}
+    pairs |= {"step by ZeroMQ : echo": ("step by ZeroMQ", "echo"), "step : step by ZeroMQ": ("step", "step by ZeroMQ")}
+    pairs |= {"step with keys : echo": ("step with keys", "echo")}
     pairs |= {f"step : {name}": ("step", name) for name in OTHERS if name in figures}
     ratios = {
         name: [a / b for a, b in zip(figures[over], figures[under], strict=True)]
@@ -210,7 +222,7 @@ def report(figures: Mapping[str, list[float]]) -> None:
         for name, values in table.items():
             low, *_, high = statistics.quantiles(values, n=10)
             middle = statistics.median(values)
-            print(f"{name:22} median {middle:7.2f} {unit:2}  80% within {low:7.2f} to {high:7.2f}")
+            print(f"{name:24} median {middle:7.2f} {unit:2}  80% within {low:7.2f} to {high:7.2f}")
     load = ", ".join(f"{value:.2f}" for value in os.getloadavg())
     print(f"load of the machine {load}; {os.cpu_count()} processors; {len(figures['echo'])} turns each")
 
@@ -229,6 +241,7 @@ def compare(folder: Path, rounds: int, steps: int) -> None:
     with contextlib.ExitStack() as stack:
         remote = RemoteRobot(stack.enter_context(running(serve)), step_timeout_s=5)
         secret = RemoteRobot(stack.enter_context(running(serve, theirs)), step_timeout_s=5, keys=ours)
+        without = RemoteRobot(stack.enter_context(running(serve, None, False)), step_timeout_s=5)
         dealer = zmq.Context.instance().socket(zmq.DEALER)
         dealer.connect(stack.enter_context(running(echo)))
         stack.callback(dealer.close, 0)
@@ -238,16 +251,22 @@ def compare(folder: Path, rounds: int, steps: int) -> None:
             dealer.send(payload)
             dealer.recv()
 
-        for each in (remote, secret):
+        for each in (remote, secret, without):
             stack.callback(each.close)
             each.reset({})
-        calls = {"echo": bounce, "step": lambda: remote.step(command), "step with keys": lambda: secret.step(command)}
+            print(each.about()["steps_by"])
+        calls: dict[str, Callable[[], Any]] = {"echo": bounce}
+        calls |= {"step": lambda: remote.step(command), "step with keys": lambda: secret.step(command)}
+        calls["step by ZeroMQ"] = lambda: without.step(command)
         for name, prepare in OTHERS.items():
             try:
                 calls[name] = prepare(stack)
             except ImportError as missing:
                 print(f"{name}: not measured, {missing}")
         report(measured(calls, rounds, steps))
+        for name, call in calls.items():
+            used = statistics.median(processor_us(call, steps) for _ in range(rounds))
+            print(f"{name:22} processor time at both ends, median {used:7.2f} µs")
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ import array
 import contextlib
 import logging
 import secrets
+import select
 import socket
 import struct
 import sys
@@ -103,6 +104,8 @@ class DatagramServer:
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
         try:
             self._socket.setblocking(False)
+            self._poll = select.poll()
+            self._poll.register(self._socket, select.POLLIN)
             self._drop_strangers()
             self._socket.bind(address)
         except OSError:
@@ -153,6 +156,11 @@ class DatagramServer:
             self._send(channel, b"")
             return None
         return channel, message
+
+    @property
+    def more_wait(self) -> bool:
+        """Whether another datagram has come that was not read yet."""
+        return bool(self._poll.poll(0))
 
     def repeats(self, channel: Channel, sequence: int) -> bool:
         """Return whether a request is not a new one. The newest is answered again, if it was answered."""

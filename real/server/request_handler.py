@@ -234,6 +234,9 @@ class RequestHandler:
             if channel is not None and self.datagrams is not None:
                 if message.kind is not MessageKind.STEP:
                     raise WireError(f"a datagram brings steps alone, got {message.kind.name}")
+                max_age_s = self._loop.ages.max_age_s
+                if max_age_s is not None and self._is_older(message, max_age_s) and self.datagrams.more_wait:
+                    return  # its client sends copies as long as it wants the step, and a younger one may be there
                 if self.datagrams.repeats(channel, sequence):
                     return
             handler = self._handlers.get(message.kind)
@@ -247,6 +250,9 @@ class RequestHandler:
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
             self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
+
+    def _is_older(self, message: Message, age_s: float) -> bool:
+        return type(message.times) is int and self._came_ns - message.times > age_s * 1e9
 
     def _check_role(self, authenticator: Authenticator, key: str, message: Message) -> None:
         entry = authenticator.entry(key)

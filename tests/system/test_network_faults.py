@@ -1,12 +1,14 @@
 """A real cable between two network namespaces, cut, and made as bad as a radio link."""
 
 import os
+import sys
 import time
 
 import pytest
 
 from real import Server
 from real.control.lifecycle import State
+from tests.real.ip_relay import IPRelay
 
 CLIENT = """
 import sys
@@ -76,3 +78,78 @@ def test_loss_delay_and_disorder_cost_time_and_no_step_is_done_twice(
     ordered = [command for n, command in enumerate(robot.commands) if n == 0 or command != robot.commands[n - 1]]
     steps = [command for command in ordered if command[0] == 0.5]
     assert [round(second * 1000) for _, second in steps] == list(range(60)), "each once, in order"
+
+
+# -- IP packets lost, late and doubled, by a relay of our own: no kernel has to offer that --------------------
+
+STEPPER = """
+import sys
+import numpy as np
+from real import RemoteRobot
+remote = RemoteRobot(sys.argv[1], keys=sys.argv[2], connect_timeout_s=20, step_timeout_s=20)
+remote.reset({})
+print("moving", flush=True)
+for step in range(int(sys.argv[3])):
+    remote.step({"target": np.array([0.5, (step + 1) / 1000], np.float32)})
+print("done", remote.about()["steps_by"], flush=True)
+remote.close()
+"""
+
+
+@pytest.fixture
+def ip_relay():
+    try:
+        with IPRelay(seed=1) as relay:
+            yield relay
+    except OSError as error:
+        pytest.skip(str(error))
+
+
+def targets(robot):
+    """The steps' numbers in the order in which they were carried out, without a tick's repetition."""
+    numbers = [round(second * 1000) for first, second in robot.commands if first == 0.5]
+    return [number for n, number in enumerate(numbers) if n == 0 or number != numbers[n - 1]]
+
+
+@pytest.mark.parametrize(
+    "how", [{"loss": 0.1}, {"double": 0.3, "late": 0.3}, {"loss": 0.05, "delay_s": 0.01, "jitter_s": 0.02}], ids=str
+)
+def test_bad_packets_cost_time_and_no_step_is_done_twice(ip_relay, start_command, identities, robot, tmp_path, how):
+    pytest.importorskip("cryptography")
+    keys = os.fspath(identities("laptop"))
+    with Server(
+        robot, address=f"tcp://{ip_relay.here}:*", keys=tmp_path / "server", watchdog_s=20, max_command_age_s=None
+    ) as server:
+        ip_relay.disturb(**how)
+        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "60"))
+        assert client.line() == "moving"
+        assert client.line() == "done datagrams"
+        assert targets(robot) == list(range(1, 61)), "each once, in order"
+
+
+def test_cuts_that_tcp_does_not_mend_in_time_cost_no_episode(ip_relay, start_command, identities, robot, tmp_path):
+    """Cuts of 0.3 s under a watchdog of 0.6 s: TCP sends again after 0.2 and 0.6 s, datagrams at once after the cut."""
+    pytest.importorskip("cryptography")
+    keys = os.fspath(identities("laptop"))
+    with Server(
+        robot, address=f"tcp://{ip_relay.here}:*", keys=tmp_path / "server", watchdog_s=0.6, max_command_age_s=0.6
+    ) as server:
+        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "200"))
+        assert client.line() == "moving"
+        for _ in range(4):
+            time.sleep(0.5)
+            ip_relay.cut(0.3)
+        assert client.line() == "done datagrams"
+        assert targets(robot) == list(range(1, 201))
+        assert State.HOLDING not in [each.after for each in server.lifecycle.history]
+
+
+def test_a_firewall_that_drops_udp_leaves_zeromq(ip_relay, start_command, identities, robot, tmp_path):
+    pytest.importorskip("cryptography")
+    keys = os.fspath(identities("laptop"))
+    with Server(robot, address=f"tcp://{ip_relay.here}:*", keys=tmp_path / "server", watchdog_s=20) as server:
+        ip_relay.disturb(no_udp=1.0)
+        client = start_command(*ip_relay.command(sys.executable, "-c", STEPPER, server.address, keys, "20"))
+        assert client.line() == "moving"
+        assert client.line().startswith("done ZeroMQ: no datagram came back")
+        assert targets(robot) == list(range(1, 21))

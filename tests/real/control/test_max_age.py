@@ -5,7 +5,7 @@ import time
 import numpy as np
 import pytest
 
-from hal.errors import CommandTooOld
+from hal.errors import CommandTooOld, ConnectionLost
 from real import MessageKind, RemoteRobot, Server
 from real.client.connection import Connection
 from real.control.limits import MaxAge
@@ -68,25 +68,55 @@ def test_a_command_that_was_on_its_way_too_long_moves_nothing(robot, target):
         remote.close()
 
 
-def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, target, monkeypatch):
-    """The stamp is the sender's: what waited in the server's own socket is as old."""
+def freeze_once(monkeypatch, name):
+    """Let the network thread pause for 0.3 s when it next reads what waits."""
     from real.server.request_handler import RequestHandler
 
-    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
+    original, pauses = getattr(RequestHandler, name), [0.3]
+
+    def frozen(handler):
+        time.sleep(pauses.pop() if pauses else 0.0)
+        original(handler)
+
+    monkeypatch.setattr(RequestHandler, name, frozen)
+
+
+def test_a_network_thread_that_was_frozen_does_not_pass_old_commands_on(robot, target, monkeypatch):
+    """The stamp is the sender's: what waited in the server's own socket is as old."""
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1, datagrams=False) as server:
         remote = RemoteRobot(server.address, step_timeout_s=5)
         remote.reset({})
         remote.step(target(0.1, 0))
-        original, pauses = RequestHandler.receive_datagram, [0.3]
-
-        def frozen_once(handler):
-            time.sleep(pauses.pop() if pauses else 0.0)
-            original(handler)
-
-        monkeypatch.setattr(RequestHandler, "receive_datagram", frozen_once)
+        freeze_once(monkeypatch, "receive")
         with pytest.raises(CommandTooOld):
             remote.step(target(0.9, 0))
         monkeypatch.undo()
         remote.step(target(0.2, 0))
+        remote.close()
+
+
+def test_of_the_copies_of_a_command_that_waited_in_a_frozen_server_a_young_one_counts(robot, target, monkeypatch):
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
+        remote = RemoteRobot(server.address, step_timeout_s=5)
+        remote.reset({})
+        remote.step(target(0.1, 0))
+        freeze_once(monkeypatch, "receive_datagram")
+        remote.step(target(0.9, 0))
+        assert server.about()["late_commands"] == 0
+        remote.close()
+
+
+def test_a_client_that_died_while_the_server_was_frozen_moves_nothing(robot, target, monkeypatch, until):
+    """Its newest copy is old by then."""
+    with Server(robot, watchdog_s=10, max_command_age_s=0.1) as server:
+        remote = RemoteRobot(server.address, step_timeout_s=0.1)
+        remote.reset({})
+        remote.step(target(0.1, 0))
+        freeze_once(monkeypatch, "receive_datagram")
+        with pytest.raises(ConnectionLost):
+            remote.step(target(0.9, 0))
+        until(lambda: server.about()["late_commands"] == 1)
+        assert 0.9 not in {round(first, 3) for first, _ in robot.commands}
         remote.close()
 
 

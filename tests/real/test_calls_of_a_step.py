@@ -1,0 +1,31 @@
+"""The number of our own calls in one remote step: it does not depend on the machine, and shows what a change costs."""
+
+from __future__ import annotations
+
+import importlib.util
+import statistics
+from pathlib import Path
+
+import pytest
+
+MOST_CALLS = 100
+"""In all threads together; the aim is 80."""
+
+
+@pytest.fixture(scope="module")
+def calls():
+    """The benchmark that counts them."""
+    path = Path(__file__).resolve().parents[2] / "benchmarks" / "calls.py"
+    spec = importlib.util.spec_from_file_location("benchmark_of_calls", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_remote_step_in_lockstep_makes_a_bounded_number_of_calls(calls):
+    """In real time the number of copies that a client sends depends on the machine; here there are none."""
+    totals = [
+        sum(number for (thread, _, _), number in step.items() if thread != "rlenv-robot connections")
+        for step in calls.remote(30, lockstep=True)
+    ]
+    assert statistics.median_low(totals) <= MOST_CALLS
