@@ -47,7 +47,10 @@ def test_the_main_job_trains_deploys_records_retrains_and_reports(
 
 
 def check_against_the_record(row: dict[str, object], run: Path) -> None:
-    """The printed figures and the recorded episodes tell the same."""
+    """Compare the printed figures with the recorded episodes.
+
+    Where a busy machine held the robot, the episode ended without metrics; others must have them.
+    """
     data = open_source(run, task="so101-reach")
     trajectories = data.sample_trajectories(EPISODES, {"replace": False, "episodes": list(range(EPISODES))})
     by_id = {trajectory["trajectory_id"]: trajectory for trajectory in trajectories}
@@ -59,7 +62,8 @@ def check_against_the_record(row: dict[str, object], run: Path) -> None:
         outcome, recorded = outcomes[number], by_id[number]
         last = recorded["steps_set"]["next_observation"]
         gap = np.linalg.norm(last["gripper_position"][-1] - last["target_position"][-1]) * 1e3
-        assert gap == pytest.approx(outcome["metrics"]["distance_mm"], abs=1e-2)
+        if outcome["end"] in ("terminated", "time") or outcome["metrics"]:
+            assert gap == pytest.approx(outcome["metrics"]["distance_mm"], abs=1e-2)
         assert recorded["extra_info"]["return"] == pytest.approx(outcome["total"], rel=1e-5)
         assert recorded["extra_info"]["success"] == outcome["success"]
 
