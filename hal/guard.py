@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 
@@ -21,8 +21,13 @@ from hal.wrapper import RobotWrapper, inner_robots
 
 __all__ = ["Guard", "check_fresh", "guarded", "innermost_guard"]
 
+_T = TypeVar("_T")
+
 JITTER = 1.5
 """Most time that a guard lets a robot catch up on, in control periods: half a period of jitter is no hurry."""
+
+REFRESH_S = 0.1
+"""The time between two readings of a robot that is not stepped and offers them, seconds."""
 
 PAUSE = 4.0
 """Time without a command, in control periods, after which a command that is led along a trajectory begins at rest."""
@@ -75,6 +80,7 @@ class Guard(RobotWrapper):
         called_s: ``now()`` when the driver was called for the step that it has not returned from; None between steps,
             and for a guard that does not watch (`watch_calls`).
         latest: the newest reading that passed, also of a reset's way home; None before the first.
+        read_s: ``now()`` at that reading; kept where `called_s` is.
     """
 
     def __init__(
@@ -108,6 +114,7 @@ class Guard(RobotWrapper):
         self._watches = self._timed
         self.called_s: float | None = None
         self.latest: RobotState | None = None
+        self.read_s = 0.0
         self._stepped_s = self._credit_s = 0.0
         self._last: RobotState | None = None
         inner_guards = [inner for inner in (robot, *inner_robots(robot)) if isinstance(inner, Guard)]
@@ -169,7 +176,8 @@ class Guard(RobotWrapper):
             self._limiter.begin(robot_state.applied)
             if self._way is not None:
                 self._way.begin(self._as_told(robot_state.applied))
-            self._stepped_s, self._credit_s = self.now(), self._spec.period_s
+            self._stepped_s = self.read_s = self.now()
+            self._credit_s = self._spec.period_s
             self._last, self._stops, self.latest = last, clearance.number, robot_state
             return robot_state
 
@@ -272,6 +280,17 @@ class Guard(RobotWrapper):
         about = super().about()
         return about if self._way is None else {**about, "guard": self._way.to_dict()}
 
+    def damp(self) -> bool:
+        """Let the robot give way under damping, unless it is stopped; a stop that comes meanwhile is passed on."""
+        stops, stopped = self.latch.state
+        if stopped is not None:
+            return False
+        try:
+            return self._watched(super().damp)
+        finally:
+            if self.latch.number != stops:
+                self._stop_driver_again()
+
     def watch_calls(self) -> None:
         """Keep `called_s` from now on. A guard next to the motors of a robot does so from its beginning."""
         self._watches = True
@@ -281,7 +300,42 @@ class Guard(RobotWrapper):
         try:
             return self._robot.step(values)
         finally:
+            self.called_s, self.read_s = None, self.now()
+
+    def _watched(self, call: Callable[[], _T]) -> _T:
+        self.called_s = self.now() if self._watches else None
+        try:
+            return call()
+        finally:
             self.called_s = None
+
+    def read(self) -> RobotState | None:
+        """Read the robot without a command, where it offers that, and take the reading as `latest`.
+
+        A wrong reading stops the robot, as that of a step; of a robot that is stopped already it is left out.
+
+        Returns:
+            The reading; None before the first reset, where the robot offers none, and where it is left out.
+
+        Raises:
+            RobotStopped: the reading breaks the spec.
+        """
+        if self.latest is None:
+            return None
+        robot_state = self._watched(super().read)
+        if robot_state is None:
+            return None
+        if not self._simulated:
+            if self.latch.reason is not None and self._problem(robot_state.sensors) is not None:
+                return None
+            self._check_values(robot_state)
+        self.latest, self.read_s = robot_state, self.now()
+        return robot_state
+
+    def refresh(self) -> None:
+        """Read the robot as `read` where `latest` is older than `REFRESH_S`; for a thread that waits."""
+        if self.latest is not None and self.now() - self.read_s >= REFRESH_S:
+            self.read()
 
     def _passed_s(self) -> float | None:
         """Return how much time the next command may use, seconds; None for a whole period, the ordinary case.

@@ -116,6 +116,7 @@ class Homing(RobotWrapper):
 
                 def check() -> None:
                     clearance.check()
+                    self._guard.refresh()
                     self._check_wanted()
 
                 asks_first = clearance.pending

@@ -20,7 +20,7 @@ _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 
 OPTIONAL_MEMBERS = (
     "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
-    "cancel_reset", "judge", "cancel_judge",
+    "cancel_reset", "judge", "cancel_judge", "damp", "read",
 )  # fmt: skip
 """The members that a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each and has its default."""
 
@@ -146,6 +146,31 @@ class RobotWrapper:
         disarm_watchdog = self._offered("disarm_watchdog")
         if disarm_watchdog is not None:
             disarm_watchdog()
+
+    def damp(self) -> bool:
+        """Let the motors give way under damping, instead of holding, until the next reset.
+
+        For robots that a held pose endangers, such as one on legs. Called on the thread that steps, between two steps,
+        where a server's ``on_silence`` is ``damp``; no step follows before a reset.
+
+        Returns:
+            Whether the robot does. Default: False.
+        """
+        damp = self._offered("damp")
+        return damp is not None and bool(damp())
+
+    def read(self) -> RobotState | None:
+        """Read the robot without commanding it: nothing moves, and a stop stays.
+
+        A server reads so ten times a second while no step does: after a stop, between episodes, and while a reset waits
+        for its confirmation. Called on the thread that steps, between two steps, and only after the first reset.
+
+        Returns:
+            A reading as of a step. Default: None, since the robot can be read by steps alone.
+        """
+        read = self._offered("read")
+        robot_state: RobotState | None = None if read is None else read()
+        return robot_state
 
     @property
     def simulated(self) -> bool:

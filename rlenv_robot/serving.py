@@ -226,6 +226,8 @@ def _assemble(profile: Profile, robot: Robot | None, log: ControllerLog | None) 
         address=section.address,
         control_hz=spec.rate_hz,
         watchdog_s=section.watchdog_s,
+        on_silence=section.on_silence,
+        park_velocity=profile.reset.velocity,
         max_command_age_s=section.max_command_age_s,
         priority=section.priority,
         paced_by_robot=True,

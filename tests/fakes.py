@@ -214,6 +214,13 @@ class Everything:
     def disarm_watchdog(self) -> None:
         self.calls.append(("disarm_watchdog",))
 
+    def damp(self) -> bool:
+        self.calls.append(("damp",))
+        return True
+
+    def read(self) -> RobotState:
+        return self._robot_state("read")
+
     def cancel_reset(self, why: str) -> None:
         self.calls.append(("cancel_reset", why))
 

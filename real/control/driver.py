@@ -18,7 +18,7 @@ from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by
 from real.protocol.text import error_text, printable, traceback_text
 
-__all__ = ["HANGS_S", "STOP_S", "DriverStopper", "DriverWatch", "park", "stop_faulty"]
+__all__ = ["DEAF_S", "HANGS_S", "STOP_S", "DriverStopper", "DriverWatch", "WayHome", "park", "stop_faulty"]
 
 _log = logging.getLogger(__name__)
 
@@ -28,6 +28,10 @@ any pause that a busy machine makes."""
 
 STOP_S = 0.1
 """Longest time for which a stop waits for its driver, seconds; a later return is still taken up."""
+
+DEAF_S = 0.5
+"""Longest silence of the thread that reads stops, seconds, in which a robot without a client may still move: ten of its
+ticks."""
 
 
 class DriverStopper:
@@ -210,6 +214,41 @@ def stop_faulty(
     return stopped_by(error) if own is None else own
 
 
+class WayHome:
+    """Lead a robot slowly from what was applied last to ``spec.home``, a period at a time.
+
+    A command that the guard limits may lag behind: the way ends when what is applied has arrived too, or rests.
+
+    Args:
+        spec: of the robot; a command without a home stays as it is.
+        applied: what the robot holds now.
+        velocity: fastest change of a command, units a second; None: that of `HomingSettings`.
+    """
+
+    def __init__(self, spec: RobotSpec, applied: Mapping[str, np.ndarray], velocity: float | None = None) -> None:
+        self._home = {name: np.asarray(value, spec.commands[name].numpy_dtype) for name, value in spec.home.items()}
+        self._command = {name: np.array(value) for name, value in applied.items()}
+        self._stride = (HomingSettings().velocity if velocity is None else velocity) * spec.period_s
+        self._before = self._applied = applied
+
+    def next(self) -> Mapping[str, np.ndarray] | None:
+        """Return the command of the next period, or None at the end of the way."""
+        if all(self._arrived(name, goal) for name, goal in self._home.items()):
+            return None
+        for name, goal in self._home.items():
+            self._command[name] = towards(self._command[name], goal, self._stride)
+        return self._command
+
+    def _arrived(self, name: str, goal: np.ndarray) -> bool:
+        applied = self._applied[name]
+        rests = np.array_equal(applied, goal) or np.array_equal(applied, self._before[name])
+        return np.array_equal(self._command[name], goal) and rests
+
+    def went(self, applied: Mapping[str, np.ndarray]) -> None:
+        """Take what was applied in the period."""
+        self._before, self._applied = self._applied, applied
+
+
 def park(
     spec: RobotSpec,
     step: Callable[[Mapping[str, np.ndarray]], RobotState],
@@ -219,8 +258,6 @@ def park(
     now: Callable[[], float] = time.monotonic,
 ) -> str:
     """Move a robot slowly from what was applied last to ``spec.home``, so that nothing falls when its torque goes.
-
-    A command that the guard limits may lag behind: the way ends when what is applied has arrived too, or rests.
 
     Args:
         spec: of the robot; a command without a home stays as it is.
@@ -236,17 +273,11 @@ def park(
     Raises:
         RobotError: whatever a step raises; a stop from anywhere ends the way.
     """
-    home = {name: np.asarray(value, spec.commands[name].numpy_dtype) for name, value in spec.home.items()}
-    command = {name: np.array(value) for name, value in applied.items()}
-    stride = (HomingSettings().velocity if velocity is None else velocity) * spec.period_s
+    way = WayHome(spec, applied, velocity)
     end = now() + deadline_s
-    before, last = applied, applied
     while now() < end:
-        if all(np.array_equal(command[name], home[name]) for name in home) and all(
-            np.array_equal(last[name], goal) or np.array_equal(last[name], before[name]) for name, goal in home.items()
-        ):
+        command = way.next()
+        if command is None:
             return "the robot rests at its home"
-        for name, goal in home.items():
-            command[name] = towards(command[name], goal, stride)
-        before, last = last, step(command).applied
+        way.went(step(command).applied)
     return f"the home was not reached within {deadline_s:g} s"

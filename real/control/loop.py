@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from queue import Empty
 from typing import Any
 
 import numpy as np
@@ -15,12 +17,12 @@ import numpy as np
 from hal.clock import LoopTiming, Watchdog
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StaleReading, StopReason
 from hal.field import JsonObject
-from hal.guard import guarded, innermost_guard
+from hal.guard import REFRESH_S, guarded, innermost_guard
 from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
 from hal.stop_latch import StopFile
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
-from real.control.driver import DriverStopper, DriverWatch, park, stop_faulty
+from real.control.driver import DEAF_S, DriverStopper, DriverWatch, WayHome, park, stop_faulty
 from real.control.heartbeat import Heartbeat
 from real.control.interpolation import SetpointInterpolator, check_watched, ticks_of
 from real.control.lifecycle import Lifecycle, State
@@ -44,7 +46,7 @@ class ControlLoop:
     Where clients command at a lower rate, the loop reaches a command in a straight line over the ticks of its control
     period and answers with the reading of the last tick (`SetpointInterpolator`). At every tick the newest command
     wins; a tick without a command repeats what was applied last. After ``watchdog_s`` without a valid command the
-    episode is broken: the robot holds, and commands are refused until a reset.
+    episode is broken: the robot holds, or does what ``on_silence`` says, and commands are refused until a reset.
 
     Commands come in the layout of the spec (`real.protocol.rows`). The guard next to the driver judges their values,
     whatever else the robot is wrapped in; a robot without a guard is given one.
@@ -68,7 +70,7 @@ class ControlLoop:
 
     Raises:
         ValueError: the watchdog is shorter than two control periods, a robot that is not simulated would have none, or
-            its rate is no multiple of ``control_hz``.
+            its rate is no multiple of ``control_hz``; or ``on_silence`` is for a robot with a home, or that damps.
     """
 
     def __init__(
@@ -90,8 +92,14 @@ class ControlLoop:
         ticks = ticks_of(spec, settings.control_hz)
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
         check_watched(self._robot, self.spec, None if settings.lockstep else settings.watchdog_s)
+        self._on_silence, self._park_velocity = settings.on_silence, settings.park_velocity
+        self._check_silence_setting()
+        self._way_home: WayHome | None = None  # after a silence
+        self._damped = False
+        self._looked_s: float | None = None  # when the thread that reads stops last looked after the driver
         self._answer, self._observer = answer, observer
         self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
+        self._is_readable = self._pacing.real_time and hasattr(self._robot.unwrapped, "read")
         if self._pacing.real_time:
             self._guard.watch_calls()
         self._now, self._moved_s = now, now()
@@ -120,6 +128,13 @@ class ControlLoop:
         self._episode_stops = 0  # the latch's number when the episode began; another stop ends the episode for good
         self._thread = threading.Thread(target=self._run, name="rlenv-robot control", daemon=True)
 
+    def _check_silence_setting(self) -> None:
+        name = self._robot.spec.name
+        if self._on_silence == "damp" and not hasattr(self._robot.unwrapped, "damp"):
+            raise ValueError(f"on_silence is 'damp', and the driver of {name!r} has no damp(); allowed: 'hold', 'park'")
+        if self._on_silence == "park" and not self._robot.spec.home:
+            raise ValueError(f"on_silence is 'park', and {name!r} has no home in its spec; allowed: 'hold'")
+
     # -- from any thread ---------------------------------------------------------------------------------
 
     @property
@@ -138,6 +153,11 @@ class ControlLoop:
     def latest(self) -> RobotState | None:
         """The newest reading, also of a reset's way home; None before the first."""
         return self._guard.latest
+
+    @property
+    def reading_age_s(self) -> float | None:
+        """The time since the newest reading, seconds; None before the first."""
+        return None if self._guard.latest is None else self._guard.now() - self._guard.read_s
 
     @property
     def held_back(self) -> JsonObject | None:
@@ -225,6 +245,7 @@ class ControlLoop:
 
     def check_driver(self) -> None:
         """Stop a robot whose driver hangs. The state then says so, and nothing goes on if the driver comes back."""
+        self._looked_s = self._now()
         hangs = self._driver.look() if self._pacing.real_time else None
         if hangs is not None and self.lifecycle.state is not State.STOPPED:
             self.stop(self._latch.reason or hangs)
@@ -306,8 +327,15 @@ class ControlLoop:
         interpolator = self._interpolator
         if interpolator.step is None and not self._in_episode:  # a step that is under way is followed to its end
             self._let_device_rest()
-            return self._pacing.wait_for_command(self._commands)
+            return self._wait_reading() if self._is_readable else self._pacing.wait_for_command(self._commands)
         return self._pacing.next_tick(self._commands, self._replaced)
+
+    def _wait_reading(self) -> Command | None:
+        """Return the next command, or None after a while in which the robot was read without one."""
+        with contextlib.suppress(Empty):
+            return self._commands.get(REFRESH_S)
+        self._guard.refresh()
+        return None
 
     @property
     def _in_episode(self) -> bool:
@@ -316,6 +344,7 @@ class ControlLoop:
             self._pacing.real_time
             and self._interpolator.applied is not None
             and self._latch.number == self._episode_stops
+            and not self._damped
         )
 
     def _tell(self, request_id: Any, outcome: RobotState | Exception) -> None:
@@ -370,6 +399,8 @@ class ControlLoop:
             if not self._in_episode:
                 return
             self._check_silence()  # only here: where a command was waiting, the robot was slow and not its client
+            if self._damped:
+                return
         elif (refusal := self.ages.refusal_after(self._now() - self._moved_s)) is not None:
             interpolator.give_up()
             self._tell(step.request_id, refusal)
@@ -379,9 +410,38 @@ class ControlLoop:
 
     def _check_silence(self) -> None:
         if self.lifecycle.state is State.RUNNING and self._watchdog.expired:
-            why = f"held: no valid command for {self._watchdog.timeout_s:g} s"
+            why = f"held: no valid command for {self._watchdog.timeout_s:g} s{self._begin_fallback()}"
             self.lifecycle.go_unless_stopped(State.HOLDING, why)
             _log.warning("%s %s", self.spec.name, why)
+
+    def _begin_fallback(self) -> str:
+        """Begin what follows a silence, and return a clause about it; nothing but holding where no stop is read."""
+        applied = self._interpolator.applied
+        if self._on_silence == "hold" or applied is None:
+            return ""
+        if self._deaf:
+            return "; it stays, since no stop could be read"
+        if self._on_silence == "park":
+            self._way_home = WayHome(self._robot.spec, applied, self._park_velocity)
+            return "; it goes home slowly"
+        self._let_device_rest()
+        self._damped = self._robot.damp()
+        return "; it is damped" if self._damped else ""
+
+    @property
+    def _deaf(self) -> bool:
+        """Whether the thread that reads stops has not looked for too long: nobody could stop a motion."""
+        return self._looked_s is None or self._now() - self._looked_s > DEAF_S
+
+    def _next_target(self) -> Mapping[str, np.ndarray]:
+        """Return the command of the tick that begins: the interpolator's, or after a silence that of the way home."""
+        if self._way_home is not None:
+            if self._deaf:
+                _log.error("%s stays on its way home, since no stop could be read", self.spec.name)
+            elif (command := self._way_home.next()) is not None:
+                return command
+            self._way_home = None
+        return self._interpolator.next()
 
     def _move(self, fresh: bool = False) -> None:
         """Carry out one period of the robot's own; ``fresh``: the first of a command."""
@@ -389,11 +449,13 @@ class ControlLoop:
         step = interpolator.step
         self._moved_s = self._now()
         try:
-            robot_state = self._robot.step(interpolator.next())
+            robot_state = self._robot.step(self._next_target())
         except Exception as error:
             self._failed_tick(step, error)
             return
         self._held = robot_state.applied
+        if self._way_home is not None:
+            self._way_home.went(robot_state.applied)
         if fresh:
             self._watchdog.feed()
         if step is not None and self.lifecycle.state is State.READY:
@@ -472,6 +534,7 @@ class ControlLoop:
 
     def _quiet(self) -> None:
         """End the episode: nobody is expected to command."""
+        self._way_home, self._damped = None, False
         step = self._interpolator.end()
         if step is not None:
             self._tell(step.request_id, EpisodeError("given up half way: the episode was ended by another order"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 __all__ = ["LoopSettings", "check_above_zero", "check_choice"]
 
@@ -24,6 +24,10 @@ class LoopSettings:
             ask for it.
         lockstep: for simulations only: time stands still between commands, so there is neither a rate nor a watchdog.
         paced_by_robot: ``robot.step`` itself waits for the end of the period.
+        on_silence: what the robot does after ``watchdog_s`` without a command: ``hold`` where it is; ``park``, go home
+            slowly and hold there; or ``damp``, give way under damping, where its driver offers it. It holds wherever no
+            stop could be read.
+        park_velocity: fastest change of a command on the way of ``park``, units a second; None: that of a reset.
 
     Raises:
         ValueError: a value is not allowed; the message names the setting, the value and what is allowed.
@@ -35,11 +39,17 @@ class LoopSettings:
     priority: int = 0
     lockstep: bool = False
     paced_by_robot: bool = False
+    on_silence: Literal["hold", "damp", "park"] = "hold"
+    park_velocity: float | None = None
 
     def __post_init__(self) -> None:
         check_above_zero(
-            control_hz=self.control_hz, watchdog_s=self.watchdog_s, max_command_age_s=self.max_command_age_s
+            control_hz=self.control_hz,
+            watchdog_s=self.watchdog_s,
+            max_command_age_s=self.max_command_age_s,
+            park_velocity=self.park_velocity,
         )
+        check_choice("on_silence", self.on_silence, ("hold", "damp", "park"))
         if not 0 <= self.priority <= 99:
             raise ValueError(f"priority is {self.priority!r}, allowed are 0 (not real time) and 1 to 99")
         if self.lockstep and self.paced_by_robot:

@@ -320,12 +320,13 @@ class Server:
         """Return the robot's status as plain data; from any thread.
 
         Keys: ``state`` and ``why`` (`Lifecycle`), ``holder`` of the lease, ``cadence`` (`hal.clock.LoopTiming`),
-        ``real_time``, ``late_commands``, ``descriptors`` (files and connections that the process may open), ``cut_off``
-        (connections that were ended, by reason), ``dropped`` (messages of clients that send without waiting),
-        ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop`` (endpoint for stops alone), ``pictures`` (endpoint
-        and health of the cameras, or None), ``recording`` (`ServerObserver.to_dict`, or None), and where stops are
-        kept, ``stop_file`` (its path, and the failure to write it, or None), and ``guard`` where motion is checked (how
-        many commands were ``held_back``, and by what the ``last`` one).
+        ``reading_age_s`` (of the newest reading, or None), ``real_time``, ``late_commands``, ``descriptors`` (files and
+        connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
+        (messages of clients that send without waiting), ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop``
+        (endpoint for stops alone), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
+        (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the failure to write it,
+        or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and by what the ``last``
+        one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -343,6 +344,7 @@ class Server:
             "stop": self._stop_address,
             "datagrams": None if self._datagrams is None else self._datagrams.to_dict(),
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
+            "reading_age_s": loop.reading_age_s,
             **({} if loop.held_back is None else {"guard": loop.held_back}),
         }
 

@@ -208,6 +208,8 @@ class ServeSection:
         loop_hz: rate of the robot's own loop, a whole multiple of the control rate; 0 is the control rate itself.
         watchdog_s: longest silence of the client before the robot holds, seconds.
         max_command_age_s: commands that were sent longer ago are refused, seconds.
+        on_silence: what the robot does after that silence: hold where it is; park, go home at reset.velocity and hold
+            there; or damp, give way under damping, where its driver offers it.
         lease_s: after how much silence another client may take the robot, seconds.
         lower_s: at the end, go home slowly for at most so long, seconds; 0 stops where it is.
         priority: of the loop for the real-time scheduler, 1 to 99; 0 does not ask for it.
@@ -226,6 +228,7 @@ class ServeSection:
     datagrams: bool = True
     loop_hz: _NotNegative = 0.0
     watchdog_s: _Positive = 0.2
+    on_silence: Literal["hold", "damp", "park"] = "hold"
     max_command_age_s: _Positive = 0.1
     lease_s: _Positive = 5.0
     lower_s: _NotNegative = 5.0

@@ -47,7 +47,7 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
 }
 OVERRIDDEN = {
     *(
-        (Homing, name) for name in ("reset", "step", "last_reset", "cancel_reset", "judge", "cancel_judge")
+        (Homing, name) for name in ("reset", "step", "last_reset", "cancel_reset", "judge", "cancel_judge", "read")
     ),  # its step comes after its reset
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
@@ -65,6 +65,8 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "about": lambda robot: robot.about()["temperature"],
     "arm_watchdog": lambda robot: robot.arm_watchdog(0.2),
     "disarm_watchdog": lambda robot: robot.disarm_watchdog(),
+    "damp": lambda robot: robot.damp(),
+    "read": lambda robot: (robot.reset({}), robot.read())[1].stamp_ns,
     "simulated": lambda robot: robot.simulated,
     "guarded": lambda robot: robot.guarded,
     "last_reset": lambda robot: robot.last_reset,
@@ -74,6 +76,7 @@ CALLS: dict[str, Callable[[Any], Any]] = {
 }
 DEFAULTS = {
     "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
+    "damp": False,
     "guarded": False, "last_reset": None, "cancel_reset": None, "judge": None, "cancel_judge": None,
 }  # fmt: skip
 """The answers for a robot without optional members."""
@@ -106,6 +109,7 @@ def test_every_public_member_is_tested_here() -> None:
 
 def test_further_defaults_of_a_robot_without_optional_members() -> None:
     wrapper = RobotWrapper(Bare())
+    assert wrapper.read() is None
     assert (wrapper.about(), wrapper.streams, wrapper.simulated) == ({}, (), False)
 
 
