@@ -23,10 +23,10 @@ from hal.cameras.camera import Camera
 from hal.cameras.settings import CameraSettings
 from hal.cameras.source import Frame
 from hal.cameras.wrapper import WithCameras
-from hal.realtime import settle_process
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from real.control.lifecycle import State
+from real.control.realtime import settle_process
 from real.server.request_handler import RequestHandler
 
 LOOP_HZ, CONTROL_HZ, CAMERA_HZ = 500.0, 50.0, 30.0

@@ -128,7 +128,7 @@ def serve(
         ValueError: another setting is not allowed, such as a rate that the robot does not have.
         RobotError: an address is taken.
     """
-    from hal.realtime import settle_process
+    from real.control.realtime import settle_process
     from rlenv_robot.recording.controller_log import ServerWatch
 
     profile, owns_process = _as_profile(profile, robot), until is None

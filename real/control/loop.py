@@ -18,7 +18,6 @@ from hal.clock import LoopTiming, Watchdog
 from hal.errors import EpisodeError, IllegalAction, RobotError, RobotStopped, StaleReading, StopReason
 from hal.field import JsonObject
 from hal.guard import REFRESH_S, guarded, innermost_guard
-from hal.realtime import RealTime, ask_real_time
 from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
 from hal.stop_latch import StopFile
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
@@ -29,6 +28,7 @@ from real.control.lifecycle import Lifecycle, State
 from real.control.limits import MaxAge
 from real.control.observer import ServerObserver
 from real.control.pacing import pacing_for
+from real.control.realtime import RealTime, ask_real_time
 from real.control.settings import LoopSettings
 from real.protocol.text import printable
 

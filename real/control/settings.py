@@ -20,8 +20,8 @@ class LoopSettings:
             broken. At least two control periods.
         max_command_age_s: oldest command that is executed, seconds since it was sent; older ones are refused and
             counted. None: any age.
-        priority: of the thread that moves the robot, 1 to 99, for the real-time scheduler (`hal.realtime`); 0 does not
-            ask for it.
+        priority: of the thread that moves the robot, 1 to 99, for the real-time scheduler (`real.control.realtime`);
+            0 does not ask for it.
         lockstep: for simulations only: time stands still between commands, so there is neither a rate nor a watchdog.
         paced_by_robot: ``robot.step`` itself waits for the end of the period.
         on_silence: what the robot does after ``watchdog_s`` without a command: ``hold`` where it is; ``park``, go home

@@ -9,12 +9,12 @@ import threading
 
 import pytest
 
-from hal import realtime
-from hal.realtime import RealTime, ask_real_time
+from real.control import realtime
+from real.control.realtime import RealTime, ask_real_time
 
 PROGRAM = """
 import sys, gc
-from hal.realtime import SWITCH_INTERVAL_S, settle_process
+from real.control.realtime import SWITCH_INTERVAL_S, settle_process
 print(settle_process())
 assert abs(sys.getswitchinterval() - SWITCH_INTERVAL_S) < 1e-6
 assert gc.get_freeze_count() > 0
