@@ -37,6 +37,8 @@ _INLINE = 32 * 1024
 """A first frame of at most so many bytes rides in the header: a step is one frame then, and each costs a microsecond
 or two in every pair of hands that it goes through."""
 _MAX_NUMBER = 2**63
+_LARGEST_WHOLE = 2**53
+"""Up to here every whole number is a float64."""
 
 
 class MessageKind(IntEnum):
@@ -180,13 +182,15 @@ def decode(parts: Sequence[Any]) -> Message:
 
 
 def detail_value(message: Message, key: str, kind: type) -> Any:
-    """Return one value of a message's detail, of exactly this type.
+    """Return one value of a message's detail, of exactly this type; where that is float, a whole number is one too.
 
     Raises:
         WireError: it is missing or of another type.
     """
     detail = message.detail
     value = detail.get(key) if isinstance(detail, dict) else None
+    if kind is float and type(value) is int and abs(value) <= _LARGEST_WHOLE:
+        return float(value)
     if type(value) is not kind:
         raise WireError(f"{message.kind.name}: {key} is {value!r:.80}, expected a {kind.__name__}")
     return value

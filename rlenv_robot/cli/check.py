@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import logging
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -65,8 +66,13 @@ def _show(report: Report, verbose: bool) -> None:
 
 def add_protocol(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.description = "Describe an environment's calls, inputs and outputs as a page in Markdown."
-    parser.add_argument("name", help=_NAME)
+    parser.description = (
+        "Describe an environment's calls, inputs and outputs as a page in Markdown, or the bytes of a robot's rows "
+        "on the wire as Markdown, HTML or JSON Schema."
+    )
+    parser.add_argument("name", help=f"{_NAME}; or a robot: a name such as so101, or a server's address")
+    parser.add_argument("--format", default="markdown", choices=("markdown", "html", "json"), help="of a robot's page")
+    parser.add_argument("--keys", metavar="FOLDER", help="this client's keys, for a server that wants them")
     parser.add_argument(
         "--profile", metavar="FILE", help="a profile: its task settings and randomisation are described too"
     )
@@ -79,14 +85,35 @@ def run_protocol(args: argparse.Namespace) -> int:
     from rlenv_robot.config.profile import load_profile
     from rlenv_robot.conformance.protocol_page import protocol_document
     from rlenv_robot.registry import make
+    from rlenv_robot.robot_models import robot_names
 
+    if "://" in args.name or args.name in robot_names():
+        return _write_page(_robot_page(args.name, args.format, args.keys), args.out)
+    if args.format != "markdown":
+        raise ValueError(f"--format is {args.format}, an environment is described as markdown; a robot in any format")
     profile = load_profile(args.profile) if args.profile else None
     if profile is not None and profile.task.name != args.name:
         raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, but the command says {args.name!r}")
     with make(args.name, profile=profile, **(profile.task.options if profile else {})) as env:
         page = protocol_document(env, args.name)
-    if args.out:
-        Path(args.out).write_text(page, encoding="utf-8")
+    return _write_page(page, args.out)
+
+
+def _robot_page(name: str, kind: str, keys: str | None) -> str:
+    """Return the page of a robot, which a server describes, or which has a model here."""
+    from real import RemoteRobot
+    from real.protocol.wire_page import wire_page
+    from rlenv_robot.robot_models import find_robot_model
+
+    if "://" not in name:
+        return wire_page(find_robot_model(name).load_spec(), kind)
+    with closing(RemoteRobot(name, keys=keys)) as remote:
+        return wire_page(remote.spec, kind)
+
+
+def _write_page(page: str, out: str | None) -> int:
+    if out:
+        Path(out).write_text(page, encoding="utf-8")
     else:
         print(page, end="")
     return 0

@@ -204,6 +204,8 @@ def test_every_step_that_returned_is_in_the_log_of_a_killed_client(forks: Forks,
             data = data[PLAYED.size :]
             while len(data) < PLAYED.size:
                 data += forks.process.stdout.read(65536)
+        if not returned:  # it was killed before its log was open
+            continue
         run = only_run(folder)
         unwritten += len(returned) - int((LogReader(run).frames()["frame_no"] > 0).sum())
         recover(run)
