@@ -1,0 +1,210 @@
+"""Strangers' drivers, unchanged, take the virtual servo bus for a real one, and do to its registers what ours does.
+
+The programs are LeRobot 0.4.4, feetech-servo-sdk 1.0.0, dynamixel-sdk 3.8.4 and 4.1.0, and rustypot 1.13.1. None is a
+dependency of this project, and tests skip where one is missing. Of LeRobot only the buses are used; its unrelated
+imports of torch, accelerate and datasets are replaced by empty modules where these are not installed.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+
+import pytest
+
+from hal.drivers import dynamixel, feetech
+from hal.drivers.bus import BusSettings, ServoBus
+from hal.drivers.serial_port import SerialPort
+from sim.servo_bus.arm import ServoArm, so101_servos
+from sim.servo_bus.dynamixel_servo import DynamixelServo
+from sim.servo_bus.line import ServoLine
+from sim.servo_bus.terminal import ServoTerminal
+
+pytestmark = pytest.mark.slow
+
+STAND_INS = """
+import importlib.util, json, sys, types
+
+class Empty(types.ModuleType):
+    __spec__ = None
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return type(name, (), {})
+
+missing = [name for name in ("torch", "accelerate", "datasets") if importlib.util.find_spec(name) is None]
+for name in (*missing, *(["datasets.utils", "datasets.utils.logging"] if "datasets" in missing else [])):
+    sys.modules[name] = Empty(name)
+path = sys.argv[1]
+"""
+
+LEROBOT = """
+from lerobot.motors import Motor, MotorNormMode
+from lerobot.motors.{vendor} import {bus}
+motors = {{f"m{{i}}": Motor(i, "{model}", MotorNormMode.DEGREES) for i in (1, 2, 3, 4, 5, 6)}}
+bus = {bus}(path, motors)
+bus.connect()
+told = {{"pinged": bus.broadcast_ping(), "model": bus.ping("m3")}}
+bus.disable_torque()
+bus.configure_motors()
+bus.write("{gain}", "m2", 20)
+bus.sync_write("Goal_Position", {{name: 2000 for name in motors}}, normalize=False)
+bus.enable_torque()
+told["goals"] = bus.sync_read("Goal_Position", normalize=False)
+told["positions"] = bus.sync_read("Present_Position", normalize=False)
+bus.disconnect()
+print(json.dumps(told))
+"""
+
+FEETECH_SDK = """
+import scservo_sdk as sdk
+port, handler = sdk.PortHandler(path), sdk.PacketHandler(0)
+assert port.openPort() and port.setBaudRate(1000000)
+model, result, error = handler.ping(port, 3)
+assert (result, error) == (sdk.COMM_SUCCESS, 0), (result, error)
+result, error = handler.write2ByteTxRx(port, 3, 48, 400)
+assert (result, error) == (sdk.COMM_SUCCESS, 0), (result, error)
+value, result, error = handler.read2ByteTxRx(port, 3, 48)
+group = sdk.GroupSyncRead(port, handler, 56, 2)
+[group.addParam(i) for i in range(1, 7)]
+assert group.txRxPacket() == sdk.COMM_SUCCESS
+print(json.dumps({"model": model, "limit": value, "positions": [group.getData(i, 56, 2) for i in range(1, 7)]}))
+port.closePort()
+"""
+
+DYNAMIXEL_SDK = """
+import dynamixel_sdk as sdk
+port, handler = sdk.PortHandler(path), sdk.PacketHandler(2.0)
+assert port.openPort() and port.setBaudRate(1000000)
+model, result, error = handler.ping(port, 3)
+assert (result, error) == (sdk.COMM_SUCCESS, 0), (result, error)
+result, error = handler.write4ByteTxRx(port, 3, 116, 0xFDFFFF)
+assert (result, error) == (sdk.COMM_SUCCESS, 0), (result, error)
+value, result, error = handler.read4ByteTxRx(port, 3, 116)
+handler.write1ByteTxRx(port, 3, 64, 1)
+refused = handler.write1ByteTxRx(port, 3, 11, 1)[1]
+group = sdk.GroupSyncRead(port, handler, 132, 4)
+[group.addParam(i) for i in range(1, 7)]
+assert group.txRxPacket() == sdk.COMM_SUCCESS
+print(json.dumps({"model": model, "goal": value, "refused": refused,
+                  "positions": [group.getData(i, 132, 4) for i in range(1, 7)]}))
+port.closePort()
+"""
+
+RUSTYPOT = """
+from rustypot import Sts3215PyController
+bus = Sts3215PyController(serial_port=path, baudrate=1000000, timeout=0.5)
+bus.sync_write_goal_position([1, 2], [0.1, -0.1])
+print(json.dumps({"ping": bus.ping(3), "missing": bus.ping(9),
+                  "positions": [float(x) for x in bus.sync_read_present_position([1, 2, 3, 4, 5, 6])]}))
+"""
+
+
+def needed(*packages: str) -> None:
+    for package in packages:
+        if importlib.util.find_spec(package) is None:
+            pytest.skip(f"{package} is not installed")
+
+
+def stranger(program: str, path: str) -> dict:
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", STAND_INS + program, path],
+        capture_output=True, text=True, timeout=100, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    told: dict = json.loads(done.stdout.strip().splitlines()[-1])
+    return told
+
+
+def feetech_arm() -> tuple[ServoArm, ServoLine]:
+    servos = so101_servos()
+    arm = ServoArm(servos)
+    return arm, ServoLine(servos, before_request=arm.advance)
+
+
+def test_lerobots_feetech_bus_does_to_the_registers_what_ours_does() -> None:
+    needed("lerobot", "serial", "scservo_sdk")
+    arm, line = feetech_arm()
+    with ServoTerminal(line, on_time=arm.advance) as terminal:
+        told = stranger(LEROBOT.format(vendor="feetech", bus="FeetechMotorsBus", model="sts3215", gain="P_Coefficient"),
+                        terminal.path)  # fmt: skip
+    assert told["pinged"] == {str(servo): 777 for servo in range(1, 7)}
+    assert told["goals"] == {f"m{servo}": 2000 for servo in range(1, 7)}
+    ours, line = feetech_arm()
+    with ServoTerminal(line, on_time=ours.advance) as terminal:
+        bus = ServoBus(SerialPort(terminal.path), feetech, BusSettings(latency_s=2.0))
+        for servo in range(1, 7):
+            for address, data in ((40, b"\0"), (55, b"\0"), (7, b"\0"), (85, b"\xfe"), (41, b"\xfe")):
+                bus.write(servo, address, data)
+        bus.write(2, 21, b"\x14")
+        bus.sync_write(42, dict.fromkeys(range(1, 7), (2000).to_bytes(2, "little")))
+        for servo in range(1, 7):
+            bus.write(servo, 40, b"\x01")
+            bus.write(servo, 55, b"\x01")
+        bus.close()
+    for theirs, servo in zip(arm.servos, ours.servos, strict=True):
+        theirs.write(40, b"\x00" if servo.memory[40] == 0 else b"\x01")  # LeRobot takes the torque away as it leaves
+        theirs.write(55, servo.memory[55:56])
+        assert bytes(theirs.memory[:56]) == bytes(servo.memory[:56])
+
+
+def test_the_vendors_feetech_sdk_reads_and_writes() -> None:
+    needed("scservo_sdk", "serial")
+    arm, line = feetech_arm()
+    with ServoTerminal(line, on_time=arm.advance) as terminal:
+        told = stranger(FEETECH_SDK, terminal.path)
+    assert (told["model"], told["limit"]) == (777, 400)
+    assert told["positions"] == pytest.approx([servo.present for servo in arm.servos], abs=30)
+    assert arm.servos[2].get("torque_limit") == 400
+
+
+def test_rustypot_reads_and_writes() -> None:
+    needed("rustypot")
+    arm, line = feetech_arm()
+    with ServoTerminal(line, on_time=arm.advance) as terminal:
+        told = stranger(RUSTYPOT, terminal.path)
+    assert (told["ping"], told["missing"]) == (True, False)
+    assert arm.servos[0].get("goal_position") == pytest.approx(2048 + 65, abs=1)
+    steps = [2048 + position / 6.283185307 * 4096 for position in told["positions"]]
+    assert steps == pytest.approx([servo.present for servo in arm.servos], abs=30)
+
+
+def dynamixels(model: int = 1200) -> tuple[Sequence[DynamixelServo], ServoLine]:
+    servos = [DynamixelServo(servo, model) for servo in range(1, 7)]
+    return servos, ServoLine(servos, dynamixel)
+
+
+def test_lerobots_dynamixel_bus_does_to_the_registers_what_ours_does() -> None:
+    needed("lerobot", "serial", "dynamixel_sdk")
+    servos, line = dynamixels()
+    with ServoTerminal(line) as terminal:
+        told = stranger(LEROBOT.format(vendor="dynamixel", bus="DynamixelMotorsBus", model="xl330-m288",
+                                       gain="Position_P_Gain"), terminal.path)  # fmt: skip
+    assert told["pinged"] == {str(servo): 1200 for servo in range(1, 7)}
+    assert told["positions"] == {f"m{servo}": 2000 for servo in range(1, 7)}
+    ours, line = dynamixels()
+    with ServoTerminal(line) as terminal:
+        bus = ServoBus(SerialPort(terminal.path), dynamixel, BusSettings(latency_s=2.0))
+        for servo in range(1, 7):
+            bus.write(servo, 64, b"\0")
+            bus.write(servo, 9, b"\0")
+        bus.write(2, 84, b"\x14\0")
+        bus.sync_write(116, dict.fromkeys(range(1, 7), (2000).to_bytes(4, "little")))
+        for servo in range(1, 7):
+            bus.write(servo, 64, b"\x01")
+        bus.close()
+    for theirs, servo in zip(servos, ours, strict=True):
+        theirs.memory[64] = servo.memory[64]  # LeRobot takes the torque away as it leaves
+        assert bytes(theirs.memory) == bytes(servo.memory)
+
+
+def test_the_vendors_dynamixel_sdk_reads_and_writes_also_what_must_be_stuffed() -> None:
+    needed("dynamixel_sdk", "serial")
+    servos, line = dynamixels(1060)
+    with ServoTerminal(line) as terminal:
+        told = stranger(DYNAMIXEL_SDK, terminal.path)
+    assert (told["model"], told["goal"], told["refused"]) == (1060, 0xFDFFFF, 7)
+    assert told["positions"] == [int.from_bytes(servo.memory[132:136], "little") for servo in servos]
