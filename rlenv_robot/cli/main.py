@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from rlenv_robot.cli.output import one_line
-from rlenv_robot.cli.verbs import Verb, add_verbs
+from rlenv_robot.cli.verbs import HelpFormatter, Verb, add_verbs
 
 __all__ = ["VERBS", "main"]
 
@@ -83,6 +83,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="rlenv-robot",
         description="One environment for a simulated robot, the real one, and the logs of both.",
         epilog="rlenv-robot VERB --help explains a verb.",
+        formatter_class=HelpFormatter,
     )
     parser.add_argument("--version", action=_Version)
     add_verbs(parser, VERBS)

@@ -40,6 +40,13 @@ def add_verbs(parser: argparse.ArgumentParser, verbs: Mapping[str, Verb], defaul
 class HelpFormatter(argparse.HelpFormatter):
     """Wrap the paragraphs of a description or an epilog; leave indented lines, such as examples, as they are."""
 
+    def add_argument(self, action: argparse.Action) -> None:
+        """Make room for the verbs of an action in the first column, their indentation included."""
+        super().add_argument(action)
+        for verb in self._iter_indented_subactions(action):  # argparse measures them without it
+            width = len(self._format_action_invocation(verb)) + self._current_indent
+            self._action_max_length = max(self._action_max_length, width)
+
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         paragraphs = textwrap.dedent(text).strip("\n").split("\n\n")
         return "\n\n".join(
