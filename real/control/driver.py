@@ -16,7 +16,7 @@ from hal.stop_latch import StopLatch
 from hal.wrapper import RobotWrapper
 from real.control.lifecycle import Lifecycle
 from real.protocol.errors import stopped_by
-from real.protocol.text import error_text, printable, traceback_text
+from real.protocol.text import error_text, printable
 
 __all__ = ["DEAF_S", "HANGS_S", "STOP_S", "DriverStopper", "DriverWatch", "WayHome", "park", "stop_faulty"]
 
@@ -208,7 +208,7 @@ def stop_faulty(
         if isinstance(error, RobotStopped | EpisodeError):
             return error
     own = error if isinstance(error, RobotStopped) else None  # a stop of the robot's own, such as its stop button's
-    _log.error("the robot failed in %s\n%s", where, traceback_text(error))
+    _log.error("the robot failed in %s", where, exc_info=error)
     reason = own.reason if own is not None else f"fault in {where}: {type(error).__name__}: {error_text(error)}"
     stop(printable(reason, 8000))
     return stopped_by(error) if own is None else own

@@ -23,7 +23,7 @@ __all__ = [
 SECRET, SERVER, ALLOWED = "secret.key", "server.key", "allowed.keys"
 """In a folder: its owner's secret key; on a client, the robot's public key; on a robot, who is let in."""
 
-CONTROL, TELEMETRY = "control", "telemetry"
+CONTROL, TELEMETRY, STOPS = "control", "telemetry", "stops"
 """ZAP domains: the socket that takes commands, and the sockets that only publish."""
 
 SEEN = "seen"

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import traceback
+import copy
+import logging
+from typing import Any
 
-__all__ = ["encodable", "error_text", "printable", "traceback_text"]
-
-_LONGEST_TRACEBACK = 20_000
+__all__ = ["LogFormatter", "encodable", "error_text", "printable"]
 
 
 def encodable(text: str, longest: int) -> str:
@@ -34,6 +34,27 @@ def error_text(error: BaseException) -> str:
         return f"its text can't be read, that raises {type(second).__name__}"
 
 
-def traceback_text(error: BaseException) -> str:
-    """Return an exception's traceback as `encodable` text, for a log that must not fail on it."""
-    return encodable("".join(traceback.format_exception(error)), _LONGEST_TRACEBACK)
+_LONGEST_LINE = 8000
+
+
+class LogFormatter(logging.Formatter):
+    """Format log records so that no text from elsewhere can begin a line of the log or move a terminal's cursor.
+
+    A message is one line, in which everything unprintable is escaped. Each line of a traceback begins with a bar.
+    """
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record's line, and those of its traceback."""
+        record = copy.copy(record)
+        record.exc_text = None  # another handler's formatter may have kept its text of the traceback here
+        return super().format(record)
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        """Return the record's line."""
+        record.message = printable(record.message, _LONGEST_LINE)
+        return super().formatMessage(record)
+
+    def formatException(self, ei: Any) -> str:
+        """Return the traceback's lines."""
+        lines = super().formatException(ei).split("\n")
+        return "\n".join(f"  | {printable(line, _LONGEST_LINE)}" for line in lines)

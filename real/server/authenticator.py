@@ -11,15 +11,18 @@ import zmq
 from zmq.auth.thread import ThreadAuthenticator
 from zmq.utils import z85
 
-from real.protocol.keys import CONTROL, TELEMETRY, Allowed, Entry, Role, load_pair, note_seen
+from real.control.limits import RateLimiter
+from real.protocol.keys import CONTROL, STOPS, TELEMETRY, Allowed, Entry, Role, load_pair, note_seen
 from real.server.connections import IO_THREADS
 
 __all__ = ["Authenticator"]
 
 _log = logging.getLogger(__name__)
 
-_MAY_ENTER = {CONTROL: frozenset(Role), TELEMETRY: frozenset(Role) - {Role.STOP}}
+_MAY_ENTER = {CONTROL: frozenset(Role), STOPS: frozenset(Role), TELEMETRY: frozenset(Role) - {Role.STOP}}
 _REFRESH_S = 0.1
+_LINES_PER_S, _LINES_AT_ONCE = 2.0, 50
+"""Bounds on log lines about handshakes, so that nobody fills a disk by connecting again and again."""
 
 
 class Authenticator:
@@ -44,6 +47,8 @@ class Authenticator:
         self._losses = dict.fromkeys(_MAY_ENTER, 0)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._zap: _Zap | None = None
+        self._shut_out: dict[str, float] = {}  # until when, by key; only keys of the list get so far
+        self._lines = RateLimiter(_LINES_PER_S, _LINES_AT_ONCE)
 
     @property
     def public(self) -> str:
@@ -108,9 +113,15 @@ class Authenticator:
     def callback(self, domain: str, key: bytes) -> bool:
         """Return whether a client may connect; pyzmq calls this on its thread, with the key in Z85."""
         public = z85.decode(key).hex()
+        if domain == CONTROL and time.monotonic() < self._shut_out.get(public, 0.0):
+            return False
         entry, address = self.entry(public, 0.0), self._zap.address if self._zap is not None else ""
+        logs = not self._lines.spent
+        if logs:
+            self._lines.take()
         if entry is None or entry.role not in _MAY_ENTER[domain]:
-            _log.warning(
+            if logs:
+                _log.warning(
                 "refused %s at the %s socket: key %s is %s; `rlenv-robot keys allow` lets it in",
                 address, domain, public,
                 self.refusal(public).removeprefix("is ") if entry is None
@@ -120,8 +131,13 @@ class Authenticator:
         with self._lock:
             self._entered[domain].add(public)
         note_seen(self._folder, public)
-        _log.info("%s (%s) came from %s", entry.name, entry.role, address)
+        if logs:
+            _log.info("%s (%s) came from %s", entry.name, entry.role, address)
         return True
+
+    def shut_out(self, key: str, seconds: float) -> None:
+        """Refuse new connections of a key to the control socket for so long; its stops have a socket of their own."""
+        self._shut_out[key] = time.monotonic() + seconds
 
     def close(self) -> None:
         """End the thread and the context; its sockets must be closed by then. Calling it twice is allowed."""

@@ -52,8 +52,11 @@ MOST_WAITING = 64
 _LONGEST_READ_NS = 10_000_000
 """Reading one message takes longer only where it has ten thousands of frames; its connection is then cut off."""
 
-_FLOOD = 256
-"""Messages of a connection that are dropped before it is cut off."""
+_FLOOD, _FLOOD_S = 64, 10.0
+"""Messages of a client that are dropped, within so many seconds, before its connections are cut off."""
+
+_SHUT_OUT_S = 60.0
+"""Time for which a key that floods gets no new connection, seconds."""
 
 _STOPS_PER_S = 200.0
 """Stops a second that are handled at the control socket before all others; further ones take turns."""
@@ -133,7 +136,9 @@ class RequestHandler:
         self._turns: Turns[_Received] | None = Turns() if in_turn else None
         self._stops = RateLimiter(_STOPS_PER_S)
         self._unsent, self._unsent_lines = 0, RateLimiter(1.0, 5)
-        self._floods: Counter[int] = Counter()  # messages that were dropped, by the descriptor of their connection
+        self._floods: Counter[object] = Counter()  # messages that were dropped, by client
+        self._floods_s = 0.0
+        self._mover_key: str | None = None
         self._authenticator, self._status, self._judging = authenticator, status, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
@@ -178,7 +183,9 @@ class RequestHandler:
         received = _Received(first.bytes, key, time.monotonic_ns(), parts)
         if len(parts) > wire.MAX_FRAMES and received.came_ns - began_ns > _LONGEST_READ_NS:
             self._limiter.cut_off(descriptor, "too many frames")
+            self._shut_out(key)
         moves = received.peer == self._holder and self._lease.holder is not None
+        self._mover_key = key if moves else self._mover_key
         self._limiter.note(descriptor, key, wire_bytes(parts, key is not None), moves=moves)
         if self._turns is None:
             self._handle(received)
@@ -194,11 +201,22 @@ class RequestHandler:
         if is_stop or (moves and client not in turns):  # a client's messages keep their order
             self._handle(received)
         elif not turns.put(client, received, sum(map(len, received.parts))):
-            self._floods[descriptor] += 1
-            if self._floods[descriptor] >= _FLOOD:
-                self._limiter.cut_off(descriptor, "a flood of messages")
-                self._floods.clear()
+            self._take_flood(client, received.key, descriptor)
         self.serve_waiting()
+
+    def _take_flood(self, client: object, key: str | None, descriptor: int) -> None:
+        """Cut off the connections of a client that sends on and on, and keep its key out for a while."""
+        if (now_s := time.monotonic()) > self._floods_s:
+            self._floods.clear()
+            self._floods_s = now_s + _FLOOD_S
+        self._floods[client] += 1
+        if self._floods[client] >= _FLOOD:
+            self._limiter.cut_off(descriptor, "a flood of messages")
+            self._shut_out(key)
+
+    def _shut_out(self, key: str | None) -> None:
+        if key is not None and self._authenticator is not None and key != self._mover_key:
+            self._authenticator.shut_out(key, _SHUT_OUT_S)
 
     def serve_waiting(self) -> bool:
         """Handle some of the messages that wait for their turn; return whether more of them wait."""
@@ -553,7 +571,7 @@ class Judging:
         try:
             answer = None if self._judge is None else self._judge(message, deadline_s)
         except Exception as error:  # whatever a confirmation raises, the client waits for an answer
-            _log.warning("the question how the episode went was not answered: %s", error_text(error))
+            _log.warning("the question how the episode went was not answered: %s", printable(error_text(error), 1000))
             outcome: Answer | Exception = error
         else:
             outcome = Answer("nobody") if answer is None else answer

@@ -23,7 +23,7 @@ from real.control.lifecycle import Lifecycle
 from real.control.loop import Answerer, ControlLoop
 from real.control.observer import ServerObserver
 from real.control.settings import LoopSettings, check_above_zero
-from real.protocol.keys import CONTROL, TELEMETRY
+from real.protocol.keys import CONTROL, STOPS, TELEMETRY
 from real.protocol.liveness import notice_vanished_clients
 from real.protocol.messages import check_address
 from real.protocol.text import printable
@@ -267,7 +267,7 @@ class Server:
             undo.callback(router.close)
             address = router.getsockopt_string(zmq.LAST_ENDPOINT)  # now: a ZeroMQ socket belongs to one thread
             stop_address = self.settings.stop or _beside(address, "stop")
-            stops, number = self._bound(zmq.ROUTER, stop_address, CONTROL, STOP_LIMITS, LARGEST_STOP)
+            stops, number = self._bound(zmq.ROUTER, stop_address, STOPS, STOP_LIMITS, LARGEST_STOP)
             undo.callback(stops.close)
             undo.callback(self._close_publishers)
             undo.callback(self._limiter.close)  # undone first: see SocketMonitor
@@ -281,7 +281,9 @@ class Server:
             router, self._spec, self._loop, self._lease, self._judging, self._limiter, self._authenticator, self.about,
             self._stop_address, in_turn=not self.settings.lockstep, datagrams=self._datagrams,
         )  # fmt: skip
-        self._stop_endpoint = StopEndpoint(stops, self._loop, self._limiter, number, self._authenticator)
+        self._stop_endpoint = StopEndpoint(
+            stops, self._loop, self._limiter, number, self._authenticator, self.settings.priority
+        )
         self._limiter.start()
         self._stop_endpoint.start()
         self._transport.start(router, self._handler)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from hal.errors import ConnectionLost, RobotError, StopReason, WireError
+from hal.realtime import ask_real_time
 from real.control.limits import RateLimiter
 from real.control.loop import ControlLoop
 from real.protocol import messages as wire
@@ -67,6 +68,7 @@ class StopEndpoint:
         limiter: cuts connections off.
         number: of the socket among those that the limiter watches.
         authenticator: knows which keys are on the list; None lets every client stop.
+        priority: of the control loop for the real-time scheduler; this thread asks for one less. 0 does not ask.
     """
 
     def __init__(
@@ -76,7 +78,9 @@ class StopEndpoint:
         limiter: ConnectionLimiter,
         number: int,
         authenticator: Authenticator | None = None,
+        priority: int = 0,
     ) -> None:
+        self._priority = priority
         self._router, self._loop, self._limiter, self._number = router, loop, limiter, number
         self._authenticator = authenticator
         self._allowances: dict[bytes, RateLimiter] = {}
@@ -107,6 +111,8 @@ class StopEndpoint:
         self._router.close()
 
     def _run(self) -> None:
+        if self._priority:
+            ask_real_time(max(1, self._priority - 1))  # the control loop reports a refusal
         while not self._over.is_set():
             self._alive_s = time.monotonic()
             try:

@@ -29,7 +29,7 @@ TICK_S = 0.1
 PAUSE_MS = 1
 """Time for which the network thread lets a flood of messages wait before it reads on, and messages in turn."""
 
-READS_PER_S = 10_000.0
+READS_PER_S = 5000.0
 """Messages that the network thread reads in a second, whoever sends them. The handling of those of clients that do not
 move the robot is bounded by `real.server.turns.PER_S`."""
 

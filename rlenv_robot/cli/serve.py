@@ -62,10 +62,13 @@ def run(args: argparse.Namespace) -> int:
 
     Where the driver did not return from a call, the process ends here: a thread of the driver's would keep it alive.
     """
+    from real.protocol.text import LogFormatter
     from rlenv_robot.config.profile import Profile, RobotSection, load_profile
     from rlenv_robot.serving import DRIVER_HANGS, serve
 
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(level=logging.INFO, handlers=[handler])
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
     code = serve(replace(profile, serve=_with_flags(profile.serve, args)), announce=say)
     drop_unwritable_output()
