@@ -362,6 +362,21 @@ def press(address: str, keys: str, pipe: Any) -> None:
             took, faults = [], []
 
 
+class Attacker:
+    """One attacking process, begun anew where it ended: a peer that is cut off in mid-message may abort (libzmq)."""
+
+    def __init__(self, name: str, target: Target) -> None:
+        self._name, self._target, self.restarts = name, target, 0
+        self.process = started(attack, name, target)
+
+    def go_on(self) -> None:
+        if self.process.is_alive():
+            os.kill(self.process.pid, signal.SIGCONT)
+        else:
+            self.restarts += 1
+            self.process = started(attack, self._name, self._target)
+
+
 class Trial:
     """One server with its client and its button."""
 
@@ -416,8 +431,8 @@ class Trial:
                 late = self._freeze()
                 missed += late is None
                 held += [late] if late else []
-                for process in attackers:
-                    os.kill(process.pid, signal.SIGCONT)
+                for attacker in attackers:
+                    attacker.go_on()
         after = self.about()
         took, faults, _ = self._ask(self.mover_pipe)
         stops, stop_faults = self._ask(self.button_pipe)
@@ -431,7 +446,7 @@ class Trial:
             "log, kB": (self.folder / "server.log").stat().st_size // 1000,
             "periods": cadence(before["cadence"], after["cadence"]),
             "cut off": after["cut_off"], "dropped": after["dropped"],
-            "attackers at work": sum(process.is_alive() for process in attackers),
+            "attackers begun anew": sum(attacker.restarts for attacker in attackers),
         }  # fmt: skip
 
     def _freeze(self) -> float | None:
@@ -483,14 +498,14 @@ def cadence(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, An
 @contextlib.contextmanager
 def attacking(names: list[str], target: Target) -> Iterator[list[Any]]:
     sources = (f"127.0.1.{number}" for number in itertools.count(1))  # a machine each
-    processes = [started(attack, name, replace(target, source=next(sources))) for name in names]
+    attackers = [Attacker(name, replace(target, source=next(sources))) for name in names]
     try:
-        yield processes
+        yield attackers
     finally:
-        for process in processes:
-            process.kill()
-        for process in processes:
-            process.join()
+        for attacker in attackers:
+            attacker.process.kill()
+        for attacker in attackers:
+            attacker.process.join()
 
 
 def main() -> None:

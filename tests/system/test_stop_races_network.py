@@ -1,0 +1,141 @@
+"""Nothing moves after a stop that was confirmed over the network, whatever the stop races with."""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from hal import Automatic, ConnectionLost, Guard, Homing, HomingSettings, Limits, RobotError
+from real import RemoteRobot, Server
+from real.control.lifecycle import State
+from tests.fakes import TWO_JOINTS, Puppet, until
+
+AWAY = {"target": (0.05, -0.05)}
+HOMING = HomingSettings(velocity=4.0, settle_s=0.004)
+
+
+class Arm(Puppet):
+    """A driver at 500 Hz; ``fails`` makes its steps raise."""
+
+    def __init__(self) -> None:
+        super().__init__(replace(TWO_JOINTS, rate_hz=500.0, limits=Limits(max_velocity={"target": 8.0})))
+        self.fails = False
+
+    def step(self, command: Any) -> Any:
+        robot_state = super().step(command)
+        if self.fails:
+            raise OSError("bus error")
+        return robot_state
+
+
+class Served:
+    """An arm on the network, the client that moves it, and a button whose connection stands."""
+
+    def __init__(self) -> None:
+        self.arm = Arm()
+        self.server = Server(
+            Homing(Guard(self.arm), Automatic(), HOMING), watchdog_s=60.0, max_command_age_s=None
+        ).start()
+        self.mover = RemoteRobot(self.server.address, connect_timeout_s=30, step_timeout_s=30)
+        self.button = RemoteRobot(self.server.address, connect_timeout_s=30)
+        self.button.stand_by()
+
+    def begin(self) -> None:
+        self.arm.fails = False
+        for _ in range(2):  # a mover that lost the robot to another client asks for it anew
+            with suppress(ConnectionLost):
+                self.mover.reset({"start": AWAY, "clear_stop": "the next trial"})
+                return
+        self.mover.reset({"start": AWAY, "clear_stop": "the next trial"})
+
+    def close(self) -> None:
+        self.mover.close()
+        self.button.close()
+        self.server.close()
+
+
+def _quietly(work: Callable[[], Any]) -> Callable[[], None]:
+    def run() -> None:
+        with suppress(RobotError):
+            work()
+
+    return run
+
+
+def _step(served: Served) -> None:
+    for n in range(5):
+        served.mover.step({"target": np.array((0.05 - n / 100, -0.05), np.float32)})
+
+
+def _reset(served: Served) -> Callable[[], Any]:
+    served.button.stop("an older stop")
+    return lambda: served.mover.reset({"clear_stop": "looked"})
+
+
+def _grant(served: Served) -> Callable[[], Any]:
+    taker = RemoteRobot(served.server.address, take="force", connect_timeout_s=30)
+
+    def take() -> None:
+        try:
+            taker.reset({})
+        finally:
+            taker.close()
+
+    return take
+
+
+def _fault(served: Served) -> Callable[[], Any]:
+    served.arm.fails = True
+    return lambda: _step(served)
+
+
+def _end(served: Served) -> Callable[[], Any]:
+    return lambda: served.server._loop.park(5.0)
+
+
+def _episode(served: Served) -> Callable[[], Any]:
+    return lambda: _step(served)
+
+
+@pytest.fixture
+def served() -> Iterator[Served]:
+    served = Served()
+    yield served
+    served.close()
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.requirement("R6.6")
+@pytest.mark.parametrize("competitor", [_reset, _grant, _fault, _end, _episode])
+def test_a_stop_that_was_confirmed_over_the_network_is_undone_by_nothing(
+    served: Served, competitor: Callable[[Served], Callable[[], Any]], trials: int
+) -> None:
+    """Run 10,000 with ``--trials 2000``: five competitors. Counted are steps that reached the driver afterwards."""
+    dice, moved = random.Random(2), []
+    arm = served.arm
+    for trial in range(trials):
+        served.begin()
+        thread = threading.Thread(target=_quietly(competitor(served)))
+        thread.start()
+        time.sleep(dice.random() * 0.004)
+        served.button.stop(f"EMERGENCY {trial}")
+        confirmed = len(arm.told)
+        assert served.server.lifecycle.state is State.STOPPED
+        thread.join(60)
+        assert not thread.is_alive()
+        until(lambda: served.server._loop.idle)
+        if len(arm.told) > confirmed:
+            moved.append((trial, len(arm.told) - confirmed))
+        assert served.server.stopped is not None, f"trial {trial}: the stop is gone"
+        assert served.server.lifecycle.state is State.STOPPED
+    print(f"{competitor.__name__[1:]}: {len(moved)} of {trials} moved after the confirmation")
+    assert not moved, f"(trial, steps after the confirmed stop): {moved}"
