@@ -518,7 +518,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         trial = Trial(Path(folder), options.priority)
         try:
-            report = {"kinds": len(options.only), "load": [os.getloadavg()[0]], "calm": trial.watch(options.calm, [])}
+            report: dict[str, Any] = {
+                "kinds": len(options.only),
+                "load": [os.getloadavg()[0]],
+                "calm": trial.watch(options.calm, []),
+            }
             print(json.dumps(report, indent=1), flush=True)
             with attacking(options.only, trial.target()) as attackers:
                 time.sleep(2)

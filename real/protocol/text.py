@@ -38,7 +38,7 @@ _LONGEST_LINE = 8000
 
 
 class LogFormatter(logging.Formatter):
-    """Format log records so that no text from elsewhere can begin a line of the log or move a terminal's cursor.
+    """Format log records so that no text of a client or a driver can begin a line or move a terminal's cursor.
 
     A message is one line, in which everything unprintable is escaped. Each line of a traceback begins with a bar.
     """
