@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import fields, is_dataclass, replace
 from typing import SupportsFloat, cast
 
@@ -42,6 +43,9 @@ _EXTRA_INFO = {
     "verdict": "success, failure or discard: what a person said of the episode at its end, where one was asked",
     "metrics": "name -> figure, at the end of an episode",
 }
+_KEPT_WHEN_LOST = ("agents", "messages", "state")
+"""Entries of ``extra_info`` that the last table after a robot's fault repeats, as it repeats the observation."""
+
 _REWARD = Field("reward", (), "float64", meaning="of the step that led to this frame, as described above")
 
 _OF_AGENTS = {
@@ -284,7 +288,15 @@ class RobotWorld:
         last = self._last
         assert last is not None
         fault = {"kind": type(error).__name__, "message": str(error)}
-        extra = {"applied": last.applied, "fault": fault, "truncated_by": f"fault: {error}", "success": False}
+        # What is true of the last observation stays: a central critic bootstraps from its state.
+        kept = {name: last.extra_info[name] for name in _KEPT_WHEN_LOST if name in last.extra_info}
+        extra = {
+            **deepcopy(kept),
+            "applied": last.applied,
+            "fault": fault,
+            "truncated_by": f"fault: {error}",
+            "success": False,
+        }
         self._last = timestep = last._replace(
             reward=self._rules.no_reward(), terminated=False, truncated=True, extra_info=extra, acted=False
         )

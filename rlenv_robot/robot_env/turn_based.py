@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
 
@@ -88,7 +89,8 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         """Keep the choice of the agent whose turn it is; with the last agent's, carry out all of them."""
         agent, whole = self._agents[len(self._chosen)], self._whole
         assert whole is not None  # the environment resets first
-        chosen = {**self._chosen, agent.name: action}
+        # A copy: the choice is kept while the others choose, and the caller's arrays stay the caller's.
+        chosen = {**self._chosen, agent.name: {name: np.array(value) for name, value in action.items()}}
         if len(chosen) == len(self._agents):
             timestep = self._world.step(joint_action(self._agents, chosen), extra_info)
             self._chosen = {}
@@ -100,7 +102,8 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         """Return the time step as the agent sees it whose turn it is."""
         self._whole = whole
         agent = self._agents[len(self._chosen)]
-        extra = {name: value for name, value in whole.extra_info.items() if name not in ("agents", "messages")}
+        # A copy: the same extra information is shown again in the next agent's turn.
+        extra = deepcopy({n: value for n, value in whole.extra_info.items() if n not in ("agents", "messages")})
         extra["agent"] = agent.name
         messages = whole.extra_info.get("messages", NOTHING).get(agent.name)
         if messages:

@@ -268,12 +268,18 @@ class EpisodeRules:
 
     def _tell_more(self, extra: ExtraInfo, state: RobotState | BatchState, goal: Arrays, action: Arrays | None) -> None:
         if self.agents:
-            extra["agents"] = self.agent_fields
+            extra["agents"] = self.agent_mapping()
             sent = {} if action is None else messages(self.agents, action)
             if any(sent.values()):
                 extra["messages"] = sent
         if self._shows_state:
-            extra["state"] = self.task.privileged(state.sensors, goal)
+            # A copy: what the caller writes into it must not reach the sensors, from which the next step is judged.
+            hidden = self.task.privileged(state.sensors, goal)
+            extra["state"] = {name: np.array(value) for name, value in hidden.items()}
+
+    def agent_mapping(self) -> dict[str, dict[str, str]]:
+        """Return ``extra_info["agents"]`` as the caller's own copy."""
+        return {agent: dict(names) for agent, names in self.agent_fields.items()}
 
     def add_verdict(self, reward: Reward, verdict: str | None) -> Reward:
         """Add the value of a person's verdict to the last step's reward; with several agents, to that of each."""
