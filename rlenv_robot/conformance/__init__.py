@@ -10,10 +10,11 @@ The whole test of an environment of your own is::
 from rlenv_robot.conformance.contract import EnvironmentContract, RobotContract
 from rlenv_robot.conformance.environment import check_environment
 from rlenv_robot.conformance.illegal import IllegalCase, illegal_tables, illegal_values
-from rlenv_robot.conformance.report import Check, Report
+from rlenv_robot.conformance.report import Check, Note, Report
 from rlenv_robot.conformance.robot import check_robot
+from rlenv_robot.conformance.supervisor import Deadlines
 
 __all__ = [
-    "Check", "EnvironmentContract", "IllegalCase", "Report", "RobotContract", "check_environment", "check_robot",
-    "illegal_tables", "illegal_values",
+    "Check", "Deadlines", "EnvironmentContract", "IllegalCase", "Note", "Report", "RobotContract",
+    "check_environment", "check_robot", "illegal_tables", "illegal_values",
 ]  # fmt: skip

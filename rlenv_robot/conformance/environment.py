@@ -2,227 +2,239 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
+import time
+from collections.abc import Callable, Iterator
+from typing import cast
 
 import numpy as np
 
 from hal import EpisodeError, Spec
-from rlenv_robot.conformance.illegal import IllegalCase, check_refusal, illegal_tables
-from rlenv_robot.conformance.probe import Probe, StandardEnvironment, Table, is_over
-from rlenv_robot.conformance.report import Check, Failed, NotTried, Report, run_check
-from rlenv_robot.conformance.tables import check_observation, check_reward, difference
+from rlenv_robot.conformance.episodes import MAX_FRAMES, episode_checks
+from rlenv_robot.conformance.illegal import refusal_checks
+from rlenv_robot.conformance.instances import Factory, Leftovers, factory_of, instance_checks
+from rlenv_robot.conformance.ownership import ownership_checks
+from rlenv_robot.conformance.probe import Probe, StandardEnvironment, Table, error_of, is_over
+from rlenv_robot.conformance.report import Failed, NotTried, Report
+from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
+from rlenv_robot.conformance.tables import check_observation, difference
 
 __all__ = ["check_environment"]
 
-_MAX_EPISODE = 5000
-"""Steps after which the check of the end gives up."""
-
 
 def check_environment(
-    env: StandardEnvironment, *, steps: int = 30, seed: int = 0, repeatable: bool = True, name: str = ""
+    env: StandardEnvironment | Factory,
+    *,
+    steps: int = 30,
+    seed: int = 0,
+    repeatable: bool = True,
+    name: str = "",
+    deadlines: Deadlines | None = None,
+    only: int = 0,
 ) -> Report:
     """Test an environment against its contract.
 
-    The robot moves: any legal action may be tried, and many illegal ones.
+    The robot moves: any legal action may be tried, and many illegal ones. Whatever ends the run, the environment is
+    stopped and closed.
 
     Args:
-        env: new and not yet reset; it is closed at the end.
-        steps: the length of the walks.
+        env: new and not yet reset, and closed at the end; or a function that makes one, with which several instances
+            and another process are tried too.
+        steps: the usual length of a walk; whole episodes are walked too, up to 5,000 frames or some seconds.
         seed: of everything random.
         repeatable: False for a real machine, where equal seeds need not give equal episodes.
         name: of the environment in the report; by default its env_id.
+        deadlines: of single calls.
+        only: the number of the only check to make, counted from 1; 0 makes all.
 
     Returns:
         The report of all checks. A broken environment raises nothing.
+
+    Raises:
+        KeyboardInterrupt: as it came, after the environment was stopped and closed.
     """
-    probe = Probe(env, steps, seed, repeatable)
-    checks = [run_check(name, number, partial(check, probe)) for name, number, check in _BEFORE]
-    checks += _illegal_checks(probe)
-    checks += [run_check(name, number, partial(check, probe)) for name, number, check in _AFTER]
-    return Report(f"environment {name or env.env_id}", tuple(checks))
+    began = time.monotonic()
+    with Leftovers() as left:
+        subject, factory = _opened(env)
+        log = CallLog(deadlines or Deadlines())
+        probe = Probe(subject, steps, seed, repeatable, log=log)
+        plan = [*_plan(probe), *instance_checks(probe, factory), *_last(probe, left)]
+        supervisor = Supervisor(log, getattr(subject, "stop", None), subject.close)
+        checks = supervisor.run(plan, only)
+    return Report(f"environment {name or subject.env_id}", checks, probe.notes, time.monotonic() - began)
 
 
-# -- description, tables ---------------------------------------------------------------------------------------
+def _opened(env: StandardEnvironment | Factory) -> tuple[StandardEnvironment, Factory | None]:
+    """Return an environment, and how another one is made, if that is known."""
+    if hasattr(env, "reset") and not isinstance(env, type):
+        made = cast("StandardEnvironment", env)
+        return made, factory_of(made)
+    factory = cast("Factory", env)
+    return factory(), factory
 
 
-def _described(probe: Probe) -> None:
-    for spec in (probe.env.observation, probe.env.action):
-        if Spec.from_dict(spec.to_dict()) != spec:
-            raise Failed(f"{spec.name} does not survive to_dict and from_dict")
-        for field in spec:
-            if not field.meaning.strip() or not field.unit.strip():
-                raise Failed(f"{spec.name}.{field.name} has no meaning or no unit")
+def _plan(probe: Probe) -> Iterator[PlannedCheck]:
+    basics = _Basics(probe)
+    yield PlannedCheck("described", "every field has a type, a range, a unit and a meaning", "R4.2", basics.described)
+    yield PlannedCheck("too early", "a step before the first reset is refused", "R1.4", basics.step_before_reset)
+    yield PlannedCheck("reset", "reset returns Table 1 of the first frame", "R1.3", basics.reset_table)
+    yield PlannedCheck("plain reset", "reset works without options", "R1.3", basics.plain_reset, ("reset",))
+    yield PlannedCheck("unknown option", "an unknown reset option is refused", "R1.3", basics.unknown_option)
+    yield from episode_checks(probe)
+    yield PlannedCheck(
+        "spec stays", "the description does not change", "R4.2", basics.spec_stays, ("described", "reset", "frames")
+    )
+    yield from ownership_checks(probe)
+    yield from refusal_checks(probe)
+    yield PlannedCheck(
+        "inference", "privileged state can't be reached in inference", "R2.1", basics.inference, ("reset",)
+    )
+    yield PlannedCheck(
+        "after the end", "a step after the end is refused, and a reset begins anew", "R1.4", basics.after_the_end,
+        ("reset", "frames"),
+    )  # fmt: skip
 
 
-def _step_before_reset(probe: Probe) -> None:
-    _raises_episode_error(lambda: probe.send({"frame_no": 0}, _any_action(probe)), "a step before the first reset")
+def _last(probe: Probe, left: Leftovers) -> Iterator[PlannedCheck]:
+    ending = _Ending(probe, left)
+    yield PlannedCheck("closed", "close may be called twice, and no step or reset follows it", "R1.4", ending.closed)
+    yield PlannedCheck("left", "no thread and no file is left after the run", "R1.4", ending.left, ("leftovers",))
 
 
-def _reset_table(probe: Probe) -> None:
-    table = probe.reset()
-    check_observation(table, probe.env.observation)
-    _check_frame(probe, table, 0)
-
-
-def _plain_reset(probe: Probe) -> None:
-    check_observation(probe.env.reset(), probe.env.observation)
-
-
-def _step_tables(probe: Probe) -> None:
-    frames = probe.walk()
-    for number, frame in enumerate(frames, 1):
-        check_observation(frame.table, probe.env.observation)
-        check_reward(frame.reward)
-        for table in (frame.table, frame.reward):
-            _check_frame(probe, table, number)
-        if is_over(frame.table) != (number == len(frames)) and number != probe.steps:
-            raise Failed(f"frame {number} of {len(frames)} is marked as the last one")
-
-
-def _check_frame(probe: Probe, table: Table, number: int) -> None:
-    if table["frame_no"] != number:
-        raise Failed(f"frame_no is {table['frame_no']}, it must be {number}")
-    if table["env_id"] != probe.env.env_id:
-        raise Failed(f"env_id is {table['env_id']!r}, it must be {probe.env.env_id!r}")
-
-
-# -- seeds, ownership ------------------------------------------------------------------------------------------
-
-
-def _equal_seeds(probe: Probe) -> None:
-    first = probe.reset()["observation"]
-    copies = {name: np.array(value) for name, value in first.items()}
-    if not probe.repeatable:
-        raise NotTried("equal seeds need not give equal episodes here")
-    name = difference(copies, probe.reset()["observation"])
-    if name:
-        raise Failed(f"two resets with seed {probe.seed} differ in {name}")
-
-
-def _equal_episodes(probe: Probe) -> None:
-    probe.compare(probe.walk(), probe.walk())
-
-
-def _kept_observations(probe: Probe) -> None:
-    for number, frame in enumerate(probe.walk(), 1):
-        name = difference(frame.observation, frame.table["observation"])
-        if name:
-            raise Failed(f"observation {name} of frame {number} changed after it was returned")
-
-
-def _overwritten_observations(probe: Probe) -> None:
-    first = probe.walk()
-    probe.compare(first, probe.walk(between=_overwrite))
-
-
-def _overwrite(table: Table) -> None:
-    for value in table["observation"].values():
-        if isinstance(value, np.ndarray) and value.flags.writeable:
-            value[...] = 0
-
-
-def _unknown_option(probe: Probe) -> None:
-    try:
-        probe.env.reset({"no_such_option": 1})
-    except ValueError:
-        return
-    raise Failed("reset ignored an unknown option, it must raise ValueError")
-
-
-# -- illegal actions -------------------------------------------------------------------------------------------
-
-
-class _RefusalProbe:
-    """Send illegal tables to a running episode, or to a new one if a failed check may have disturbed it."""
-
+class _Basics:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._clean = False
+        self._first: tuple[dict[str, object], ...] | None = None
 
-    def begin(self) -> None:
-        """Begin an episode and take one legal step, so that frame 0 is stale."""
-        frames = self._probe.walk(1)
-        if is_over(frames[-1].table):
-            raise NotTried("the episode is over after one step")
-        self.frame, self._clean = frames[-1], True
+    def _specs(self) -> tuple[dict[str, object], ...]:
+        return tuple(spec.to_dict() for spec in (self._probe.env.observation, self._probe.env.action))
 
-    def check(self, case: IllegalCase) -> None:
-        """Check that the case is refused as R1.2 requires."""
-        if not self._clean:
-            self.begin()
-        self._clean = False  # until the refusal is confirmed
-        check_refusal(case, self._probe.env.step(case.value), self.frame)
-        self._clean = True
+    def described(self) -> None:
+        probe = self._probe
+        for spec in (probe.env.observation, probe.env.action):
+            if not isinstance(spec, Spec):
+                raise Failed(f"the description is a {type(spec).__name__}", "it must be a hal.Spec")
+            if Spec.from_dict(spec.to_dict()) != spec:
+                raise Failed(f"{spec.name} does not survive to_dict and from_dict")
+            for field in spec:
+                if not field.meaning.strip() or not field.unit.strip():
+                    raise Failed(f"{spec.name}.{field.name} has no meaning or no unit")
+        if not isinstance(probe.env.env_id, str) or not 1 <= len(probe.env.env_id) <= 36:
+            raise Failed(f"env_id is {probe.env.env_id!r}", "it must be a string of 1 to 36 characters")
+        reward = probe.declared_reward
+        if reward is None:
+            probe.note("R4.2", "the reward has no description: env.description.reward is missing")
+        elif not reward.meaning.strip():
+            raise Failed("the reward has no meaning in the description")
+        self._first = self._specs()
+
+    def spec_stays(self) -> None:
+        if self._first is None:
+            raise NotTried("the description was not read at the beginning")
+        self._probe.walk(5)
+        if self._specs() != self._first:
+            raise Failed("observation or action spec differ from those before the first reset")
+
+    def step_before_reset(self) -> None:
+        probe = self._probe
+        _raises(probe, lambda: probe.send({"frame_no": 0}, _any_action(probe)), "a step before the first reset")
+
+    def reset_table(self) -> None:
+        probe = self._probe
+        for _ in range(2):
+            table = probe.reset()
+            check_observation(table, probe.env.observation, probe.note)
+            if table["env_id"] != probe.env.env_id:
+                raise Failed(f"env_id is {table['env_id']!r}", f"it must be {probe.env.env_id!r}")
+            if table["frame_no"] != 0:
+                probe.note("R2", "frame_no goes on over resets; here each episode begins at 0")
+            if "error" in table.get("extra_info", {}):
+                raise Failed("extra_info of a reset has an error, and no action came before")
+            if is_over(table):
+                probe.note("R1.3", "an episode may be over with its first frame")
+
+    def plain_reset(self) -> None:
+        probe = self._probe
+        check_observation(probe.reset_with(), probe.env.observation, probe.note)
+        check_observation(probe.reset_with({}), probe.env.observation, probe.note)
+
+    def unknown_option(self) -> None:
+        probe = self._probe
+        try:
+            probe.reset_with({"no_such_option": 1})
+        except ValueError:
+            return
+        except Exception as error:
+            probe.note("R1.3", f"an unknown option raises {type(error).__name__}; here it is ValueError")
+            return
+        raise Failed("reset ignored an unknown option", "it must raise ValueError")
+
+    def inference(self) -> None:
+        probe = self._probe
+        mode = getattr(getattr(probe.env, "world", None), "mode", getattr(probe.env, "mode", None))
+        if mode != "inference":
+            raise NotTried("the environment is not opened for inference")
+        for table in [probe.reset(), *(frame.table for frame in probe.walk(5))]:
+            if "state" in table.get("extra_info", {}):
+                raise Failed("extra_info has 'state'", "opened for inference, privileged state is absent")
+
+    def after_the_end(self) -> None:
+        probe = self._probe
+        frames = probe.walk(MAX_FRAMES)
+        if not frames or not is_over(frames[-1].kept):
+            raise NotTried(f"no episode ended within {len(frames)} frames")
+        last = frames[-1]
+        for _ in range(2):
+            _raises(probe, lambda: probe.send(last.table, last.action), "a step after the end", last.kept)
+        check_observation(probe.reset(), probe.env.observation)
+        again = probe.walk(min(len(frames) - 1, probe.steps))
+        if again and is_over(again[-1].kept) and len(again) < len(frames) and probe.repeatable:
+            raise Failed(f"the next episode ended after {len(again)} frames, the first after {len(frames)}")
 
 
-def _illegal_checks(probe: Probe) -> list[Check]:
-    refusals = _RefusalProbe(probe)
-    begun = run_check("an episode runs in which illegal actions can be tried", "R1.2", refusals.begin)
-    if begun.passed is not True:
-        return [begun]
-    frame = refusals.frame
-    cases = illegal_tables(probe.env.action, frame.action, probe.env.env_id, frame.table["frame_no"])
-    return [run_check(f"refused: {case.name}", "R1.2", partial(refusals.check, case)) for case in cases]
+class _Ending:
+    def __init__(self, probe: Probe, left: Leftovers) -> None:
+        self._probe, self._left = probe, left
+
+    def closed(self) -> None:
+        probe = self._probe
+        table = probe.reset()
+        probe.close()
+        probe.close()
+        _raises(probe, lambda: probe.send(table, _any_action(probe)), "a step after close")
+        _raises(probe, probe.reset, "a reset after close")
+
+    def left(self) -> None:
+        if getattr(self._probe.env, "is_recorded", False):
+            raise NotTried("the environment records, and records stay")
+        problem = self._left.problem()
+        if problem:
+            raise Failed(problem, "close lets go of everything", how="the whole run, then close")
 
 
-def _illegal_changes_nothing(probe: Probe) -> None:
-    first = probe.walk(2)
+def _raises(probe: Probe, call: Callable[[], object], event: str, last: Table | None = None) -> None:
+    """Check that a call in the wrong state is refused.
 
-    def disturb(table: Table) -> None:
-        for case in illegal_tables(probe.env.action, _any_action(probe), probe.env.env_id, table["frame_no"]):
-            probe.env.step(case.value)
-
-    probe.compare(first, probe.walk(2, disturb))
-
-
-# -- ends ------------------------------------------------------------------------------------------------------
-
-
-def _after_the_end(probe: Probe) -> None:
-    frames = probe.walk(_MAX_EPISODE)
-    if not is_over(frames[-1].table):
-        raise NotTried(f"no episode ended within {_MAX_EPISODE} steps")
-    _raises_episode_error(lambda: probe.send(frames[-1].table, frames[-1].action), "a step after the end")
-    _check_frame(probe, probe.reset(), 0)
-
-
-def _closed(probe: Probe) -> None:
-    table = probe.reset()
-    probe.env.close()
-    probe.env.close()
-    _raises_episode_error(lambda: probe.send(table, _any_action(probe)), "a step after close")
-    _raises_episode_error(probe.reset, "a reset after close")
-
-
-def _raises_episode_error(call: Callable[[], object], event: str) -> None:
+    Args:
+        probe: takes notes.
+        call: to make.
+        event: the call in words.
+        last: the last frame's Table 1; an answer that repeats it with an error is a refusal too.
+    """
     try:
-        call()
+        answer = call()
     except EpisodeError:
         return
     except Exception as error:
-        raise Failed(f"{event} raised {type(error).__name__} ({error}), it must raise EpisodeError") from error
-    raise Failed(f"{event} was accepted, it must raise EpisodeError")
+        probe.note("R1.4", f"{event} raises {type(error).__name__}; here it is EpisodeError")
+        return
+    if isinstance(answer, tuple) and last is not None:
+        table = answer[0]
+        same = table.get("frame_no") == last["frame_no"] and not difference(last["observation"], table["observation"])
+        if error_of(table) is not None and same:
+            probe.note("R1.4", f"{event} is answered with an error; here it raises EpisodeError")
+            return
+    raise Failed(f"{event} was accepted", "it must raise EpisodeError")
 
 
 def _any_action(probe: Probe) -> dict[str, np.ndarray]:
     return probe.env.action.sample(np.random.default_rng(probe.seed))
-
-
-_BEFORE: tuple[tuple[str, str, Callable[[Probe], None]], ...] = (
-    ("every field has a type, a range, a unit and a meaning", "R4.2", _described),
-    ("a step before the first reset is refused", "R1.4", _step_before_reset),
-    ("reset returns Table 1 with frame 0", "R1.3", _reset_table),
-    ("reset works without options", "R1.3", _plain_reset),
-    ("an unknown reset option is refused", "R1.3", _unknown_option),
-    ("step returns Tables 1 and 3, and frame_no rises by one", "R2", _step_tables),
-    ("equal seeds give equal first observations", "R1.3", _equal_seeds),
-    ("equal seeds and actions give equal episodes", "R1.3", _equal_episodes),
-    ("a returned observation never changes", "R1.4", _kept_observations),
-    ("writing into an observation changes nothing", "R1.4", _overwritten_observations),
-)
-_AFTER: tuple[tuple[str, str, Callable[[Probe], None]], ...] = (
-    ("illegal actions do not change an episode", "R1.2", _illegal_changes_nothing),
-    ("a step after the end is refused, and a reset begins anew", "R1.4", _after_the_end),
-    ("close may be called twice, and no step or reset follows it", "R1.4", _closed),
-)

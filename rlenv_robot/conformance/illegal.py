@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +11,15 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, Spec
-from rlenv_robot.conformance.probe import Frame, Table
-from rlenv_robot.conformance.report import Failed
-from rlenv_robot.conformance.tables import difference
+from rlenv_robot.conformance.probe import Frame, Probe, Table, frame_of, is_over
+from rlenv_robot.conformance.report import Failed, NotTried
+from rlenv_robot.conformance.supervisor import PlannedCheck
+from rlenv_robot.conformance.tables import Noter, check_observation, difference
 
-__all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values"]
+__all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values", "refusal_checks"]
+
+_MOST_ELEMENTS = 64
+"""Elements of a field that are all made illegal one by one; of a larger field, as many spread over it."""
 
 Values = Mapping[str, np.ndarray]
 
@@ -95,7 +100,7 @@ def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, obje
 
 
 def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
-    for index in _first_and_last(field):
+    for index in _elements(field):
         for problem, number, code in _numbers_outside(field, index):
             value = np.array(legal, legal.dtype if field.numpy_dtype.kind == "f" else object)
             value[index] = number
@@ -104,10 +109,10 @@ def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, obj
             yield f"{problem} at {list(index)}" if index else problem, value, code, index
 
 
-def _first_and_last(field: Field) -> list[tuple[int, ...]]:
-    """Return the indices of the first and the last element, so that a validation that stops halfway is noticed."""
-    first, last = tuple(0 for _ in field.shape), tuple(size - 1 for size in field.shape)
-    return [first] if first == last else [first, last]
+def _elements(field: Field) -> list[tuple[int, ...]]:
+    """Return the indices of all elements, or of some from the first to the last of a large field."""
+    places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
+    return [tuple(int(i) for i in np.unravel_index(place, field.shape)) for place in places] if field.shape else [()]
 
 
 def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str, ArrayLike, str]]:
@@ -123,51 +128,197 @@ def _numbers_outside(field: Field, index: tuple[int, ...]) -> Iterator[tuple[str
     yield "infinite", np.inf, "not_finite"
     yield "minus infinite", -np.inf, "not_finite"
     limits = np.finfo(field.dtype)
-    if low > limits.min:
-        yield "just below the range", np.nextafter(low, low.dtype.type(-np.inf)), "range"
-    if high < limits.max:
-        yield "just above the range", np.nextafter(high, high.dtype.type(np.inf)), "range"
+    with np.errstate(over="ignore"):
+        if low > limits.min:
+            yield "just below the range", np.nextafter(low, low.dtype.type(-np.inf)), "range"
+            yield "far below the range", _within(low - 1000 * max(1.0, abs(float(low))), limits), "range"
+        if high < limits.max:
+            yield "just above the range", np.nextafter(high, high.dtype.type(np.inf)), "range"
+            yield "far above the range", _within(high + 1000 * max(1.0, abs(float(high))), limits), "range"
+
+
+def _within(number: float, limits: np.finfo) -> float:
+    return min(max(float(number), float(limits.min)), float(limits.max))
 
 
 # -- The answer to an illegal action (R1.2) --------------------------------------------------------------------
 
 _ERROR_KEYS = {"code", "field", "index", "message"}
+_CODES = {"missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"}
 
 
-def check_refusal(case: IllegalCase, answer: tuple[Table, Table], before: Frame) -> None:
-    """Check that the answer is the same frame with reward 0 and an error that names code, field and index.
+def check_refusal(case: IllegalCase, answer: tuple[Table, Table], before: Frame, note: Noter) -> None:
+    """Check that the answer is the same frame with reward 0 and an error.
+
+    An error of this project's form must name code, field and index; a text, or a mapping of another form, is allowed
+    with a note.
 
     Args:
         case: that was sent.
         answer: Tables 1 and 3, as `step` returned them.
         before: the frame before the case was sent.
+        note: takes remarks.
 
     Raises:
         Failed: the answer is wrong.
     """
     table, reward = answer
-    error = table.get("extra_info", {}).get("error")
-    if not isinstance(error, Mapping) or error.keys() != _ERROR_KEYS:
-        raise Failed(f"extra_info['error'] is {error!r}, it must be a mapping with {', '.join(sorted(_ERROR_KEYS))}")
     _check_same_frame(table, before)
+    extra = table.get("extra_info", {})
+    error = extra.get("error") if isinstance(extra, Mapping) else None
+    if not error:
+        raise Failed(f"extra_info['error'] is {error!r}", "it must tell what is wrong with the action")
     rewards = reward["reward"].values() if isinstance(reward["reward"], Mapping) else [reward["reward"]]
     if any(number != 0 for number in rewards):
-        raise Failed(f"reward is {reward['reward']}, it must be 0")
-    _check_error(case, error)
+        raise Failed(f"reward is {reward['reward']}", "it must be 0")
+    _check_error(case, error, note)
 
 
 def _check_same_frame(table: Table, before: Frame) -> None:
     for key in ("env_id", "frame_no", "terminated", "truncated"):
-        if table[key] != before.table[key]:
-            raise Failed(f"{key} is {table[key]!r}, it was {before.table[key]!r}: was the action executed?")
+        if key not in table or table[key] != before.kept[key]:
+            raise Failed(f"{key} is {table.get(key)!r}, it was {before.kept[key]!r}: was the action executed?")
     name = difference(before.observation, table["observation"])
     if name:
         raise Failed(f"observation {name} changed: was the action executed?")
 
 
-def _check_error(case: IllegalCase, error: Table) -> None:
+def _check_error(case: IllegalCase, error: object, note: Noter) -> None:
+    if isinstance(error, str):
+        if not error.strip():
+            raise Failed("the error is an empty text", "it must tell what is wrong with the action")
+        note("R1.2", "extra_info['error'] is a text; programs can't read code, field and index from it")
+        return
+    if not isinstance(error, Mapping):
+        note("R1.2", f"extra_info['error'] is a {type(error).__name__}, not a mapping with code, field, index, message")
+        return
+    if not {"code", "field"} <= error.keys():
+        if not any(isinstance(value, str) and value.strip() for value in error.values()):
+            raise Failed(f"extra_info['error'] is {error!r:.120}", "it must tell what is wrong with the action")
+        note("R1.2", f"extra_info['error'] has the keys {sorted(map(str, error))}, not code, field, index, message")
+        return
+    if error.keys() != _ERROR_KEYS:
+        raise Failed(f"extra_info['error'] has the keys {sorted(map(str, error))}",
+                     f"it must have {', '.join(sorted(_ERROR_KEYS))}")  # fmt: skip
+    if error["code"] not in _CODES:
+        note("R1.2", f"an error has the code {error['code']!r}, here it would be {case.code!r}")
+        return
     for key, expected in (("code", case.code), ("field", case.field), ("index", list(case.index))):
-        if error[key] != expected:
+        found = list(error[key]) if isinstance(error[key], tuple) else error[key]
+        if found != expected:
             raise Failed(f"the {key} of the error is {error[key]!r}, it must be {expected!r}")
     if not isinstance(error["message"], str) or not error["message"].strip():
         raise Failed("the error has no message")
+
+
+# -- The checks -------------------------------------------------------------------------------------------------
+
+_FRAMES = 12
+"""Frames of an episode at which illegal actions are tried."""
+
+
+def refusal_checks(probe: Probe) -> Iterator[PlannedCheck]:
+    """Yield the checks of illegal actions."""
+    refusals = _Refusals(probe)
+    tables = ("reset", "frames")
+    yield PlannedCheck(
+        "refusals", "every kind of illegal action is refused, and the refusal says why", "R1.2", refusals.every_kind,
+        tables,
+    )  # fmt: skip
+    yield PlannedCheck(
+        "refusals late", "illegal actions are refused in every element, at every frame", "R1.2", refusals.at_frames,
+        (*tables, "refusals"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "refusals change nothing", "illegal actions change nothing, and no hidden clock advances", "R1.2",
+        refusals.change_nothing, (*tables, "refusals", "refusals late", "equal episodes", "clock"),
+    )  # fmt: skip
+
+
+class _Refusals:
+    """Send illegal tables to running episodes."""
+
+    def __init__(self, probe: Probe) -> None:
+        self._probe = probe
+
+    def _begin(self) -> Frame:
+        """Begin an episode and take one legal step, so that frame 0 is stale."""
+        frames = self._probe.walk(1)
+        if not frames or is_over(frames[-1].kept):
+            raise NotTried("the episode is over after one step")
+        return frames[-1]
+
+    def _cases(self, frame: Frame) -> list[IllegalCase]:
+        env = self._probe.env
+        return list(illegal_tables(env.action, frame.action, env.env_id, frame.kept["frame_no"]))
+
+    def every_kind(self) -> None:
+        """Check each kind once, in an episode that no failed case has disturbed."""
+        probe, problems, how = self._probe, [], ""
+        frame = self._begin()
+        cases = self._cases(frame)
+        for case in cases:
+            try:
+                answer = probe.step(case.value)
+                check_refusal(case, answer, frame, probe.note)
+                check_observation(answer[0], probe.env.observation)
+            except Failed as finding:
+                problems.append(f"{case.name}: {finding}")
+            except Exception as error:
+                problems.append(f"{case.name}: step raised {type(error).__name__} ({error}), "
+                                "it must return the frame with extra_info['error']")  # fmt: skip
+            else:
+                continue
+            how = how or probe.log.how()
+            frame = self._begin()
+        _raise(problems, len(cases), how)
+
+    def at_frames(self) -> None:
+        """Check values out of range, each at another frame, up to the end of an episode."""
+        probe, problems, how, tried = self._probe, [], "", 0
+        end = time.monotonic() + 10.0
+        rng = np.random.default_rng(probe.seed)
+        frames = probe.walk()
+        marks = set(np.unique(np.linspace(0, len(frames) - 1, _FRAMES).astype(int)).tolist())
+        table = probe.reset()
+        for number, frame in enumerate(frames):
+            if number in marks and time.monotonic() < end:
+                cases = list(illegal_tables(probe.env.action, frame.action, probe.env.env_id, table["frame_no"]))
+                before = frame_of(frame.action, table, {"reward": 0.0})
+                for index in rng.permutation(len(cases))[:16]:
+                    case, tried = cases[index], tried + 1
+                    try:
+                        check_refusal(case, probe.step(case.value), before, probe.note)
+                    except Failed as finding:
+                        problems.append(f"frame {number}, {case.name}: {finding}")
+                        how = how or probe.log.how()
+                        break
+            if problems:
+                break
+            table, _ = probe.send(table, frame.action)
+        _raise(problems, tried, how)
+
+    def change_nothing(self) -> None:
+        """Compare an episode with one that illegal actions disturb, up to its end."""
+        probe = self._probe
+        first, count = probe.walk(_LATE), [0]
+
+        def disturb(table: Table) -> None:
+            number = count[0]
+            count[0] += 1
+            cases = list(illegal_tables(probe.env.action, first[min(number, len(first) - 1)].action,
+                                        probe.env.env_id, table["frame_no"]))  # fmt: skip
+            for case in cases if number < 2 else cases[number % 7 :: max(1, len(cases) // 4)]:
+                probe.step(case.value)
+
+        probe.compare(first, probe.repeat(first, disturb), "after illegal actions before each frame")
+
+
+_LATE = 400
+"""Frames of an episode that illegal actions disturb."""
+
+
+def _raise(problems: Sequence[str], tried: int, how: str) -> None:
+    if problems:
+        more = f" (and {len(problems) - 1} more of {tried} illegal actions)" if len(problems) > 1 else ""
+        raise Failed(problems[0] + more, how=how)

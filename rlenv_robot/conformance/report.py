@@ -1,19 +1,45 @@
-"""The report of a conformance run."""
+"""Results of a conformance run: checks, findings and notes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Check", "Failed", "NotTried", "Report", "run_check"]
+__all__ = ["Check", "Failed", "NotTried", "Note", "Report", "run_check"]
 
 
 class Failed(Exception):
-    """A check failed; the message says what was expected and what was found."""
+    """A check failed.
+
+    Args:
+        found: what came instead of what must.
+        allowed: what is allowed, if ``found`` does not say it.
+        how: what was done; by default the newest calls, as the check's call log knows them.
+    """
+
+    def __init__(self, found: str, allowed: str = "", how: str = "") -> None:
+        super().__init__(f"{found}; {allowed}" if allowed else found)
+        self.found, self.allowed, self.how = found, allowed, how
 
 
 class NotTried(Exception):
     """A check can't be made here, for the reason in the message. It counts as neither passed nor failed."""
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """A remark on something that the standard leaves open. It is no failure.
+
+    Attributes:
+        clause: of the requirement that it concerns.
+        text: one sentence: what the subject does, and what differs from this project's own way.
+    """
+
+    clause: str
+    text: str
+
+    def __str__(self) -> str:
+        return f"note           {self.clause:5} {self.text}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,17 +50,33 @@ class Check:
         name: what must hold.
         requirement: the number of the requirement (docs/requirements.md), or ``robot`` for `hal.Robot`'s contract.
         passed: None if the check could not be made.
-        message: what was found, if the check did not pass.
+        message: what was found and what is allowed, if the check did not pass.
+        how: what was done before the finding: seed, step and call.
+        number: of the check, counted from 1; ``--reproduce`` takes it.
+        calls: the newest calls before the finding, oldest first, a line each.
+        key: of the check, a short name that stays when its sentence changes.
     """
 
     name: str
     requirement: str
     passed: bool | None
     message: str = ""
+    how: str = ""
+    number: int = 0
+    calls: tuple[str, ...] = ()
+    key: str = ""
+
+    @property
+    def word(self) -> str:
+        """The result as a word: ok, FAILED or not tried."""
+        return {True: "ok", False: "FAILED", None: "not tried"}[self.passed]
 
     def __str__(self) -> str:
-        word = {True: "ok", False: "FAILED", None: "not tried"}[self.passed]
-        return f"{word:9} {self.requirement:5} {self.name}" + (f": {self.message}" if self.message else "")
+        number = f"#{self.number:<3} " if self.number else ""
+        line = f"{self.word:9} {number}{self.requirement:5} {self.name}"
+        if self.message:
+            line += f": {self.message}" + (f" [{self.how}]" if self.how else "")
+        return line
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,10 +86,14 @@ class Report:
     Attributes:
         subject: what was checked.
         checks: in the order of the run.
+        notes: what the standard leaves open and the subject does in a way of its own.
+        seconds: how long the run took.
     """
 
     subject: str
     checks: tuple[Check, ...]
+    notes: tuple[Note, ...] = ()
+    seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
@@ -69,20 +115,50 @@ class Report:
             lines = "\n".join(map(str, self.failures))
             raise AssertionError(f"{self.subject} breaks its contract:\n{lines}")
 
-    def __str__(self) -> str:
+    @property
+    def summary(self) -> str:
+        """One line with the counts."""
         counts = {word: sum(check.passed is word for check in self.checks) for word in (True, False, None)}
-        summary = f"{self.subject}: {counts[True]} passed, {counts[False]} failed, {counts[None]} not tried"
-        return "\n".join([*map(str, self.checks), summary])
+        text = f"{self.subject}: {counts[True]} passed, {counts[False]} failed, {counts[None]} not tried"
+        notes = f", {len(self.notes)} notes" if self.notes else ""
+        return text + notes + (f", {self.seconds:.1f} s" if self.seconds else "")
+
+    def lines(self, verbose: bool = True) -> list[str]:
+        """Return the report as lines of text.
+
+        Args:
+            verbose: whether to list the checks that passed, too.
+        """
+        checks = [str(check) for check in self.checks if verbose or check.passed is not True]
+        return [*checks, *map(str, self.notes), self.summary]
+
+    def __str__(self) -> str:
+        return "\n".join(self.lines())
 
 
-def run_check(name: str, requirement: str, check: Callable[[], None]) -> Check:
-    """Make one check. Any exception but `NotTried` is a failure, because the code under test may raise anything."""
+def run_check(
+    name: str,
+    requirement: str,
+    check: Callable[[], None],
+    number: int = 0,
+    how: Callable[[], str] = str,
+    calls: Callable[[], Sequence[str]] = tuple,
+    key: str = "",
+) -> Check:
+    """Make one check. Any exception but `NotTried` is a failure, because the code under test may raise anything.
+
+    Args:
+        name, requirement, number, key: as in `Check`.
+        check: raises `Failed` or `NotTried`, or returns.
+        how, calls: asked for after a failure, as in `Check`.
+    """
     try:
         check()
     except NotTried as reason:
-        return Check(name, requirement, None, str(reason))
+        return Check(name, requirement, None, str(reason), number=number, key=key)
     except Failed as finding:
-        return Check(name, requirement, False, str(finding))
+        return Check(name, requirement, False, str(finding), finding.how or how(), number, tuple(calls()), key)
     except Exception as error:
-        return Check(name, requirement, False, f"raised {type(error).__name__}: {error}")
-    return Check(name, requirement, True)
+        message = f"raised {type(error).__name__}: {error}"
+        return Check(name, requirement, False, message, how(), number, tuple(calls()), key)
+    return Check(name, requirement, True, number=number, key=key)

@@ -4,112 +4,107 @@ from __future__ import annotations
 
 import itertools
 import threading
-from collections.abc import Callable, Mapping, Sequence
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import numpy as np
 
-from hal import EpisodeError, Fault, IllegalAction, Robot, RobotError, RobotSpec, RobotState, RobotStopped
-from rlenv_robot.conformance.illegal import illegal_values
-from rlenv_robot.conformance.report import Failed, NotTried, Report, run_check
+from hal import EpisodeError, Fault, IllegalAction, Image, Robot, RobotError, RobotSpec, RobotState, RobotStopped
+from rlenv_robot.conformance.illegal import IllegalCase, illegal_values
+from rlenv_robot.conformance.instances import Leftovers
+from rlenv_robot.conformance.report import Failed, NotTried, Report
+from rlenv_robot.conformance.robot_motion import motion_checks
+from rlenv_robot.conformance.robot_probe import SIMULATED, MotionBounds, RobotProbe, copied, is_simulated
+from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
 from rlenv_robot.conformance.tables import check_structure, difference
 
-__all__ = ["RobotProbe", "check_robot", "copied"]
+__all__ = ["check_robot"]
 
-_STEP_SHARE = 0.02
-"""A step of a walk as a share of the command's range; small, because the robot may be real."""
+_STOP_S = 1.0
+"""Longest duration of a stop: over a network it is confirmed."""
 
+_IMAGE_AGE_S = 2.0
+"""Oldest image that counts as live."""
 
-class RobotProbe:
-    """Drive a robot under test.
-
-    Args:
-        robot: under test.
-        steps: the length of a walk.
-        seed: of resets and commands.
-        repeatable: whether equal seeds must give equal states; False on a real machine.
-    """
-
-    def __init__(self, robot: Robot, steps: int, seed: int, repeatable: bool) -> None:
-        self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
-        self.spec: RobotSpec | None = None
-
-    def reset(self, options: Mapping[str, object] | None = None) -> RobotState:
-        """Reset the robot with the seed."""
-        return self.robot.reset({"seed": self.seed, **(options or {})})
-
-    def nearby_command(self, robot_state: RobotState, rng: np.random.Generator) -> dict[str, np.ndarray]:
-        """Return a legal command close to the applied one."""
-        command = {}
-        for field in self.robot.spec.commands:
-            low, high = (np.asarray(bound, float) for bound in field.bounds)
-            applied = np.asarray(robot_state.applied[field.name], float)
-            change = rng.uniform(-_STEP_SHARE, _STEP_SHARE, field.shape) * np.minimum(high - low, 1e3)
-            command[field.name] = np.clip(applied + change, low, high).astype(field.numpy_dtype).clip(*field.bounds)
-        return command
-
-    def walk(
-        self,
-        between: Callable[[RobotState], None] = lambda robot_state: None,
-        step: Callable[[Mapping[str, np.ndarray]], RobotState] | None = None,
-    ) -> list[RobotState]:
-        """Reset, step, and return the states.
-
-        Args:
-            between: called with each state before the next step, to disturb the walk.
-            step: called instead of the robot's own.
-        """
-        step = step or self.robot.step
-        rng, robot_states = np.random.default_rng(self.seed), [self.reset()]
-        for _ in range(self.steps):
-            command = self.nearby_command(robot_states[-1], rng)
-            between(robot_states[-1])
-            robot_states.append(step(command))
-        return robot_states
-
-    def compare(self, first: Sequence[RobotState], second: Sequence[RobotState]) -> None:
-        """Check that two walks are equal.
-
-        Raises:
-            NotTried: the robot isn't repeatable.
-            Failed: the walks differ.
-        """
-        if not self.repeatable:
-            raise NotTried("equal seeds need not give equal states here")
-        for number, (before, after) in enumerate(zip(first, second, strict=True)):
-            name = difference(before.sensors, after.sensors) or difference(before.applied, after.applied)
-            if name:
-                raise Failed(f"state {number} differs in {name}")
+_MAGIC = {"jpeg": b"\xff\xd8", "png": b"\x89PNG"}
 
 
-def copied(robot_state: RobotState) -> RobotState:
-    """Return a copy of a state with its own arrays."""
-    return robot_state._replace(
-        sensors={name: np.array(value) for name, value in robot_state.sensors.items()},
-        applied={name: np.array(value) for name, value in robot_state.applied.items()},
-    )
-
-
-_CLEAR = {"clear_stop": "the conformance check stopped it"}
-
-
-def check_robot(robot: Robot, *, steps: int = 10, seed: int = 0, repeatable: bool = True) -> Report:
+def check_robot(
+    robot: Robot | Callable[[], Robot],
+    *,
+    steps: int = 10,
+    seed: int = 0,
+    repeatable: bool = True,
+    bounds: MotionBounds | None = None,
+    deadlines: Deadlines | None = None,
+    only: int = 0,
+) -> Report:
     """Test a robot against its contract. The robot moves by small steps around its start.
 
+    A stop from another thread is tried first; a robot that can't be stopped is not moved any further. Whatever ends the
+    run (an interruption, a call that hangs, an exception), the robot is stopped and closed.
+
     Args:
-        robot: new and not yet reset; it is closed at the end.
+        robot: new and not yet reset, and closed at the end; or a function that makes one.
         steps: the length of the walks.
         seed: of everything random.
         repeatable: False for a real machine, where equal seeds need not give equal states.
+        bounds: on all motions; by default slow and small, and wider for a robot that says it is ``simulated``.
+        deadlines: of single calls.
+        only: the number of the only check to make, counted from 1; 0 makes all.
 
     Returns:
         The report of all checks. A broken robot raises nothing.
+
+    Raises:
+        KeyboardInterrupt: as it came, after the robot was stopped and closed.
     """
-    probe = RobotProbe(robot, steps, seed, repeatable)
-    return Report(
-        f"robot {type(robot).__name__}",
-        tuple(run_check(name, "robot", partial(check, probe)) for name, check in _CHECKS),
-    )
+    began = time.monotonic()
+    with Leftovers() as left:
+        made = hasattr(robot, "reset") and not isinstance(robot, type)
+        subject: Robot = robot if made else robot()  # type: ignore[assignment, operator]
+        simulated = is_simulated(subject)
+        log = CallLog(deadlines or Deadlines(reset=30.0 if simulated else 120.0))
+        probe = RobotProbe(
+            subject, steps, seed, repeatable, log, bounds or (SIMULATED if simulated else MotionBounds())
+        )
+        checks = Supervisor(log, subject.stop, subject.close).run(list(_plan(probe, left)), only)
+    return Report(f"robot {type(subject).__name__}", checks, probe.notes, time.monotonic() - began)
+
+
+def _plan(probe: RobotProbe, left: Leftovers) -> Iterator[PlannedCheck]:
+    def planned(key: str, name: str, check: Callable[[RobotProbe], None], *needs: str) -> PlannedCheck:
+        return PlannedCheck(key, name, "robot", partial(check, probe), needs)
+
+    moved = ("spec", "stop")
+    yield planned("spec", "the spec is complete before the robot is opened", _spec_before_opening)
+    yield planned("travels", "the spec survives a conversion to plain data", _spec_travels, "spec")
+    yield planned("too early", "a step before the first reset is refused", _step_before_reset, "spec")
+    yield planned("stop", "a stop from another thread latches until it is cleared with a reason", _stop_alone, "spec")
+    yield planned("stop again", "a stop latches from any thread, once or twice", _stop_again, *moved)
+    yield planned("stop at reset", "a stop during a reset returns at once, and holds", _stop_during_reset, *moved)
+    yield planned("stop at step", "a stop while the robot steps returns at once, and holds", _stop_during_step, *moved)
+    yield planned("states", "states match the spec", _robot_states, *moved)
+    yield planned("spec stays", "the spec does not change", _spec_stays, "spec")
+    yield from motion_checks(probe)
+    yield planned("images", "images are live, and as their cameras describe them", _images, *moved, "states", "stamps",
+                  "periods")  # fmt: skip
+    states = (*moved, "states")
+    yield planned("own arrays", "a returned state never changes", _own_arrays, *states)
+    yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states)
+    yield planned("overwritten", "writing into a state changes nothing", _overwritten, *states, "equal", "own arrays")
+    yield planned("command", "a command stays the caller's: it is neither changed nor kept", _command_is_the_callers,
+                  *states)  # fmt: skip
+    yield planned("options", "reset neither changes nor keeps its options", _options, *states)
+    yield planned("refusals", "illegal commands are refused, and the refusal names what is wrong", _illegal_commands,
+                  *states)  # fmt: skip
+    yield planned("unmoved", "illegal commands move nothing", _illegal_moves_nothing, *states, "refusals", "equal")
+    yield planned("measured unmoved", "illegal commands move nothing that is measured", _illegal_moves_nothing_measured,
+                  *states, "refusals", "unmoved", "applied")  # fmt: skip
+    yield planned("closed", "close may be called twice, and no step follows it", _closed, "spec", "stop")
+    yield PlannedCheck("left", "no thread and no file is left after close", "robot", partial(_left, probe, left))
 
 
 # -- description -----------------------------------------------------------------------------------------------
@@ -118,7 +113,7 @@ def check_robot(robot: Robot, *, steps: int = 10, seed: int = 0, repeatable: boo
 def _spec_before_opening(probe: RobotProbe) -> None:
     probe.spec = spec = probe.robot.spec
     if not isinstance(spec, RobotSpec):
-        raise Failed(f"spec is a {type(spec).__name__}, it must be a RobotSpec")
+        raise Failed(f"spec is a {type(spec).__name__}", "it must be a RobotSpec")
     for part in (spec.sensors, spec.commands):
         for field in part:
             if not field.meaning.strip() or not field.unit.strip():
@@ -132,47 +127,248 @@ def _spec_travels(probe: RobotProbe) -> None:
 
 
 def _spec_stays(probe: RobotProbe) -> None:
+    if probe.spec is None:
+        raise NotTried("the spec was not read at the beginning")
     if probe.robot.spec != probe.spec:
         raise Failed("spec changed with the reset")
+
+
+def _step_before_reset(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    command = {field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in spec.commands}
+    for name, value in spec.home.items():
+        command[name] = np.broadcast_to(np.asarray(value, spec.commands[name].numpy_dtype), spec.commands[name].shape)
+    _refused(probe, lambda: probe.step(command), EpisodeError, "a step before the first reset")
+
+
+# -- stops -----------------------------------------------------------------------------------------------------
+
+
+def _reason() -> str:
+    """Return a reason for a stop that no robot can know."""
+    return f"conformance check {uuid.uuid4().hex[:12]}"
+
+
+def _clear() -> dict[str, str]:
+    return {"clear_stop": f"the conformance check stopped it, {uuid.uuid4().hex[:12]}"}
+
+
+def _stop_alone(probe: RobotProbe) -> None:
+    """Stop once, from another thread, with a reason that nobody could know."""
+    robot_state = probe.reset()
+    took = probe.stop_from_another_thread(_reason())
+    _check_latched(probe, robot_state, clear_badly=True)
+    _in_time(took, "stop")
+
+
+def _stop_again(probe: RobotProbe) -> None:
+    for stop in (probe.stop, probe.stop_from_another_thread):
+        robot_state = probe.reset()
+        robot_state = probe.step(probe.hold(robot_state))
+        stop(_reason())
+        _check_latched(probe, robot_state)
+    robot_state = probe.reset()
+    for _ in range(2):
+        probe.stop(_reason())
+    _check_latched(probe, robot_state)
+
+
+def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool = False) -> None:
+    """Check that nothing moves until the stop is cleared with a reason, and that it moves then."""
+    command = probe.hold(robot_state)
+    try:
+        for event in ("the first step after a stop", "the second step after a stop"):
+            _refused(probe, lambda: probe.step(command), RobotStopped, event)
+        _refused(probe, probe.reset, RobotStopped, "a reset after a stop that does not clear it")
+        if clear_badly:
+            for empty in (" ", ""):
+                _refused(probe, partial(probe.reset, {"clear_stop": empty}), RobotStopped,
+                         "a reset that clears a stop without a reason")  # fmt: skip
+            _refused(probe, lambda: probe.step(command), RobotStopped, "a step after such resets")
+    finally:
+        robot_state = probe.reset(_clear())
+    probe.step(probe.hold(robot_state))
+
+
+def _stop_during_reset(probe: RobotProbe) -> None:
+    """Stop from another thread while a reset may be under way."""
+    took: list[float | Exception] = []
+    robot_state = probe.reset()
+    for _ in range(3):
+        robot_state = probe.step(probe.nearby_command(robot_state, np.random.default_rng(probe.seed)))
+
+    def stop() -> None:
+        time.sleep(0.02)
+        try:
+            took.append(probe.stop_from_another_thread(_reason()))
+        except Exception as error:
+            took.append(error)
+
+    stopper = threading.Thread(target=stop, name="conformance stop", daemon=True)
+    stopper.start()
+    try:
+        probe.reset()
+    except (RobotError, ValueError, RuntimeError) as error:
+        if not isinstance(error, RobotStopped):
+            probe.note(f"a reset that a stop interrupts raises {type(error).__name__}; here it is RobotStopped")
+    stopper.join(probe.log.deadlines.step)
+    _check_took(probe, took)
+    _check_latched(probe, robot_state)
+
+
+def _stop_during_step(probe: RobotProbe) -> None:
+    """Stop from another thread while this one steps."""
+    took: list[float | Exception] = []
+    robot_state = probe.reset()
+    period_s = probe.robot.spec.period_s
+
+    def stop() -> None:
+        time.sleep(min(3.5 * period_s, 0.5))
+        try:
+            took.append(probe.stop_from_another_thread(_reason()))
+        except Exception as error:
+            took.append(error)
+
+    stopper = threading.Thread(target=stop, name="conformance stop", daemon=True)
+    stopper.start()
+    end, later = time.monotonic() + probe.log.deadlines.step, 0
+    try:
+        while later < 3 and time.monotonic() < end:
+            later += bool(took)  # a step that was under way when the stop came may return its state
+            robot_state = probe.step(probe.hold(robot_state))
+        stopper.join(probe.log.deadlines.step)
+        _check_took(probe, took)
+        probe.reset(_clear())
+        raise Failed(f"{later} steps were carried out after a stop from another thread", "a stop holds at once")
+    except Failed:
+        raise
+    except Exception as error:
+        if not isinstance(error, RobotStopped):
+            probe.note(f"a step after a stop raises {type(error).__name__}; here it is RobotStopped")
+    stopper.join(probe.log.deadlines.step)
+    _check_took(probe, took)
+    _check_latched(probe, robot_state)
+
+
+def _check_took(probe: RobotProbe, took: list[float | Exception]) -> None:
+    try:
+        for entry in took:
+            if isinstance(entry, Exception):
+                raise entry
+            _in_time(entry, "stop")
+        if not took:
+            raise Failed("stop did not return", "it returns at once, from any thread")
+    except Exception:
+        probe.reset(_clear())
+        raise
+
+
+def _in_time(took: float, what: str) -> None:
+    if took > _STOP_S:
+        raise Failed(f"{what} took {took:.2g} s", f"it returns at once, within {_STOP_S:g} s")
 
 
 # -- states --------------------------------------------------------------------------------------------------
 
 
-def _step_before_reset(probe: RobotProbe) -> None:
-    command = probe.robot.spec.commands.sample(np.random.default_rng(probe.seed))
-    _refused(lambda: probe.robot.step(command), EpisodeError, "a step before the first reset")
-
-
 def _robot_states(probe: RobotProbe) -> None:
     spec = probe.robot.spec
-    for number, robot_state in enumerate(probe.walk()):
-        if not isinstance(robot_state, RobotState):
-            raise Failed(f"state {number} is a {type(robot_state).__name__}, it must be a RobotState")
-        check_structure(robot_state.sensors, spec.sensors, "sensors")
-        check_structure(robot_state.applied, spec.commands, "applied")
-        _check_optional_parts(robot_state, spec)
+    walk = [*probe.walk(), *probe.walk(steps=3)]
+    for number, robot_state in enumerate(walk):
+        check_structure(robot_state.sensors, spec.sensors, f"state {number}: sensors", _note(probe))
+        check_structure(robot_state.applied, spec.commands, f"state {number}: applied", _note(probe))
+        _check_optional_parts(probe, robot_state, spec)
+    for field in spec.sensors:
+        values = {np.asarray(robot_state.sensors[field.name]).tobytes() for robot_state in walk}
+        if len(values) == 1:
+            probe.note(f"sensor {field.name} never changed in {len(walk)} states")
 
 
-def _check_optional_parts(robot_state: RobotState, spec: RobotSpec) -> None:
+def _note(probe: RobotProbe) -> Callable[[str, str], None]:
+    return lambda clause, text: probe.note(text.split(": ", 1)[-1])
+
+
+def _check_optional_parts(probe: RobotProbe, robot_state: RobotState, spec: RobotSpec) -> None:
     unknown = robot_state.age_ns.keys() - set(spec.sensors.names)
     if unknown:
-        raise Failed(f"age_ns names {sorted(unknown)}, which are not sensors")
-    if any(age < 0 for age in robot_state.age_ns.values()):
-        raise Failed(f"age_ns is {dict(robot_state.age_ns)}, an age can't be negative")
+        raise Failed(f"age_ns names {sorted(unknown)}", f"the sensors are {', '.join(spec.sensors.names)}")
+    for sensor, age in robot_state.age_ns.items():
+        if not isinstance(age, int | np.integer) or isinstance(age, bool):
+            raise Failed(f"age_ns of {sensor} is {age!r}", "it must be whole nanoseconds")
+        if age < 0:
+            raise Failed(f"age_ns of {sensor} is {age}", "an age can't be negative")
+        allowed = spec.max_age_s.get(sensor)
+        if allowed is not None and age > allowed * 1e9:
+            raise Failed(f"{sensor} is {age / 1e9:.4g} s old", f"max_age_s allows {allowed:g} s")
     unknown = robot_state.images.keys() - {camera.name for camera in spec.cameras}
     if unknown:
-        raise Failed(f"images are of {sorted(unknown)}, which are not cameras of the spec")
+        raise Failed(f"images are of {sorted(unknown)}", "only cameras of the spec give images")
     if not isinstance(robot_state.faults, tuple) or not all(isinstance(fault, Fault) for fault in robot_state.faults):
-        raise Failed(f"faults are {robot_state.faults!r}, they must be a tuple of hal.Fault(code, subject, message)")
+        raise Failed(f"faults are {robot_state.faults!r}", "they must be a tuple of hal.Fault(code, subject, message)")
+    if robot_state.faults:
+        probe.note(f"the robot reports the fault: {robot_state.faults[0]}")
 
 
-def _stamps(probe: RobotProbe) -> None:
-    stamps = [robot_state.stamp_ns for robot_state in probe.walk()]
-    if not all(isinstance(stamp, int | np.integer) for stamp in stamps):
-        raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}, it must be whole nanoseconds")
-    if any(later <= earlier for earlier, later in itertools.pairwise(stamps)):
-        raise Failed(f"stamp_ns does not rise from step to step: {stamps}")
+def _images(probe: RobotProbe) -> None:
+    spec = probe.robot.spec
+    walk = probe.walk()
+    seen = [name for robot_state in walk for name in robot_state.images]
+    if not seen:
+        raise NotTried("no state has images")
+    for number, robot_state in enumerate(walk):
+        for name, image in robot_state.images.items():
+            camera = next(camera for camera in spec.cameras if camera.name == name)
+            _check_image(f"state {number}: image {name!r}", image, (camera.height, camera.width), robot_state.stamp_ns)
+    for name in dict.fromkeys(seen):
+        stamps = [robot_state.images[name].stamp_ns for robot_state in walk if name in robot_state.images]
+        if any(later < earlier for earlier, later in itertools.pairwise(stamps)):
+            raise Failed(f"stamps of image {name!r} fall: {stamps}", "a later state has the same image or a newer one")
+        span_s = (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9
+        if len(set(stamps)) == 1 and span_s > _IMAGE_AGE_S:
+            raise Failed(f"image {name!r} is the same one for {span_s:.2g} s", "a camera gives new images")
+
+
+def _check_image(what: str, image: object, size: tuple[int, int], stamp_ns: int) -> None:
+    if not isinstance(image, Image):
+        raise Failed(f"{what} is a {type(image).__name__}", "it must be a hal.Image")
+    if image.encoding not in ("rgb8", "jpeg", "png"):
+        raise Failed(f"{what} has the encoding {image.encoding!r}", "allowed are rgb8, jpeg and png")
+    if image.encoding == "rgb8":
+        data = image.data
+        if not isinstance(data, np.ndarray) or data.dtype != np.uint8 or data.shape != (*size, 3):
+            shape = f"{data.dtype}{list(data.shape)}" if isinstance(data, np.ndarray) else type(data).__name__
+            raise Failed(f"{what} is {shape}", f"the spec's camera gives uint8{[*size, 3]}")
+    else:
+        data = image.data.tobytes() if isinstance(image.data, np.ndarray) else image.data
+        if not isinstance(data, bytes | bytearray | memoryview) or not bytes(data[:4]).startswith(
+            _MAGIC[image.encoding]
+        ):
+            raise Failed(f"{what} does not begin as a {image.encoding} file does", "its bytes are of its encoding")
+        decoded = _decoded_size(bytes(data))
+        if decoded not in (None, size):
+            raise Failed(f"{what} has {decoded} rows and columns", f"the spec's camera has {size}")
+    if not isinstance(image.stamp_ns, int | np.integer):
+        raise Failed(f"{what} has the stamp {image.stamp_ns!r}", "it must be whole nanoseconds")
+    age_s = (stamp_ns - image.stamp_ns) / 1e9
+    if age_s < 0:
+        raise Failed(f"{what} was taken {-age_s:.3g} s after its state", "an image is not from the future")
+    if age_s > _IMAGE_AGE_S:
+        raise Failed(f"{what} is {age_s:.3g} s old", f"a live image is at most {_IMAGE_AGE_S:g} s old")
+
+
+def _decoded_size(data: bytes) -> tuple[int, int] | None:
+    """Return rows and columns of an encoded image; None where nothing here can decode it."""
+    try:
+        import cv2
+    except ImportError:
+        return None
+    image = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR)
+    if image is None:
+        raise Failed("an image can't be decoded")
+    return int(image.shape[0]), int(image.shape[1])
+
+
+# -- ownership, equal seeds ------------------------------------------------------------------------------------
 
 
 def _own_arrays(probe: RobotProbe) -> None:
@@ -191,116 +387,154 @@ def _overwritten(probe: RobotProbe) -> None:
         second.append(copied(robot_state))
         for part, values in ((spec.sensors, robot_state.sensors), (spec.commands, robot_state.applied)):
             for name, value in values.items():
-                if value.flags.writeable:
+                if isinstance(value, np.ndarray) and value.flags.writeable:
                     value[...] = part[name].bounds[0]
 
     last = probe.walk(overwrite)[-1]
-    probe.compare(first, [*second, last])
+    probe.compare(first, [*second, last], "after states before were written into")
 
 
 def _command_is_the_callers(probe: RobotProbe) -> None:
     rng = np.random.default_rng(probe.seed)
     robot_state = probe.reset()
     command = probe.nearby_command(robot_state, rng)
-    robot_state = probe.robot.step(command)
+    asked = {name: np.array(value) for name, value in command.items()}
+    robot_state = probe.step(command)
+    if command.keys() != asked.keys() or difference(command, asked):
+        raise Failed("step changed the caller's command")
     copy = copied(robot_state)
-    for value in command.values():
-        value[...] = 0
+    for field in probe.robot.spec.commands:
+        command[field.name][...] = field.bounds[1]
     _same(robot_state, copy, "is the caller's own command array")
+    after = probe.step(probe.hold(copy))
+    for field in probe.robot.spec.commands:
+        step = np.abs(np.asarray(after.applied[field.name], float) - np.asarray(copy.applied[field.name], float))
+        span = np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float)
+        if (step > 0.25 * np.minimum(span, 1e3)).any():
+            raise Failed(f"{field.name} went to what was written into an old command", "a command is read once")
+
+
+def _options(probe: RobotProbe) -> None:
+    options: dict[str, object] = {"seed": probe.seed}
+    probe.reset_with(options)
+    if options != {"seed": probe.seed}:
+        raise Failed(f"reset changed the caller's options to {options}")
+    try:
+        probe.reset_with({})
+    except Exception as error:
+        probe.note(f"a reset without options raises {type(error).__name__}; the options may be left out here")
+    try:
+        probe.reset({"no_such_option": 1})
+    except (ValueError, KeyError, TypeError, RobotError):
+        return
+    probe.note("an unknown reset option is ignored, so that a slip in its name is not noticed")
 
 
 def _same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
     name = difference(copy.sensors, robot_state.sensors) or difference(copy.applied, robot_state.applied)
+    if not name and dict(robot_state.age_ns) != dict(copy.age_ns):
+        name = "age_ns"
     if name:
         raise Failed(f"{name} of a state {problem}")
 
 
 def _equal_seeds(probe: RobotProbe) -> None:
-    probe.compare(probe.walk(), probe.walk())
+    first = [copied(robot_state) for robot_state in probe.walk(steps=3 * probe.steps if probe.repeatable else None)]
+    probe.compare(first, probe.walk(steps=len(first) - 1))
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
 
 
+def _gentle(probe: RobotProbe, robot_state: RobotState) -> list[IllegalCase]:
+    """Return illegal commands of which every legal part holds still."""
+    return list(illegal_values(probe.robot.spec.commands, probe.hold(robot_state), "command"))
+
+
 def _illegal_commands(probe: RobotProbe) -> None:
     robot_state = probe.reset()
-    legal = probe.nearby_command(robot_state, np.random.default_rng(probe.seed))
-    for case in illegal_values(probe.robot.spec.commands, legal, "command"):
+    for case in _gentle(probe, robot_state):
         try:
-            probe.robot.step(case.value)
+            probe.step(case.value)
         except IllegalAction as refusal:
             violation = refusal.violation
             if (violation.code, violation.index) != (case.code, case.index):
                 named = f"code {violation.code!r} and index {violation.index}"
                 raise Failed(
-                    f"{case.name}: the refusal names {named}, it must name {case.code!r} and {case.index}"
+                    f"{case.name}: the refusal names {named}", f"it must name {case.code!r} and {case.index}"
                 ) from refusal
+        except Failed as finding:
+            raise Failed(f"{case.name}: {finding}", "an illegal command raises IllegalAction") from finding
         except Exception as error:
-            raise Failed(
-                f"{case.name}: raised {type(error).__name__} ({error}), it must raise IllegalAction"
-            ) from error
+            probe.note(f"an illegal command raises {type(error).__name__}; here it is IllegalAction")
         else:
-            raise Failed(f"{case.name}: was carried out, it must raise IllegalAction")
-    probe.robot.step(legal)
+            probe.stop(_reason())
+            probe.reset(_clear())
+            raise Failed(f"{case.name}: was carried out", "it must raise IllegalAction")
+    probe.step(probe.hold(robot_state))
 
 
 def _illegal_moves_nothing(probe: RobotProbe) -> None:
-    first = probe.walk()
+    first = [copied(robot_state) for robot_state in probe.walk()]
 
     def disturb(robot_state: RobotState) -> None:
-        for case in illegal_values(probe.robot.spec.commands, robot_state.applied, "command"):
-            _refused(partial(probe.robot.step, case.value), IllegalAction, case.name)
+        for case in _gentle(probe, robot_state):
+            _refused(probe, partial(probe.step, case.value), IllegalAction, case.name)
 
-    probe.compare(first, probe.walk(disturb))
+    probe.compare(first, probe.walk(disturb), "after illegal commands")
 
 
-def _stop_latches(probe: RobotProbe) -> None:
+def _illegal_moves_nothing_measured(probe: RobotProbe) -> None:
+    """Hold still, send illegal commands, and measure; real machines are tried in this way too."""
+    spec = probe.robot.spec
     robot_state = probe.reset()
-    stopper = threading.Thread(target=probe.robot.stop, args=("the conformance check asks for it",))
-    stopper.start()
-    stopper.join()
-    probe.robot.stop("once more")
-    command = probe.nearby_command(robot_state, np.random.default_rng(probe.seed))
-    try:
-        for event in ("the first step", "the second step"):
-            _refused(lambda: probe.robot.step(command), RobotStopped, f"{event} after a stop")
-        _refused(probe.reset, RobotStopped, "a reset after a stop that does not clear it")
-        _refused(lambda: probe.reset({"clear_stop": " "}), RobotStopped, "a reset that clears a stop without a reason")
-    finally:
-        robot_state = probe.reset(_CLEAR)
-    probe.robot.step(probe.nearby_command(robot_state, np.random.default_rng(probe.seed)))
+    held: list[Mapping[str, np.ndarray]] = []
+    command = probe.hold(robot_state)
+    for _ in range(10):
+        robot_state = probe.step(command)
+        held.append(copied(robot_state).sensors)
+    for case in _gentle(probe, robot_state):
+        _refused(probe, partial(probe.step, case.value), IllegalAction, case.name)
+    for _ in range(2):
+        robot_state = probe.step(command)
+    for name, sensor in spec.measured_by.items():
+        field = spec.commands[name]
+        before = np.array([sensors[sensor] for sensors in held], float)
+        span = np.minimum(np.asarray(field.bounds[1], float) - np.asarray(field.bounds[0], float), 1e3)
+        slack = 2 * np.ptp(before, axis=0) + 0.01 * span
+        moved = np.abs(np.asarray(robot_state.sensors[sensor], float) - before[-1])
+        if (moved > slack).any():
+            probe.stop(_reason())
+            probe.reset(_clear())
+            raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} over illegal commands",
+                         "nothing moves")  # fmt: skip
+    applied = {name: np.asarray(value) for name, value in robot_state.applied.items()}
+    for field in spec.commands:
+        if field.name in spec.measured_by and not np.allclose(applied[field.name], command[field.name], atol=1e-5):
+            raise Failed(f"applied {field.name} changed over illegal commands", "nothing is applied")
 
 
 def _closed(probe: RobotProbe) -> None:
-    command = probe.nearby_command(probe.reset(), np.random.default_rng(probe.seed))
-    probe.robot.close()
-    probe.robot.close()
-    _refused(lambda: probe.robot.step(command), RobotError, "a step after close")
+    command = probe.hold(probe.reset())
+    probe.close()
+    probe.close()
+    _refused(probe, lambda: probe.step(command), RobotError, "a step after close")
 
 
-def _refused(call: Callable[[], object], expected: type[RobotError], event: str) -> None:
+def _left(probe: RobotProbe, left: Leftovers) -> None:
+    problem = left.problem()
+    if problem:
+        raise Failed(problem, "close lets go of everything", how="the whole run, then close")
+
+
+def _refused(probe: RobotProbe, call: Callable[[], object], expected: type[RobotError], event: str) -> None:
     try:
         call()
     except expected:
         return
+    except Failed as finding:
+        raise Failed(f"{event}: {finding}", f"it must raise {expected.__name__}") from finding
     except Exception as error:
-        raise Failed(f"{event} raised {type(error).__name__} ({error}), it must raise {expected.__name__}") from error
-    raise Failed(f"{event} was accepted, it must raise {expected.__name__}")
-
-
-_CHECKS: tuple[tuple[str, Callable[[RobotProbe], None]], ...] = (
-    ("the spec is complete before the robot is opened", _spec_before_opening),
-    ("the spec survives a conversion to plain data", _spec_travels),
-    ("a step before the first reset is refused", _step_before_reset),
-    ("states match the spec", _robot_states),
-    ("the spec does not change", _spec_stays),
-    ("time stamps rise", _stamps),
-    ("a returned state never changes", _own_arrays),
-    ("writing into a state changes nothing", _overwritten),
-    ("the robot keeps no reference to a command", _command_is_the_callers),
-    ("equal seeds and commands give equal states", _equal_seeds),
-    ("illegal commands are refused, and the refusal names what is wrong", _illegal_commands),
-    ("illegal commands move nothing", _illegal_moves_nothing),
-    ("a stop from any thread latches until it is cleared with a reason", _stop_latches),
-    ("close may be called twice, and no step follows it", _closed),
-)
+        probe.note(f"{event} raises {type(error).__name__}; here it is {expected.__name__}")
+        return
+    raise Failed(f"{event} was accepted", f"it must raise {expected.__name__}")

@@ -3,23 +3,37 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import TypeGuard
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, TypeGuard
 
 import numpy as np
 
-from hal import IllegalAction, Spec
+from hal import Field, IllegalAction, Spec
 from rlenv_robot.conformance.report import Failed
 
-__all__ = ["check_observation", "check_reward", "check_structure", "difference"]
+__all__ = [
+    "Noter", "check_observation", "check_reward", "check_structure", "copied_values", "deep_difference", "difference",
+]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
 _TABLE_3 = frozenset({"env_id", "frame_no", "reward"})
 _LARGEST = 2**31 - 1
 
+Noter = Callable[[str, str], None]
+"""Takes the clause and the text of a note on something that the standard leaves open."""
 
-def check_observation(table: object, spec: Spec) -> None:
+
+def _silent(clause: str, text: str) -> None:
+    """Drop a note."""
+
+
+def check_observation(table: object, spec: Spec, note: Noter = _silent) -> None:
     """Check Table 1.
+
+    Args:
+        table: as the environment returned it.
+        spec: of the observation.
+        note: takes remarks.
 
     Raises:
         Failed: the table is wrong.
@@ -28,14 +42,21 @@ def check_observation(table: object, spec: Spec) -> None:
     _check_head(entries, "Table 1")
     for flag in ("terminated", "truncated"):
         if not _is_whole(entries[flag]) or entries[flag] not in (0, 1):
-            raise Failed(f"{flag} is {entries[flag]!r}, Table 1 requires the int32 0 or 1")
+            raise Failed(f"{flag} is {entries[flag]!r}", "Table 1 requires the int32 0 or 1")
+    if entries["terminated"] and entries["truncated"]:
+        raise Failed("terminated and truncated are both 1", "an episode has one end: its task's, or an abnormal one")
     if not isinstance(entries.get("extra_info", {}), Mapping):
-        raise Failed(f"extra_info is a {type(entries['extra_info']).__name__}, Table 1 requires a structure")
-    check_structure(entries["observation"], spec, "observation")
+        raise Failed(f"extra_info is a {type(entries['extra_info']).__name__}", "Table 1 requires a structure")
+    check_structure(entries["observation"], spec, "observation", note)
 
 
-def check_reward(table: object) -> None:
+def check_reward(table: object, declared: Field | None = None, note: Noter = _silent) -> None:
     """Check Table 3: its reward is a finite number, or one for each agent.
+
+    Args:
+        table: as the environment returned it.
+        declared: the reward's description, whose range holds for each number.
+        note: takes remarks.
 
     Raises:
         Failed: the table is wrong.
@@ -46,14 +67,24 @@ def check_reward(table: object) -> None:
     if isinstance(reward, Mapping) and not reward:
         raise Failed("reward maps no agent to a number")
     for number in reward.values() if isinstance(reward, Mapping) else (reward,):
+        if isinstance(number, np.ndarray) and number.shape == () and number.dtype.kind in "fiu":
+            note("R2", "reward is an array without axes; most trainers want a plain number")
+            number = number[()]
         if isinstance(number, bool) or not isinstance(number, int | float | np.integer | np.floating):
-            raise Failed(f"reward is {number!r}, it must be a finite number")
+            raise Failed(f"reward is {number!r}", "it must be a finite number")
         if not math.isfinite(number):
-            raise Failed(f"reward is {number!r}, it must be a finite number")
+            raise Failed(f"reward is {number!r}", "it must be a finite number")
+        if declared is not None:
+            low, high = (float(bound) for bound in declared.bounds)
+            slack = 1e-6 * max(1.0, abs(low) if math.isfinite(low) else 1.0, abs(high) if math.isfinite(high) else 1.0)
+            if not low - min(slack, 1e-3) <= number <= high + min(slack, 1e-3):
+                raise Failed(f"reward is {number!r}", f"the description allows {low:g} to {high:g}")
 
 
-def check_structure(values: object, spec: Spec, where: str) -> None:
+def check_structure(values: object, spec: Spec, where: str, note: Noter = _silent) -> None:
     """Check that a structure has exactly the names, shapes, dtypes and ranges of its spec.
+
+    Lists and plain numbers in place of arrays are allowed, with a note; an array of another dtype is not.
 
     Raises:
         Failed: the structure is wrong.
@@ -65,9 +96,17 @@ def check_structure(values: object, spec: Spec, where: str) -> None:
     assert isinstance(values, Mapping)  # or the spec would have refused them
     for name, array in converted.items():
         value = values[name]
-        if array is not value:
-            got = value.dtype if isinstance(value, np.ndarray | np.generic) else type(value).__name__
-            raise Failed(f"{where}.{name} is of {got}, it must be an array of {spec[name].dtype}")
+        if array is value:
+            continue
+        if isinstance(value, np.ndarray | np.generic):
+            if value.dtype != spec[name].numpy_dtype:
+                raise Failed(f"{where}.{name} is of {value.dtype}", f"it must be an array of {spec[name].dtype}")
+            if isinstance(value, np.generic):
+                note("R2", f"{where}.{name} is a NumPy scalar, not an array without axes")
+        elif isinstance(value, list | tuple | int | float):
+            note("R2", f"{where}.{name} is a {type(value).__name__}, not an array; its dtype can't be checked")
+        else:
+            raise Failed(f"{where}.{name} is of {type(value).__name__}", f"it must be an array of {spec[name].dtype}")
 
 
 def difference(one: Mapping[str, object], other: Mapping[str, object]) -> str:
@@ -80,21 +119,71 @@ def difference(one: Mapping[str, object], other: Mapping[str, object]) -> str:
     return ""
 
 
+def copied_values(value: Any) -> Any:
+    """Return a copy of a table, down to its arrays; mappings become dictionaries."""
+    if isinstance(value, np.ndarray):
+        return np.array(value)
+    if isinstance(value, Mapping):
+        return {key: copied_values(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [copied_values(item) for item in value]
+    return value
+
+
+def deep_difference(one: object, other: object, where: str = "") -> str:
+    """Return the dotted place of the first difference of two tables, bit for bit; empty if they are equal.
+
+    Values that are neither numbers, text, arrays, nor mappings and sequences of them are not compared.
+    """
+    return next(_differences(one, other, where), "")
+
+
+def _differences(one: object, other: object, where: str) -> Iterator[str]:
+    if isinstance(one, np.ndarray | np.generic) or isinstance(other, np.ndarray | np.generic):
+        first, second = np.asarray(one), np.asarray(other)
+        if first.dtype == object or second.dtype == object:
+            return
+        if first.shape != second.shape or first.tobytes() != second.astype(first.dtype, copy=False).tobytes():
+            yield where
+    elif isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted(map(str, one.keys() ^ other.keys())):
+            yield f"{where}.{key}" if where else key
+        for key in one.keys() & other.keys():
+            yield from _differences(one[key], other[key], f"{where}.{key}" if where else str(key))
+    elif isinstance(one, str | bytes) or isinstance(other, str | bytes):
+        if one != other:
+            yield where
+    elif isinstance(one, Sequence) and isinstance(other, Sequence):
+        if len(one) != len(other):
+            yield where
+        for index, pair in enumerate(zip(one, other, strict=False)):
+            yield from _differences(*pair, f"{where}[{index}]")
+    elif _is_plain(one) and _is_plain(other) and one != other and not (one != one and other != other):  # NaN is NaN
+        yield where
+
+
+def _is_plain(value: object) -> bool:
+    return isinstance(value, bool | int | float | None)
+
+
 def _check_keys(table: object, required: frozenset[str], optional: set[str], what: str) -> Mapping[str, object]:
     if not isinstance(table, Mapping):
-        raise Failed(f"{what} is a {type(table).__name__}, it must be a mapping")
+        raise Failed(f"{what} is a {type(table).__name__}", "it must be a mapping")
     missing, unknown = required - table.keys(), table.keys() - required - optional
     if missing or unknown:
-        raise Failed(f"{what} lacks {sorted(missing)} and has the unknown keys {sorted(map(str, unknown))}")
+        raise Failed(
+            f"{what} lacks {sorted(missing)} and has the unknown keys {sorted(map(str, unknown))}",
+            f"its keys are {', '.join(sorted(required | optional))}",
+        )
     return table
 
 
 def _check_head(table: Mapping[str, object], what: str) -> None:
     env_id, frame_no = table["env_id"], table["frame_no"]
     if not isinstance(env_id, str) or not 1 <= len(env_id) <= 36:
-        raise Failed(f"env_id is {env_id!r}, {what} requires a string of 1 to 36 characters")
+        raise Failed(f"env_id is {env_id!r}", f"{what} requires a string of 1 to 36 characters")
     if not _is_whole(frame_no) or not -_LARGEST - 1 <= frame_no <= _LARGEST:
-        raise Failed(f"frame_no is {frame_no!r}, {what} requires an int32")
+        raise Failed(f"frame_no is {frame_no!r}", f"{what} requires an int32")
 
 
 def _is_whole(value: object) -> TypeGuard[int]:

@@ -48,12 +48,22 @@ ENVIRONMENTS: dict[str, Callable[[], AbstractContextManager[Environment]]] = {
 }
 
 
+NOT_TRIED = {
+    "rendering between steps returns nothing and changes nothing",  # Go has no image
+    "privileged state can't be reached in inference",
+    "two instances do not influence each other, and equal seeds give equal episodes",
+    "another process gives the same episode",
+    "nothing is left behind after close",
+}
+"""Checks that need another mode, or a factory (tests/rlenv_robot/conformance/test_subject.py)."""
+
+
 @pytest.mark.parametrize("name", ENVIRONMENTS)
 def test_every_environment_keeps_the_contract(name: str) -> None:
     with ENVIRONMENTS[name]() as env:
         report = check_environment(env)
     report.raise_if_failed()
-    assert all(check.passed for check in report.checks), report
+    assert {check.name for check in report.checks if check.passed is None} <= NOT_TRIED, report
 
 
 def test_every_environment_that_can_be_made_is_here() -> None:

@@ -72,18 +72,32 @@ ROBOTS: dict[str, Callable[[], AbstractContextManager[Robot]]] = {
 }
 
 
+NOT_TRIED = {
+    "images are live, and as their cameras describe them",
+    "a reset moves no faster than the spec's limits",  # a simulation begins anywhere at once
+}
+
+MEASURED = {
+    "applied values are what the actuators received",
+    "each measured value follows its own command, in sign, order and unit",
+    "nothing moves faster than the spec's limits",
+    "a reset ends at home, or at the start it was given",
+}
+"""Checks that need a sensor for a command, which a recording does not name."""
+
+
 @pytest.mark.parametrize("name", ROBOTS)
 def test_every_robot_keeps_the_contract(name: str) -> None:
     with ROBOTS[name]() as robot:
         report = check_robot(robot)
     report.raise_if_failed()
-    assert all(check.passed for check in report.checks), report
+    assert {check.name for check in report.checks if check.passed is None} <= NOT_TRIED, report
 
 
 def test_a_recorded_robot_keeps_the_contract(recorded: ReplayRobot) -> None:
     report = check_robot(recorded)
     report.raise_if_failed()
-    assert all(check.passed for check in report.checks), report
+    assert {check.name for check in report.checks if check.passed is None} <= NOT_TRIED | MEASURED, report
 
 
 @pytest.mark.slow
@@ -94,7 +108,7 @@ def test_a_robot_with_homing_keeps_the_contract(remote: bool) -> None:
     with _watched(robot) if remote else nullcontext(robot) as subject:
         report = check_robot(subject, steps=3, repeatable=False)
     report.raise_if_failed()
-    assert {check.name for check in report.checks if check.passed is None} == {
+    assert {check.name for check in report.checks if check.passed is None} <= NOT_TRIED | {
         "writing into a state changes nothing",
         "equal seeds and commands give equal states",
         "illegal commands move nothing",

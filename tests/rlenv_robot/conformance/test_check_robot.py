@@ -68,7 +68,7 @@ class Cart:
 def test_a_good_robot_passes() -> None:
     report = check_robot(Cart())
     report.raise_if_failed()
-    assert all(check.passed for check in report.checks)
+    assert {check.key for check in report.checks if check.passed is None} == {"images", "speed", "reset speed"}
 
 
 class NoSpecBeforeReset(Cart):
@@ -179,14 +179,6 @@ class ClipsCommands(Cart):
         return super().step(command)
 
 
-class ValueErrors(Cart):
-    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        try:
-            return super().step(command)
-        except IllegalAction as error:
-            raise RuntimeError("bad command") from error
-
-
 class IllegalShakesIt(Cart):
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
         try:
@@ -237,45 +229,41 @@ class NeverCloses(Cart):
         """Forgets to."""
 
 
-_READINGS = "states match the spec"
-_STOP = "a stop from any thread latches until it is cleared with a reason"
-_CLOSE = "close may be called twice, and no step follows it"
 MUTANTS: dict[type[Cart], str] = {
-    NoSpecBeforeReset: "the spec is complete before the robot is opened",
-    NoMeaning: "the spec is complete before the robot is opened",
-    OtherSpecLater: "the spec does not change",
-    StepsBeforeReset: "a step before the first reset is refused",
-    DoublePrecision: _READINGS,
-    MissingSensor: _READINGS,
-    MeasuresNaN: _READINGS,
-    NothingApplied: _READINGS,
-    FromTheFuture: _READINGS,
-    AgeOfNothing: _READINGS,
-    ImageOfNothing: _READINGS,
-    FaultIsText: _READINGS,
-    TimeStandsStill: "time stamps rise",
-    TimeInSeconds: "time stamps rise",
-    OneBuffer: "a returned state never changes",
-    HandsOutItsPlace: "writing into a state changes nothing",
-    KeepsTheCommand: "the robot keeps no reference to a command",
-    Drifts: "equal seeds and commands give equal states",
-    ClipsCommands: "illegal commands are refused, and the refusal names what is wrong",
-    ValueErrors: "illegal commands are refused, and the refusal names what is wrong",
-    IllegalShakesIt: "illegal commands move nothing",
-    StopIsMomentary: _STOP,
-    StopIsIgnored: _STOP,
-    AnyResetClears: _STOP,
-    NoReasonClears: _STOP,
-    StopsFromItsThreadOnly: _STOP,
-    ClosesOnce: _CLOSE,
-    NeverCloses: _CLOSE,
+    NoSpecBeforeReset: "spec",
+    NoMeaning: "spec",
+    OtherSpecLater: "spec stays",
+    StepsBeforeReset: "too early",
+    DoublePrecision: "states",
+    MissingSensor: "states",
+    MeasuresNaN: "states",
+    NothingApplied: "stop",
+    FromTheFuture: "states",
+    AgeOfNothing: "states",
+    ImageOfNothing: "states",
+    FaultIsText: "states",
+    TimeStandsStill: "stamps",
+    TimeInSeconds: "stamps",
+    OneBuffer: "own arrays",
+    HandsOutItsPlace: "overwritten",
+    KeepsTheCommand: "command",
+    Drifts: "equal",
+    ClipsCommands: "refusals",
+    IllegalShakesIt: "unmoved",
+    StopIsMomentary: "stop",
+    StopIsIgnored: "stop",
+    AnyResetClears: "stop",
+    NoReasonClears: "stop",
+    StopsFromItsThreadOnly: "stop",
+    ClosesOnce: "closed",
+    NeverCloses: "closed",
 }
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_a_broken_robot_is_caught(mutant: type[Cart]) -> None:
     report = check_robot(mutant())
-    assert MUTANTS[mutant] in {check.name for check in report.failures}, report
+    assert MUTANTS[mutant] in {check.key for check in report.failures}, report
 
 
 class TestThreeLines(RobotContract):

@@ -1,0 +1,354 @@
+"""Check how a robot moves: what its sensors make of each command, its speed, its periods, and where a reset ends."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+
+from hal import Field, RobotState
+from hal.wrapper import RobotWrapper
+from rlenv_robot.conformance.report import Failed, NotTried
+from rlenv_robot.conformance.robot_probe import RobotProbe, copied
+from rlenv_robot.conformance.supervisor import PlannedCheck
+
+__all__ = ["motion_checks"]
+
+_FOLLOW_S = 0.7
+"""How long a measured value may take to follow its command, before it gets three times as long."""
+
+_MOST_ELEMENTS = 40
+_NEAR = 0.25
+"""Largest distance at rest between applied and measured value, and from home, as a share of the command's range."""
+
+_CLOCK_SLACK_S = 3600.0
+"""How far a stamp may lie from a clock of this process and still count as a stamp of that clock."""
+
+
+def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
+    """Yield the checks of motion."""
+    motion = _Motion(probe)
+    needs = ("stop", "states")
+    yield PlannedCheck("stamps", "time stamps are whole nanoseconds and rise", "robot", motion.stamps, needs)
+    yield PlannedCheck(
+        "periods", "a step takes one control period, by its stamps", "robot", motion.periods, (*needs, "stamps")
+    )
+    yield PlannedCheck("applied", "applied values are what the actuators received", "robot", motion.applied, needs)
+    yield PlannedCheck(
+        "follows", "each measured value follows its own command, in sign, order and unit", "robot", motion.follows,
+        (*needs, "applied"),
+    )  # fmt: skip
+    yield PlannedCheck(
+        "speed", "nothing moves faster than the spec's limits", "robot", motion.speed, (*needs, "follows")
+    )
+    yield PlannedCheck(
+        "places", "a reset ends at home, or at the start it was given", "robot", motion.places, (*needs, "follows")
+    )
+    yield PlannedCheck(
+        "reset speed", "a reset moves no faster than the spec's limits", "robot", motion.reset_speed,
+        (*needs, "follows", "stamps"),
+    )  # fmt: skip
+
+
+class _Motion:
+    def __init__(self, probe: RobotProbe) -> None:
+        self._probe = probe
+
+    def _measured(self) -> list[tuple[Field, str]]:
+        """Return the float commands that a sensor measures, with that sensor's name.
+
+        Raises:
+            NotTried: there are none.
+        """
+        spec = self._probe.robot.spec
+        pairs = [(field, spec.measured_by[field.name]) for field in spec.commands
+                 if field.name in spec.measured_by and field.numpy_dtype.kind == "f"]  # fmt: skip
+        if not pairs:
+            raise NotTried("the spec's measured_by names no sensor for a command")
+        return pairs
+
+    def _range(self, field: Field) -> np.ndarray:
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        return np.asarray(np.minimum(high - low, 1e3))
+
+    # -- time ------------------------------------------------------------------------------------------
+
+    def stamps(self) -> None:
+        stamps = [robot_state.stamp_ns for robot_state in self._probe.walk()]
+        if not all(isinstance(stamp, int | np.integer) and not isinstance(stamp, bool) for stamp in stamps):
+            raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}", "it must be whole nanoseconds")
+        if any(later <= earlier for earlier, later in itertools.pairwise(stamps)):
+            raise Failed(f"stamp_ns does not rise from step to step: {stamps}")
+        if not self._probe.simulated and self._probe.reset().stamp_ns < stamps[-1]:
+            self._probe.note("stamp_ns begins anew with a reset; a monotonic clock goes on")
+
+    def periods(self) -> None:
+        """Compare the stamps with the control period, and with the clocks of this process."""
+        probe = self._probe
+        period_s = probe.robot.spec.period_s
+        robot_state = probe.reset()
+        stamps, walls = [robot_state.stamp_ns], [time.monotonic()]
+        for _ in range(max(12, probe.steps)):
+            robot_state = probe.step(probe.hold(robot_state))
+            stamps.append(robot_state.stamp_ns)
+            walls.append(time.monotonic())
+        step_s, wall_s = float(np.median(np.diff(stamps))) / 1e9, float(np.median(np.diff(walls)))
+        if abs(step_s - period_s) <= (0.02 if probe.simulated else 0.25) * period_s:
+            return
+        clocks = (time.monotonic_ns(), time.time_ns(), time.perf_counter_ns())
+        is_own_clock = any(abs(stamps[-1] - clock) < _CLOCK_SLACK_S * 1e9 for clock in clocks)
+        if is_own_clock and wall_s < 0.5 * period_s and step_s <= 2 * wall_s + 1e-3:
+            probe.note("a step returns before its period has passed; something else must keep the time")
+            return
+        raise Failed(f"a step takes {step_s:.3g} s by its stamps ({wall_s:.3g} s by this machine's clock)",
+                     f"the spec's control period is {period_s:.3g} s")  # fmt: skip
+
+    # -- applied ---------------------------------------------------------------------------------------
+
+    def applied(self) -> None:
+        """Check that what was applied lies between the value before and the command."""
+        probe = self._probe
+        pairs = self._measured()
+        rng, robot_state = np.random.default_rng(probe.seed), probe.reset()
+        asked, applied, measured = [], [], []
+        for _ in range(max(10, probe.steps)):
+            command = probe.nearby_command(robot_state, rng)
+            before = copied(robot_state)
+            robot_state = probe.step(command)
+            asked.append({name: np.array(value) for name, value in command.items()})
+            applied.append(copied(robot_state).applied)
+            measured.append(copied(robot_state).sensors)
+            for field, _ in pairs:
+                # A robot that is late applies one of the commands before.
+                ends = np.array([before.applied[field.name], *(part[field.name] for part in asked[-5:])], float)
+                slack = 5e-3 * self._range(field)
+                value = np.asarray(robot_state.applied[field.name], float)
+                outside = (value < ends.min(axis=0) - slack) | (value > ends.max(axis=0) + slack)
+                if outside.any():
+                    index = tuple(int(i) for i in np.argwhere(outside)[0])
+                    raise Failed(
+                        f"applied {field.name}{list(index)} is {value[index]:.6g}, the command was "
+                        f"{ends[-1][index]:.6g}, and {ends[0][index]:.6g} was applied before",
+                        "a limit brings a command to a value between the two",
+                    )
+        for field, sensor in pairs:
+            self._check_told(field, sensor, asked, applied, measured)
+
+    def _check_told(
+        self, field: Field, sensor: str, asked: list[dict[str, np.ndarray]], applied: list[Mapping[str, np.ndarray]],
+        measured: list[Mapping[str, np.ndarray]],
+    ) -> None:  # fmt: skip
+        name = field.name
+        commands, told = (np.array([part[name] for part in parts], float) for parts in (asked, applied))
+        sensed = np.array([part[sensor] for part in measured], float)
+        if np.ptp(commands, axis=0).any() and not np.ptp(told, axis=0).any() and np.ptp(sensed, axis=0).any():
+            raise Failed(f"applied {name} never changes, and {sensor} does",
+                         "it is what the actuators received, in every step")  # fmt: skip
+        if (told == sensed).all() and not np.allclose(told, commands, rtol=0, atol=1e-6):
+            raise Failed(f"applied {name} repeats the measured {sensor}",
+                         "it is what the actuators received, not where they are")  # fmt: skip
+        if len(told) > 3 and (told[1:] == commands[:-1]).all() and (told != commands).any():
+            self._probe.note(f"applied {name} is the command before, a step late")
+
+    # -- measured --------------------------------------------------------------------------------------
+
+    def follows(self) -> None:
+        for field, sensor in self._measured():
+            places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
+            for place in places.tolist():
+                index = tuple(int(i) for i in np.unravel_index(place, field.shape)) if field.shape else ()
+                self._check_element(field, sensor, index)
+
+    def _check_element(self, field: Field, sensor: str, index: tuple[int, ...]) -> None:
+        """Move one element a little way, and see what its sensor makes of it."""
+        probe = self._probe
+        spec = probe.robot.spec
+        periods = int(np.clip(_FOLLOW_S * spec.rate_hz, 12, 120))
+        for patience in (1, 3):
+            start, end, command = self._move(field, sensor, index, periods * patience)
+            asked = float(command[index]) - float(start.applied[field.name][index])
+            change = np.asarray(end.sensors[sensor], float) - np.asarray(start.sensors[sensor], float)
+            own = change[index] / asked if asked else 1.0
+            if 0.3 <= own <= 2.5:
+                break
+        name, unit = f"{field.name}{list(index) if index else ''}", field.unit
+        moved = f"{name} moved by {asked:.4g} {unit}, and {sensor}{list(index) if index else ''} by {change[index]:.4g}"
+        others = np.array(change, float)
+        others[index] = 0.0
+        largest = np.unravel_index(int(np.abs(others).argmax()), others.shape) if others.size > 1 else ()
+        allowed = "each measured value follows its own command"
+        if not 0.3 <= own <= 2.5:
+            if others.size > 1 and abs(others[largest] / asked) > 0.5:
+                moved += f", while {sensor}{[int(i) for i in largest]} moved by {others[largest]:.4g}"
+            elif abs(own) > 20 or 0.01 < abs(own) < 0.05:
+                moved += ": degrees for radians?"
+            elif own < -0.3:
+                moved += ": the sign is wrong"
+            elif change[index] == 0:
+                moved += ": the sensor is frozen"
+            raise Failed(moved, allowed)
+        if others.size > 1 and abs(others[largest]) > 0.9 * abs(change[index]):
+            raise Failed(f"{moved}, and {sensor}{[int(i) for i in largest]} by {others[largest]:.4g} too", allowed)
+        self._check_offset(field, sensor, end)
+
+    def _move(
+        self, field: Field, sensor: str, index: tuple[int, ...], periods: int
+    ) -> tuple[RobotState, RobotState, np.ndarray]:
+        """Reset, wait a little, move one element away from its nearest limit, and wait again."""
+        probe = self._probe
+        robot_state = probe.reset()
+        for _ in range(4):
+            robot_state = probe.step(probe.hold(robot_state))
+        start = copied(robot_state)
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        now = np.asarray(start.applied[field.name], float)
+        target = np.array(now)
+        towards = 1.0 if now[index] <= (low + high)[index] / 2 else -1.0
+        target[index] += towards * min(probe.bounds.distance(field)[index], 0.1 * self._range(field)[index])
+        hold = probe.hold(robot_state)
+        aim = np.array(hold[field.name])
+        for _ in range(20 * periods):
+            before, aim = aim, probe.towards(field, robot_state, target)
+            robot_state = probe.step({**hold, field.name: aim})
+            if np.array_equal(before, aim):
+                break
+        for _ in range(periods):
+            robot_state = probe.step({**hold, field.name: aim})
+        return start, copied(robot_state), aim
+
+    def _check_offset(self, field: Field, sensor: str, at_rest: RobotState) -> None:
+        """Check that at rest a measured value is near the applied one."""
+        applied, measured = (np.asarray(values, float) for values in
+                             (at_rest.applied[field.name], at_rest.sensors[sensor]))  # fmt: skip
+        if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
+            return
+        far = np.abs(applied - measured) > _NEAR * self._range(field)
+        if far.any():
+            index = tuple(int(i) for i in np.argwhere(far)[0])
+            raise Failed(f"at rest {sensor}{list(index)} is {measured[index]:.4g} where {field.name} is applied as "
+                         f"{applied[index]:.4g} {field.unit}", "they agree")  # fmt: skip
+
+    # -- speed -----------------------------------------------------------------------------------------
+
+    def speed(self) -> None:
+        probe = self._probe
+        spec = probe.robot.spec
+        limited = [(field, sensor) for field, sensor in self._measured() if field.name in spec.limits.max_velocity]
+        if not limited:
+            raise NotTried("the spec limits no speed")
+        guarded = bool(RobotWrapper(probe.robot).guarded)
+        for field, sensor in limited:
+            limit = np.asarray(spec.limits.max_velocity[field.name], float) * spec.period_s
+            robot_state = probe.reset()
+            target = self._far(field, robot_state) if guarded and probe.simulated else None
+            for _ in range(max(8, probe.steps)):
+                command = probe.hold(robot_state)
+                aim = self._aim(field, robot_state) if target is None else target
+                command[field.name] = aim
+                before, robot_state = copied(robot_state), probe.step(command)
+                for what, now, last, factor in (
+                    (f"applied {field.name}", robot_state.applied[field.name], before.applied[field.name],
+                     1.6 if guarded else np.inf),
+                    (sensor, robot_state.sensors[sensor], before.sensors[sensor], 3.0),
+                ):  # fmt: skip
+                    change = np.abs(np.asarray(now, float) - np.asarray(last, float))
+                    if (change > factor * limit + 2e-3 * self._range(field)).any():
+                        raise Failed(
+                            f"{what} changed by {change.max():.4g} {field.unit} in one period",
+                            f"max_velocity allows {float(limit.max()):.4g} in a period of {spec.period_s:.4g} s",
+                        )
+
+    def _aim(self, field: Field, robot_state: RobotState) -> np.ndarray:
+        """Return a command a stride further, away from the nearest limit."""
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        now = np.asarray(robot_state.applied[field.name], float)
+        return self._probe.towards(field, robot_state, now + np.where(now <= (low + high) / 2, 1, -1) * 1e6)
+
+    def _far(self, field: Field, robot_state: RobotState) -> np.ndarray:
+        """Return a legal command far away, which a guard must limit; for simulated robots alone."""
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        now = np.asarray(robot_state.applied[field.name], float)
+        away = now + np.where(now <= (low + high) / 2, 1, -1) * 0.4 * self._range(field)
+        return np.asarray(np.clip(away, low, high).astype(field.numpy_dtype).clip(*field.bounds))
+
+    # -- resets ----------------------------------------------------------------------------------------
+
+    def places(self) -> None:
+        probe = self._probe
+        spec = probe.robot.spec
+        pairs = [(field, sensor) for field, sensor in self._measured() if field.name in spec.home]
+        if not pairs:
+            probe.note("the spec has no home; where a reset ends was not looked at")
+            return
+        for field, sensor in pairs:
+            home = np.broadcast_to(np.asarray(spec.home[field.name], float), field.shape)
+            if self._stays(field, sensor):
+                probe.note("a reset does not move the robot; something around it, such as hal.Homing, must")
+                continue
+            self._check_place(field, sensor, probe.reset(), home, "home")
+            start = self._beside(field, home)
+            robot_state = probe.reset({"start": {field.name: start}})
+            self._check_place(field, sensor, robot_state, np.asarray(start, float), "the start")
+            measured = np.asarray(robot_state.sensors[sensor], float)
+            asked = np.asarray(start, float)
+            missed = (np.abs(measured - home) < 0.3 * np.abs(asked - home)) & (np.abs(asked - home) > 0)
+            if missed.any():
+                index = tuple(int(i) for i in np.argwhere(missed)[0])
+                raise Failed(
+                    f"reset with start {field.name}{list(index)} = {asked[index]:.4g} ended at {measured[index]:.4g}, "
+                    f"near home ({home[index]:.4g})", "a reset goes to the start it was given"
+                )  # fmt: skip
+
+    def _stays(self, field: Field, sensor: str) -> bool:
+        """Return whether a reset leaves the robot where a motion brought it, as a driver's own reset may."""
+        probe = self._probe
+        first = copied(probe.reset())
+        robot_state = first
+        for _ in range(int(0.5 * probe.robot.spec.rate_hz) + 2):
+            aim = self._aim(field, robot_state)
+            robot_state = probe.step({**probe.hold(robot_state), field.name: aim})
+        moved = np.asarray(robot_state.sensors[sensor], float) - np.asarray(first.sensors[sensor], float)
+        again = np.asarray(probe.reset().sensors[sensor], float)
+        back = np.abs(again - np.asarray(robot_state.sensors[sensor], float))
+        return bool(np.abs(moved).max() > 0 and (back < 0.5 * np.abs(moved)).all())
+
+    def _beside(self, field: Field, home: np.ndarray) -> np.ndarray:
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        side = np.where(home <= (low + high) / 2, 1.0, -1.0)
+        value = home + side * self._probe.bounds.distance(field)
+        return np.asarray(np.clip(value, low, high).astype(field.numpy_dtype).clip(*field.bounds))
+
+    def _check_place(self, field: Field, sensor: str, robot_state: RobotState, place: np.ndarray, word: str) -> None:
+        bound = np.maximum(_NEAR * self._range(field), 0.0)
+        for what, value in ((f"applied {field.name}", robot_state.applied[field.name]),
+                            (sensor, robot_state.sensors[sensor])):  # fmt: skip
+            far = np.abs(np.asarray(value, float) - place) > bound
+            if far.any():
+                index = tuple(int(i) for i in np.argwhere(far)[0])
+                raise Failed(f"after a reset {what}{list(index)} is {float(value[index]):.4g}",
+                             f"{word} is {place[index]:.4g} {field.unit}")  # fmt: skip
+
+    def reset_speed(self) -> None:
+        probe = self._probe
+        spec = probe.robot.spec
+        if probe.simulated:
+            raise NotTried("a simulation may begin anywhere at once")
+        limited = [(field, sensor) for field, sensor in self._measured() if field.name in spec.limits.max_velocity]
+        if not limited:
+            raise NotTried("the spec limits no speed")
+        for field, sensor in limited:
+            robot_state = probe.reset()
+            for _ in range(int(0.5 * spec.rate_hz) + 2):
+                command = probe.hold(robot_state)
+                command[field.name] = self._aim(field, robot_state)
+                robot_state = probe.step(command)
+            before, began = copied(robot_state), time.monotonic()
+            after = probe.reset()
+            took = max(time.monotonic() - began, (after.stamp_ns - before.stamp_ns) / 1e9, spec.period_s)
+            change = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
+            limit = np.asarray(spec.limits.max_velocity[field.name], float)
+            if (change > 3 * limit * took + 5e-3 * self._range(field)).any():
+                raise Failed(f"a reset moved {sensor} by {change.max():.4g} {field.unit} in {took:.3g} s",
+                             f"max_velocity is {float(limit.max()):.4g} {field.unit}/s")  # fmt: skip

@@ -1,0 +1,281 @@
+"""Drive a robot under test by small, slow, bounded motions, in whatever world it is."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Robot, RobotSpec, RobotState
+from hal.wrapper import RobotWrapper
+from rlenv_robot.conformance.report import Failed, Note, NotTried
+from rlenv_robot.conformance.supervisor import CallLog
+from rlenv_robot.conformance.tables import difference
+
+__all__ = ["BoundedRobot", "MotionBounds", "RobotProbe", "copied", "is_simulated"]
+
+Command = dict[str, np.ndarray]
+
+_OPEN_RANGE = 1e3
+"""The range, in its unit, that a command counts as having where it has no bounds."""
+
+
+@dataclass(frozen=True)
+class MotionBounds:
+    """Bounds on every motion that the checks ask for.
+
+    Attributes:
+        travel: farthest distance of a command from where an episode began, as a share of its range.
+        speed: fastest change of a command, as a share of its range in a second. It is never more than half of the
+            spec's ``max_velocity``.
+    """
+
+    travel: float = 0.05
+    speed: float = 0.1
+
+    def stride(self, spec: RobotSpec, field: Field) -> np.ndarray:
+        """Return the largest change in one control period, in the command's unit, of the command's shape."""
+        stride = self.speed * _range(field) * spec.period_s
+        limit = spec.limits.max_velocity.get(field.name)
+        if limit is not None:
+            stride = np.minimum(stride, 0.5 * np.asarray(limit, float) * spec.period_s)
+        return np.broadcast_to(stride, field.shape)
+
+    def distance(self, field: Field) -> np.ndarray:
+        """Return the farthest distance from the start, in the command's unit, of the command's shape."""
+        return self.travel * _range(field)
+
+    def describe(self, spec: RobotSpec) -> list[str]:
+        """Return a line for each command: how far and how fast it will move."""
+        return [
+            f"{field.name}: at most {_number(self.distance(field).max())} {field.unit} from its start, at most "
+            f"{_number(self.stride(spec, field).max() * spec.rate_hz)} {field.unit}/s"
+            for field in spec.commands
+        ]
+
+
+SIMULATED = MotionBounds(travel=0.25, speed=1.0)
+"""Bounds on what moves nothing real."""
+
+
+def _range(field: Field) -> np.ndarray:
+    low, high = (np.asarray(bound, float) for bound in field.bounds)
+    return np.asarray(np.minimum(high - low, _OPEN_RANGE))
+
+
+def _number(value: float) -> str:
+    return f"{value:.3g}"
+
+
+def is_simulated(robot: object) -> bool:
+    """Return whether nothing real moves, as the robot says itself."""
+    return bool(getattr(robot, "simulated", False))
+
+
+class BoundedRobot(RobotWrapper):
+    """Keep every legal command within `MotionBounds` around the pose after a reset, whatever was asked for.
+
+    Args:
+        robot: to bound.
+        bounds: on its motion.
+    """
+
+    def __init__(self, robot: Robot, bounds: MotionBounds) -> None:
+        super().__init__(robot)
+        self._bounds = bounds
+        self._start: Mapping[str, np.ndarray] = {}
+        self._last: Mapping[str, np.ndarray] = {}
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        """Reset the inner robot, and bound motions around the pose that it has then."""
+        robot_state = self._robot.reset({key: value for key, value in options.items() if key != "start"})
+        self._start = self._last = {name: np.array(value) for name, value in robot_state.applied.items()}
+        return robot_state
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        """Step the inner robot by the nearest command within the bounds.
+
+        Raises:
+            IllegalAction: the command breaks the spec; it is passed on as it is.
+        """
+        spec = self.spec
+        values = spec.commands.validate(command, "command")
+        bounded = {}
+        for field in spec.commands:
+            stride, distance = self._bounds.stride(spec, field), self._bounds.distance(field)
+            value = np.clip(values[field.name], self._start[field.name] - distance, self._start[field.name] + distance)
+            value = np.clip(value, self._last[field.name] - stride, self._last[field.name] + stride)
+            bounded[field.name] = value.astype(field.numpy_dtype).clip(*field.bounds)
+        robot_state = self._robot.step(bounded)
+        self._last = {name: np.array(value) for name, value in robot_state.applied.items()}
+        return robot_state
+
+
+class RobotProbe:
+    """Drive a robot under test.
+
+    Args:
+        robot: under test.
+        steps: the length of a walk.
+        seed: of resets and commands.
+        repeatable: whether equal seeds must give equal states; False on a real machine.
+        log: takes the calls.
+        bounds: on all motions.
+    """
+
+    def __init__(
+        self, robot: Robot, steps: int, seed: int, repeatable: bool, log: CallLog, bounds: MotionBounds
+    ) -> None:
+        self.robot, self.steps, self.seed, self.repeatable = robot, steps, seed, repeatable
+        self.log, self.bounds = log, bounds
+        self.simulated = is_simulated(robot)
+        self.spec: RobotSpec | None = None
+        self._start: Mapping[str, np.ndarray] = {}
+        self._notes: dict[str, Note] = {}
+
+    # -- notes -----------------------------------------------------------------------------------------
+
+    def note(self, text: str) -> None:
+        """Remark on something that the contract leaves open, once."""
+        self._notes.setdefault(text, Note("robot", text))
+
+    @property
+    def notes(self) -> tuple[Note, ...]:
+        """The remarks made so far."""
+        return tuple(self._notes.values())
+
+    # -- calls -----------------------------------------------------------------------------------------
+
+    def reset(self, options: Mapping[str, object] | None = None) -> RobotState:
+        """Reset the robot with the seed."""
+        return self.reset_with({"seed": self.seed, **(options or {})})
+
+    def reset_with(self, options: Mapping[str, object]) -> RobotState:
+        """Reset the robot with exactly these options."""
+        robot_state = self.log.call("reset", self.robot.reset, options)
+        _check_state(robot_state)
+        self._start = {name: np.array(value) for name, value in robot_state.applied.items()}
+        return robot_state
+
+    def step(self, command: Any) -> RobotState:
+        """Step the robot."""
+        robot_state = self.log.call("step", self.robot.step, command)
+        _check_state(robot_state)
+        return robot_state
+
+    def stop(self, reason: str) -> None:
+        """Stop the robot from this thread."""
+        self.log.call("stop", self.robot.stop, reason)
+
+    def stop_from_another_thread(self, reason: str) -> float:
+        """Stop the robot from a thread of its own; return how long the call took, seconds.
+
+        Raises:
+            Failed: the stop raised, or did not return.
+        """
+        errors: list[BaseException] = []
+        took: list[float] = []
+
+        def stop() -> None:
+            began = time.monotonic()
+            try:
+                self.robot.stop(reason)
+            except BaseException as error:
+                errors.append(error)
+            took.append(time.monotonic() - began)
+
+        thread = threading.Thread(target=stop, daemon=True, name="conformance stop")
+        thread.start()
+        thread.join(self.log.deadlines.step)
+        if errors:
+            raise Failed(f"stop raised {type(errors[0]).__name__}: {errors[0]}", how=f"stop({reason!r}) from a thread")
+        if not took:
+            raise Failed(f"stop did not return within {self.log.deadlines.step:g} s",
+                         "it returns at once, from any thread", how=f"stop({reason!r}) from a thread")  # fmt: skip
+        return took[0]
+
+    def close(self) -> None:
+        """Close the robot."""
+        self.log.call("close", self.robot.close)
+
+    # -- walks -----------------------------------------------------------------------------------------
+
+    def nearby_command(self, robot_state: RobotState, rng: np.random.Generator) -> Command:
+        """Return a legal command close to the applied one, within the bounds."""
+        command = {}
+        for field in self.robot.spec.commands:
+            stride = self.bounds.stride(self.robot.spec, field)
+            stride = np.minimum(stride, 0.02 * _range(field)) if field.numpy_dtype.kind == "f" else np.ceil(stride)
+            command[field.name] = self.towards(
+                field, robot_state, robot_state.applied[field.name] + rng.uniform(-1, 1, field.shape) * stride
+            )
+        return command
+
+    def towards(self, field: Field, robot_state: RobotState, target: np.ndarray) -> np.ndarray:
+        """Return the legal value nearest to a target, within the bounds around the start and the applied value."""
+        applied = np.asarray(robot_state.applied[field.name], float)
+        stride, distance = self.bounds.stride(self.robot.spec, field), self.bounds.distance(field)
+        start = np.asarray(self._start.get(field.name, applied), float)
+        value = np.clip(np.clip(target, start - distance, start + distance), applied - stride, applied + stride)
+        if field.numpy_dtype.kind != "f":
+            value = np.round(value)
+        low, high = (np.asarray(bound, float) for bound in field.bounds)
+        return np.asarray(np.clip(value, low, high).astype(field.numpy_dtype).clip(*field.bounds))
+
+    def hold(self, robot_state: RobotState) -> Command:
+        """Return the command that was applied last, brought into its range."""
+        return {
+            field.name: np.asarray(robot_state.applied[field.name], field.numpy_dtype).clip(*field.bounds)
+            for field in self.robot.spec.commands
+        }
+
+    def walk(
+        self, between: Callable[[RobotState], None] = lambda robot_state: None, steps: int | None = None
+    ) -> list[RobotState]:
+        """Reset, step, and return the states.
+
+        Args:
+            between: called with each state before the next step, to disturb the walk.
+            steps: by default the probe's.
+        """
+        rng, robot_states = np.random.default_rng(self.seed), [self.reset()]
+        for _ in range(self.steps if steps is None else steps):
+            command = self.nearby_command(robot_states[-1], rng)
+            between(robot_states[-1])
+            robot_states.append(self.step(command))
+        return robot_states
+
+    def compare(self, first: Sequence[RobotState], second: Sequence[RobotState], reason: str = "") -> None:
+        """Check that two walks are equal.
+
+        Raises:
+            NotTried: the robot isn't repeatable.
+            Failed: the walks differ.
+        """
+        if not self.repeatable:
+            raise NotTried("equal seeds need not give equal states here")
+        for number, (before, after) in enumerate(zip(first, second, strict=True)):
+            name = difference(before.sensors, after.sensors) or difference(before.applied, after.applied)
+            if name:
+                raise Failed(f"state {number} differs in {name} {reason}".rstrip())
+
+
+def _check_state(robot_state: object) -> None:
+    if not isinstance(robot_state, RobotState):
+        raise Failed(f"a {type(robot_state).__name__} came", "reset and step return a RobotState")
+    for part in ("sensors", "applied"):
+        if not isinstance(getattr(robot_state, part), Mapping):
+            raise Failed(f"{part} is a {type(getattr(robot_state, part)).__name__}", "it must be a mapping")
+
+
+def copied(robot_state: RobotState) -> RobotState:
+    """Return a copy of a state with its own arrays."""
+    return robot_state._replace(
+        sensors={name: np.array(value) for name, value in robot_state.sensors.items()},
+        applied={name: np.array(value) for name, value in robot_state.applied.items()},
+        age_ns=dict(robot_state.age_ns),
+    )

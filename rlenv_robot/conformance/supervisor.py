@@ -1,0 +1,275 @@
+"""Run checks so that the subject is always stopped and closed, whatever ends them, and that no call lasts for ever."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from rlenv_robot.conformance.report import Check, run_check
+
+__all__ = ["CallLog", "Deadlines", "PlannedCheck", "Supervisor", "short"]
+
+_T = TypeVar("_T")
+
+_POLL_S = 0.02
+"""How often the supervisor looks at the call under way."""
+
+_GRACE_S = 2.0
+"""How long a stop, a close and the last call may take when the run is given up."""
+
+_KEPT_CALLS = 40
+"""The newest calls that a finding shows."""
+
+
+class _GivenUp(BaseException):
+    """Leave the checks: the run was given up. No `Exception`, so that no code under test holds it up."""
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Longest durations of calls to the subject, seconds.
+
+    Attributes:
+        step: of ``step``, ``stop``, ``render``, ``close`` and all others.
+        reset: of ``reset``, which may wait for a person on a real robot.
+    """
+
+    step: float = 10.0
+    reset: float = 120.0
+
+    def of(self, call: str) -> float:
+        """Return the deadline of a call by its name."""
+        return self.reset if call == "reset" else self.step
+
+
+class _Call(NamedTuple):
+    name: str
+    arguments: tuple[Any, ...]
+    began_s: float
+
+
+class CallLog:
+    """Pass calls on to the subject, and remember the newest ones.
+
+    Attributes:
+        deadlines: of the calls.
+        running: the call under way, or None.
+        given_up: once set, no further call reaches the subject.
+    """
+
+    def __init__(self, deadlines: Deadlines) -> None:
+        self.deadlines = deadlines
+        self.running: _Call | None = None
+        self.given_up = False
+        self._calls: deque[_Call] = deque(maxlen=_KEPT_CALLS)
+        self._options: object = None
+        self._steps = 0
+
+    def call(self, name: str, function: Callable[..., _T], *arguments: Any) -> _T:
+        """Call a function of the subject."""
+        if self.given_up:
+            raise _GivenUp
+        self.running = call = _Call(name, arguments, time.monotonic())
+        self._calls.append(call)
+        if name == "reset":
+            self._options, self._steps = arguments[0] if arguments else {}, 0
+        elif name == "step":
+            self._steps += 1
+        try:
+            return function(*arguments)
+        finally:
+            self.running = None
+
+    def how(self) -> str:
+        """Return what was done: the last reset, how many steps came since, and the newest call."""
+        if not self._calls:
+            return ""
+        newest = self._calls[-1]
+        if newest.name == "reset":
+            return f"reset({short(self._options)})"
+        return f"reset({short(self._options)}), step call {self._steps}, newest call {newest.name}"
+
+    def lines(self) -> list[str]:
+        """Return the newest calls, a line each, oldest first."""
+        return [f"{call.name}({', '.join(map(short, call.arguments))})" for call in self._calls]
+
+    def clear(self) -> None:
+        """Forget the calls, at the beginning of a check."""
+        self._calls.clear()
+        self._options, self._steps = None, 0
+
+
+@dataclass(frozen=True)
+class PlannedCheck:
+    """A check to be made.
+
+    Attributes:
+        key: a short name, to which other checks refer.
+        name: what must hold.
+        clause: of the requirement.
+        check: makes it; raises `Failed` or `NotTried`.
+        needs: keys of checks without which this one says nothing new: if one of them fails, it isn't made, so that one
+            fault gives one finding.
+    """
+
+    key: str
+    name: str
+    clause: str
+    check: Callable[[], None]
+    needs: tuple[str, ...] = ()
+
+
+@dataclass
+class Supervisor:
+    """Make planned checks on a thread of their own, and watch it.
+
+    Args:
+        log: through which all calls go.
+        stop: stops the subject from any thread, with a reason; None if it has no stop.
+        close: closes the subject.
+    """
+
+    log: CallLog
+    stop: Callable[[str], None] | None
+    close: Callable[[], None]
+    _checks: list[Check] = field(default_factory=list)
+    _error: BaseException | None = None
+    _current: tuple[int, PlannedCheck] | None = None
+
+    def run(self, plan: Sequence[PlannedCheck], only: int = 0) -> tuple[Check, ...]:
+        """Make the checks.
+
+        A call that lasts longer than its deadline ends the run: the subject is stopped and closed, and the call is the
+        last finding. So does an interruption, which is raised again afterwards.
+
+        Args:
+            plan: in this order.
+            only: the number of the only check to make, counted from 1; 0 makes all.
+
+        Raises:
+            KeyboardInterrupt, SystemExit: as they came, after the subject was stopped and closed.
+        """
+        worker = threading.Thread(target=self._work, args=(plan, only), name="conformance checks", daemon=True)
+        reason = "the conformance check was interrupted"
+        finished = False
+        try:
+            worker.start()
+            late = self._watch(worker)
+            if late is not None:
+                reason = f"the conformance check gave up: {late.name} did not return"
+                self._checks.append(self._hung(late))
+            elif self._error is None:
+                finished = True
+            elif isinstance(self._error, SystemExit):
+                self._checks.append(self._ended(self._error))
+        finally:
+            if finished:
+                _bounded(self.close)
+            else:
+                self._give_up(worker, reason)
+        if self._error is not None and not isinstance(self._error, SystemExit | _GivenUp):
+            raise self._error
+        self._add_the_rest(plan, only)
+        return tuple(self._checks)
+
+    def _work(self, plan: Sequence[PlannedCheck], only: int) -> None:
+        failed: set[str] = set()
+        try:
+            for number, planned in enumerate(plan, 1):
+                if only and number != only:
+                    continue
+                self._current = number, planned
+                blocking = [other.name for other in plan if other.key in planned.needs and other.key in failed]
+                if blocking and not only:
+                    message = f"it says nothing while this fails: {blocking[0]}"
+                    self._checks.append(
+                        Check(planned.name, planned.clause, None, message, number=number, key=planned.key)
+                    )
+                    failed.add(planned.key)
+                    continue
+                self.log.clear()
+                result = run_check(
+                    planned.name, planned.clause, planned.check, number, self.log.how, self.log.lines, planned.key
+                )
+                self._checks.append(result)
+                if result.passed is False:
+                    failed.add(planned.key)
+        except BaseException as error:
+            self._error = error
+
+    def _watch(self, worker: threading.Thread) -> _Call | None:
+        """Wait for the worker; return the call that passed its deadline, if one did."""
+        while worker.is_alive():
+            worker.join(_POLL_S)
+            call = self.log.running
+            if call is not None and time.monotonic() - call.began_s > self.log.deadlines.of(call.name):
+                return call
+        return None
+
+    def _hung(self, call: _Call) -> Check:
+        number, planned = self._current or (0, PlannedCheck("", "every call returns", "R1.4", lambda: None))
+        message = f"{call.name} did not return within {self.log.deadlines.of(call.name):g} s"
+        return Check(planned.name, planned.clause, False, message, self.log.how(), number, tuple(self.log.lines()),
+                     planned.key)  # fmt: skip
+
+    def _ended(self, error: SystemExit) -> Check:
+        number, planned = self._current or (0, PlannedCheck("", "no call ends the process", "R1.4", lambda: None))
+        message = f"raised SystemExit({error.code!r}), which would have ended the process"
+        return Check(planned.name, planned.clause, False, message, self.log.how(), number, tuple(self.log.lines()),
+                     planned.key)  # fmt: skip
+
+    def _give_up(self, worker: threading.Thread, reason: str) -> None:
+        """Stop the subject now, let the worker come back, and close the subject."""
+        self.log.given_up = True
+        stop = self.stop
+        try:
+            if stop is not None:
+                _bounded(lambda: stop(reason))
+        finally:
+            try:
+                worker.join(_GRACE_S)
+                if worker.is_alive() and worker.ident is not None:  # an endless loop in Python ends by this
+                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(worker.ident), ctypes.py_object(_GivenUp))
+                    worker.join(_GRACE_S / 4)
+            finally:
+                _bounded(self.close)
+
+    def _add_the_rest(self, plan: Sequence[PlannedCheck], only: int) -> None:
+        """Add the checks that were not reached."""
+        made = {check.number for check in self._checks}
+        for number, planned in enumerate(plan, 1):
+            if number not in made and not only:
+                message = "the run was given up before"
+                self._checks.append(Check(planned.name, planned.clause, None, message, number=number, key=planned.key))
+
+
+def _bounded(call: Callable[[], object]) -> None:
+    """Make a call on a thread of its own, and wait for it for a while only; its errors don't matter any more."""
+
+    def attempt() -> None:
+        try:
+            call()
+        except BaseException:
+            return
+
+    thread = threading.Thread(target=attempt, daemon=True, name="conformance end")
+    thread.start()
+    thread.join(_GRACE_S)
+
+
+def short(value: object) -> str:
+    """Return a value as short text for a line of calls."""
+    if isinstance(value, np.ndarray):
+        numbers = np.array2string(value, precision=9, threshold=24, max_line_width=10**6).replace("\n", "")
+        return f"{numbers} {value.dtype}"
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{key!r}: {short(item)}" for key, item in value.items()) + "}"
+    text = repr(value)
+    return text if len(text) <= 160 else text[:157] + "..."

@@ -1,0 +1,65 @@
+"""The kit sees planted faults, each by the check that should, and accuses nobody who keeps the contract."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlenv_robot.conformance import Deadlines, check_environment, check_robot
+from tests.rlenv_robot.conformance import environment_faults, robot_faults
+from tests.rlenv_robot.conformance.good_ones import ENVIRONMENTS, ROBOTS
+
+pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
+
+PATIENCE = Deadlines(step=3.0, reset=6.0)
+
+
+@pytest.fixture(autouse=True)
+def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    yield
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+@pytest.mark.parametrize("broken", environment_faults.FAULTS, ids=lambda kind: kind.__name__)
+def test_a_fault_of_an_environment_is_seen(broken: type) -> None:
+    key = environment_faults.FAULTS[broken]
+    report = check_environment(broken if key == "process" else lambda: broken(), deadlines=PATIENCE)
+    keys = [check.key for check in report.failures]
+    assert key in keys, report.lines(verbose=False)
+    assert len(keys) <= 2, "one fault gives one finding, or two where it shows in two ways"
+    assert all(check.how for check in report.failures if check.key not in ("described", "spec stays"))
+
+
+@pytest.mark.parametrize("broken", robot_faults.FAULTS, ids=lambda kind: kind.__name__)
+def test_a_fault_of_a_robot_is_seen(broken: type) -> None:
+    report = check_robot(broken, deadlines=PATIENCE)
+    keys = [check.key for check in report.failures]
+    assert robot_faults.FAULTS[broken] in keys, report.lines(verbose=False)
+    assert len(keys) <= 2, "one fault gives one finding, or two where it shows in two ways"
+
+
+def test_motion_over_illegal_commands_is_measured_on_a_robot_that_is_not_repeatable() -> None:
+    report = check_robot(robot_faults.RealArmThatTwitches, repeatable=False, deadlines=PATIENCE)
+    assert [check.key for check in report.failures] == ["measured unmoved"], report.lines(verbose=False)
+
+
+@pytest.mark.parametrize("good", ENVIRONMENTS, ids=lambda kind: kind.__name__)
+def test_a_good_environment_is_not_accused(good: Callable[[], Any]) -> None:
+    check_environment(good).raise_if_failed()
+
+
+@pytest.mark.parametrize("good", ROBOTS, ids=lambda kind: kind.__name__)
+def test_a_good_robot_is_not_accused(good: Callable[[], Any]) -> None:
+    check_robot(good).raise_if_failed()
+
+
+def test_there_are_enough_of_both() -> None:
+    assert len(environment_faults.FAULTS) >= 70
+    assert len(robot_faults.FAULTS) >= 30
+    assert len(ENVIRONMENTS) + len(ROBOTS) >= 20
