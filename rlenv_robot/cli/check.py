@@ -1,64 +1,148 @@
-"""``rlenv-robot check`` and ``protocol``: test an environment against its contract, and describe it on a page."""
+"""``rlenv-robot check`` and ``protocol``: test a subject against its contract, and describe it on a page."""
 
 from __future__ import annotations
 
 import argparse
 import logging
+import signal
+import sys
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import FrameType
+from typing import TYPE_CHECKING, Never
+
+from rlenv_robot.cli.output import say
 
 if TYPE_CHECKING:
-    from rlenv_robot.conformance import Report
+    from rlenv_robot.conformance.report import Report
+    from rlenv_robot.conformance.robot_probe import MotionBounds
+    from rlenv_robot.conformance.subject import Subject
 
 __all__ = ["add", "add_protocol", "run", "run_protocol"]
 
 _NAME = "the environment: a name such as so101-reach (a wrong one lists all), a MuJoCo model (.xml), or module:factory"
 
+_ENDINGS = (".txt", ".json", ".xml", ".html")
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
-    parser.description = "Test an environment against its contract, with tests that are made from its own description."
+    parser.description = "Test an environment or a robot against its contract, with tests made from its description."
     parser.epilog = (
-        "The robot moves: legal and illegal actions are tried over their whole range. Stand clear of a real robot, "
-        "with a hand on its stop."
+        "A simulated robot moves over its whole range. A real robot moves slowly and a little way; how far and how "
+        "fast is shown first, and has to be confirmed. Stand clear of it, with a hand on its stop. Whatever ends the "
+        "check, Ctrl-C too, stops the robot."
     )
-    parser.add_argument("name", help=_NAME)
+    parser.add_argument(
+        "name",
+        help=f"{_NAME} of an environment, a task, a robot, or an environment of Gymnasium or PettingZoo; also a "
+        "profile (.toml), or file.py:factory",
+    )
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
+    parser.add_argument("--keys", metavar="DIR", help="this machine's keys, for a robot on another machine")
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument("--verbose", "-v", action="store_true", help="list what passed, too")
+    parser.add_argument(
+        "--report", metavar="FILE", action="append", default=[],
+        help=f"write the report too, in the format of the name's ending: {', '.join(_ENDINGS)} (.xml is JUnit's)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--reproduce", metavar="N", default="",
+        help="make check number N alone and show its calls; robot:N for a check of the robot's",
+    )  # fmt: skip
+    parser.add_argument("--yes", action="store_true", help="a real robot may move without a confirmation")
+    parser.add_argument(
+        "--travel", type=float, default=0.05, metavar="SHARE",
+        help="farthest motion of a real robot, as a share of each command's range (default: 0.05)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--speed", type=float, default=0.1, metavar="SHARE",
+        help="fastest motion of a real robot, as a share of each command's range in a second (default: 0.1)",
+    )  # fmt: skip
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Check the robot, if there is one, then the environment; return 1 if anything failed."""
-    from rlenv_robot.conformance import check_environment, check_robot
-    from rlenv_robot.registry import make
-    from rlenv_robot.robot_env.core import RobotWorld
+    from rlenv_robot.conformance.formats import write_report
+    from rlenv_robot.conformance.robot_probe import MotionBounds
+    from rlenv_robot.conformance.subject import subject_of
 
     if args.steps < 2:
         raise ValueError(f"--steps is {args.steps}, it must be at least 2")
+    for flag in ("travel", "speed"):
+        if not 0 < getattr(args, flag) <= 1:
+            raise ValueError(f"--{flag} is {getattr(args, flag)}, it must be above 0 and at most 1")
+    for path in args.report:
+        if not path.endswith(_ENDINGS):
+            raise ValueError(f"--report is {path!r}, its name must end in {', '.join(_ENDINGS)}")
+    part, only = _reproduced(args.reproduce)
     logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are part of the check
-    repeatable = args.robot == "sim"  # anything else runs by the clock
-    with make(args.name, args.robot) as env:
-        env.reset()  # a robot that can't be reached raises here: that is no finding
-    reports = []
-    env = make(args.name, args.robot)
-    if isinstance(env.world, RobotWorld):
-        reports.append(check_robot(env.world.robot, seed=args.seed, repeatable=repeatable))
-        env = make(args.name, args.robot)  # the check closed the first
-    reports.append(check_environment(env, steps=args.steps, seed=args.seed, repeatable=repeatable, name=args.name))
+    bounds = MotionBounds(args.travel, args.speed)
+    if args.robot != "sim":
+        # Before anything moves: making the subject resets a robot once, to see whether it can be reached.
+        _confirm(args.name, args.robot, args.yes)
+    subject = subject_of(args.name, args.robot, args.keys, bounds)
+    if subject.is_real:
+        _announce(subject, bounds)
+        if args.robot == "sim":
+            _confirm(args.name, "a robot that does not say it is simulated", args.yes)
+    before = signal.signal(signal.SIGTERM, _terminated)
+    try:
+        reports = subject.check(steps=args.steps, seed=args.seed, bounds=bounds, part=part, only=only)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     for report in reports:
-        _show(report, args.verbose)
+        _show(report, args.verbose, bool(only))
+    for path in args.report:
+        write_report(path, reports)
     return 0 if all(report.passed for report in reports) else 1
 
 
-def _show(report: Report, verbose: bool) -> None:
-    lines = str(report).splitlines()
-    if not verbose:
-        lines = [str(check) for check in report.checks if check.passed is not True] + lines[-1:]
-    print("\n".join(lines))
+def _reproduced(text: str) -> tuple[str, int]:
+    """Return the part and the number that ``--reproduce`` names."""
+    if not text:
+        return "", 0
+    part, _, number = text.rpartition(":")
+    if part not in ("", "robot", "environment") or not number.isdigit() or not int(number):
+        raise ValueError(f"--reproduce is {text!r}, expected the number of a finding, such as 12 or robot:12")
+    return part or "environment", int(number)
+
+
+def _announce(subject: Subject, bounds: MotionBounds) -> None:
+    say("The robot will move, slowly and a little way:")
+    for line in subject.motion(bounds):
+        say(f"  {line}")
+
+
+def _confirm(name: str, where: str, agreed: bool) -> None:
+    """Ask a person whether a real robot may move.
+
+    Raises:
+        ValueError: nobody can be asked, or the answer is no.
+    """
+    if agreed or where == "twin" or "127.0.0.1" in where:
+        return
+    if not sys.stdin.isatty():
+        raise ValueError(f"{where} may be real: confirm its motion with --yes, since nobody can be asked here")
+    answer = input(f"{name} on {where} may be real. It resets, then moves by small steps. Type yes to go on: ")
+    if answer.strip().lower() != "yes":
+        raise ValueError("nothing was checked: the motion was not confirmed")
+
+
+def _terminated(number: int, frame: FrameType | None) -> Never:
+    """End the process by an exception, so that the robot is stopped and closed on the way."""
+    raise SystemExit(128 + number)
+
+
+def _show(report: Report, verbose: bool, calls: bool) -> None:
+    for line in report.lines(verbose or calls):
+        say(line)
+    for check in report.failures if calls else ():
+        say(f"\nthe calls before finding #{check.number}:")
+        for line in check.calls:
+            say(f"  {line}")
 
 
 # -- rlenv-robot protocol ------------------------------------------------------------------------------------

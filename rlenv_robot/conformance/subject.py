@@ -1,0 +1,166 @@
+"""Make what is to be checked: an environment by name, file, object, or from Gymnasium or PettingZoo; a robot."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hal import Robot
+from rlenv_robot.config.plugins import load_object
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.conformance.environment import check_environment
+from rlenv_robot.conformance.report import Report
+from rlenv_robot.conformance.robot import check_robot
+from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds, is_simulated
+from rlenv_robot.env import Environment
+from rlenv_robot.registry import environment_names, make, robot, task
+from rlenv_robot.robot_env.core import RobotWorld
+from rlenv_robot.robot_models import MODEL_FILE, is_model_file, robot_model_of
+from rlenv_robot.tasks.task import Task
+from rlenv_robot.world import World
+
+__all__ = ["Subject", "subject_of"]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something to be checked.
+
+    Attributes:
+        name: for the report.
+        make_environment: makes a new environment; None for a robot alone.
+        make_robot: makes a new robot; None where there is none.
+        is_real: whether something real may move.
+    """
+
+    name: str
+    make_environment: Callable[[], Any] | None
+    make_robot: Callable[[], Robot] | None = None
+    is_real: bool = False
+
+    def motion(self, bounds: MotionBounds) -> list[str]:
+        """Return how far and how fast a real robot will move, a line for each command."""
+        if self.make_robot is None:
+            return []
+        subject = self.make_robot()
+        try:
+            return bounds.describe(subject.spec)
+        finally:
+            subject.close()
+
+    def check(self, *, steps: int, seed: int, bounds: MotionBounds, part: str = "", only: int = 0) -> list[Report]:
+        """Check the robot, if there is one, then the environment.
+
+        Args:
+            steps, seed: as for `check_environment`.
+            bounds: on the motions of what is real.
+            part: ``robot`` or ``environment`` checks that alone.
+            only: the number of the only check to make.
+        """
+        reports = []
+        if self.make_robot is not None and part in ("", "robot"):
+            reports.append(
+                check_robot(self.make_robot, steps=min(steps, 10), seed=seed, repeatable=not self.is_real,
+                            bounds=bounds if self.is_real else None, only=only)
+            )  # fmt: skip
+        if self.make_environment is not None and part in ("", "environment"):
+            reports.append(
+                check_environment(self.make_environment, steps=steps, seed=seed, repeatable=not self.is_real,
+                                  name=self.name, only=only)
+            )  # fmt: skip
+        return reports
+
+
+def subject_of(
+    name: str, where: str = "sim", keys: str | Path | None = None, bounds: MotionBounds | None = None
+) -> Subject:
+    """Return what a name on the command line stands for.
+
+    Args:
+        name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), or ``module:factory``; the module
+            may be a file (``path/to/file.py:factory``). The factory makes an environment, a world, a task, a robot, or
+            an environment of Gymnasium or PettingZoo.
+        where: the robot, as for `rlenv_robot.make`.
+        keys: as for `rlenv_robot.make`.
+        bounds: on the motions of a real robot.
+
+    Raises:
+        ValueError: an unknown name.
+        TypeError: the factory makes something else.
+    """
+    if name.endswith(".toml"):
+        profile = load_profile(name)
+        return _registered(profile.task.name, where, keys, bounds, dict(profile.task.options))
+    if ":" not in name or name in environment_names() or is_model_file(name):
+        return _registered(name, where, keys, bounds, {})
+    factory: Any = load_object(_importable(name), Path.cwd())
+    if not callable(factory):
+        raise TypeError(f"{name!r} is a {type(factory).__name__}, expected a class or a function without arguments")
+    made = factory()
+    if isinstance(made, Task | World):
+        return _registered(_importable(name), where, keys, bounds, {})
+    if isinstance(made, Robot) and not hasattr(made, "observation"):
+        return Subject(name, None, factory, is_real=not is_simulated(made))
+    if _is_environment(made):
+        made.close()
+        world = getattr(made, "world", None)
+        real = isinstance(world, RobotWorld) and not is_simulated(world.robot)
+        return Subject(name, factory, is_real=real)
+    return _foreign(name, made, factory)
+
+
+def _is_environment(made: object) -> bool:
+    return all(hasattr(made, member) for member in ("env_id", "observation", "action", "reset", "step", "close"))
+
+
+def _importable(name: str) -> str:
+    """Return ``module:factory`` of a place that may be a file, whose folder is searched from now on."""
+    module, _, factory = name.rpartition(":")
+    if not module.endswith(".py"):
+        return name
+    file = Path(module)
+    if not file.is_file():
+        raise ValueError(f"there is no file {module!r}; expected such as path/to/file.py:{factory or 'make'}")
+    folder = str(file.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    return f"{file.stem}:{factory}"
+
+
+def _registered(
+    name: str, where: str, keys: str | Path | None, bounds: MotionBounds | None, options: Mapping[str, Any]
+) -> Subject:
+    with make(name, where, keys=keys, **dict(options)) as env:
+        robot_world = isinstance(env.world, RobotWorld)
+        is_real = robot_world and where != "sim"
+        if is_real:
+            env.reset()  # a robot that can't be reached raises here: that is no finding
+
+    def make_robot() -> Robot:
+        return robot(robot_model_of(task(name, **dict(options))), where, keys=keys)
+
+    def make_environment() -> Environment:
+        if is_real:
+            return make(name, BoundedRobot(make_robot(), bounds or MotionBounds()), **dict(options))
+        return make(name, where, keys=keys, **dict(options))
+
+    shown = name if where == "sim" else f"{name} on {where}"
+    return Subject(shown, make_environment, make_robot if robot_world else None, is_real)
+
+
+def _foreign(name: str, made: object, factory: Callable[[], Any]) -> Subject:
+    """Return an environment of Gymnasium or PettingZoo as ours."""
+    if hasattr(made, "observation_space") and hasattr(made, "reset") and hasattr(made, "step"):
+        from rlenv_robot.adapters.from_gymnasium import from_gymnasium, from_pettingzoo
+
+        adapt = from_pettingzoo if hasattr(made, "possible_agents") else from_gymnasium
+        made.close()  # type: ignore[attr-defined]  # every environment of theirs has it
+        return Subject(name, lambda: adapt(factory()))
+    raise TypeError(
+        f"{name!r} makes a {type(made).__name__}, expected an environment (env_id, observation, action, reset, step, "
+        f"close), a hal.Robot, a task, a world, or an environment of Gymnasium or PettingZoo; a MuJoCo model ends in "
+        f"{MODEL_FILE}"
+    )

@@ -1,0 +1,204 @@
+"""Anything that the command line names is checked: names, files, robots, environments of other projects; reports."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree
+
+import pytest
+
+from rlenv_robot.cli import main as cli
+from rlenv_robot.conformance import check_environment
+from rlenv_robot.conformance.formats import write_report
+from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
+from rlenv_robot.conformance.subject import subject_of
+from tests.rlenv_robot.conformance.environment_faults import NanLate
+from tests.rlenv_robot.conformance.plain import Sleds
+from tests.rlenv_robot.conformance.robot_faults import RealArm
+
+pytestmark = pytest.mark.requirement("R4.3")
+
+Captured = pytest.CaptureFixture[str]
+FAULTS = Path(__file__).with_name("robot_faults.py")
+
+
+def _run(*arguments: str) -> int:
+    try:
+        return cli.main(list(map(str, arguments)))
+    except SystemExit as over:
+        return int(over.code or 0)
+
+
+@pytest.mark.slow
+def test_an_environment_by_name_is_checked_with_a_second_instance(capsys: Captured) -> None:
+    assert _run("check", "so101-reach", "--verbose", "--steps", "10") == 0
+    shown = capsys.readouterr().out
+    assert "environment so101-reach: " in shown
+    assert "two instances" in shown
+
+
+def test_a_robot_in_a_file_is_checked_and_a_finding_reproduced(capsys: Captured) -> None:
+    assert _run("check", f"{FAULTS}:OneSignIsWrong") == 1
+    (line,) = [line for line in capsys.readouterr().out.splitlines() if line.startswith("FAILED")]
+    number = line.split("#")[1].split()[0]
+    assert "the sign is wrong" in line
+    assert _run("check", f"{FAULTS}:OneSignIsWrong", "--reproduce", f"robot:{number}") == 1
+    again = capsys.readouterr().out
+    assert "the sign is wrong" in again
+    assert "  step({'target':" in again
+
+
+def test_a_real_robot_is_not_moved_without_a_confirmation(capsys: Captured, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin", io.StringIO())
+    assert _run("check", f"{FAULTS}:RealArm") == 2
+    shown = capsys.readouterr()
+    assert "target: at most 0.2 rad from its start, at most 0.4 rad/s" in shown.out
+    assert "--yes" in shown.err
+    assert _run("check", f"{FAULTS}:RealArm", "--yes") == 0
+
+
+def test_bounds_hold_whatever_is_commanded() -> None:
+    robot = BoundedRobot(RealArm(), MotionBounds(travel=0.05, speed=0.1))
+    state = robot.reset({"seed": 0, "start": {"target": (1.5, 1.5, 1.5)}})
+    home = state.applied["target"]
+    before = home
+    for _ in range(200):
+        state = robot.step({"target": robot.spec.commands["target"].bounds[1]})
+        assert (abs(state.applied["target"] - before) <= 0.4 / 50 + 1e-6).all(), "faster than 0.1 of 4 rad a second"
+        before = state.applied["target"]
+    assert (abs(before - home) <= 0.05 * 4 + 1e-6).all(), "farther than 0.05 of 4 rad"
+
+
+def test_reports_are_written_in_each_format(tmp_path: Path) -> None:
+    reports = [check_environment(NanLate, name="<sleds>"), check_environment(Sleds)]
+    for ending in ("txt", "json", "xml", "html"):
+        write_report(tmp_path / f"report.{ending}", reports)
+    plain = json.loads((tmp_path / "report.json").read_text())
+    assert [report["passed"] for report in plain] == [False, True]
+    (finding,) = [check for check in plain[0]["checks"] if check["passed"] is False]
+    assert finding["clause"] == "R2"
+    assert finding["calls"]
+    suites = ElementTree.parse(tmp_path / "report.xml").getroot()
+    assert [suite.get("failures") for suite in suites] == ["1", "0"]
+    assert len(suites.findall(".//failure")) == 1
+    assert "&lt;sleds&gt;" in (tmp_path / "report.html").read_text()
+    assert "FAILED" in (tmp_path / "report.txt").read_text()
+    with pytest.raises(ValueError, match=r"\.html"):
+        write_report(tmp_path / "report.pdf", reports)
+
+
+def test_what_is_no_environment_is_named() -> None:
+    with pytest.raises(TypeError, match="makes a P"):
+        subject_of("pathlib:Path")
+    with pytest.raises(ValueError, match="no file"):
+        subject_of("nowhere.py:make")
+
+
+# -- other projects ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["CartPole-v1", "FrozenLake-v1", "Pendulum-v1"])
+def test_gymnasiums_own_environments_are_not_accused(name: str) -> None:
+    gymnasium = pytest.importorskip("gymnasium", reason="needs Gymnasium: the extra gym")
+    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+
+    check_environment(lambda: from_gymnasium(gymnasium.make(name)), name=name).raise_if_failed()
+
+
+def _point() -> type[Any]:
+    gymnasium = pytest.importorskip("gymnasium", reason="needs Gymnasium: the extra gym")
+    import numpy as np
+
+    class Point(gymnasium.Env):  # type: ignore[misc, name-defined]
+        """A point on a line; ten steps."""
+
+        observation_space = gymnasium.spaces.Box(-20, 20, (2,), np.float32)
+        action_space = gymnasium.spaces.Box(-1, 1, (1,), np.float32)
+
+        def reset(self, *, seed: Any = None, options: Any = None) -> Any:
+            super().reset(seed=seed)
+            self.at, self.steps = self.np_random.normal(), 0
+            return self.seen(), {}
+
+        def seen(self) -> Any:
+            return np.array([self.at, self.steps], np.float32)
+
+        def step(self, action: Any) -> Any:
+            self.at, self.steps = self.at + float(action[0]), self.steps + 1
+            return self.seen(), self.reward(), False, self.steps >= 10, {}
+
+        def reward(self) -> Any:
+            return -abs(self.at)
+
+    return Point
+
+
+def _change(**members: Any) -> Callable[[], Any]:
+    return lambda: type("Broken", (_point(),), members)()
+
+
+def _unseeded(self: Any, *, seed: Any = None, options: Any = None) -> Any:
+    import numpy as np
+
+    self.at, self.steps = np.random.default_rng().normal(), 0
+    return self.seen(), {}
+
+
+FAULTS_OF_THEIRS: dict[str, Callable[[], Any]] = {
+    "observation out of its space": _change(seen=lambda self: _array([99.0, 0.0])),
+    "observation of another dtype": _change(seen=lambda self: _array([self.at, self.steps]).astype(float)),
+    "observation of another shape": _change(seen=lambda self: _array([self.at])),
+    "observation is a list": _change(seen=lambda self: [self.at, self.steps]),
+    "observation is NaN": _change(seen=lambda self: _array([float("nan"), 0.0])),
+    "reset gives no info": _change(reset=lambda self, *, seed=None, options=None: _array([0.0, 0.0])),
+    "the seed does not count": _change(reset=_unseeded),
+    "reset takes no seed": _change(reset=lambda self: (_array([0.0, 0.0]), {})),
+    "step gives four": _change(step=lambda self, action: (_array([0.0, 0.0]), 0.0, True, {})),
+    "terminated is a number": _change(step=lambda self, action: (_array([0.0, 0.0]), 0.0, 1, False, {})),
+    "truncated is None": _change(step=lambda self, action: (_array([0.0, 0.0]), 0.0, False, None, {})),
+    "info is a list": _change(step=lambda self, action: (_array([0.0, 0.0]), 0.0, False, False, [])),
+    "reward is text": _change(reward=lambda self: "good"),
+    "reward is an array": _change(reward=lambda self: _array([1.0])),
+}
+
+
+def _array(values: list[float]) -> Any:
+    import numpy as np
+
+    return np.array(values, np.float32)
+
+
+@pytest.mark.parametrize("fault", FAULTS_OF_THEIRS)
+def test_what_gymnasiums_checker_sees_is_seen(fault: str) -> None:
+    """Each fault is one that `gymnasium.utils.env_checker.check_env` reports, and ours must, too."""
+    pytest.importorskip("gymnasium", reason="needs Gymnasium: the extra gym")
+    import warnings
+
+    from gymnasium.utils.env_checker import check_env
+
+    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        try:
+            check_env(FAULTS_OF_THEIRS[fault](), skip_render_check=True)
+            theirs = bool(told)
+        except Exception:
+            theirs = True
+    assert theirs, "their checker sees nothing, so this fault compares nothing"
+    assert not check_environment(lambda: from_gymnasium(FAULTS_OF_THEIRS[fault]())).passed
+
+
+def test_the_point_is_a_good_environment_for_both() -> None:
+    pytest.importorskip("gymnasium", reason="needs Gymnasium: the extra gym")
+    from gymnasium.utils.env_checker import check_env
+
+    from rlenv_robot.adapters.from_gymnasium import from_gymnasium
+
+    check_env(_point()(), skip_render_check=True)
+    check_environment(lambda: from_gymnasium(_point()())).raise_if_failed()
