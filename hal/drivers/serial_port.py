@@ -69,6 +69,10 @@ class SerialPort:
         """Return this machine's monotonic clock, nanoseconds."""
         return time.monotonic_ns()
 
+    def sleep(self, seconds: float) -> None:
+        """Let time pass while bytes arrive."""
+        time.sleep(seconds)
+
     def discard(self) -> int:
         """Drop all received bytes; return 0, since the operating system does not tell how many there were."""
         try:
