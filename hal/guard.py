@@ -262,7 +262,11 @@ class Guard(RobotWrapper):
         """Return the commands as far as their way is clear; one that is led brakes where it could not stop clear."""
         limiter = self._limiter
         if limiter.leads:
-            return dict(way.advance_led(values, {**values, **limiter.stop_values()}, limiter.brake_instead))
+            return dict(
+                way.advance_led(
+                    values, {**values, **limiter.stop_values()}, limiter.braking_values, limiter.brake_instead
+                )
+            )
         return dict(way.advance(values))
 
     @property

@@ -62,9 +62,13 @@ class CommandLimiter:
         """Return, in place of the led commands of the last `apply`, those of braking."""
         return {name: led.array(led.profile.brake_instead()) for name, led in self._led.items()}
 
+    def braking_values(self, share: float) -> dict[str, np.ndarray]:
+        """Return the led commands on the way of braking from now on, at a share of its time."""
+        return {name: led.shaped(led.profile.braking_positions(share)) for name, led in self._led.items()}
+
     def stop_values(self) -> dict[str, np.ndarray]:
         """Return where the led commands stop if they brake from now on."""
-        return {name: led.array(led.profile.stop_positions()) for name, led in self._led.items()}
+        return {name: led.shaped(led.profile.stop_positions()) for name, led in self._led.items()}
 
     def apply(
         self,
@@ -171,8 +175,12 @@ class _LedCommand:
             )
         )
 
+    def shaped(self, positions: list[float]) -> np.ndarray:
+        """Return positions in the shape of the command."""
+        return np.asarray(positions, self._field.numpy_dtype).reshape(self._field.shape)
+
     def array(self, positions: list[float]) -> np.ndarray:
-        """Return positions as the command, within its range."""
+        """Return positions as the command, within its range, and remember them as the last ones."""
         self._told = [
             min(max(value, low), high) for value, low, high in zip(positions, self._low, self._high, strict=True)
         ]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -13,6 +14,9 @@ from hal.field import JsonDict
 __all__ = ["ClearWay", "MotionCheck"]
 
 _log = logging.getLogger(__name__)
+
+MOST_LOOKS = 12
+"""Most poses on the way of braking that are looked at in one period."""
 
 _ROUNDING_M = 1e-6
 """By how much a distance that is too short already may shrink, metres: the rounding of a command's float32."""
@@ -56,7 +60,7 @@ class ClearWay:
     computed. A way that begins too near may lead only where no distance that is too short grows shorter.
 
     A command that is led along a trajectory goes on where the place at which it would stop can be reached as well: the
-    way of that place from period to period is looked at too, and a pose half way between the two.
+    way of that place from period to period is looked at too, and the way of braking in `MOST_LOOKS` poses at most.
 
     Args:
         check: knows the distances.
@@ -84,16 +88,19 @@ class ClearWay:
         self._note(problem)
         return commands if problem is None else self._commands.at
 
-    def advance_led(self, commands: Commands, stops: Commands, brake: Callable[[], Commands]) -> Commands:
+    def advance_led(
+        self, commands: Commands, stops: Commands, braking: Callable[[float], Commands], brake: Callable[[], Commands]
+    ) -> Commands:
         """Return the commands where they, and a stop after them, are clear, or else those of braking; go on from there.
 
         Args:
             commands: of the next period.
             stops: where the robot stops if it brakes after it.
-            brake: returns the commands of braking in place of the former.
+            braking: returns the commands at a share of the time of that braking.
+            brake: returns the commands of braking in place of the first ones.
         """
         earlier, earlier_stops = self._commands.copy(), self._stops.copy()
-        problem = self._commands.go(commands) or self._stops.go(stops) or self._half_way(commands, stops)
+        problem = self._commands.go(commands) or self._stops.go(stops) or self._on_braking(commands, stops, braking)
         self._note(problem)
         if problem is None:
             return commands
@@ -102,10 +109,18 @@ class ClearWay:
         self._commands.follow(slower)
         return slower
 
-    def _half_way(self, commands: Commands, stops: Commands) -> str | None:
-        if self._check.motion_m(commands, stops) <= 2 * self._check.resolution_m:
+    def _on_braking(self, commands: Commands, stops: Commands, braking: Callable[[float], Commands]) -> str | None:
+        """Return what is in the way of braking, or None."""
+        way_m = self._check.motion_m(commands, stops)
+        if self._commands.is_free(way_m):
             return None
-        return self._commands.problem(self._check.clearances_m(_between(commands, stops, 0.5)))
+        looks = min(MOST_LOOKS, math.ceil(way_m / self._check.resolution_m))
+        for look in range(1, looks):  # the end has been looked at; evenly spaced where the deceleration is constant
+            pose = {**commands, **braking(1.0 - math.sqrt(1.0 - look / looks))}
+            problem = self._commands.problem(self._check.clearances_m(pose))
+            if problem is not None:
+                return problem
+        return None
 
     def _note(self, problem: str | None) -> None:
         if problem is None:
@@ -163,6 +178,10 @@ class _Track:
         else:
             self.begin(commands)
 
+    def is_free(self, way_m: float) -> bool:
+        """Return whether a way of that length leads to nothing, wherever it leads."""
+        return way_m < self._free_m
+
     def problem(self, clearances_m: np.ndarray) -> str | None:
         """Return which parts are too near, or None."""
         if not (clearances_m < self._least_m).any():
@@ -173,7 +192,7 @@ class _Track:
         """Go to a pose as far as the way is clear, and return what blocked it, or None where it is reached."""
         check, begin = self._check, self.at
         left_m = whole_m = check.motion_m(begin, end)
-        if left_m < self._free_m:
+        if self.is_free(left_m):
             self.at, self._free_m = dict(end), self._free_m - left_m
             return None
         while left_m > 0.0:

@@ -251,6 +251,19 @@ class MotionProfile:
         self.states = self._before
         return self.advance([None] * len(self.states), self._seconds)
 
+    def braking_positions(self, share: float) -> list[float]:
+        """Return the positions on the way that braking from now on takes, at a share of its time."""
+        seconds = share * max(
+            (
+                sum(stretch.seconds for stretch in _stretches(state.velocity, state.acceleration, limits))
+                for state, limits in zip(self.states, self._limits, strict=True)
+            ),
+            default=0.0,
+        )
+        return [
+            _brake(state, seconds, limits).position for state, limits in zip(self.states, self._limits, strict=True)
+        ]
+
     def stop_positions(self) -> list[float]:
         """Return where each element stops if it brakes from now on."""
         return [_stop_position(state, limits) for state, limits in zip(self.states, self._limits, strict=True)]

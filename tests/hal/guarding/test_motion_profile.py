@@ -152,6 +152,19 @@ def test_a_taken_back_period_leaves_no_trace() -> None:
     assert one.states == other.states
 
 
+@given(limits, positions, st.integers(1, 60))
+def test_the_way_of_braking_is_known_in_advance(bounds: ElementLimits, goal: float, ticks: int) -> None:
+    profile = MotionProfile([bounds, bounds])
+    profile.begin([0.0, 0.0])
+    for _ in range(ticks):
+        profile.advance([goal, -goal / 2], PERIOD_S)
+    assert profile.braking_positions(0.0) == [state.position for state in profile.states]
+    np.testing.assert_allclose(profile.braking_positions(1.0), profile.stop_positions(), atol=1e-9)
+    half_way = profile.braking_positions(0.5)
+    for begin, middle, end in zip(profile.braking_positions(0.0), half_way, profile.stop_positions(), strict=True):
+        assert min(begin, end) - 1e-9 <= middle <= max(begin, end) + 1e-9
+
+
 def test_an_element_that_was_not_applied_begins_anew_there() -> None:
     bounds = ElementLimits(4.0, 20.0, 400.0)
     profile = MotionProfile([bounds, bounds])

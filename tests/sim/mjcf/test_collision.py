@@ -20,6 +20,8 @@ from sim.robots.so101 import so101, so101_mjcf
 OUT = [[0.2, -0.1, -0.01, 0.3, 0.1, 0.1], [-0.05, 0.12, 0.0, 0.15, 0.3, 0.3]]
 IN = [[-0.25, -0.4, -0.02, 0.42, 0.4, 0.4]]
 CLEARANCE_M = 0.005
+LAG_M = 0.05
+"""How far the simulated servos may bring a part beyond its command: they lag by 0.13 rad, at a reach of 0.4 m."""
 PARTS = (
     "base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "fixed_finger", "fixed_tip", "jaw", "jaw_finger",
     "jaw_tip",
@@ -106,14 +108,15 @@ def test_what_is_clear_is_clear_in_mujoco_too(arm: SimModel, judge: Judge) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("boxes", [False, True], ids=["itself", "boxes"])
 def test_random_commands_lead_into_nothing(arm: SimModel, judge: Judge, trials: int, boxes: bool) -> None:
-    """The simulated arm itself, behind a guard that limits its acceleration, penetrates nothing.
+    """Behind a guard that limits its acceleration, commands keep clear, and the arm itself within its servos' lag.
 
-    Without limits on acceleration its commands keep clear, but the arm overshoots them by up to centimetres.
+    Without limits on acceleration the commands keep clear as well, but the arm overshoots them by centimetres.
     """
     check = ModelCheck(arm, clearance_m=CLEARANCE_M, **({"keep_out": OUT, "keep_in": IN} if boxes else {}))
     limits = arm.spec.limits.merged(max_acceleration={"joint_target": 20.0}, max_jerk={"joint_target": 400.0})
     robot = SimRobot(arm)
-    guard, nearest, held = Guard(robot, limits=limits, check=check), np.inf, 0
+    guard, nearest, commanded = Guard(robot, limits=limits, check=check), np.inf, np.inf
+    pairs = judge.pairs + judge.walls if boxes else judge.pairs
     goals = poses(arm.spec, 3 * trials, 1)
     for trial in range(trials):
         guard.reset({})
@@ -121,13 +124,17 @@ def test_random_commands_lead_into_nothing(arm: SimModel, judge: Judge, trials: 
             for tick in range(150):
                 robot_state = guard.step(command(goal))
                 if tick % 4 == 0:
-                    pairs = judge.pairs + judge.walls if boxes else judge.pairs
+                    commanded = min(commanded, judge.distances_m(robot_state.applied["joint_target"], pairs))
                     nearest = min(nearest, judge.distances_m(robot_state.sensors["joint_position"], pairs))
     assert guard.held_back is not None
     held = guard.held_back["held_back"]
-    print(f"{trials} sequences, {held} commands held back, nearest {nearest * 1e3:.1f} mm")
+    print(
+        f"{trials} sequences, {held} commands held back, nearest {commanded * 1e3:.2f} mm as commanded, "
+        f"{nearest * 1e3:.2f} mm as simulated"
+    )
     assert held > 0 or trials < 20
-    assert nearest > 0.0
+    assert commanded > CLEARANCE_M - 0.002, "braking is looked at in a few poses only"
+    assert nearest > -LAG_M
     robot.close()
 
 
