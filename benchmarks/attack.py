@@ -33,9 +33,9 @@ from served_arm import COMMAND, CONTROL_HZ, WATCHDOG_S, Arm, arguments, started
 from zmq.utils import z85
 
 from hal import RobotError
-from hal.realtime import ask_real_time, settle_process
 from real import RemoteRobot, Server
 from real.control.lifecycle import State
+from real.control.realtime import ask_real_time, settle_process
 from real.protocol import messages as wire
 from real.protocol.handshake import load_keys
 from real.protocol.keys import Role, allow, new_pair

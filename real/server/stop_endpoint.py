@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import zmq
 
 from hal.errors import ConnectionLost, RobotError, StopReason, WireError
-from hal.realtime import ask_real_time
 from real.control.limits import RateLimiter
 from real.control.loop import ControlLoop
+from real.control.realtime import ask_real_time
 from real.protocol import messages as wire
 from real.protocol.errors import error_to_list
 from real.protocol.messages import Message, MessageKind, detail_value, send_frames
