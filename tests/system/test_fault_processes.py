@@ -114,6 +114,8 @@ def test_a_full_disk_under_the_log_is_said_and_the_robot_goes_on_under_its_polic
     """A record that can't be kept is no reason to leave an arm in mid-motion; what was written before is there."""
     client = start(CLIENT, server.address, str(tmp_path), "30000")
     line = client.line()
+    if line.startswith("a killed process would lose"):  # the limit on files holds for shared memory, too
+        line = client.line()
     while line.split()[0].isdecimal():
         line, last = client.line(), line
     assert line.startswith("recording stopped")
