@@ -25,12 +25,15 @@ from typing import NamedTuple
 from hal import LogError
 from recorder.names import TAIL_NAME
 
-__all__ = ["HALF_BYTES", "Tail", "TailMessage", "read_tail", "remove_tail"]
+__all__ = ["HALF_BYTES", "MOST_ABANDONED", "Tail", "TailMessage", "read_tail", "remove_tail"]
 
 _log = logging.getLogger("rlenv_robot.recorder")
 
 HALF_BYTES = 4 << 20
 """Size of each half: at 500 kB/s, the disk may take nothing for eight seconds before the oldest copies are lost."""
+
+MOST_ABANDONED = 16
+"""Tails of killed processes that are kept until they are recovered: 128 MiB."""
 
 _SHARED = Path("/dev/shm")
 _MAGIC = b"rlenv-robot tail 1\n"
@@ -180,7 +183,11 @@ def _try_lock(descriptor: int) -> bool:
 
 
 def _remove_orphans() -> None:
-    """Remove this user's files whose process has ended and whose run is gone, so that they do not fill the memory."""
+    """Remove this user's files whose process has ended, so that they do not fill the memory.
+
+    Those whose run is gone are removed, and of the others all but the newest `MOST_ABANDONED`.
+    """
+    abandoned: list[tuple[int, Path]] = []
     for path in _SHARED.glob("rlenv-robot-*.tail"):
         with suppress(OSError, ValueError):
             descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
@@ -191,3 +198,8 @@ def _remove_orphans() -> None:
                 run = Path(os.fsdecode(head.removeprefix(_MAGIC).split(b"\0", 1)[0]))
                 if head.startswith(_MAGIC) and not (run / TAIL_NAME).is_symlink():
                     path.unlink()
+                else:
+                    abandoned.append((os.fstat(descriptor).st_mtime_ns, path))
+    for _, path in sorted(abandoned)[:-MOST_ABANDONED]:
+        with suppress(OSError):
+            path.unlink()

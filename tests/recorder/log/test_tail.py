@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hal import LogError
 from hal.frame_layout import FrameLayout
 from recorder.log import tail as tails
-from recorder.log.tail import Tail, TailMessage, read_tail, remove_tail
+from recorder.log.tail import MOST_ABANDONED, Tail, TailMessage, read_tail, remove_tail
 from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
 from recorder.read.recover import recover
@@ -102,6 +102,21 @@ def test_a_tail_that_no_run_knows_any_more_is_removed_and_others_stay(
     assert read_tail(runs[1]) == []
     recording.remove()
     newest.remove()
+
+
+def test_of_many_killed_runs_the_newest_can_be_recovered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared = tmp_path / "shm"
+    shared.mkdir()
+    monkeypatch.setattr(tails, "_SHARED", shared)
+    runs = [tmp_path / f"run-{number}" for number in range(MOST_ABANDONED + 3)]
+    for number, run in enumerate(runs):
+        run.mkdir()
+        tail = Tail(run, 4096)
+        tail.keep(b"/frame", b"row", number)
+        abandoned(tail)
+        os.utime((run / "log.tail").resolve(), ns=(number, number))
+    Tail(tmp_path, 4096).remove()
+    assert [bool(read_tail(run)) for run in runs] == [False] * 3 + [True] * MOST_ABANDONED
 
 
 def test_a_run_that_is_being_recorded_is_not_repaired(tmp_path: Path) -> None:
