@@ -19,10 +19,10 @@ from hal.errors import DeadlineExceeded, RobotError
 __all__ = ["BusCounts", "BusSettings", "GroupRead", "Port", "Reply", "ServoBus", "ServoRefused"]
 
 LATE_NS = 100_000_000
-"""Longest time after its request at which an answer that was given up may still come, nanoseconds."""
+"""Longest time after its transaction at which an answer that was given up may still come, nanoseconds."""
 
 DOUBLED_NS = 4_000_000
-"""Longest time after its request at which the copy of an answer may still come, nanoseconds."""
+"""Longest time after its transaction at which the copy of an answer may still come, nanoseconds."""
 
 EARLY = 0.9
 """Share of the shortest duration of such a transaction after which its answers are awaited."""
@@ -322,7 +322,7 @@ class ServoBus:
             counts.stray + tally[0], counts.doubled + tally[1], counts.echoed + tally[2]
         )  # fmt: skip
         counts.missing += len(servos) - len(replies)
-        self._expect(servos, count, replies, sent_ns)
+        self._expect(servos, count, replies)
         return replies
 
     def _sort(
@@ -356,9 +356,10 @@ class ServoBus:
 
     # -- answers that may still come -------------------------------------------------------------------------------
 
-    def _expect(self, servos: Sequence[int], count: int, replies: Mapping[int, Reply], sent_ns: int) -> None:
+    def _expect(self, servos: Sequence[int], count: int, replies: Mapping[int, Reply]) -> None:
+        now_ns = self.port.now_ns()  # the end of the transaction: a copy follows its answer
         for servo in servos:
-            until_ns = sent_ns + (DOUBLED_NS if servo in replies else LATE_NS)
+            until_ns = now_ns + (DOUBLED_NS if servo in replies else LATE_NS)
             lengths = self._pending.setdefault(servo, {})
             lengths[count] = max(until_ns, lengths.get(count, 0))
 

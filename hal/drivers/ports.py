@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hal.drivers import feetech
-from hal.drivers.bus import ServoBus
+from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.serial_port import SerialPort, port_holders
 from hal.drivers.sts3215 import MODEL, TABLE
 from hal.errors import RobotError
@@ -17,6 +17,7 @@ __all__ = ["PortInfo", "list_ports", "scan_servos"]
 
 _PATTERNS = ("ttyACM*", "ttyUSB*")
 _FTDI_MS = 1
+_PATIENCE_S = 0.1  # no loop waits here, and an adapter may be slow
 _MAKERS = {"1a86": "QinHeng (CH340, CH343)", "0403": "FTDI", "10c4": "Silicon Labs", "16d0": "ROBOTIS"}
 
 
@@ -103,7 +104,7 @@ def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> l
     """
     found = []
     port = SerialPort(path, baud)
-    bus = ServoBus(port, feetech)
+    bus = ServoBus(port, feetech, BusSettings(latency_s=_PATIENCE_S))
     try:
         for servo in range(1, highest + 1):
             if not bus.present(servo):

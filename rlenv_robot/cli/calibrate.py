@@ -68,12 +68,12 @@ def run(args: argparse.Namespace) -> int:
 
 def _at_the_arm(args: argparse.Namespace) -> int:
     from hal.drivers import feetech
-    from hal.drivers.bus import ServoBus
+    from hal.drivers.bus import BusSettings, ServoBus
     from hal.drivers.serial_port import SerialPort
 
     if not args.port:
         raise ValueError("give --port, the arm's adapter; rlenv-robot ports lists those that there are")
-    bus = ServoBus(SerialPort(args.port, args.baud), feetech)
+    bus = ServoBus(SerialPort(args.port, args.baud), feetech, BusSettings(latency_s=0.1))
     try:
         if args.write:
             return _write(args, bus)
