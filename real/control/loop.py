@@ -186,6 +186,11 @@ class ControlLoop:
             self.lifecycle.stop(stopped)
         self._latch.log()
 
+    @property
+    def stops(self) -> int:
+        """The number of the newest stop, which grows with each (`StopLatch.number`)."""
+        return self._latch.number
+
     def wait_until_kept(self, seconds: float) -> bool:
         """Wait until the newest stop is in its file, and return whether it is; without a file return at once."""
         return self._latch.file is None or self._latch.file.wait(seconds)
@@ -200,11 +205,17 @@ class ControlLoop:
         """Start the thread. The robot is first touched by a reset."""
         self._thread.start()
 
-    def reset(self, request_id: Any, options: Mapping[str, Any]) -> None:
-        """Ask for a reset. It does not clear a stop that comes after this call."""
+    def reset(self, request_id: Any, options: Mapping[str, Any], stops: int | None = None) -> None:
+        """Ask for a reset. It does not clear a stop that comes after this call.
+
+        Args:
+            request_id: goes with the answer.
+            options: of the reset.
+            stops: the number of the newest stop that the reset may know of (`stops`); None: as of now.
+        """
         if self._observer is not None:
             self._observer.ordered(request_id, None, None)
-        self._commands.put(Reset(request_id, options, self._latch.number))
+        self._commands.put(Reset(request_id, options, self._latch.number if stops is None else stops))
 
     def step(self, request_id: Any, command: Mapping[str, np.ndarray], sent_ns: int | None = None) -> None:
         """Ask for one control period of a command.

@@ -96,6 +96,7 @@ class _Received(NamedTuple):
     came_ns: int
     parts: list[bytes]
     channel: Channel | None = None
+    stops: int | None = None
 
 
 class RequestHandler:
@@ -139,6 +140,8 @@ class RequestHandler:
         self._floods: Counter[object] = Counter()  # messages that were dropped, by client
         self._floods_s = 0.0
         self._mover_key: str | None = None
+        self._known_stops: int | None = None  # the newest stop when no message waited; None: as of each message
+        self._message_stops: int | None = None  # the same for the message that is being handled
         self._authenticator, self._status, self._judging = authenticator, status, judging
         self._router, self._spec, self._loop, self._lease = router, spec, loop, lease
         self._transfer: LeaseTransfer | None = None
@@ -180,7 +183,7 @@ class RequestHandler:
         # The key is the authenticator's note of the handshake: a property of the connection, not of what is sent.
         key = None if self._authenticator is None else str(first.get("User-Id"))
         parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
-        received = _Received(first.bytes, key, time.monotonic_ns(), parts)
+        received = _Received(first.bytes, key, time.monotonic_ns(), parts, stops=self._known_stops)
         if len(parts) > wire.MAX_FRAMES and received.came_ns - began_ns > _LONGEST_READ_NS:
             self._limiter.cut_off(descriptor, "too many frames")
             self._shut_out(key)
@@ -218,6 +221,13 @@ class RequestHandler:
         if key is not None and self._authenticator is not None and key != self._mover_key:
             self._authenticator.shut_out(key, _SHUT_OUT_S)
 
+    def note_stops(self) -> None:
+        """Take up that no message waited just now: what is read next came after every stop so far.
+
+        Stops are read on another thread. A reset that waits here while a stop comes must not clear that stop.
+        """
+        self._known_stops = self._loop.stops
+
     def serve_waiting(self) -> bool:
         """Handle some of the messages that wait for their turn; return whether more of them wait."""
         turns = self._turns
@@ -243,7 +253,7 @@ class RequestHandler:
             self._handle(_Received(channel.peer, channel.key, time.monotonic_ns(), [message], channel))
 
     def _handle(self, received: _Received) -> None:
-        peer, self._key, self._came_ns, _, self._channel = received
+        peer, self._key, self._came_ns, _, self._channel, self._message_stops = received
         session = sequence = 0
         channel = received.channel
         try:
@@ -374,7 +384,7 @@ class RequestHandler:
         self._holder = peer
         request_id, now = self._request_id(peer, message), time.monotonic()
         self._pending, self._beat = _Pending(request_id, now + deadline_s, deadline_s), now + BEAT_S
-        self._loop.reset(request_id, options)
+        self._loop.reset(request_id, options, self._message_stops)
 
     def _step(self, peer: bytes, message: Message) -> None:
         if len(message.frames) != 1:

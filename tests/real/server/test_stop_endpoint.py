@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -15,6 +16,7 @@ from hal import ConnectionLost, RobotError
 from real import Connection, MessageKind, RemoteRobot, Server
 from real.protocol import messages as wire
 from real.protocol.handshake import load_keys
+from real.protocol.messages import receive_frames, send_frames
 from real.server import stop_endpoint
 from real.server.request_handler import RequestHandler
 from tests.fakes import Integrator, until
@@ -218,3 +220,40 @@ def test_a_server_whose_stops_are_not_read_any_more_says_so(robot: Integrator, m
             peer.connect(server.about()["stop"])
             peer.send(b"")
             until(lambda: server.network_dead)
+
+
+@pytest.mark.requirement("R6.6")
+def test_a_reset_that_waited_to_be_read_while_a_stop_came_does_not_clear_it(
+    server: Server, robot: Integrator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stops overtake what waits at the control socket; a reset that was sent before must not undo them."""
+    over, busy = threading.Event(), threading.Event()
+    serve = RequestHandler.serve_waiting
+
+    def blocked(handler: RequestHandler) -> bool:
+        if not over.is_set():
+            busy.set()
+            over.wait(30)
+        return serve(handler)
+
+    with closing(RemoteRobot(server.address)) as button, closing(Connection(server.address)) as mover:
+        hello = {"digest": "", "name": "x", "move": True, "replaces": 0, "take": "no", "resume": False}
+        mover.session = mover.ask(MessageKind.HELLO, hello, (), 5).session
+        button.stand_by()
+        button.stop("an older stop")
+        monkeypatch.setattr(RequestHandler, "serve_waiting", blocked)
+        try:
+            assert busy.wait(10)
+            detail = {"options": {"clear_stop": "looked"}, "deadline_s": 5.0}
+            send_frames(mover._socket, wire.encode(MessageKind.RESET, mover.session, 5, detail))
+            time.sleep(0.1)  # it waits at the control socket
+            button.stop("EMERGENCY")
+        finally:
+            over.set()
+        mover._socket.rcvtimeo = 10_000
+        assert wire.decode(receive_frames(mover._socket, 18)).kind is MessageKind.ERROR
+        assert server.stopped is not None
+        assert not robot.commands
+        with closing(RemoteRobot(server.address, take="force")) as other:
+            other.reset({"clear_stop": "looked again"})
+    assert robot.resets
