@@ -362,8 +362,14 @@ def _borrowed(descriptor: int, peer: tuple[str, int] | None = None) -> Iterator[
     A duplicate is looked at: what it refers to can't change, even if libzmq closes the original meanwhile.
     """
     try:
-        borrowed = socket.socket(fileno=os.dup(descriptor))
+        duplicate = os.dup(descriptor)
     except OSError:
+        yield None
+        return
+    try:
+        borrowed = socket.socket(fileno=duplicate)
+    except OSError:  # a file or a pipe has the number by now
+        os.close(duplicate)
         yield None
         return
     with borrowed:

@@ -17,7 +17,7 @@ import pytest
 from hal import Answer, ConnectionLost, EpisodeError
 from real import Connection, MessageKind, RemoteRobot, Server
 from real.protocol.messages import MAX_FRAMES, decode, encode, receive_frames, send_frames
-from real.server.connections import PER_ADDRESS, _Connection, wire_bytes
+from real.server.connections import PER_ADDRESS, _borrowed, _Connection, wire_bytes
 from real.server.request_handler import MOST_WAITING
 from tests.fakes import Integrator, until
 
@@ -269,3 +269,12 @@ def test_a_mover_sends_more_than_the_bound_of_unread_bytes_and_stays(robot: Inte
         for n in range(15_000):  # half a MiB of commands from one connection
             remote.step(target(n % 2 / 10, 0))
         assert server.about()["cut_off"] == {}
+
+
+def test_a_descriptor_that_belongs_to_a_file_by_now_costs_no_descriptor() -> None:
+    with open(os.devnull) as file:
+        before = len(os.listdir("/proc/self/fd"))
+        for _ in range(50):
+            with _borrowed(file.fileno()) as borrowed:
+                assert borrowed is None
+        assert len(os.listdir("/proc/self/fd")) == before
