@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, cast
@@ -13,7 +14,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import ArrayLike
 
-from hal import Field, IllegalAction, Spec, SpecMismatch
+from hal import Field, IllegalAction, Spec, SpecMismatch, Violation
 from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import BatchObservationTable, ExtraInfo, FieldValues, ObservationTable, Options, Rewards
@@ -114,7 +115,10 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     With ``flat`` observations and actions are its vectors. Without, the observation is a dictionary of fields, and
     the action space is one `Box` in [-1, 1] that is scaled to the range of the only action field
     (``normalise=True``, what trainers expect), one `Discrete` for a single whole number, or a `Dict`.
-    An illegal action is answered as the standard says: same observation, reward 0, ``info["error"]``.
+    An action of a wrong shape or type, or that is not a number, raises: a broken policy would train in silence. One
+    that is out of range is answered as the standard says: same observation, reward 0, ``info["error"]``. It counts
+    against the task's time limit, so that an episode of such actions ends; the first of an episode is warned of, and
+    ``info["illegal_share"]`` is the share of such actions in the episode, once there is any.
 
     Args:
         env: what is adapted; owned from now on.
@@ -142,6 +146,8 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         if flat is not None:
             self._scaled = Field("vector", (flat.action_size,), "float32", -1.0, 1.0)
         self._frame_no = 0
+        self._refused = 0
+        self._limit: int | None = getattr(getattr(env.world, "task", None), "steps", None)
 
     def _action(self, action: object) -> object:
         """Return the action of Table 2.
@@ -163,7 +169,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         """Reset by Gymnasium's interface; ``options`` are the environment's own."""
         super().reset(seed=seed)
         table = self.env.reset({**(options or {}), **({} if seed is None else {"seed": seed})})
-        self._frame_no = table["frame_no"]
+        self._frame_no, self._refused = table["frame_no"], 0
         return self._observation(table), self._info(table)
 
     def _observation(self, table: ObservationTable) -> Observed:
@@ -171,18 +177,40 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         return dict(self._observed) if self.flat is None else self.flat.observe(self._observed)
 
     def step(self, action: object) -> tuple[Observed, float, bool, bool, ExtraInfo]:
-        """Step by Gymnasium's interface."""
+        """Step by Gymnasium's interface.
+
+        Raises:
+            IllegalAction: a wrong shape or type, or a value that is not a finite number; nothing moved.
+        """
         try:
             values = self._action(action)
         except IllegalAction as refused:  # in the scaled units that the caller knows
+            _raise_if_malformed(refused.violation.code, refused.violation.message)
             table, reward = self.env.refuse(refused.violation)
         else:
             request = {"env_id": self.env.env_id, "frame_no": self._frame_no, "action": values}
             table, reward = self.env.step(request)
         self._frame_no = table["frame_no"]
-        ends = bool(table["terminated"]), bool(table["truncated"])
+        ends, info = (bool(table["terminated"]), bool(table["truncated"])), self._info(table)
+        if "error" in info or self._refused:
+            ends = self._count_refused(ends, info)
         number = cast("float", reward["reward"])  # several agents, whose reward is a mapping, were refused
-        return self._observation(table), number, *ends, self._info(table)
+        return self._observation(table), number, *ends, info
+
+    def _count_refused(self, ends: tuple[bool, bool], info: ExtraInfo) -> tuple[bool, bool]:
+        """Count an action that was refused against the time limit; return the ends of the step."""
+        error = info.get("error")
+        if error is not None:
+            _raise_if_malformed(error["code"], error["message"])
+            if not self._refused:
+                warnings.warn(f"an illegal action was refused, nothing moved: {error['message']}", stacklevel=3)
+            self._refused += 1
+        steps = self._frame_no + self._refused
+        info["illegal_share"] = self._refused / steps
+        if self._limit is not None and steps >= self._limit and not any(ends):
+            info.setdefault("truncated_by", "time")
+            return False, True
+        return ends
 
     @staticmethod
     def _info(table: ObservationTable) -> ExtraInfo:
@@ -198,6 +226,27 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
     def close(self) -> None:
         """Close the adapted environment."""
         self.env.close()
+
+
+_MALFORMED = frozenset({"dtype", "shape", "not_finite", "missing", "unknown"})
+"""Codes of violations that no legal policy commits."""
+
+
+def _raise_if_malformed(code: str, message: str) -> None:
+    if code in _MALFORMED:
+        raise IllegalAction(Violation(code, "action", (), message))
+
+
+def _check_finite(name: str, values: np.ndarray, ids: np.ndarray | None) -> None:
+    """Refuse actions that no legal policy chooses: a policy of NaN would train in silence."""
+    if values.dtype.kind != "f" or not values.ndim:
+        return
+    finite = np.isfinite(values).reshape(len(values), -1).all(axis=1)
+    if finite.all() or (ids is not None and finite[ids].all()):
+        return
+    broken = np.flatnonzero(~finite) if ids is None else np.asarray(ids)[~finite[ids]]
+    message = f"action.{name} of environment {int(broken[0])} is not a finite number; nothing moved"
+    raise IllegalAction(Violation("not_finite", f"action.{name}", (int(broken[0]),), message))
 
 
 def to_gymnasium(
@@ -293,13 +342,18 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         Args:
             ids: numbers of the environments to step; None for all.
             actions: with a leading axis of N; rows of the others are not looked at closely.
+
+        Raises:
+            IllegalAction: an action of theirs is not a finite number; nothing moved.
         """
-        frame_no = self._table["frame_no"]
+        frame_no, values = self._table["frame_no"], self._action(actions)
+        for name, value in values.items():
+            _check_finite(name, np.asarray(value), ids)
         if ids is not None:
             stay = np.ones(self.num_envs, bool)
             stay[ids] = False
             frame_no = np.where(stay, np.int32(-1), frame_no)  # a stale number: theirs is not carried out
-        request = {"env_id": self.envs.env_ids, "frame_no": frame_no, "action": self._action(actions)}
+        request = {"env_id": self.envs.env_ids, "frame_no": frame_no, "action": values}
         self._table, reward = self.envs.step(request)
         table = self._table
         ends = table["terminated"].astype(bool), table["truncated"].astype(bool)

@@ -11,7 +11,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from gymnasium.wrappers.vector import RecordEpisodeStatistics
 
 import rlenv_robot
-from hal import Field, Spec
+from hal import Field, IllegalAction, Spec
 from rlenv_robot.adapters.flat import FlattenObservation, flat_for
 from rlenv_robot.adapters.gymnasium import GymnasiumEnv, GymnasiumVectorEnv, space_of, to_gymnasium, to_gymnasium_vector
 from rlenv_robot.env import Environment
@@ -74,7 +74,6 @@ def test_the_ends_of_the_scaled_action_are_the_ends_of_the_range() -> None:
 @pytest.mark.parametrize(
     ("action", "code"),
     [
-        (np.full(6, 1.01, np.float32), "range"),
         (np.full(6, np.nan, np.float32), "not_finite"),
         (np.zeros(5, np.float32), "shape"),
         (np.zeros(1, np.float32), "shape"),
@@ -82,15 +81,30 @@ def test_the_ends_of_the_scaled_action_are_the_ends_of_the_range() -> None:
         ("far", "dtype"),
     ],
 )
-def test_an_illegal_action_is_told_in_info(action: np.ndarray, code: str) -> None:
+def test_an_action_that_no_policy_may_choose_raises(action: Any, code: str) -> None:
     env = to_gymnasium(rlenv_robot.make("so101-reach"))
-    first, _ = env.reset(seed=0)
-    observation, reward, terminated, truncated, info = env.step(action)
-    assert info["error"]["code"] == code
+    env.reset(seed=0)
+    with pytest.raises(IllegalAction) as refused:
+        env.step(action)
+    assert refused.value.violation.code == code
+    assert "error" not in env.step(np.zeros(6, np.float32))[4], "the episode goes on"
+    env.close()
+
+
+@pytest.mark.requirement("R1.2")
+def test_actions_out_of_range_are_warned_of_once_and_count_against_the_time_limit() -> None:
+    env = to_gymnasium(rlenv_robot.make("so101-reach", steps=10))
+    env.reset(seed=0)
+    assert "illegal_share" not in env.step(np.zeros(6, np.float32))[4]
+    with pytest.warns(UserWarning, match="refused"):
+        _, reward, terminated, truncated, info = env.step(np.full(6, 1.01, np.float32))
+    assert info["error"]["code"] == "range"
     assert (reward, terminated, truncated) == (0.0, False, False)
-    for name, value in first.items():
-        np.testing.assert_array_equal(observation[name], value)
-    assert "error" not in env.step(np.zeros(6, np.float32))[4]
+    assert info["illegal_share"] == 0.5
+    ends = [env.step(np.full(6, 1.01, np.float32))[3] for _ in range(8)]  # a second warning would be an error here
+    assert ends == [False] * 7 + [True]
+    env.reset()
+    assert "illegal_share" not in env.step(np.zeros(6, np.float32))[4]
     env.close()
 
 
@@ -263,4 +277,17 @@ def test_a_wrong_reset_says_what_is_allowed(request_: dict[str, Any], message: s
     envs = _vector()
     with pytest.raises(ValueError, match=message):
         envs.reset(**request_)
+    envs.close()
+
+
+@pytest.mark.requirement("R1.2")
+def test_a_batch_of_actions_with_nan_raises_and_moves_nothing() -> None:
+    envs = to_gymnasium_vector(rlenv_robot.make_vector("so101-reach", 3, seed=0))
+    envs.reset(seed=0)
+    actions = np.zeros((3, 6), np.float32)
+    actions[1, 2] = np.nan
+    with pytest.raises(IllegalAction, match=r"environment 1") as refused:
+        envs.step(actions)
+    assert refused.value.violation.code == "not_finite"
+    assert envs._table["frame_no"].tolist() == [0, 0, 0]
     envs.close()
