@@ -122,7 +122,7 @@ class _Foreign:
 
     @property
     def description(self) -> EnvDescription:
-        """What their interface tells, which is little beyond the spaces."""
+        """The name, and the options of a reset: their interface tells little beyond the spaces."""
         about = f"An environment of {type(self._env).__module__.split('.')[0]}: {self.name}."
         return EnvDescription(about, _REWARD, _OPTIONS, extra_info={"info": "the environment's own"})
 
@@ -158,8 +158,8 @@ class _Foreign:
 
     def _request(self, options: Options) -> dict[str, Any]:
         check_options(options, "reset", '{"seed": 7}', _OPTIONS)
-        seed = options.get("seed")
-        return {"seed": None if seed is None else int(seed), "options": options.get("options")}  # type: ignore[call-overload]  # int says what it wants
+        seed: Any = options.get("seed")
+        return {"seed": None if seed is None else int(seed), "options": options.get("options")}
 
 
 class GymnasiumWorld(_Foreign):

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -30,7 +30,7 @@ Factory = Callable[[], StandardEnvironment]
 _EQUAL = ("reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _CYCLES = 2
 _SETTLE_S = 2.0
-"""How long threads may take to end after a close."""
+"""Longest time in which threads end after a close."""
 
 _PROCESS_S = 90.0
 
@@ -46,9 +46,9 @@ def factory_of(env: StandardEnvironment) -> Factory | None:
     """Return how to make another environment like this one, if its class tells: it takes no arguments, or a world."""
     if _takes_nothing(type(env)):
         return type(env) if _alike(env, type(env)) else None
-    world = getattr(env, "world", None)
+    world, kind = getattr(env, "world", None), cast("Callable[[object], StandardEnvironment]", type(env))
     if world is not None and _takes_nothing(type(world)) and _alike(world, type(world)):
-        return lambda: type(env)(type(world)())  # type: ignore[call-arg]  # an Environment takes its world
+        return lambda: kind(type(world)())  # an Environment takes its world
     return None
 
 

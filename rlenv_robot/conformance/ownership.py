@@ -24,7 +24,7 @@ _MOST_BORDERS = 32
 """Elements of a field of which both borders are tried."""
 
 _RENDER_S = 1.5
-"""How long the check renders; software that stands in for a graphics card takes a second for an image."""
+"""Longest time of rendering; software that stands in for a graphics card takes a second for an image."""
 
 
 def ownership_checks(probe: Probe) -> Iterator[PlannedCheck]:

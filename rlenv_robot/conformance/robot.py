@@ -8,6 +8,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import cast
 
 import numpy as np
 
@@ -64,7 +65,7 @@ def check_robot(
     began = time.monotonic()
     with Leftovers() as left:
         made = hasattr(robot, "reset") and not isinstance(robot, type)
-        subject: Robot = robot if made else robot()  # type: ignore[assignment, operator]
+        subject = cast("Robot", robot) if made else cast("Callable[[], Robot]", robot)()
         simulated = is_simulated(subject)
         log = CallLog(deadlines or Deadlines(reset=30.0 if simulated else 120.0))
         probe = RobotProbe(

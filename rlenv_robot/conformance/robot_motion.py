@@ -17,14 +17,14 @@ from rlenv_robot.conformance.supervisor import PlannedCheck
 __all__ = ["motion_checks"]
 
 _FOLLOW_S = 0.7
-"""How long a measured value may take to follow its command, before it gets three times as long."""
+"""Time in which a measured value follows its command; a slow one gets three times as long."""
 
 _MOST_ELEMENTS = 40
 _NEAR = 0.25
 """Largest distance at rest between applied and measured value, and from home, as a share of the command's range."""
 
 _CLOCK_SLACK_S = 3600.0
-"""How far a stamp may lie from a clock of this process and still count as a stamp of that clock."""
+"""Largest distance of a stamp from a clock of this process that counts as a stamp of that clock."""
 
 
 def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:

@@ -151,13 +151,13 @@ def _registered(
     return Subject(shown, make_environment, make_robot if robot_world else None, is_real)
 
 
-def _foreign(name: str, made: object, factory: Callable[[], Any]) -> Subject:
+def _foreign(name: str, made: Any, factory: Callable[[], Any]) -> Subject:
     """Return an environment of Gymnasium or PettingZoo as ours."""
     if hasattr(made, "observation_space") and hasattr(made, "reset") and hasattr(made, "step"):
         from rlenv_robot.adapters.from_gymnasium import from_gymnasium, from_pettingzoo
 
         adapt = from_pettingzoo if hasattr(made, "possible_agents") else from_gymnasium
-        made.close()  # type: ignore[attr-defined]  # every environment of theirs has it
+        made.close()
         return Subject(name, lambda: adapt(factory()))
     raise TypeError(
         f"{name!r} makes a {type(made).__name__}, expected an environment (env_id, observation, action, reset, step, "

@@ -19,10 +19,10 @@ __all__ = ["CallLog", "Deadlines", "PlannedCheck", "Supervisor", "short"]
 _T = TypeVar("_T")
 
 _POLL_S = 0.02
-"""How often the supervisor looks at the call under way."""
+"""Interval at which the supervisor looks at the call under way."""
 
 _GRACE_S = 2.0
-"""How long a stop, a close and the last call may take when the run is given up."""
+"""Longest time of a stop, a close and the last call when the run is given up."""
 
 _KEPT_CALLS = 40
 """The newest calls that a finding shows."""
