@@ -122,7 +122,7 @@ def _confirm(name: str, where: str, agreed: bool) -> None:
     Raises:
         ValueError: nobody can be asked, or the answer is no.
     """
-    if agreed or where == "twin" or "127.0.0.1" in where:
+    if agreed or where == "twin":
         return
     if not sys.stdin.isatty():
         raise ValueError(f"{where} may be real: confirm its motion with --yes, since nobody can be asked here")

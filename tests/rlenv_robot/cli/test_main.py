@@ -126,7 +126,7 @@ def test_wrong_usage_is_2(arguments: tuple[str, ...], capsys: Captured) -> None:
         (("protocol", "go", "--out", "/no/such/folder/page.md"), "No such file or directory"),
         (("check", "go", "--steps", "1"), "--steps is 1, it must be at least 2"),
         (("check", "so101-reach", "--robot", "reel"), "robot 'reel' is unknown, allowed are 'sim', 'twin'"),
-        (("check", "so101-reach", "--robot", "tcp://127.0.0.1:1"), "127.0.0.1:1"),
+        (("check", "so101-reach", "--robot", "tcp://127.0.0.1:1", "--yes"), "127.0.0.1:1"),
         (("data", "/no/such/data"), "/no/such/data does not exist"),
         (("replay", "/no/such/run", "--plot", "x.png"), "/no/such/run"),
         (("serve", "/no/such/profile.toml"), "there is no such file; launch/ holds profiles"),

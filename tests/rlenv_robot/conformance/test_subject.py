@@ -61,6 +61,11 @@ def test_a_real_robot_is_not_moved_without_a_confirmation(capsys: Captured, monk
     assert _run("check", f"{FAULTS}:RealArm", "--yes") == 0
 
 
+def test_a_robot_that_is_served_on_this_machine_may_be_real(capsys: pytest.CaptureFixture[str]) -> None:
+    assert _run("check", "so101-reach", "--robot", "tcp://127.0.0.1:1") == 2
+    assert "confirm its motion with --yes" in capsys.readouterr().err
+
+
 def test_bounds_hold_whatever_is_commanded() -> None:
     robot = BoundedRobot(RealArm(), MotionBounds(travel=0.05, speed=0.1))
     state = robot.reset({"seed": 0, "start": {"target": (1.5, 1.5, 1.5)}})
