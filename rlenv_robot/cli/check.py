@@ -80,7 +80,7 @@ def run(args: argparse.Namespace) -> int:
     part, only = _reproduced(args.reproduce)
     logging.basicConfig(level=logging.CRITICAL)  # the stops in the log are part of the check
     bounds = MotionBounds(args.travel, args.speed)
-    if args.robot != "sim":
+    if "://" in args.robot:
         # Before anything moves: making the subject resets a robot once, to see whether it can be reached.
         _confirm(args.name, args.robot, args.yes)
     subject = subject_of(args.name, args.robot, args.keys, bounds)
@@ -122,7 +122,7 @@ def _confirm(name: str, where: str, agreed: bool) -> None:
     Raises:
         ValueError: nobody can be asked, or the answer is no.
     """
-    if agreed or where == "twin":
+    if agreed:
         return
     if not sys.stdin.isatty():
         raise ValueError(f"{where} may be real: confirm its motion with --yes, since nobody can be asked here")

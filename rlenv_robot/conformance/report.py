@@ -120,7 +120,8 @@ class Report:
         """One line with the counts."""
         counts = {word: sum(check.passed is word for check in self.checks) for word in (True, False, None)}
         text = f"{self.subject}: {counts[True]} passed, {counts[False]} failed, {counts[None]} not tried"
-        notes = f", {len(self.notes)} notes" if self.notes else ""
+        count = len(self.notes)
+        notes = f", {count} note{'' if count == 1 else 's'}" if count else ""
         return text + notes + (f", {self.seconds:.1f} s" if self.seconds else "")
 
     def lines(self, verbose: bool = True) -> list[str]:

@@ -13,11 +13,11 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot import registry
 from rlenv_robot.cli import doctor
 from rlenv_robot.cli import main as cli
 from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.output import print_table
+from rlenv_robot.conformance import subject
 
 VERB_MODULES = [verb for name, verb in {**cli.VERBS, **data.VERBS}.items() if name != "data"]
 Captured = pytest.CaptureFixture[str]
@@ -204,13 +204,13 @@ def test_protocol_prints_and_writes_the_page(tmp_path: Path, capsys: Captured) -
 @pytest.mark.requirement("R4.3")
 def test_check_tests_robot_and_environment(capsys: Captured) -> None:
     assert _run("check", "so101-reach") == 0
-    robot, environment = capsys.readouterr().out.splitlines()
-    assert robot.startswith("robot Guard: ")
-    assert ", 0 failed, 0 not tried" in robot
-    assert environment.startswith("environment so101-reach: ")
-    assert ", 0 failed, 0 not tried" in environment
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split(": ")[0] for line in lines if ", 0 failed, " in line] == [
+        "robot Guard",
+        "environment so101-reach",
+    ]
     assert _run("check", "go", "--verbose") == 0
-    assert "ok        R1.2  refused: move missing" in capsys.readouterr().out
+    assert "every kind of illegal action is refused" in capsys.readouterr().out
 
 
 def test_check_is_1_where_something_fails(
@@ -220,10 +220,11 @@ def test_check_is_1_where_something_fails(
         def reset(self, options: Any) -> Any:
             return super().reset({})
 
-    monkeypatch.setattr(registry, "make", lambda name, robot: rlenv_robot.Environment(Silent()))
+    monkeypatch.setattr(subject, "make", lambda *_, **__: rlenv_robot.Environment(Silent()))
     assert _run("check", "slider") == 1
     told = capsys.readouterr().out
-    assert "FAILED    R1.3  equal seeds give equal first observations" in told
+    assert "FAILED" in told
+    assert "R1.3" in told
     assert "\nok " not in told
 
 
