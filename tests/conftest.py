@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections import defaultdict
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,22 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if config.getoption("markexpr") == "quick":
         settings.load_profile("quick")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Escape text that can't be encoded: a worker that sends it dies, and the whole run with it."""
+    report = yield
+    report.sections = [(name, _encodable(text)) for name, text in report.sections]
+    if report.longrepr is not None and not isinstance(report.longrepr, tuple):  # a tuple is a skip's reason
+        text = str(report.longrepr)
+        if text != _encodable(text):
+            report.longrepr = _encodable(text)
+    return report
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @pytest.hookimpl(tryfirst=True)  # before pytest selects by marker

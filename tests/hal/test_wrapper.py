@@ -16,6 +16,7 @@ import pytest
 from hal import Automatic, Field, Guard, Homing, Spec, Streaming, StreamSpec, WithCameras
 from hal.wrapper import OPTIONAL_MEMBERS, RobotWrapper, inner_robots, pass_on, streams_of
 from real.client.cameras import RemoteCameras
+from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
 from rlenv_robot.recording.controller_log import LoggedRobot
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
@@ -44,11 +45,13 @@ WRAPPERS: dict[type[RobotWrapper], Callable[[Any], RobotWrapper]] = {
     WithCameras: lambda robot: WithCameras(robot, ()),
     LoggedRobot: lambda robot: LoggedRobot(robot, lambda *_: None, lambda: None, lambda _: None),
     RemoteCameras: RemoteCameras,
+    BoundedRobot: lambda robot: BoundedRobot(robot, MotionBounds()),
 }
 OVERRIDDEN = {
     *(
         (Homing, name) for name in ("reset", "step", "last_reset", "cancel_reset", "judge", "cancel_judge", "read")
     ),  # its step comes after its reset
+    *((BoundedRobot, name) for name in ("reset", "step")),
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
 }
@@ -151,7 +154,10 @@ def test_every_wrapper_is_tested_here() -> None:
 
 @pytest.mark.slow
 def test_every_class_that_takes_a_robot_and_is_one_derives_from_the_wrapper() -> None:
-    """The search looks for classes whose constructor takes a robot and whose step takes a command."""
+    """The search looks for classes whose constructor takes a robot and whose step takes a command.
+
+    One of them drives a robot and is none: `rlenv_robot.conformance.robot_probe.RobotProbe`.
+    """
     robots = []
     for package in PACKAGES:
         for path in (ROOT / package).rglob("*.py"):
@@ -159,7 +165,7 @@ def test_every_class_that_takes_a_robot_and_is_one_derives_from_the_wrapper() ->
                 if isinstance(node, ast.ClassDef) and _takes_a_robot(node) and _steps_as_one(node):
                     robots.append((node.name, [getattr(base, "id", "") for base in node.bases]))
     assert ("WithCameras", ["RobotWrapper"]) in robots, "the search misses classes"
-    assert {name for name, bases in robots if bases != ["RobotWrapper"]} == {"RobotWrapper"}
+    assert {name for name, bases in robots if bases != ["RobotWrapper"]} == {"RobotWrapper", "RobotProbe"}
 
 
 def _takes_a_robot(node: ast.ClassDef) -> bool:

@@ -23,7 +23,8 @@ from hal.drivers.calibration import (
     portability_report,
     save_calibration,
 )
-from hal.robots.so101 import HIGH, JOINTS, LOW, from_lerobot, to_lerobot
+from hal.robots.so101 import HIGH, JOINTS, LOW
+from hal.robots.so101_units import JointUnits
 
 NOMINAL = nominal_calibration()
 
@@ -45,8 +46,8 @@ def test_angles_agree_with_lerobots_units_where_the_sweep_was_the_models_range()
     steps = np.array([900, 1200, 1900, 2600, 3000, 2500])
     units = [joint.lerobot_percent(step) for joint, step in zip(NOMINAL.joints.values(), steps, strict=True)]
     units[5] = (units[5] + 100) / 2  # the gripper is 0 to 100
-    np.testing.assert_allclose(NOMINAL.angles(steps), from_lerobot(np.array(units)), atol=2e-3)
-    np.testing.assert_allclose(to_lerobot(NOMINAL.angles(steps)), units, atol=0.12)
+    np.testing.assert_allclose(NOMINAL.angles(steps), JointUnits("percent").to_radians(np.array(units)), atol=2e-3)
+    np.testing.assert_allclose(JointUnits("percent").from_radians(NOMINAL.angles(steps)), units, atol=0.12)
 
 
 def test_the_same_step_is_another_angle_in_lerobots_units_on_two_real_arms() -> None:
