@@ -401,7 +401,10 @@ def pair(slider_class: type) -> Any:
         def timestep(self, reward: float) -> TimeStep:
             timestep: TimeStep = super().timestep(reward)
             x, y = self.position.tolist()
-            extra = {"observation_of": {"left": ["position"], "right": ["position", "moves"]}}
+            extra = {
+                "observation_of": {"left": ["position"], "right": ["position", "moves"]},
+                "agents": {agent: {"position": "position"} for agent in ("left", "right")},
+            }
             return timestep._replace(reward={"left": x, "right": y}, extra_info=extra)
 
     return Pair()

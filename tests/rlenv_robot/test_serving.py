@@ -107,7 +107,7 @@ DRIVER = '[robot]\ndriver = "arm_of_the_profile:Arm"\n'
     [
         ('[robot]\ndriver = "no_such_module:Arm"', "robot.driver", "No module named 'no_such_module'"),
         ('[robot]\ndriver = "arm_of_the_profile:Amr"', "robot.driver", "did you mean 'Arm'"),
-        ('[robot]\ndriver = "arm_of_the_profile"', "robot.driver", "write module:name"),
+        ('[robot]\ndriver = "arm_of_the_profile"', "robot.driver", "arm_of_the_profile"),
         ('[robot]\ndriver = "arm_of_the_profile:NoRobot"', "robot.driver", "expected a hal.Robot"),
         (f'{DRIVER}options = {{prot = "x"}}', "robot.options", "did you mean 'port'"),
         (f'{DRIVER}options = {{port = "missing"}}', "robot.driver", "OSError: no such port"),

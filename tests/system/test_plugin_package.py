@@ -39,7 +39,8 @@ from recorder.table.load import load_runs
 from rlenv_robot.tasks.free import Free
 from sim import SimRobot, from_mjcf
 
-MJCF = """<mujoco model="acme-pendulum"><worldbody><body><joint name="hinge" axis="0 1 0" range="-3 3" limited="true"/>
+MJCF = """<mujoco model="acme-pendulum"><compiler angle="radian"/><worldbody><body>
+  <joint name="hinge" axis="0 1 0" range="-3 3" limited="true" damping="0.3"/>
   <geom type="capsule" size="0.02" fromto="0 0 0 0 0 -0.3" mass="0.2"/></body></worldbody><actuator>
   <position name="motor" joint="hinge" kp="4" ctrlrange="-3 3" ctrllimited="true"/></actuator></mujoco>"""
 

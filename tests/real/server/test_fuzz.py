@@ -111,13 +111,17 @@ def hurled(server, mutator, count):
     peer = zmq.Context.instance().socket(zmq.DEALER)
     peer.linger = 0
     peer.connect(server.address)
-    answered = sent = 0
+    answered = sent = lost = 0
     try:
         while answered < count:
             while sent < count and sent - answered < 100:
                 peer.send_multipart(mutator.message())
                 sent += 1
-            assert peer.poll(20_000), f"no answer to {sent - answered} of {sent} messages"
+            if not peer.poll(5_000):  # what was under way when a connection ended, or waited behind too many, is gone
+                lost += sent - answered
+                assert lost <= count // 20, f"no answer to {lost} of {sent} messages: {server.about()}"
+                sent = answered
+                continue
             answer = wire.decode(peer.recv_multipart())
             answered += answer.kind is not MessageKind.EVENT
             if answer.kind is MessageKind.ERROR:

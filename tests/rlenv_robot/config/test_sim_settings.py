@@ -102,7 +102,7 @@ def test_the_page_shows_it_with_units(profile: Any, tmp_path: Path, capsys: pyte
     assert "deviation 0.02, within -9.9 to -9.7 | m/s^2 |" in page
     assert main(["protocol", "so101-reach", "--profile", str(tmp_path / "p.toml")]) == 0
     assert "timing.command_delay" in capsys.readouterr().out
-    wrong = argparse.Namespace(name="go", profile=str(tmp_path / "p.toml"), out=None)
+    wrong = argparse.Namespace(name="go", profile=str(tmp_path / "p.toml"), out=None, format="markdown")
     with pytest.raises(ValueError, match=r"task.name is 'so101-reach', but the command says 'go'"):
         run_protocol(wrong)
 

@@ -46,7 +46,7 @@ def test_a_fault_of_a_robot_is_seen(broken: type) -> None:
 
 def test_motion_over_illegal_commands_is_measured_on_a_robot_that_is_not_repeatable() -> None:
     report = check_robot(robot_faults.RealArmThatTwitches, repeatable=False, deadlines=PATIENCE)
-    assert [check.key for check in report.failures] == ["measured unmoved"], report.lines(verbose=False)
+    assert "measured unmoved" in [check.key for check in report.failures], report.lines(verbose=False)
 
 
 @pytest.mark.parametrize("good", ENVIRONMENTS, ids=lambda kind: kind.__name__)
