@@ -239,6 +239,9 @@ def _stop_during_step(probe: RobotProbe) -> None:
             robot_state = probe.step(probe.hold(robot_state))
         stopper.join(probe.log.deadlines.step)
         _check_took(probe, took)
+        while later < 3:  # on a busy machine the stop may come after the steps
+            later += 1
+            robot_state = probe.step(probe.hold(robot_state))
         probe.reset(_clear())
         raise Failed(f"{later} steps were carried out after a stop from another thread", "a stop holds at once")
     except Failed:
