@@ -11,7 +11,7 @@ import json
 import math
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -20,14 +20,12 @@ from hal.drivers.sts3215 import STEPS
 from hal.errors import RobotError
 from hal.field import JsonDict
 from hal.robots.so101 import HIGH, JOINTS, LOW
+from hal.robots.so101_units import STEP_RAD, JointCalibration
 
 __all__ = [
     "STEP_RAD", "Calibration", "CalibrationError", "JointCalibration", "calibration_from_sweep", "load_calibration",
     "nominal_calibration", "portability_report", "save_calibration",
 ]  # fmt: skip
-
-STEP_RAD = 2 * math.pi / STEPS
-"""Angle of one step of the encoder, rad."""
 
 FORMAT = "rlenv-robot calibration"
 _WHOLE_TURN = "wrist_roll"
@@ -36,38 +34,6 @@ _WHOLE_TURN = "wrist_roll"
 
 class CalibrationError(RobotError, ValueError):
     """A calibration is incomplete, contradicts itself, or does not fit the robot."""
-
-
-@dataclass(frozen=True, slots=True)
-class JointCalibration:
-    """The calibration of one joint, with the keys of LeRobot's files.
-
-    Attributes:
-        id: of the servo.
-        drive_mode: 1 where a positive angle lowers the steps, else 0.
-        homing_offset: content of register 31: present position = encoder - offset.
-        range_min, range_max: present positions at the ends of the joint's travel; registers 9 and 11.
-    """
-
-    id: int
-    drive_mode: int
-    homing_offset: int
-    range_min: int
-    range_max: int
-
-    @property
-    def travel_deg(self) -> float:
-        """The swept range, degrees."""
-        return math.degrees((self.range_max - self.range_min) * STEP_RAD)
-
-    def lerobot_degrees(self, steps: float) -> float:
-        """Return what LeRobot's mode DEGREES calls a position: zero at the middle of the swept range."""
-        return (steps - (self.range_min + self.range_max) / 2) * 360 / (STEPS - 1)
-
-    def lerobot_percent(self, steps: float) -> float:
-        """Return what LeRobot's mode RANGE_M100_100 calls a position, without its clamping."""
-        percent = (steps - self.range_min) / (self.range_max - self.range_min) * 200 - 100
-        return -percent if self.drive_mode else percent
 
 
 class Calibration:
@@ -217,7 +183,7 @@ def load_calibration(path: str | Path) -> Calibration:
     """
     try:
         plain = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise CalibrationError(f"{path}: {error}; make one with rlenv-robot calibrate") from error
     if not isinstance(plain, dict):
         raise CalibrationError(f"{path}: holds a {type(plain).__name__}, wanted is a table of joints")

@@ -6,65 +6,61 @@ records degrees unless told otherwise, before that percent of the range that the
 
 from __future__ import annotations
 
-import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 from hal.robots.so101 import HIGH, JOINTS, LOW, TICKS_PER_TURN
 
-__all__ = ["UNITS", "JointUnits", "SweptRange", "load_calibration"]
+__all__ = ["STEP_RAD", "UNITS", "JointCalibration", "JointUnits"]
 
 UNITS = ("degrees", "percent")
 """Units of the five arm joints. The gripper is recorded in percent, 0 (closed) to 100, under both."""
 
-_RAD_PER_TICK = 2 * np.pi / TICKS_PER_TURN
-_RAD_PER_DEGREE = (TICKS_PER_TURN - 1) / 360 * _RAD_PER_TICK
-"""LeRobot counts 4095 ticks to a turn (``motors_bus.py``, ``_normalize``), the encoder has 4096."""
+STEP_RAD = 2 * math.pi / TICKS_PER_TURN
+"""Angle of one step of the encoder, rad."""
 
-_FARTHEST_TICK = 3 * TICKS_PER_TURN
+_RAD_PER_DEGREE = (TICKS_PER_TURN - 1) / 360 * STEP_RAD
+"""LeRobot counts 4095 ticks to a turn (``motors_bus.py``, ``_normalize``), the encoder has 4096."""
 
 
 @dataclass(frozen=True, slots=True)
-class SweptRange:
-    """One joint's calibration in LeRobot's file.
+class JointCalibration:
+    """The calibration of one joint, with the keys of LeRobot's files.
 
     Attributes:
-        low, high: ends of the range that the user swept, ticks after the homing offset.
-        inverted: LeRobot's ``drive_mode`` 1: percent count from the other end. Degrees ignore it.
+        id: of the servo.
+        drive_mode: 1 where a positive angle lowers the steps, else 0.
+        homing_offset: content of register 31: present position = encoder - offset.
+        range_min, range_max: present positions at the ends of the joint's travel; registers 9 and 11.
     """
 
-    low: int
-    high: int
-    inverted: bool = False
+    id: int
+    drive_mode: int
+    homing_offset: int
+    range_min: int
+    range_max: int
 
+    @property
+    def travel_rad(self) -> float:
+        """The swept range, rad."""
+        return (self.range_max - self.range_min) * STEP_RAD
 
-def load_calibration(path: str | Path) -> dict[str, SweptRange]:
-    """Read a calibration that LeRobot wrote for an SO-101: joint -> swept range.
+    @property
+    def travel_deg(self) -> float:
+        """The swept range, degrees."""
+        return math.degrees(self.travel_rad)
 
-    Raises:
-        ValueError: the file can't be read, lacks a joint, or holds a range that no sweep gives.
-    """
-    path = Path(path)
-    try:
-        motors = json.loads(path.read_text(encoding="utf-8"))
-        return {joint: _swept_range(motors[joint]) for joint in JOINTS}
-    except KeyError as error:
-        raise ValueError(
-            f"{path} lacks {error}; a calibration of an SO-101 has {', '.join(JOINTS)}, "
-            "each with range_min and range_max"
-        ) from None
-    except (OSError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path} is no calibration that LeRobot wrote: {error}") from None
+    def lerobot_degrees(self, steps: float) -> float:
+        """Return what LeRobot's mode DEGREES calls a position: zero at the middle of the swept range."""
+        return (steps - (self.range_min + self.range_max) / 2) * 360 / (TICKS_PER_TURN - 1)
 
-
-def _swept_range(motor: Mapping[str, object]) -> SweptRange:
-    low, high, mode = motor["range_min"], motor["range_max"], motor.get("drive_mode", 0)
-    if not (type(low) is int and type(high) is int and -_FARTHEST_TICK < low < high < _FARTHEST_TICK):
-        raise ValueError(f"range_min {low!r} and range_max {high!r} are not two rising whole numbers of ticks")
-    return SweptRange(low, high, bool(mode))
+    def lerobot_percent(self, steps: float) -> float:
+        """Return what LeRobot's mode RANGE_M100_100 calls a position, without its clamping."""
+        percent = (steps - self.range_min) / (self.range_max - self.range_min) * 200 - 100
+        return -percent if self.drive_mode else percent
 
 
 class JointUnits:
@@ -77,7 +73,8 @@ class JointUnits:
 
     Args:
         unit: one of `UNITS`.
-        calibration: of the arm that recorded the numbers, by `load_calibration`.
+        calibration: of the arm that recorded the numbers, by joint, such as the ``joints`` of
+            `hal.drivers.calibration.load_calibration`.
 
     Attributes:
         assumed: what of the conversion is an assumption, one sentence each; empty where the numbers are known.
@@ -86,16 +83,16 @@ class JointUnits:
         ValueError: an unknown unit.
     """
 
-    def __init__(self, unit: str, calibration: Mapping[str, SweptRange] | None = None) -> None:
+    def __init__(self, unit: str, calibration: Mapping[str, JointCalibration] | None = None) -> None:
         if unit not in UNITS:
             raise ValueError(f"joint units are {unit!r}, allowed are {' and '.join(UNITS)}")
         self.unit = unit
         scale, zero = np.empty(6), np.zeros(6)
         ranges = _model_ranges() if calibration is None else {
-            joint: (swept.high - swept.low) * _RAD_PER_TICK for joint, swept in calibration.items()
+            joint: swept.travel_rad for joint, swept in calibration.items()
         }  # fmt: skip
         for index, joint in enumerate(JOINTS):
-            inverted = calibration is not None and calibration[joint].inverted
+            inverted = calibration is not None and bool(calibration[joint].drive_mode)
             if joint == "gripper":
                 scale[index], zero[index] = ranges[joint] / 100, LOW[index]
                 if inverted:

@@ -20,7 +20,7 @@ import numpy as np
 
 from hal import SourceError
 from hal.frame_layout import FrameLayout
-from hal.robots.so101_units import JointUnits, load_calibration
+from hal.robots.so101_units import JointUnits
 from recorder.formats.lerobot import so101
 from recorder.formats.lerobot.features import INTERVENTION, LOG_PROBABILITY, Features, sort_features
 from recorder.formats.lerobot.files import Entry, LeRobotFiles, open_files
@@ -223,7 +223,7 @@ def _joint_units(
             f"{files.root}: a calibration alone does not tell the unit; give units='degrees' or 'percent'"
         )
     if units is not None:
-        known: JointUnits | None = JointUnits(units, None if calibration is None else load_calibration(calibration))
+        known: JointUnits | None = so101.joint_units(units, calibration)
     else:
         known = so101.declared_units(files.root)
     if known is None:

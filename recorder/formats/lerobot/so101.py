@@ -8,11 +8,15 @@ from pathlib import Path
 import numpy as np
 
 from hal import SourceError
+from hal.drivers.calibration import load_calibration
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
-from hal.robots.so101_units import JointUnits, load_calibration
+from hal.robots.so101_units import JointUnits
 from recorder.formats.lerobot.features import Features
 
-__all__ = ["COMMANDS", "DECLARATION", "SENSORS", "declare_units", "declared_units", "fill", "in_range", "why_not"]
+__all__ = [
+    "COMMANDS", "DECLARATION", "SENSORS", "declare_units", "declared_units", "fill", "in_range", "joint_units",
+    "why_not",
+]  # fmt: skip
 
 KINDS = ("so101", "so101_follower", "so100", "so100_follower")
 ELEMENTS = tuple(f"{joint}.pos" for joint in JOINTS)
@@ -35,6 +39,15 @@ def why_not(robot_type: str, features: Features) -> str | None:
     return None
 
 
+def joint_units(unit: str, calibration: str | Path | None) -> JointUnits:
+    """Return the conversion from a unit and the file of the recording arm's calibration, if there is one.
+
+    Raises:
+        ValueError: an unknown unit, or a calibration that can't be read.
+    """
+    return JointUnits(unit, None if calibration is None else load_calibration(calibration).joints)
+
+
 def declared_units(root: Path) -> JointUnits | None:
     """Return the units that a data set declares in `DECLARATION`, or None if it declares none.
 
@@ -47,9 +60,7 @@ def declared_units(root: Path) -> JointUnits | None:
     try:
         declared = json.loads(file.read_text(encoding="utf-8"))
         calibration = declared.get("calibration")
-        return JointUnits(
-            declared["joint_units"], None if calibration is None else load_calibration(file.parent / calibration)
-        )
+        return joint_units(declared["joint_units"], None if calibration is None else file.parent / calibration)
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise SourceError(
             f'{file}: {error!r:.200}; expected {{"joint_units": "degrees" or "percent"}} and, where known, '
@@ -64,7 +75,7 @@ def declare_units(root: Path, unit: str, calibration: Path | None) -> JointUnits
         ValueError: an unknown unit, or a calibration that can't be read.
         OSError: the folder can't be written.
     """
-    units = JointUnits(unit, None if calibration is None else load_calibration(calibration))
+    units = joint_units(unit, calibration)
     declared = {"joint_units": unit}
     if calibration is not None:
         declared["calibration"] = "calibration.json"

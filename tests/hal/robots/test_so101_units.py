@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,12 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from hal.drivers.calibration import load_calibration
 from hal.robots.so101 import HIGH, JOINTS, LOW
-from hal.robots.so101_units import UNITS, JointUnits, SweptRange, load_calibration
+from hal.robots.so101_units import UNITS, JointCalibration, JointUnits
+
+
+def swept(joint: str, low: int, high: int, inverted: bool = False, offset: int = 0) -> JointCalibration:
+    return JointCalibration(JOINTS.index(joint) + 1, int(inverted), offset, low, high)
+
 
 # Plausible sweeps, ticks; the elbow's of the first two are of two real arms. wrist_roll is never swept.
 CALIBRATIONS = [
-    dict(zip(JOINTS, map(SweptRange, low, high), strict=True))
+    dict(zip(JOINTS, map(swept, JOINTS, low, high), strict=True))
     for low, high in (
         ((743, 822, 900, 838, 0, 2031), (3447, 3213, 3110, 3180, 4095, 3505)),
         ((760, 838, 838, 870, 0, 1993), (3420, 3210, 3340, 3208, 4095, 3466)),
@@ -26,11 +33,11 @@ CALIBRATIONS = [
 RAD_PER_TICK = 2 * np.pi / 4096
 
 
-def lerobot(ticks: np.ndarray, unit: str, ranges: dict[str, SweptRange]) -> np.ndarray:
+def lerobot(ticks: np.ndarray, unit: str, ranges: dict[str, JointCalibration]) -> np.ndarray:
     """LeRobot's numbers for raw positions, by its own formulas."""
     numbers = []
     for joint, tick in zip(JOINTS, ticks, strict=True):
-        low, high, inverted = ranges[joint].low, ranges[joint].high, ranges[joint].inverted
+        low, high, inverted = ranges[joint].range_min, ranges[joint].range_max, ranges[joint].drive_mode
         if joint == "gripper":
             value = (tick - low) / (high - low) * 100
             numbers.append(100 - value if inverted else value)
@@ -47,10 +54,10 @@ def lerobot(ticks: np.ndarray, unit: str, ranges: dict[str, SweptRange]) -> np.n
 @pytest.mark.parametrize("inverted", [False, True])
 @given(share=hnp.arrays(float, 6, elements=st.floats(0, 1)))
 def test_the_angle_is_the_turn_from_the_middle_of_the_swept_range(
-    unit: str, ranges: dict[str, SweptRange], inverted: bool, share: np.ndarray
+    unit: str, ranges: dict[str, JointCalibration], inverted: bool, share: np.ndarray
 ) -> None:
-    ranges = {joint: SweptRange(swept.low, swept.high, inverted) for joint, swept in ranges.items()}
-    low, high = (np.array([getattr(ranges[joint], end) for joint in JOINTS]) for end in ("low", "high"))
+    ranges = {joint: replace(motor, drive_mode=int(inverted)) for joint, motor in ranges.items()}
+    low, high = (np.array([getattr(ranges[joint], end) for joint in JOINTS]) for end in ("range_min", "range_max"))
     ticks = low + share * (high - low)
     units = JointUnits(unit, ranges)
     angles = units.to_radians(lerobot(ticks, unit, ranges))
@@ -65,9 +72,9 @@ def test_the_same_tick_means_other_numbers_on_two_real_arms() -> None:
     """Tick 3000 of the elbow: 87.5 and 80.1 degrees, 90.0 and 72.8 percent, and one angle from its own middle."""
     ticks = np.full(6, 3000.0)
     found = [
-        lerobot(ticks, unit, {**CALIBRATIONS[0], "elbow_flex": swept})[2]
+        lerobot(ticks, unit, {**CALIBRATIONS[0], "elbow_flex": motor})[2]
         for unit in UNITS
-        for swept in (SweptRange(900, 3110), SweptRange(838, 3340))
+        for motor in (swept("elbow_flex", 900, 3110), swept("elbow_flex", 838, 3340))
     ]
     assert np.round(found, 1).tolist() == [87.5, 80.1, 90.0, 72.8]
 
@@ -101,8 +108,8 @@ def calibration(**changes: object) -> dict[str, dict[str, object]]:
 def test_a_calibration_that_lerobot_wrote_is_read(tmp_path: Path) -> None:
     file = tmp_path / "arm.json"
     file.write_text(json.dumps(calibration(range_min=900, range_max=3110, drive_mode=1)))
-    ranges = load_calibration(file)
-    assert ranges["elbow_flex"] == SweptRange(900, 3110, True)
+    ranges = load_calibration(file).joints
+    assert ranges["elbow_flex"] == swept("elbow_flex", 900, 3110, True, offset=12)
     assert list(ranges) == list(JOINTS)
 
 

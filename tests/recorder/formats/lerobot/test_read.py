@@ -167,7 +167,10 @@ def test_an_so101_without_declared_units_has_no_si_columns(tmp_path: Path) -> No
 
 def test_a_data_set_declares_its_units(tmp_path: Path) -> None:
     columns = write_set(tmp_path / "set", "v3.0", robot="so101_follower", names=POSITIONS)
-    motors = {joint: {"range_min": 1000, "range_max": 3000} for joint in JOINTS}
+    motors = {
+        joint: {"id": index + 1, "drive_mode": 0, "homing_offset": 0, "range_min": 1000, "range_max": 3000}
+        for index, joint in enumerate(JOINTS)
+    }
     (tmp_path / "arm.json").write_text(json.dumps(motors))
     declare_units(tmp_path / "set", "percent", tmp_path / "arm.json")
     table = load_lerobot(tmp_path / "set")
