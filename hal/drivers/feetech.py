@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from hal.drivers.packets import Scan
+from hal.drivers.packets import Scan, grouped_size
 
 __all__ = [
     "ACTION", "ALARMS", "BROADCAST", "CALIBRATE", "HEADER", "PING", "READ", "REG_WRITE", "RESET_STATUS", "RESTART",
@@ -85,11 +85,9 @@ def sync_write(address: int, data: Mapping[int, bytes]) -> bytes:
     Raises:
         ValueError: the servos get different numbers of bytes.
     """
-    sizes = {len(values) for values in data.values()}
-    if len(sizes) != 1:
-        raise ValueError(f"a grouped write needs the same number of bytes for each servo, got {sorted(sizes)}")
+    size = grouped_size(data)
     params = b"".join(bytes((servo,)) + values for servo, values in data.items())
-    return request(BROADCAST, SYNC_WRITE, bytes((address, sizes.pop())) + params)
+    return request(BROADCAST, SYNC_WRITE, bytes((address, size)) + params)
 
 
 def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = False) -> Scan:

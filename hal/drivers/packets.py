@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple, Protocol
 
-__all__ = ["Codec", "Request", "Scan", "Status"]
+__all__ = ["Codec", "Request", "Scan", "Status", "grouped_size"]
 
 
 class Request(NamedTuple):
@@ -98,3 +98,15 @@ class Codec(Protocol):
     def refusal(self, error: int) -> str | None:
         """Return why a servo did not carry out an instruction, from its error byte; None where it did."""
         ...
+
+
+def grouped_size(data: Mapping[int, bytes]) -> int:
+    """Return how many bytes a grouped write gives each servo.
+
+    Raises:
+        ValueError: the servos get different numbers of bytes, or there is no servo.
+    """
+    sizes = {len(values) for values in data.values()}
+    if len(sizes) != 1:
+        raise ValueError(f"a grouped write needs the same number of bytes for each servo, got {sorted(sizes)}")
+    return sizes.pop()
