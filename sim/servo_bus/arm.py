@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import mujoco
 import numpy as np
 
+from hal.drivers.calibration import STEP_RAD, nominal_calibration
 from hal.drivers.sts3215 import STEPS
-from hal.robots.so101 import HIGH, JOINTS, LOW
+from hal.robots.so101 import JOINTS
 from sim.robots.so101 import REST, so101_mjcf
 from sim.robots.sts3215 import DUTY_PER_P, MAX_DUTY, MAX_STEP_RATE, STS3215, ServoMotor
 from sim.servo_bus.feetech_servo import FeetechServo
 
 __all__ = ["ServoArm", "so101_servos"]
 
-_STEP_RAD = 2 * math.pi / STEPS
 _MOST_CATCHING_UP_NS = 1_000_000_000
 _MEASURED_EVERY = 5
 """Physics steps between two updates of alarms and temperature."""
@@ -39,21 +38,16 @@ def so101_servos(
         p: content of register 21; LeRobot's is 16.
     """
     servos = []
-    for index, zero in enumerate(zeros):
+    for index, (joint, zero) in enumerate(zip(nominal_calibration().joints.values(), zeros, strict=True)):
         settings: dict[str, int] = {"p": p, "phase": 12, "return_delay": 0}
         if calibrated:
-            low, high = _range(index)
             offset = zero % STEPS - STEPS // 2
-            settings |= {"homing_offset": max(min(offset, 2047), -2047), "min_position": low, "max_position": high}
+            settings |= {
+                "homing_offset": max(min(offset, 2047), -2047),
+                "min_position": joint.range_min, "max_position": joint.range_max,
+            }  # fmt: skip
         servos.append(FeetechServo(index + 1, (3, 10), volts, **settings))
     return servos
-
-
-def _range(index: int) -> tuple[int, int]:
-    if JOINTS[index] == "wrist_roll":  # a whole turn, as LeRobot calibrates it
-        return 0, STEPS - 1
-    low, high = (STEPS // 2 + round(bound / _STEP_RAD) for bound in (LOW[index], HIGH[index]))
-    return low, high
 
 
 class ServoArm:
@@ -163,14 +157,14 @@ class ServoArm:
         if abs(error) <= servo.memory[26]:
             return 0.0
         limit = min(servo.torque_share, MAX_DUTY)
-        return max(min(DUTY_PER_P * servo.memory[21] * error * _STEP_RAD, limit), -limit)
+        return max(min(DUTY_PER_P * servo.memory[21] * error * STEP_RAD, limit), -limit)
 
     def _measure(self, passed_s: float = 0.0) -> None:
         """Turn the shafts' angles into the encoders' steps."""
         for index, servo in enumerate(self.servos):
             angle = float(self.data.qpos[self._qpos[index]])
-            servo.encoder = round(self._zeros[index] + angle / _STEP_RAD) % STEPS
-            servo.speed = float(self.data.qvel[self._dofs[index]]) / _STEP_RAD
+            servo.encoder = round(self._zeros[index] + angle / STEP_RAD) % STEPS
+            servo.speed = float(self.data.qvel[self._dofs[index]]) / STEP_RAD
             if passed_s:
                 servo.pass_time(passed_s, self._losses[index])
 
