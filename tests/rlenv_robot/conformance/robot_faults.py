@@ -24,6 +24,7 @@ from hal import (
     RobotStopped,
     Spec,
 )
+from tests.rlenv_robot.conformance.planting import planter
 
 _NAMES = ("base", "shoulder", "wrist")
 
@@ -143,14 +144,7 @@ FAULTS: dict[type, str] = {}
 """Class of a broken robot -> key of a check that must fail."""
 
 
-def fault(key: str) -> Any:
-    """Enter a class into `FAULTS`."""
-
-    def enter(kind: type) -> type:
-        FAULTS[kind] = key
-        return kind
-
-    return enter
+fault = planter(FAULTS)
 
 
 # -- images ------------------------------------------------------------------------------------------------------

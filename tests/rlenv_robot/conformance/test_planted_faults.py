@@ -11,11 +11,22 @@ from typing import Any
 import pytest
 
 from rlenv_robot.conformance import Deadlines, check_environment, check_robot
-from tests.rlenv_robot.conformance import environment_faults, robot_faults
+from tests.rlenv_robot.conformance import (
+    end_faults,
+    frame_faults,
+    ownership_faults,
+    refusal_faults,
+    robot_faults,
+    seed_faults,
+)
 from tests.rlenv_robot.conformance.good_ones import ENVIRONMENTS, ROBOTS
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 
+ENVIRONMENT_FAULTS = {
+    **frame_faults.FAULTS, **seed_faults.FAULTS, **ownership_faults.FAULTS, **refusal_faults.FAULTS,
+    **end_faults.FAULTS,
+}  # fmt: skip
 PATIENCE = Deadlines(step=3.0, reset=6.0)
 
 
@@ -26,9 +37,9 @@ def _own_temporary_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
     shutil.rmtree(tmp_path, ignore_errors=True)
 
 
-@pytest.mark.parametrize("broken", environment_faults.FAULTS, ids=lambda kind: kind.__name__)
+@pytest.mark.parametrize("broken", ENVIRONMENT_FAULTS, ids=lambda kind: kind.__name__)
 def test_a_fault_of_an_environment_is_seen(broken: type) -> None:
-    key = environment_faults.FAULTS[broken]
+    key = ENVIRONMENT_FAULTS[broken]
     report = check_environment(broken if key == "process" else lambda: broken(), deadlines=PATIENCE)
     keys = [check.key for check in report.failures]
     assert key in keys, report.lines(verbose=False)
@@ -60,6 +71,6 @@ def test_a_good_robot_is_not_accused(good: Callable[[], Any]) -> None:
 
 
 def test_there_are_enough_of_both() -> None:
-    assert len(environment_faults.FAULTS) >= 70
+    assert len(ENVIRONMENT_FAULTS) >= 70
     assert len(robot_faults.FAULTS) >= 30
     assert len(ENVIRONMENTS) + len(ROBOTS) >= 20

@@ -16,7 +16,7 @@ from rlenv_robot.conformance import check_environment
 from rlenv_robot.conformance.formats import write_report
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds
 from rlenv_robot.conformance.subject import subject_of
-from tests.rlenv_robot.conformance.environment_faults import NanLate
+from tests.rlenv_robot.conformance.frame_faults import NanLate
 from tests.rlenv_robot.conformance.plain import Sleds
 from tests.rlenv_robot.conformance.robot_faults import RealArm
 
