@@ -191,54 +191,66 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
     probe.step(probe.hold(robot_state))
 
 
+class _LateStop:
+    """Stop the robot from another thread after a delay, while this thread goes on.
+
+    Attributes:
+        took: how long the call of stop took, seconds, or its exception; empty until it has returned.
+    """
+
+    def __init__(self, probe: RobotProbe, delay_s: float) -> None:
+        self.took: list[float | Exception] = []
+        self._probe, self._delay_s = probe, delay_s
+        self._thread = threading.Thread(target=self._stop, name="conformance stop", daemon=True)
+        self._thread.start()
+
+    def _stop(self) -> None:
+        time.sleep(self._delay_s)
+        try:
+            self.took.append(self._probe.stop_from_another_thread(_reason()))
+        except Exception as error:
+            self.took.append(error)
+
+    def check(self) -> None:
+        """Wait for the stop to return, and check that it did in time; clear it if it did not."""
+        self._thread.join(self._probe.log.deadlines.step)
+        try:
+            for entry in self.took:
+                if isinstance(entry, Exception):
+                    raise entry
+                _in_time(entry, "stop")
+            if not self.took:
+                raise Failed("stop did not return", "it returns at once, from any thread")
+        except Exception:
+            self._probe.reset(_clear())
+            raise
+
+
 def _stop_during_reset(probe: RobotProbe) -> None:
     """Stop from another thread while a reset may be under way."""
-    took: list[float | Exception] = []
     robot_state = probe.reset()
     for _ in range(3):
         robot_state = probe.step(probe.nearby_command(robot_state, np.random.default_rng(probe.seed)))
-
-    def stop() -> None:
-        time.sleep(0.02)
-        try:
-            took.append(probe.stop_from_another_thread(_reason()))
-        except Exception as error:
-            took.append(error)
-
-    stopper = threading.Thread(target=stop, name="conformance stop", daemon=True)
-    stopper.start()
+    stop = _LateStop(probe, 0.02)
     try:
         probe.reset()
     except (RobotError, ValueError, RuntimeError) as error:
         if not isinstance(error, RobotStopped):
             probe.note(f"a reset that a stop interrupts raises {type(error).__name__}; here it is RobotStopped")
-    stopper.join(probe.log.deadlines.step)
-    _check_took(probe, took)
+    stop.check()
     _check_latched(probe, robot_state)
 
 
 def _stop_during_step(probe: RobotProbe) -> None:
     """Stop from another thread while this one steps."""
-    took: list[float | Exception] = []
     robot_state = probe.reset()
-    period_s = probe.robot.spec.period_s
-
-    def stop() -> None:
-        time.sleep(min(3.5 * period_s, 0.5))
-        try:
-            took.append(probe.stop_from_another_thread(_reason()))
-        except Exception as error:
-            took.append(error)
-
-    stopper = threading.Thread(target=stop, name="conformance stop", daemon=True)
-    stopper.start()
+    stop = _LateStop(probe, min(3.5 * probe.robot.spec.period_s, 0.5))
     end, later = time.monotonic() + probe.log.deadlines.step, 0
     try:
         while later < 3 and time.monotonic() < end:
-            later += bool(took)  # a step that was under way when the stop came may return its state
+            later += bool(stop.took)  # a step that was under way when the stop came may return its state
             robot_state = probe.step(probe.hold(robot_state))
-        stopper.join(probe.log.deadlines.step)
-        _check_took(probe, took)
+        stop.check()
         while later < 3:  # on a busy machine the stop may come after the steps
             later += 1
             robot_state = probe.step(probe.hold(robot_state))
@@ -249,22 +261,8 @@ def _stop_during_step(probe: RobotProbe) -> None:
     except Exception as error:
         if not isinstance(error, RobotStopped):
             probe.note(f"a step after a stop raises {type(error).__name__}; here it is RobotStopped")
-    stopper.join(probe.log.deadlines.step)
-    _check_took(probe, took)
+    stop.check()
     _check_latched(probe, robot_state)
-
-
-def _check_took(probe: RobotProbe, took: list[float | Exception]) -> None:
-    try:
-        for entry in took:
-            if isinstance(entry, Exception):
-                raise entry
-            _in_time(entry, "stop")
-        if not took:
-            raise Failed("stop did not return", "it returns at once, from any thread")
-    except Exception:
-        probe.reset(_clear())
-        raise
 
 
 def _in_time(took: float, what: str) -> None:
