@@ -37,7 +37,7 @@ from rlenv_robot.recording.controller_frames import (
 )
 from rlenv_robot.recording.metadata import machine_metadata
 from rlenv_robot.recording.sinks import NonRaisingSink
-from rlenv_robot.tables import FieldValues, Options
+from rlenv_robot.tables import Options
 
 __all__ = ["ControllerLog", "EpisodeEnd", "LoggedRobot", "ObservedServer", "ServerWatch", "TickCallback"]
 
@@ -348,23 +348,6 @@ def _refusal(error: Exception) -> JsonDict:
         return {"type": code, "message": message, "value": error.violation.to_dict()}
     value = subject if code == "StaleReading" else values.get(_KEPT_VALUES.get(code))
     return {"type": code, "message": message, "value": value}
-
-
-class _Careful:
-    """A stream of the robot's own that never raises."""
-
-    def __init__(self, sink: SampleSink, log: ControllerLog) -> None:
-        self._sink, self._log = sink, log
-
-    def write(self, values: FieldValues, stamp_ns: int) -> int:
-        """Write a sample as `hal.SampleSink.write` does; return -1 if it was not recorded."""
-        if self._log.failure is not None:
-            return -1
-        try:
-            return self._sink.write(values, stamp_ns)
-        except LogError as error:
-            self._log._fail(error)
-            return -1
 
 
 # -- The wrapper that sees every tick ------------------------------------------------------------------------
