@@ -187,9 +187,7 @@ class GymnasiumWorld(_Foreign):
             TypeError: the answer is not an observation and a dictionary.
         """
         answer = self._env.reset(**self._request(options))
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError(f"reset gave {answer!r:.80}, expected an observation and info")
-        observation, info = answer
+        observation, info = _parts(answer, 2, "reset", "an observation and info")
         return self._timestep(observation, 0.0, False, False, info)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
@@ -199,9 +197,8 @@ class GymnasiumWorld(_Foreign):
             TypeError: the answer is not as Gymnasium's interface says.
         """
         answer = self._env.step(self._acting.to_value(action))
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            raise TypeError(f"step gave {answer!r:.80}, expected observation, reward, terminated, truncated and info")
-        observation, reward, terminated, truncated, info = answer
+        expected = "observation, reward, terminated, truncated and info"
+        observation, reward, terminated, truncated, info = _parts(answer, 5, "step", expected)
         return self._timestep(observation, _number(reward, "reward"), terminated, truncated, info)
 
     def _timestep(self, observation: Any, reward: float, terminated: Any, truncated: Any, info: Any) -> TimeStep:
@@ -254,9 +251,7 @@ class PettingZooWorld(_Foreign):
             ValueError: an unknown option.
             TypeError: the answer is not observations and infos by agent.
         """
-        answer = self._env.reset(**self._request(options))
-        if not isinstance(answer, tuple) or len(answer) != 2:
-            raise TypeError(f"reset gave {answer!r:.80}, expected observations and infos")
+        answer = _parts(self._env.reset(**self._request(options)), 2, "reset", "observations and infos")
         live = list(self._env.agents)
         observations, infos = (_of(part, live, name) for part, name in zip(answer, _PARTS[::4], strict=True))
         return self._timestep(observations, dict.fromkeys(live, 0.0), False, False, infos)
@@ -269,10 +264,9 @@ class PettingZooWorld(_Foreign):
         """
         live = list(self._env.agents)
         answer = self._env.step({agent: self._acting[agent].to_value(action) for agent in live})
-        if not isinstance(answer, tuple) or len(answer) != 5:
-            raise TypeError(f"step gave {answer!r:.80}, expected {', '.join(_PARTS)}")
         observations, rewards, terminated, truncated, infos = (
-            _of(part, live, name) for part, name in zip(answer, _PARTS, strict=True)
+            _of(part, live, name)
+            for part, name in zip(_parts(answer, 5, "step", ", ".join(_PARTS)), _PARTS, strict=True)
         )
         for agent in live:
             _check_flags(**{f"terminations[{agent!r}]": terminated[agent], f"truncations[{agent!r}]": truncated[agent]})
@@ -300,6 +294,13 @@ class PettingZooWorld(_Foreign):
 
 
 _PARTS = ("observations", "rewards", "terminations", "truncations", "infos")
+
+
+def _parts(answer: Any, count: int, call: str, expected: str) -> tuple[Any, ...]:
+    """Return the parts of what their reset or step gave, if they are as many as the interface says."""
+    if not isinstance(answer, tuple) or len(answer) != count:
+        raise TypeError(f"{call} gave {answer!r:.80}, expected {expected}")
+    return answer
 
 
 def _of(part: Any, agents: list[str], name: str) -> Mapping[str, Any]:
