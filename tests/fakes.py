@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -102,6 +103,44 @@ class Puppet:
 
     def close(self) -> None:
         self.calls.append("close")
+
+
+class LatchingPuppet(Puppet):
+    """Keep a stop until the next reset and refuse steps until then, as real drivers do.
+
+    Args:
+        step_s: duration of a step, seconds.
+
+    Attributes:
+        fails: whether its steps raise.
+        refused: how many steps were called after its stop, which it refused as `hal.Robot` asks for.
+    """
+
+    def __init__(self, step_s: float = 0.0005) -> None:
+        super().__init__(replace(TWO_JOINTS, rate_hz=100.0))
+        self.fails, self.refused = False, 0
+        self._step_s, self._stopped, self._bus = step_s, "", threading.Lock()
+
+    def reset(self, options: Mapping[str, Any]) -> RobotState:
+        with self._bus:
+            self._stopped = ""
+            return super().reset(options)
+
+    def stop(self, reason: str) -> None:
+        with self._bus:
+            self._stopped = reason
+            super().stop(reason)
+
+    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
+        with self._bus:
+            if self._stopped:
+                self.refused += 1
+                raise RobotStopped(self._stopped)
+            robot_state = super().step(command)
+        time.sleep(self._step_s)
+        if self.fails:
+            raise OSError("bus error")
+        return robot_state
 
 
 INTEGRATOR = RobotSpec(

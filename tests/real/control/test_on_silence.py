@@ -6,48 +6,28 @@ import random
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from hal import Automatic, EpisodeError, Guard, Homing, HomingSettings, RobotState, RobotStopped
+from hal import Automatic, EpisodeError, Guard, Homing, HomingSettings, RobotState
 from real import ControlLoop, LoopSettings, RemoteRobot, Server
 from real.control.driver import DEAF_S
 from real.control.lifecycle import State
-from tests.fakes import TWO_JOINTS, Integrator, Puppet, until
+from tests.fakes import Integrator, LatchingPuppet, until
 
 AWAY = (0.9, -0.9)
 
 
-class Arm(Puppet):
-    """A driver that can damp, keeps a stop until its reset, and counts the steps that it refused."""
+class Arm(LatchingPuppet):
+    """A driver that can damp its motors."""
 
     def __init__(self) -> None:
-        super().__init__(replace(TWO_JOINTS, rate_hz=100.0))
-        self.refused, self.on_damp = 0, lambda: None
-        self._stopped, self._bus = "", threading.Lock()
-
-    def reset(self, options: Mapping[str, Any]) -> RobotState:
-        with self._bus:
-            self._stopped = ""
-            return super().reset(options)
-
-    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        with self._bus:
-            if self._stopped:
-                self.refused += 1
-                raise RobotStopped(self._stopped)
-            robot_state = super().step(command)
-        time.sleep(0.0005)
-        return robot_state
-
-    def stop(self, reason: str) -> None:
-        with self._bus:
-            self._stopped = reason
-            super().stop(reason)
+        super().__init__()
+        self.on_damp = lambda: None
 
     def damp(self) -> bool:
         self.on_damp()

@@ -8,18 +8,16 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
 from queue import SimpleQueue
 from typing import Any
 
-import numpy as np
 import pytest
 
-from hal import Automatic, Guard, Homing, HomingSettings, RobotState, RobotStopped
+from hal import Automatic, Guard, Homing, HomingSettings, RobotState
 from hal.wrapper import RobotWrapper
 from real import ControlLoop, LoopSettings
 from real.control.lifecycle import State
-from tests.fakes import TWO_JOINTS, Puppet, until
+from tests.fakes import LatchingPuppet, until
 
 AWAY = {"target": (0.9, -0.9)}
 HOMING = HomingSettings(velocity=2.0, settle_s=0.2)
@@ -34,46 +32,11 @@ def _report(state: str, detail: str) -> None:
     logging.getLogger("hal.homing").info("reset %s: %s", state, detail)
 
 
-class Arm(Puppet):
-    """A driver that writes down every call and keeps a stop as real ones do: its own reset clears it.
-
-    Attributes:
-        fails: whether its steps raise.
-        refused: how many steps were called after its stop, which it refused as `hal.Robot` asks for.
-    """
-
-    def __init__(self) -> None:
-        super().__init__(replace(TWO_JOINTS, rate_hz=100.0))
-        self.fails, self.refused = False, 0
-        self._stopped, self._bus = "", threading.Lock()
-
-    def reset(self, options: Mapping[str, Any]) -> RobotState:
-        with self._bus:
-            self._stopped = ""
-            return super().reset(options)
-
-    def stop(self, reason: str) -> None:
-        with self._bus:
-            self._stopped = reason
-            super().stop(reason)
-
-    def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        with self._bus:
-            if self._stopped:
-                self.refused += 1
-                raise RobotStopped(self._stopped)
-            robot_state = super().step(command)
-        time.sleep(0.0002)
-        if self.fails:
-            raise OSError("bus error")
-        return robot_state
-
-
 class Served:
     """An arm in its control loop, with an episode to begin each trial from."""
 
     def __init__(self, nesting: Callable[[Any], RobotWrapper]) -> None:
-        self.arm = Arm()
+        self.arm = LatchingPuppet(step_s=0.0002)
         self._outcomes: SimpleQueue[tuple[int, Any]] = SimpleQueue()
         self.loop = ControlLoop(
             nesting(self.arm),
