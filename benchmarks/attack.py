@@ -1,4 +1,4 @@
-"""What a served robot's users notice while strangers attack it in two dozen ways at once.
+"""Effects on the users of a served robot while strangers attack its server in two dozen ways at once.
 
 A server with keys runs an arm at 500 Hz, a client moves it at 50 Hz, a stop button presses twice a second, and the
 client is frozen now and then. First nobody else is there (calm), then all attackers at once, each a process of its own
@@ -53,7 +53,7 @@ ROLES = {"mover": "move", "button": "stop", "watcher": "watch", "stopper": "stop
 
 @dataclass(frozen=True)
 class Target:
-    """Where the attacked server listens, all keys, the number of the mover's session, and the attacker's address."""
+    """Addresses and keys of the attacked server, the session of the client that moves, and the attacker's address."""
 
     control: str
     stop: str
@@ -316,7 +316,7 @@ def serve(pipe: Any, folder: str, priority: int) -> None:
 
 
 def move(address: str, keys: str, pipe: Any) -> None:
-    """Step at 50 Hz for ever; at every word from the pipe, send what was measured since the last one."""
+    """Step at 50 Hz for ever; at every word from the pipe, send the times measured since the last word."""
     logging.disable(logging.CRITICAL)
     ask_real_time(CLIENTS_PRIORITY)
     remote = RemoteRobot(address, keys=keys, step_timeout_s=1.0, connect_timeout_s=2.0)

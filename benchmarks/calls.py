@@ -1,4 +1,4 @@
-"""How many of our own Python functions one `Environment.step` calls, in all threads together.
+"""Number of our own Python functions that one `Environment.step` calls, in all threads together.
 
 A count does not depend on how busy the machine is, so it shows what a change of the road from environment to motors
 costs before any clock does. Counted are the calls of functions in hal, sim, real, recorder and rlenv_robot; the figure

@@ -1,4 +1,4 @@
-"""What a camera costs the process that has it: processor time a picture, and the age of the newest at a look.
+"""Processor time that an image costs the process that reads a camera, and the age of the newest image.
 
 A server in another process sends 640x480 pictures of the simulated arm, with noise, 30 times a second, as a stranger's
 camera would. Each candidate reads it alone, in a fresh process:

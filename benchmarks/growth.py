@@ -25,7 +25,7 @@ ROWS = {"half-cheetah": 32_768, "ant": 8_192}  # steps of all environments toget
 
 
 class Point(NamedTuple):
-    """Of one number of environments."""
+    """The measurements with one number of environments."""
 
     num: int
     rates: list[float]  # control steps a second, a round
@@ -34,7 +34,7 @@ class Point(NamedTuple):
 
 
 def measured(name: str, num: int, rounds: int) -> Point:
-    """In this process."""
+    """Measure in this process."""
     subject = SUBJECTS[name]
     bare = raw(subject)
     bare()
@@ -52,7 +52,7 @@ def _resident() -> int:
 
 
 def alone(name: str, num: int, rounds: int) -> Point:
-    """In a process of its own."""
+    """Measure in a process of its own."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
         return pool.submit(measured, name, num, rounds).result()
 

@@ -1,4 +1,4 @@
-"""How regular a 500 Hz control loop is beside cameras and a flood.
+"""Regularity of a 500 Hz control loop beside cameras and a flood of messages.
 
 A loop of 500 Hz in the server's process, a client of 50 Hz, two cameras of 640x480 at 30 Hz (made of noise, encoded as
 JPEG by `hal.cameras.camera.Camera`), and then the same with another client that sends as fast as it can. Of each: the

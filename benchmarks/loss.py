@@ -1,4 +1,4 @@
-"""How many episodes a bad network costs, by datagrams, by ZeroMQ alone, and by ZeroMQ with a kernel that retries early.
+"""Episodes lost to a bad network by datagrams, by ZeroMQ alone, and by ZeroMQ with a kernel that retries early.
 
 A client in a network namespace moves an arm of 240 Hz at 30 Hz by way of `tests/real/ip_relay.py`, which loses real IP
 packets. The watchdog has its default of 0.2 s, commands may be 0.1 s old. Counted are the episodes that a step's error

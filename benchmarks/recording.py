@@ -1,4 +1,4 @@
-"""What recording costs, and how fast a log is read: side by side with others' writers and readers, in one run.
+"""Cost of recording and speed of reading a log, beside the writers and readers of others, in one run.
 
     pip install 'rlenv-robot[headless]' mcap-ros2-support
     python benchmarks/recording.py [--rounds 3] [--folder .]
@@ -153,7 +153,7 @@ def mcap_reader(folder: Path) -> int:
 
 
 def mcap_ros2(folder: Path) -> int:
-    """Decoded, as far as a tenth of it: it takes a while."""
+    """Decode a tenth of the log, since this reader is slow."""
     from mcap_ros2.decoder import DecoderFactory
 
     with (folder / "log.mcap").open("rb") as file:

@@ -1,4 +1,4 @@
-"""What a batch from the source data costs beside the bare gather it can't go below, and beside other buffers.
+"""Time of a batch from the source data beside a bare gather of the same rows, and beside other buffers.
 
 All measure the same million transitions in turns in one run: 42 + 7 float32, a reward and a flag. Buffers that are
 not installed are left out. `--rows 100000000` measures a table that is mapped from disk, and resident memory.

@@ -1,4 +1,4 @@
-"""What the benchmarks of a served robot have in common: a 500 Hz arm in a server's process, and a client of 50 Hz.
+"""Serve a 500 Hz arm from a process of its own, with a client of 50 Hz, for the benchmarks of a served robot.
 
 Every process is on this machine. `server` gives orders to the process that serves, `walking` starts a client.
 """
@@ -82,7 +82,7 @@ class Noise:
         return Frame(self._images[self._count % 8], time.monotonic_ns())
 
     def cancel(self) -> None:
-        """Its wait ends by itself."""
+        """Do nothing: the wait ends by itself."""
 
     def close(self) -> None:
         """Nothing is open."""
@@ -92,7 +92,7 @@ class Noise:
 
 
 def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int) -> None:
-    """The server's process: makes a new server for each word ``serve``, and does what the others say."""
+    """Make a new server for each word ``serve`` from the pipe, and carry out the other words."""
     logging.disable(logging.CRITICAL)
     original, original_datagram = RequestHandler.receive, RequestHandler.receive_datagram
     server, arm, read = None, Arm(), [0]
@@ -191,11 +191,11 @@ def walking(address: str, keys: str | None = None) -> Iterator[Any]:
         process.join()
 
 
-# -- what they measure -------------------------------------------------------------------------------------------
+# -- measurements -------------------------------------------------------------------------------------------
 
 
 def wait_for(order: Callable[..., Any], state: State, after_ns: int = 0) -> int:
-    """Until the robot's newest state is that one; when it came about."""
+    """Wait until the robot's newest state is that one; return when it began."""
     end = time.monotonic() + 20
     while time.monotonic() < end:
         newest = order("about")["history"][-1:]
@@ -216,7 +216,7 @@ def spread(name: str, took_ms: list[float], bound_ms: float) -> None:
 
 
 def arguments(about: str | None) -> argparse.ArgumentParser:
-    """With the option that all have; prepares the processes that are started later."""
+    """Parse the arguments, with the option of all benchmarks, and prepare the processes that are started later."""
     CONTEXT.set_forkserver_preload(["numpy", "zmq", "hal.cameras.wrapper", "real"])
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--priority", type=int, default=40, help="of the loop; 0 does not ask for real time")

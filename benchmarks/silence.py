@@ -1,4 +1,4 @@
-"""How soon a robot holds whose client has gone: from the cause to the state ``holding``.
+"""Time from the loss of a robot's client to the state ``holding``.
 
 The client is killed, frozen, or cut off by its cable; or the server's network thread is killed or frozen. None may take
 longer than the watchdog and one control period.
@@ -42,7 +42,7 @@ def silence(trials: int, priority: int) -> None:
 
 
 def held_since(order: Callable[..., Any], cause_ns: int) -> int | None:
-    """When the robot came to hold after a cause; None if it was not running when that came, so nothing was measured.
+    """Return when the robot began to hold after a cause; None if it was not running at the time of the cause.
 
     Raises:
         RuntimeError: it ran and does not hold.

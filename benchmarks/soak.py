@@ -1,4 +1,4 @@
-"""Records for a long time as a robot would, then reads all of it back: is anything lost, late or leaking?
+"""Record for a long time as a robot would, then read the log back and report losses, delays and leaks.
 
     python benchmarks/soak.py record FOLDER [--seconds 3600]
     python benchmarks/soak.py verify FOLDER
@@ -44,7 +44,7 @@ LAYOUT = FrameLayout(
 
 
 def values(spec: Spec, numbers: np.ndarray) -> dict[str, np.ndarray]:
-    """What the samples with these numbers hold, one along the first axis each."""
+    """Return the values of the samples with these numbers, one sample along the first axis each."""
     turn = numbers.reshape(-1, 1) * 0.7
     return {field.name: np.sin(turn + np.arange(field.size)).astype(np.float32) for field in spec}
 
@@ -186,7 +186,7 @@ def record(folder: Path, seconds: float, **options: Any) -> dict[str, Any]:
 
 
 def verify(folder: Path) -> list[str]:
-    """What is wrong, a sentence each; nothing if every message is there and right."""
+    """Return a sentence for each error; none if every message is there and right."""
     report, reader = json.loads((folder / "soak.json").read_text()), LogReader(folder)
     wrong = [f"note: {note}" for note in reader.notes]
     for name, spec in STREAMS.items():

@@ -1,4 +1,4 @@
-"""How long a start takes beside ``import numpy``: the package, the command's help, and a simulated environment.
+"""Start-up time of the package, the command's help and a simulated environment beside ``import numpy``.
 
 The candidates take turns, each in a fresh process, and the figure is the median of the ratios to the NumPy run of the
 same turn, so that a busy machine spoils all of them alike.

@@ -44,7 +44,7 @@ SUBSTEPS = 5
 
 @dataclass(frozen=True)
 class Subject:
-    """What is stepped."""
+    """A task of ours, the environment of Gymnasium that it equals, and the model of both."""
 
     name: str
     gymnasium: str
@@ -114,7 +114,7 @@ def one(subject: Subject) -> Callable[[], float]:
 
 
 def many(subject: Subject, threads: int, num: int, steps: int | None = None) -> Callable[[], float]:
-    """With its resets: of ants that fall, and of all at the end of an episode."""
+    """Measure steps together with resets: of ants that fall, and of all environments at the end of an episode."""
     steps = steps or BATCH_ROWS[subject.name] // num
     envs = VectorEnvironment(SimBatch(subject.model(), num, threads), subject.task(), seed=0)
     actions = _actions(steps * num, subject.width).reshape(steps, num, subject.width)

@@ -1,4 +1,4 @@
-"""How soon a robot stops: from the call of `RemoteRobot.stop` to the robot's own `stop`.
+"""Time from the call of `RemoteRobot.stop` to the robot's own `stop`.
 
 Beside a client of 50 Hz and two cameras, as in `loop.py`.
 

@@ -1,4 +1,4 @@
-"""How far each task's baselines come: standing still, random actions, the script that ships, a trained policy.
+"""Success of each task's baselines: standing still, random actions, the script that ships, a trained policy.
 
     python benchmarks/tasks.py --episodes 200
     python benchmarks/tasks.py --task so101-reach --policy reach.onnx
@@ -52,7 +52,7 @@ def still(envs: VectorEnvironment) -> Act:
 
 
 def random(envs: VectorEnvironment) -> Act:
-    """Anything that is allowed."""
+    """Draw an action from the whole range that is allowed."""
     rng = np.random.default_rng(SEED)
     return lambda obs: envs.action.sample(rng, (envs.num_envs,))
 

@@ -111,7 +111,7 @@ def run_one(what: str, module: ModuleType, task: str, seed: int, steps: int) -> 
 
 
 def profile_of(task: str) -> Any:
-    """What the recipe for Ray takes."""
+    """Return the profile that the recipe for Ray takes."""
     from rlenv_robot.config.profile import Profile, TaskSection
 
     return Profile(task=TaskSection(name=task))

@@ -1,4 +1,4 @@
-"""What is learned in simulation, on arms that are not the simulated one.
+"""Success of policies that were learned in simulation on arms other than the simulated one.
 
     pip install 'rlenv-robot[train,onnx]'
     python benchmarks/transfer.py [--seeds 3] [--steps 48000]

@@ -1,4 +1,4 @@
-"""What a remote step costs beside a bare ZeroMQ echo, measured in turns in one run; by datagrams, and by ZeroMQ.
+"""Time of a remote step, by datagrams and by ZeroMQ, beside a bare ZeroMQ echo, measured in turns in one run.
 
 Servers and echo run in processes of their own, the client in this one. The robot does nothing and time stands
 still between commands (lockstep), so no waiting for a control period is in the figures. The turns are short, so that
@@ -49,11 +49,11 @@ class NullRobot:
         self._robot_state = RobotState(zeros, {"joint_target": np.zeros(6, np.float32)}, 0)
 
     def reset(self, options: Mapping[str, Any]) -> RobotState:
-        """The same."""
+        """Return the only state there is."""
         return self._robot_state
 
     def step(self, command: Mapping[str, np.ndarray]) -> RobotState:
-        """The same."""
+        """Return the only state there is."""
         return self._robot_state
 
     def stop(self, reason: str) -> None:
@@ -171,7 +171,7 @@ def microseconds(call: Callable[[], Any], steps: int) -> float:
 
 @contextlib.contextmanager
 def running(target: Callable[..., None], *arguments: Any) -> Iterator[str]:
-    """A process of its own; its address."""
+    """Start a server in a process of its own; yield its address."""
     ours, theirs = mp.Pipe()
     process = mp.get_context("spawn").Process(target=target, args=(theirs, *arguments), daemon=True)
     process.start()

@@ -20,7 +20,7 @@ TURN, UPDATES, BATCH, RATE, TRIALS = 10, 50, 256, 1e-3, 5  # steps of each robot
 
 
 class Drivers:
-    """Who drives each robot: the script, the script pushed off its way, or the network; for a second on average."""
+    """Choose each robot's driver for a second on average: the script, the script pushed off its way, or the network."""
 
     def __init__(self, num, size, rng):
         self.network, self.aside, self.rng = np.zeros((num, 1), bool), np.zeros((num, size)), rng

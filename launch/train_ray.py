@@ -18,7 +18,7 @@ from rlenv_robot import FlatPolicy, LearningCurve, Profile, flat_for, task, to_g
 
 
 def environment(settings):
-    """What a worker makes: the task of the profile in simulation, as late and as varied as the profile says."""
+    """Return a worker's environment: the profile's task in simulation, with the profile's delays and randomisation."""
     name, options, profile = settings["name"], settings["options"], settings["profile"]
     return to_gymnasium(rlenv_robot.make(name, profile=profile, **options), flat=flat_for(task(name, **options)))
 

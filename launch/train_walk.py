@@ -21,7 +21,7 @@ def network(inputs, outputs):
 
 
 def observed(table, flat):
-    """What the actor sees, and what the critic sees: the task's hidden state too (speed, height, load on the feet)."""
+    """Return the inputs of the actor, and of the critic, which also sees hidden state (speed, height, load on feet)."""
     own, hidden = flat.observe(table["observation"]), table["extra_info"]["state"]
     whole = [own, hidden["linear_velocity"] * 2, hidden["height"] * 3, hidden["foot_force"] / 50]
     return torch.from_numpy(own), torch.from_numpy(np.concatenate(whole, axis=1))

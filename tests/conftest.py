@@ -30,14 +30,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture
 def trials(request: pytest.FixtureRequest) -> int:
-    """How often a race is tried."""
+    """Return how often a race is tried."""
     trials: int = request.config.getoption("--trials")
     return trials
 
 
 @pytest.fixture
 def transactions(request: pytest.FixtureRequest) -> int:
-    """How many faulty transactions a servo bus has to stand."""
+    """Return how many faulty transactions a test plays on a servo bus."""
     transactions: int = request.config.getoption("--transactions")
     return transactions
 

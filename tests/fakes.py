@@ -72,7 +72,7 @@ TWO_JOINTS = RobotSpec(
 
 
 class Puppet:
-    """Follows each command by the share ``follows`` of the way, and writes down what it was told."""
+    """Follow each command by the share ``follows`` of the way, and record the commands."""
 
     def __init__(self, spec: RobotSpec = TWO_JOINTS, at: tuple[float, ...] = (0.0, 0.0), follows: float = 1.0) -> None:
         self.spec, self.follows = spec, follows
@@ -160,7 +160,7 @@ INTEGRATOR = RobotSpec(
 
 
 class Integrator:
-    """Goes exactly where it is told; keeps a diary of commands, and obeys the hooks that a test sets."""
+    """Reach every command exactly, record the commands, and call the hooks that a test sets."""
 
     simulated = True
 
@@ -216,7 +216,7 @@ RECORD = ResetRecord("done", "there", "a fixture")
 
 
 class Everything:
-    """A robot that is all that a robot can be, and writes down what is asked of it."""
+    """A robot with every optional member of `hal.Robot`, which records the calls."""
 
     spec = RobotSpec("everything", Spec("sensors", (Field("at", (1,)),)), Spec("commands", (Field("to", (1,)),)), 10.0)
     streams, simulated, guarded, last_reset = (STREAM,), True, True, RECORD
@@ -271,7 +271,7 @@ class Everything:
         self.calls.append(("cancel_judge",))
 
     def status(self) -> dict[str, Any]:
-        """As a `RemoteRobot` without cameras; not written down."""
+        """Return the status of a `RemoteRobot` without cameras; the call is not recorded."""
         return {}
 
 
@@ -293,7 +293,7 @@ FADER = RobotSpec(
 
 
 class Fader:
-    """Goes where it is told at once, keeps a diary of that, and has a stream of its own."""
+    """Reach every command at once, record the commands, and write a stream of its own."""
 
     spec = FADER
     streams = (StreamSpec("taps", Spec("taps", (Field("count", (), "int64"),)), 200.0),)
@@ -346,7 +346,7 @@ SLIDER_ACTION = Spec(
 
 
 class Slider:
-    """Goes where it is pushed, with a little noise from the seed; ends after 12 moves. Gear 2 is against its rules."""
+    """A slider that moves as it is pushed, with a little noise from the seed, for 12 moves; gear 2 breaks its rules."""
 
     name = "slider"
     observation, action = SLIDER_OBSERVATION, SLIDER_ACTION

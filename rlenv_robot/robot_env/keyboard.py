@@ -196,7 +196,7 @@ class Keyboard:
             self._say(self.help)
 
     def poll(self, present: Arrays) -> Arrays | None:
-        """Return the target of a person who has the robot, moved by the keys since the last call; else None.
+        """Return the target moved by the keys since the last call, or None while the policy has the robot.
 
         Raises:
             OSError: the terminal is gone.

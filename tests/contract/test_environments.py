@@ -1,4 +1,4 @@
-"""The one contract that every environment keeps, tested by what its own description says (R4.3)."""
+"""Every environment keeps the one contract of environments, tested by its own description (R4.3)."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_every_environment_that_can_be_made_is_here() -> None:
 
 
 class TestThreeLines(EnvironmentContract):
-    """What a user writes for an environment of their own."""
+    """The test that a user writes for an environment of their own."""
 
     def make(self) -> Environment:
         return rlenv_robot.make("go", size=3)

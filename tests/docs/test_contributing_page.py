@@ -1,4 +1,4 @@
-"""The paths of CONTRIBUTING.md lead somewhere, and what it asks of a check of data is kept."""
+"""The paths in CONTRIBUTING.md exist, and its rules for checks of data hold."""
 
 from __future__ import annotations
 

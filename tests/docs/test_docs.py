@@ -1,4 +1,4 @@
-"""What the pages show works: every block of Python runs, every command line is one, here or in a page's own test."""
+"""Every block of Python on the pages runs and every command line parses, here or in a page's own test."""
 
 from __future__ import annotations
 
@@ -193,7 +193,7 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def _command_lines(page: Path) -> list[str]:
-    """What a reader would type: in blocks of a shell, and after a prompt in any other."""
+    """Return the command lines of a page: in blocks of a shell, and after a prompt in any other block."""
     lines = [line for block in _blocks(page, "sh") for line in block.splitlines()]
     lines += re.findall(r"^\$ (.*)", page.read_text(encoding="utf-8"), re.MULTILINE)
     return [line for line in lines if line.startswith("rlenv-robot ")]

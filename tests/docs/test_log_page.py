@@ -1,4 +1,4 @@
-"""What docs/log.md shows, run as it stands."""
+"""Run the examples of docs/log.md as they stand."""
 
 from __future__ import annotations
 

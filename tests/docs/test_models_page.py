@@ -1,4 +1,4 @@
-"""docs/models.md: a stranger who does what the page says, with the files that the page contains, gets what it says."""
+"""A stranger who follows docs/models.md with the files that the page contains gets the results on the page."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def _lines(block: str) -> list[list[str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where the stranger saved the page's files."""
+    """Return a folder with the files that the page contains."""
     (tmp_path / "pendulum.xml").write_text(_blocks("xml")[0])
     (tmp_path / "pendulum.toml").write_text(_blocks("toml")[0])
     monkeypatch.chdir(tmp_path)

@@ -24,7 +24,7 @@ BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def record(folder: Path, seeds: range, reach: bool, info: dict[str, str]) -> None:
-    """Arms that go home, where their goal is; or that wander."""
+    """Record arms that go to their goal at home, or that wander."""
     env, rng = rr.make("so101-reach", robot="sim", record=folder, info=info), np.random.default_rng(0)
     home, spread = np.asarray(HOME, np.float32), 0.01 if reach else 0.1
     for seed in seeds:

@@ -1,4 +1,4 @@
-"""What is in a recorded run, as other programs read it, and in the table and the source data made of it.
+"""Describe a recorded run, as other programs read it, and the table and the source data made of it.
 
 Left out because they vary: log times, the column ``wall_ns``, whatever the MCAP library writes about itself, and most
 values of the metadata, such as ``versions``, ``machine`` and ``clock``; all their keys are kept, and the values of
@@ -66,7 +66,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def read_log(path: Path, row_dtype: np.dtype[Any]) -> dict[str, Any]:
-    """All of a log by way of the MCAP project's own reader."""
+    """Return the whole log, read by the MCAP project's own reader."""
     with path.open("rb") as stream:
         reader = make_reader(stream)
         summary = reader.get_summary()
@@ -192,7 +192,7 @@ def cached_table() -> dict[str, Any]:
 
 
 def source_data() -> dict[str, Any]:
-    """What seeded draws from recorded data give: keys, types, chosen steps, weights and figures."""
+    """Return seeded draws from recorded data: keys, types, chosen steps, weights and figures."""
     draws: dict[str, dict[str, Any]] = {
         "plain": {},
         "by return": {"priority": "return", "alpha": 0.5, "beta": 1.0},
@@ -229,7 +229,7 @@ def source_data() -> dict[str, Any]:
 
 
 def _stable(figures: Any) -> Any:
-    """Without the folder and the clocks."""
+    """Return a run's information without the folder and the clocks."""
     if isinstance(figures, Mapping):
         return {key: _stable(one) for key, one in figures.items() if key not in ("run", "origin", "wall_ns")}
     return [_stable(one) for one in figures] if isinstance(figures, list | tuple) else figures

@@ -128,7 +128,7 @@ def spec_plain(spec: Spec) -> dict[str, Any]:
 
 
 def session() -> list[str]:
-    """What client and server say in two sessions: direction, kind, and the keys of the detail (types of a list)."""
+    """Return the messages of two sessions: direction, kind, and the keys of the detail (types of a list)."""
     with Server(robot("so101"), lockstep=True) as server, _tapped(server.address) as (address, heard):
         client = RemoteRobot(address, expect=SO101)
         client.reset({"seed": 1})

@@ -119,7 +119,7 @@ def _stable(value: Any) -> Any:
 
 
 def public_names() -> list[str]:
-    """What can be imported from the package."""
+    """Return the names that the package exports."""
     return sorted(rr.__all__)
 
 

@@ -70,7 +70,7 @@ def _without_message(error: Mapping[Any, Any]) -> dict[Any, Any]:
 
 
 class Telling:
-    """Collects what an environment answers: some tables whole, and rewards, flags and keys of all.
+    """Collect an environment's answers: some tables whole, and the rewards, flags and keys of all.
 
     Args:
         table: Table 1 of the first reset.
@@ -88,7 +88,7 @@ class Telling:
         self.keys: dict[str, list[str]] = {"0": sorted(table["extra_info"])}
 
     def add(self, step: int, table: Mapping[str, Any], reward: Mapping[str, Any]) -> None:
-        """What came of one step."""
+        """Add the answer to one step."""
         self.rewards.append(reward["reward"])
         self.frames.append(table["frame_no"])
         over = bool(np.any(table["terminated"]) or np.any(table["truncated"]))
@@ -109,7 +109,7 @@ class Telling:
             self.told[str(step)] = told
 
     def to_dict(self) -> dict[str, Any]:
-        """All of it.
+        """Return the collected answers as plain data.
 
         ``keys`` are those of ``extra_info`` from a step on; ``told`` is what it says where an episode ends or an action
         is refused.

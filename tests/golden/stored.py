@@ -19,7 +19,7 @@ _SHOWN, _LINE = 40, 160
 
 
 def plain(value: Any) -> Any:
-    """As JSON holds it: arrays as lists, floats rounded, bytes in hexadecimal.
+    """Return a value as JSON holds it: arrays as lists, floats rounded, bytes in hexadecimal.
 
     Raises:
         TypeError: it is something else, whose text may differ from run to run.
@@ -89,7 +89,7 @@ def check(name: str, value: Any) -> None:
 
 
 def differences(expected: Any, found: Any, path: str = "") -> Iterator[str]:
-    """What differs, a line each."""
+    """Return a line for each difference."""
     where = path or "(top)"
     if isinstance(expected, dict) and isinstance(found, dict):
         for key in sorted(expected.keys() | found.keys()):

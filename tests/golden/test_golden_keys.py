@@ -1,4 +1,4 @@
-"""What users have written down goes on working: keys, options, command lines and public names."""
+"""Keys, options, command lines and public names that users have written down go on working."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from hal.homing import towards
 
 
 class Nobody:
-    """A signal that writes down what it was asked, and refuses if told so."""
+    """A confirmation that records its requests, and refuses where the test says so."""
 
     def __init__(self, refuse: bool = False, meanwhile: Callable[[], None] = lambda: None) -> None:
         self.asked: list[ResetRequest] = []

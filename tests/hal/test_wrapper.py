@@ -55,7 +55,7 @@ OVERRIDDEN = {
     *((kind, "guarded") for kind in (Guard, Homing)),
     *((LoggedRobot, name) for name in ("streams", "stream_to")),
 }
-"""What these do in their own way: one resets and asks, another guards, another writes down."""
+"""(wrapper, member) that the wrapper implements itself instead of passing the call on."""
 
 CALLS: dict[str, Callable[[Any], Any]] = {
     "spec": lambda robot: robot.spec.name,

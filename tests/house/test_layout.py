@@ -1,4 +1,4 @@
-"""Where modules lie, how large they are, and which way they import."""
+"""The place and the size of modules, and the direction of their imports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import sys
 from tests.house.house import PACKAGES, ROOT, SOURCES, circles, importers, listing, modules, run, shown
 
 MOST_ENTRIES = {"hal": 16, "sim": 14, "real": 8, "recorder": 12, "rlenv_robot": 22}
-"""How many modules and folders may lie at the top of a package; ``__init__`` is not counted."""
+"""Most modules and folders at the top of a package; ``__init__`` is not counted."""
 
 MOST_LINES = 600
 FEWEST_LINES_FOR_ONE_IMPORTER = 80

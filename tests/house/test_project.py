@@ -1,4 +1,4 @@
-"""What the project says of itself: versions, dependencies, commands, links, requirements."""
+"""Versions, dependencies, commands, links and requirements agree with each other."""
 
 from __future__ import annotations
 

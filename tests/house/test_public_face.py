@@ -1,4 +1,4 @@
-"""What pages and recipes import is public: exported by a package, or listed in the reference."""
+"""Pages and recipes import public names alone: exported by a package, or listed in the reference."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ FACES = ("hal", "real", "rlenv_robot", "sim")
 
 
 def listed() -> list[str]:
-    """The names that the reference's pages ask mkdocstrings for."""
+    """Return the names that the reference's pages ask mkdocstrings for."""
     pages = sorted((ROOT / "docs" / "reference").glob("*.md"))
     return re.findall(r"^::: ([\w.]+)$", "".join(page.read_text(encoding="utf-8") for page in pages), re.MULTILINE)
 
 
 def documented() -> set[str]:
-    """Every name that the reference lists, and every name in the modules that it lists."""
+    """Return every name that the reference lists, and every name in the modules that it lists."""
     names = set(listed())
     return names | {f"{name}.{public}" for name in names & modules().keys() for public in exported(name)}
 
 
 def exported(module: str) -> list[str]:
-    """The ``__all__`` of a module, read without importing it: some need extras."""
+    """Return the ``__all__`` of a module, read without importing the module: some need extras."""
     for node in tree(modules()[module]).body:
         if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["__all__"]:
             return list(ast.literal_eval(node.value))

@@ -1,4 +1,4 @@
-"""How docstrings and pages are written: sentences that an engineer reads once."""
+"""Docstrings and pages have sentences that an engineer reads once."""
 
 from __future__ import annotations
 
@@ -21,6 +21,9 @@ NO_VERB = re.compile(
     r"|Both|Two|Its|It|This|These|Those|Anything|Everything)\b|[`(\d]|\w+'s\b"
 )
 """Beginnings of a phrase without a verb, such as "The keys in a folder." for a function that loads them."""
+
+PROGRAMS = sorted(path for folder in ("tests", "benchmarks", "launch") for path in (ROOT / folder).rglob("*.py"))
+"""Files outside the packages, whose docstrings are not titles that ask questions either."""
 
 PROPERTIES = {"property", "cached_property"}
 """Decorators of what is a value to its users, and so has a noun phrase."""
@@ -54,6 +57,17 @@ def docstrings() -> Iterator[tuple[str, str]]:
                 yield from ((f"{shown(path)}:{line}", text) for line, text in _attribute_docstrings(body))
 
 
+def _titles(path: Path) -> Iterator[tuple[str, str]]:
+    """Yield where each docstring of a file is, private or not, and its summary."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            summary = (ast.get_docstring(node) or "").split("\n\n")[0].replace("\n", " ")
+            yield f"{shown(path)}:{getattr(node, 'lineno', 1)}", summary
+        body = getattr(node, "body", None)
+        if isinstance(body, list):
+            yield from ((f"{shown(path)}:{line}", text) for line, text in _attribute_docstrings(body))
+
+
 def _attribute_docstrings(body: list[ast.stmt]) -> Iterator[tuple[int, str]]:
     for before, after in itertools.pairwise(body):
         if isinstance(before, ast.AnnAssign | ast.Assign) and isinstance(after, ast.Expr):
@@ -74,6 +88,13 @@ def test_a_summary_says_what_a_thing_does() -> None:
         summary = text.strip().split("\n\n")[0].replace("\n", " ")
         if FORBIDDEN_STARTS.match(summary) or NO_NOUN.fullmatch(summary):
             offenders.append(f"{place}: {summary}")
+    assert not offenders, listing(offenders)
+
+
+def test_summaries_of_tests_and_benchmarks_are_no_questions() -> None:
+    titles = [title for path in PROGRAMS for title in _titles(path)]
+    assert len(titles) > 800, "the search misses docstrings"
+    offenders = [f"{place}: {summary}" for place, summary in titles if FORBIDDEN_STARTS.match(summary)]
     assert not offenders, listing(offenders)
 
 

@@ -1,4 +1,4 @@
-"""What every source file keeps to: no code from data, complete exports, types, style."""
+"""Rules of every source file: no code from data, complete exports, types, style."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Messages and byte streams that nobody meant to send: recorded ones, changed in many ways. The same for each seed."""
+"""Change recorded messages and byte streams in many ways; each seed gives the same changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ STRANGE = (
 
 
 class Mutator:
-    """Makes strange messages of sound ones.
+    """Make strange messages of sound ones.
 
     Args:
         sound: recorded messages, each a list of frames.
@@ -31,7 +31,7 @@ class Mutator:
         self._ways = (self._bytes, self._cut, self._value, self._frames, self._spliced, self._noise)
 
     def message(self) -> list[bytes]:
-        """One that is no legal order: a stop, or a take-over by force, would rightly be obeyed."""
+        """Return a message that is no legal order: a server would rightly obey a stop or a take-over by force."""
         while True:
             made = self._dice.choice(self._ways)(list(self._dice.choice(self._sound)))[: MAX_FRAMES + 3]
             if made and not _legal(made):

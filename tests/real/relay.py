@@ -113,14 +113,14 @@ class Relay:
             self._ways.clear()
 
     def half_close(self) -> None:
-        """Tell every client that its server has said its last word; what clients say still goes through."""
+        """Close the direction from server to clients of every connection; the other direction stays open."""
         with self._lock:
             for way in self._ways[1::2]:
                 with contextlib.suppress(OSError):
                     way.sink.shutdown(socket.SHUT_WR)
 
     def refuse(self, yes: bool) -> None:
-        """Let nobody in any more, as a machine without a server; or again."""
+        """Refuse new connections, as a machine without a server does, or accept them again."""
         with self._lock:
             port = int(self.address.rpartition(":")[2])
             self._door.close()

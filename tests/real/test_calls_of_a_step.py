@@ -14,7 +14,7 @@ MOST_CALLS = 100
 
 @pytest.fixture(scope="module")
 def calls():
-    """The benchmark that counts them."""
+    """Return the benchmark that counts the calls."""
     path = Path(__file__).resolve().parents[2] / "benchmarks" / "calls.py"
     spec = importlib.util.spec_from_file_location("benchmark_of_calls", path)
     module = importlib.util.module_from_spec(spec)

@@ -25,7 +25,7 @@ CLIENT = Path(__file__).parent / "node_client.cjs"
 
 
 def missing() -> str:
-    """Why the client can't run here; empty where it can."""
+    """Return why the client can't run on this machine; empty if it can."""
     if shutil.which("node") is None:
         return "no node here (Debian: apt-get install nodejs npm)"
     probe = ["node", "-e", "require('zeromq'); require('@msgpack/msgpack')"]

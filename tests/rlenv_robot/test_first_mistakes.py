@@ -1,4 +1,4 @@
-"""What somebody gets wrong in the first hour is told what to write instead."""
+"""Errors for the mistakes of the first hour say what to write instead."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What `import rlenv_robot` gives, and what it costs."""
+"""The names that `import rlenv_robot` offers, and the modules that it loads."""
 
 from __future__ import annotations
 

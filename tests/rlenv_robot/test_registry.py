@@ -22,7 +22,7 @@ REACH = "rlenv_robot.tasks.reach:Reach"
 
 @pytest.fixture(autouse=True)
 def own_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a test registers ends with it."""
+    """Remove what a test registers when the test ends."""
     monkeypatch.setattr(registry._TASKS, "_registered", {})
     monkeypatch.setattr(robot_models._ROBOTS, "_registered", {})
 

@@ -1,4 +1,4 @@
-"""What a user's world must have, and what a class that wraps one passes on."""
+"""A user's world must have the members of `World`, and a class that wraps a world passes them on."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def env(cable: Relay) -> Iterator[Environment]:
 
 
 def mend(cable: Relay) -> None:
-    """The machines have found out meanwhile: old connections are over, and new ones go through."""
+    """End the old connections and let new ones through, as when both machines have noticed the cut."""
     cable.reset()
     cable.silent = False
 

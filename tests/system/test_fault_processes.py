@@ -131,7 +131,7 @@ def test_a_full_disk_under_the_log_is_said_and_the_robot_goes_on_under_its_polic
 
 
 class Supervisor:
-    """What systemd does with the unit: starts the server anew when it ends otherwise than with 0."""
+    """Start the server anew when it ends with another code than 0, as systemd does with the unit."""
 
     def __init__(self, folder, *flags):
         with_port = [*flags, "--address", f"ipc://{folder}/robot.sock"]
@@ -238,7 +238,7 @@ def test_a_controllers_own_log_on_a_full_disk_is_told_and_the_robot_goes_on(star
 
 @pytest.mark.skipif(shutil.which("faketime") is None, reason="no faketime (Debian: apt-get install faketime)")
 def test_a_client_whose_clocks_run_an_hour_off_moves_the_robot_all_the_same(server, start_command):
-    """Another program's lie about the time of day, and about the monotonic clock too: ages go by differences."""
+    """The client's wall clock and monotonic clock are wrong; ages are differences, so nothing depends on them."""
     client = start_command("faketime", "-f", "+1h", sys.executable, "-c", STEPS, server.address)
     assert client.line() == "10 steps"
     assert server._loop.ages.refused == 0

@@ -65,7 +65,7 @@ class Run:
         self.seen.append(self.state["observation"]["joint_position"])
 
     def steps(self, count):
-        """So many, or fewer if the episode ends; what it said then."""
+        """Step that often, or until the episode ends; return why it was truncated, or nothing."""
         for _ in range(count):
             action = {"joint_target": self.state["observation"]["joint_goal"]}
             now = {name: self.state[name] for name in ("env_id", "frame_no")}
@@ -77,7 +77,7 @@ class Run:
         return ""
 
     def recorded(self):
-        """All that was answered is in the log, and each episode has both its ends."""
+        """Check that all answers are in the log, and that each episode has both its ends."""
         self.env.close()
         (folder,) = [file.parent for file in self.folder.rglob("log.mcap")]
         log = LogReader(folder)
@@ -101,7 +101,7 @@ def run(tmp_path):
 
 
 def is_still(run, seconds=0.15):
-    """Whether the motors are told nothing, or the same again and again."""
+    """Return whether the motors get no command, or the same command again and again."""
     at = len(run.robot.told)
     time.sleep(seconds)
     return len(np.unique(run.robot.told[at:], axis=0)) <= 1
@@ -205,7 +205,7 @@ def crumbling(relay):
 
 @pytest.mark.parametrize("how", [late, lossy, crumbling, Relay.reset, Relay.half_close])
 def test_a_bad_network_costs_time_and_no_step(run, how):
-    """Late with jitter; 30% sent again; in crumbs; connections that end. All of it is slower than the watchdog."""
+    """Delay with jitter, 30% sent again, messages in pieces, connections that end; each is slower than the watchdog."""
     run.server._loop._watchdog.timeout_s = 20.0
     run.steps(2)
     at = len(run.robot.told)

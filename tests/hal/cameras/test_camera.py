@@ -1,4 +1,4 @@
-"""What a camera does when its source is well, stops, freezes, breaks, or comes back."""
+"""A camera reports a source that stops, freezes or breaks, and recovers when the source comes back."""
 
 from __future__ import annotations
 

@@ -124,7 +124,7 @@ def test_a_source_of_no_known_kind_is_refused():
 
 
 class FakeCapture:
-    """What the driver uses of ``cv2.VideoCapture`` for a USB camera."""
+    """The members of ``cv2.VideoCapture`` that the driver uses for a USB camera."""
 
     kernel_ms = 0.0
 

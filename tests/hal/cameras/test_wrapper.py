@@ -19,7 +19,7 @@ HOLD = {"target": np.zeros(2, np.float32)}
 
 
 class Eye:
-    """What `WithCameras` uses of a `hal.Camera`; its look is the test's."""
+    """The members of `hal.Camera` that `WithCameras` uses; the test sets the image."""
 
     def __init__(self, name: str, loss: str = "fault") -> None:
         self.settings = CameraSettings("nowhere", name, loss=loss)  # type: ignore[arg-type]

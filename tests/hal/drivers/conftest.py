@@ -19,7 +19,7 @@ ZEROS = (2048, 700, 3900, 2100, 1500, 3000)
 
 @dataclass
 class VirtualSo101:
-    """Everything of a virtual arm that a test looks at."""
+    """The parts of a virtual arm that tests look at."""
 
     arm: ServoArm
     line: ServoLine

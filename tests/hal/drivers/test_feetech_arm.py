@@ -1,4 +1,4 @@
-"""The driver on a virtual arm: it moves what it is told, holds at a stop, never drops, and survives a bad line."""
+"""The driver on a virtual arm carries out commands, holds at a stop, never drops the arm, and survives a bad line."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ def limiter(spec: RobotSpec = ARM, at: tuple[float, float] = (0.0, 0.0)) -> Comm
 
 
 class Steps:
-    """Step a limiter as an arm would that is exactly where it is told to be."""
+    """Step a limiter with the measurements of an arm that reaches every command exactly."""
 
     def __init__(self, spec: RobotSpec = ARM, at: tuple[float, float] = (0.0, 0.0)) -> None:
         self.limiter, self.told = limiter(spec, at), [np.asarray(at, np.float32)]
@@ -106,7 +106,7 @@ def test_a_batch_is_refused() -> None:
 
 
 class Timed(Puppet):
-    """An arm whose steps take the time that a test sets, and which may apply something else than it is told."""
+    """An arm whose steps last as long as a test says, and which may apply another command than the given one."""
 
     def __init__(self, spec: RobotSpec = ARM, at: tuple[float, float] = (0.0, 0.0)) -> None:
         super().__init__(spec, at)

@@ -21,7 +21,7 @@ from tests.fakes import until
 
 
 class Person:
-    """Answers when told to; what the person says of a request that was given up is heard by nobody."""
+    """A person who answers when the test says so; the answer to a request that was given up reaches nobody."""
 
     def __init__(self, *, cancellable: bool) -> None:
         self.asked, self.says_yes, self.answered = threading.Event(), threading.Event(), threading.Event()

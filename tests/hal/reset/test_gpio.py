@@ -29,14 +29,14 @@ _number = itertools.count()
 
 
 def why_not() -> str:
-    """Why there is no simulated line here, or nothing."""
+    """Return why this machine can't simulate a line; empty if it can."""
     if not CONFIG.is_dir():
         return f"no {CONFIG}: as root, `modprobe gpio-sim` and mount configfs"
     return "" if os.access(CONFIG, os.W_OK) else f"{CONFIG} is not ours to write: run as root"
 
 
 class SimulatedLine:
-    """A chip of one line, and who pulls at it (the kernel's gpio-sim: configfs makes it, sysfs pulls)."""
+    """A simulated chip of one line (the kernel's gpio-sim: configfs makes the chip, sysfs sets the line)."""
 
     def __init__(self) -> None:
         self._folder = CONFIG / f"rlenv-{os.getpid()}-{next(_number)}"
@@ -101,7 +101,7 @@ def test_a_line_in_use_is_an_error(line: SimulatedLine) -> None:
 
 
 class FakeGpiod(ModuleType):
-    """In the place of the bindings; writes down what was requested."""
+    """Stand in for the bindings, and record the requests."""
 
     def __init__(self, presses: bool, problem: Exception | None = None) -> None:
         super().__init__("gpiod")

@@ -1,4 +1,4 @@
-"""How an episode went, said at a terminal: a pipe, and a real terminal (pty)."""
+"""A person answers at a terminal how an episode went: at a pipe, and at a real terminal (pty)."""
 
 from __future__ import annotations
 

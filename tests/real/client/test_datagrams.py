@@ -15,7 +15,7 @@ PATIENT = {"step_timeout_s": 20.0, "connect_timeout_s": 20.0}
 
 
 def targets(robot):
-    """What was commanded, without the start at 0 and the repetitions of a tick without a command."""
+    """Return each new target that the robot was given, in order; a tick without a command repeats the last one."""
     went = [round(float(command[0]), 6) for command in robot.commands]
     return [value for n, value in enumerate(went) if value != (went[n - 1] if n else 0.0)]
 

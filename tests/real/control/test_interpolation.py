@@ -33,7 +33,7 @@ def interpolator():
 
 
 def run(interpolator, ticks):
-    """What is told in so many ticks, and which orders they end."""
+    """Return the commands of that many ticks, and the orders that each tick ends."""
     told, ended = [], []
     for _ in range(ticks):
         values = interpolator.next()
@@ -127,7 +127,7 @@ def test_rates_that_do_not_go_into_each_other_are_refused_with_near_ones(robot):
 
 
 def test_a_command_that_lags_goes_on_along_its_line() -> None:
-    """Where the guard limits the acceleration, a line from what was applied would begin behind the last goal."""
+    """A line from the applied command would begin behind the last goal if the guard limits the acceleration."""
     way = SetpointInterpolator(COMMANDS, 4, led={"joint"})
     way.begin(command(0.0))
     way.follow(Step(1, command(1.0)))

@@ -1,4 +1,4 @@
-"""What was sent too long ago is not executed, and counted."""
+"""Commands that were sent too long ago are counted and not executed."""
 
 import time
 

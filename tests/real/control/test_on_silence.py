@@ -1,4 +1,4 @@
-"""What follows a silence, by choice: hold, park or damp; and a stop wins over each of them."""
+"""A robot whose client falls silent holds, parks or damps, by choice; a stop wins over each of them."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ from tests.fakes import TWO_JOINTS, Puppet, until
 
 
 class Arm(Puppet):
-    """A driver with a watchdog in its device, which measures no number or raises when it is told to."""
+    """A driver with a watchdog in its device, which measures NaN or raises where a test says so."""
 
     def __init__(self) -> None:
         super().__init__(replace(TWO_JOINTS, rate_hz=100.0))
@@ -56,7 +56,7 @@ class Arm(Puppet):
 
 
 class Person:
-    """Confirms the scene unless told to refuse, and may do something meanwhile."""
+    """A person who confirms the scene unless a test says otherwise, and may run a test's function meanwhile."""
 
     def __init__(self) -> None:
         self.refuses, self.asked = False, 0

@@ -1,4 +1,4 @@
-"""Who gets in, who may do what, and what everybody else is told; also over a cable between two machines."""
+"""Keys decide which clients connect and what their roles allow; others get an error, also over a real cable."""
 
 import os
 import time

@@ -26,7 +26,7 @@ def _is_unraisable(frame):
 
 
 class Interrupt:
-    """Ctrl-C at the n-th line, call or return that a thread comes to."""
+    """Raise Ctrl-C at the n-th line, call or return of a thread."""
 
     def __init__(self, at):
         self.left = at
@@ -44,7 +44,7 @@ class Interrupt:
 
 
 def served_until(server, interrupt):
-    """Whether a server that serves for ever in another thread ended there, and passed Ctrl-C on."""
+    """Return whether a server that serves for ever in another thread ended there, and passed Ctrl-C on."""
     ends = []
 
     def run():
@@ -75,7 +75,7 @@ def test_ctrl_c_at_any_line_of_the_wait_stops_and_closes(make_robot, monkeypatch
 
 
 def test_a_second_ctrl_c_does_not_leave_the_robot_moving(robot, monkeypatch):
-    """An end that is interrupted is gone on with when the `with` is left."""
+    """Leaving the `with` completes a close that was interrupted."""
     with Server(robot) as server:
         stop = server._loop.stop
 

@@ -28,7 +28,7 @@ STEP = 3
 
 
 class Stranger:
-    """A client that does what a test asks of it, as the page says it is done.
+    """A client whose every datagram a test chooses, written from docs/wire.md.
 
     Args:
         address: of the server.
@@ -54,7 +54,7 @@ class Stranger:
         self.udp.close()
 
     def ask(self, kind, detail=None):
-        """The answer by ZeroMQ: its kind and detail."""
+        """Return kind and detail of the answer by ZeroMQ."""
         self.sequence += 1
         self.dealer.send(msgpack.packb([VERSION, kind, self.session, self.sequence, None, detail, None]))
         while True:
@@ -77,7 +77,7 @@ class Stranger:
         assert kind == MessageKind.READING, detail
 
     def step(self, target, sequence=None, sent_ns=None, **fields):
-        """A STEP's frame; the next sequence unless one is given."""
+        """Return the frame of a STEP, with the next sequence unless one is given."""
         if sequence is None:
             self.sequence = sequence = self.sequence + 1
         row = struct.pack("<2f", *target)
@@ -94,7 +94,7 @@ class Stranger:
         return head + ChaCha20Poly1305(offer["key"]).encrypt(bytes(4) + head[8:], message, head)
 
     def answer(self, offer=None):
-        """The next datagram's message, unpacked; None for the empty one."""
+        """Return the message of the next datagram, unpacked; None for an empty one."""
         offer, datagram = offer or self.offer, self.udp.recv(2000)
         assert datagram[:8] == offer["channel"]
         message = datagram[16:]
@@ -106,7 +106,7 @@ class Stranger:
         return msgpack.unpackb(message) if message else None
 
     def order(self, message):
-        """The kind, sequence and detail that a step is answered with by datagram; it is sent until it is answered."""
+        """Send a step until a datagram answers it; return the answer's kind, sequence and detail."""
         self.udp.settimeout(0.5)
         for _ in range(40):
             self.udp.send(self.seal(message))

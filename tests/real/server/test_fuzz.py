@@ -1,4 +1,4 @@
-"""Recorded messages of every kind, mutated, at a robot that moves: it goes on, and so does whoever moves it.
+"""A server survives mutated messages of every kind while a robot moves; the robot and its client go on.
 
 What a flood of them costs the loop in regularity is `benchmarks/loop.py`'s question.
 """
@@ -94,7 +94,7 @@ def serve(robot, **settings):
 
 
 def goes_on(server, walker, robot):
-    """The same client has moved it all the while, each step was done, and it still moves."""
+    """Check that the same client moved the robot all the while, that each step was done, and that it still moves."""
     before = walker.steps
     while walker.steps < before + 3 and walker.error is None:
         walker._over.wait(0.01)
@@ -107,7 +107,7 @@ def goes_on(server, walker, robot):
 
 
 def hurled(server, mutator, count):
-    """How many of so many messages were answered; a connection that ZeroMQ ended is made anew."""
+    """Send that many messages and return how many were answered; replace a connection that ZeroMQ ends."""
     peer = zmq.Context.instance().socket(zmq.DEALER)
     peer.linger = 0
     peer.connect(server.address)
@@ -165,7 +165,7 @@ def port_of(address):
 
 
 def overheard(address, keys):
-    """What a client says to its server, from the first byte on."""
+    """Return the bytes that a client sends its server, from the first one on."""
     with Relay(address) as relay:
         robot = RemoteRobot(relay.address, keys=keys)
         robot.status()

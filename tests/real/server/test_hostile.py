@@ -1,4 +1,4 @@
-"""What a peer sends that is no client of ours: it costs the sender an error, never the server."""
+"""Messages of a peer that is no client of ours cost that peer an error, and never the server."""
 
 import msgpack
 import pytest
@@ -18,7 +18,7 @@ def server(robot):
 
 
 class Peer:
-    """A bare socket that says whatever it likes."""
+    """A bare socket that sends what a test says."""
 
     def __init__(self, address):
         self.socket = zmq.Context.instance().socket(zmq.DEALER)
@@ -53,7 +53,7 @@ def peer(server):
 
 @pytest.fixture
 def still_serves(server, robot, target):
-    """After all that a client can use the robot."""
+    """Check that a client can still use the robot."""
     yield
     remote = RemoteRobot(server.address)
     remote.reset({})

@@ -1,4 +1,4 @@
-"""One client at a time."""
+"""One client at a time holds the lease of a robot."""
 
 import pytest
 

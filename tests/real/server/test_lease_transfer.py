@@ -32,7 +32,7 @@ def client(server):
 
 
 class Asking(threading.Thread):
-    """Another client that asks for the robot, meanwhile."""
+    """Another client that asks for the robot in a thread of its own."""
 
     def __init__(self, remote):
         super().__init__()
@@ -130,7 +130,7 @@ def test_take_is_one_of_three():
 
 
 def lost(remote):
-    """Its connection breaks, as far as the client knows."""
+    """Break the connection as the client sees it; the server does not notice."""
     remote._drop("a test")
 
 

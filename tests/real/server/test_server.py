@@ -1,4 +1,4 @@
-"""Server and client together, time standing still between commands (lockstep)."""
+"""Server and client together, in lockstep: time stands still between commands."""
 
 import logging
 import threading

@@ -1,4 +1,4 @@
-"""Asking over the wire how an episode went: the robot is held, and a stop is heard, all the while."""
+"""A client asks a person over the wire to judge an episode; meanwhile the robot holds, and stops work."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.fakes import until
 
 @pytest.fixture
 def judge(robot: Any) -> Any:
-    """Make the robot one that can be asked; returns what it was asked."""
+    """Give the robot a person who judges; return the list of questions."""
 
     def install(answer: Any) -> list[Any]:
         asked: list[Any] = []

@@ -1,4 +1,4 @@
-"""Pictures go their own way to any number of clients; what is lost on it is said, and no step waits."""
+"""Images reach any number of clients on a socket of their own; losses are counted, and no step waits."""
 
 from __future__ import annotations
 

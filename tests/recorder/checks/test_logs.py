@@ -1,4 +1,4 @@
-"""What ails a native-rate stream is found, and a healthy one is left alone."""
+"""Faults of a native-rate stream are found, and a healthy stream has no finding."""
 
 from __future__ import annotations
 

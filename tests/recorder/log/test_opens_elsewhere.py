@@ -39,7 +39,7 @@ def run(tmp_path: Path, layout: FrameLayout, make_row: Any) -> Path:
 
 
 def _call(*command: str | Path, home: Path) -> str:
-    """What a program prints; with a home of its own, where it may remember what it likes."""
+    """Run a program with a home folder of its own; return what it printed."""
     environment = {"HOME": str(home), "PATH": "/usr/bin:/bin", "NO_COLOR": "1"}
     done = subprocess.run(
         [str(part) for part in command], capture_output=True, text=True, check=False, timeout=60, env=environment
@@ -51,7 +51,7 @@ def _call(*command: str | Path, home: Path) -> str:
 @pytest.mark.process
 @pytest.mark.parametrize("storage", ["sqlite3", "mcap"])
 def test_rosbags_converts_it_to_a_ros_2_bag_folder(run: Path, tmp_path: Path, storage: str) -> None:
-    """What ROS 2's own tools take: metadata.yaml, and the messages in either of its two storages."""
+    """ROS 2's own tools take metadata.yaml, and the messages in either of its two storages."""
     highlevel = pytest.importorskip("rosbags.highlevel", reason="rosbags is not installed")
     bag = tmp_path / "bag"
     command = (

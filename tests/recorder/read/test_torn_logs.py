@@ -48,7 +48,7 @@ def description_end(data: bytes) -> int:
 
 
 def check_prefix(reader: LogReader, wanted: np.ndarray) -> None:
-    """What is read is exactly the beginning of what was recorded."""
+    """Check that the rows read are exactly the first ones that were recorded."""
     rows = reader.frames()
     assert rows.tobytes() == wanted[: len(rows)].tobytes()
 
@@ -161,7 +161,7 @@ with LogWriter(sys.argv[1], layout, limits=Limits(file_bytes=int(sys.argv[3]))) 
 
 
 def kill_after(seconds: float, folder: Path, file_bytes: int) -> tuple[list[tuple[int, ...]], int]:
-    """What the killed process said (episode, whether it was synced, when), and when it was killed."""
+    """Return the killed process's lines (episode, whether it was synced, when), and the time of the kill."""
     command = [sys.executable, "-c", WRITE_FOREVER, str(folder), str(Path(__file__).parents[1]), str(file_bytes)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE)
     assert process.stdout is not None

@@ -1,4 +1,4 @@
-"""What a log's reader, its repair and its table hold in memory does not grow with the log."""
+"""The memory of a log's reader, its repair and its table does not grow with the log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Where transitions lie, and the rows that batches are gathered from."""
+"""The index of transitions, and the rows from which batches are gathered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who comes from another project: the same commands on their data sets, and a plain word where one does not fit."""
+"""The commands work on data sets of other projects, and say so plainly where a data set does not fit."""
 
 from __future__ import annotations
 

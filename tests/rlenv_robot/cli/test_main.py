@@ -24,7 +24,7 @@ Captured = pytest.CaptureFixture[str]
 
 
 def _run(*arguments: str) -> int:
-    """The exit code, however it comes."""
+    """Return the exit code of the command, whether it returns or exits."""
     try:
         return cli.main(arguments)
     except SystemExit as over:

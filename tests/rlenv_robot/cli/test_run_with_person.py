@@ -1,4 +1,4 @@
-"""The whole of it at a real terminal: a person takes over, hands back, and says how it went."""
+"""A person at a real terminal takes over the robot, hands it back, and judges the episode."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ lower_s = 0.2
 
 @pytest.mark.process
 def test_a_profile_with_a_fast_loop_serves_the_same_arm_and_its_log_says_how_regular_it_was(tmp_path):
-    """Who expects an SO-101 is served by a loop of 240 Hz; clock and cadence are in what an episode says of itself."""
+    """A client that expects an SO-101 accepts a loop of 240 Hz; an episode's information has clock and cadence."""
     (tmp_path / "lab.toml").write_text(SETTINGS)
     command = [sys.executable, "-m", "rlenv_robot", "serve", str(tmp_path / "lab.toml"), "--priority", "0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)

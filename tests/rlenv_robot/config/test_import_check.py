@@ -25,7 +25,7 @@ WAYS = {
     "-m": [sys.executable, "-m", "rlenv_robot", "protocol", "so101-reach"],
     "console script": [sys.executable, "-c", SCRIPT],
 }
-"""How Python may be started; all but a script put the working directory first on the path."""
+"""Ways to start Python; all but a script put the working directory first on the path."""
 
 
 def _run(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:

@@ -267,7 +267,7 @@ def test_a_broken_robot_is_caught(mutant: type[Cart]) -> None:
 
 
 class TestThreeLines(RobotContract):
-    """What a user writes for a robot of their own."""
+    """The test that a user writes for a robot of their own."""
 
     def make(self) -> Cart:
         return Cart()

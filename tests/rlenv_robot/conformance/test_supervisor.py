@@ -20,7 +20,7 @@ pytestmark = pytest.mark.requirement("R4.3", "R6.6")
 
 
 class Watched(Arm):
-    """Writes down its calls, and does what a test wants in its n-th step."""
+    """Record the calls, and run a test's function in the n-th step."""
 
     steps = 0
     at = 40

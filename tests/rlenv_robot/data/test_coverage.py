@@ -1,4 +1,4 @@
-"""How much of what could be asked for was tried, against numbers worked out by hand."""
+"""The share of the possible actions that was tried, against numbers worked out by hand."""
 
 from __future__ import annotations
 

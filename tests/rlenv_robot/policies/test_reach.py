@@ -1,4 +1,4 @@
-"""The vectors of so101-reach: what they say, and that their actions are legal."""
+"""The observation vectors of so101-reach have the documented contents, and its action vectors are legal."""
 
 from __future__ import annotations
 

@@ -101,7 +101,7 @@ def test_two_processes_with_different_clocks(tmp_path: Path, capsys: pytest.Capt
 
 
 def estimated(drift_ppm: float, rng: np.random.Generator, seconds: int = 300) -> tuple[np.ndarray, ...]:
-    """What a client writes once a second of a clock that drifts, over a network with uneven delays."""
+    """Return a client's estimates, one a second, of a clock that drifts, over a network with uneven delays."""
     estimator, rows = OffsetEstimator(), []
     for second in range(seconds):
         t0 = second * SECOND

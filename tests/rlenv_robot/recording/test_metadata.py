@@ -1,4 +1,4 @@
-"""What a log says of the whole run."""
+"""The metadata that a log keeps of the whole run."""
 
 from __future__ import annotations
 

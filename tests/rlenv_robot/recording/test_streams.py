@@ -65,7 +65,7 @@ class WithClock:
 
 
 def record(robot: Robot, folder: Path, steps: int, episodes: int = 1) -> tuple[LogReader, list[dict[str, Any]]]:
-    """Hold still for some episodes; the log, and every table that was seen."""
+    """Hold still for some episodes; return the log, and every table that the environment gave."""
     seen_tables: list[dict[str, Any]] = []
     with rr.make("so101-reach", robot=robot, record=folder, steps=steps) as env:
         for seed in range(episodes):

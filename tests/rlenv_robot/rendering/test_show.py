@@ -45,7 +45,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def drawn(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A twin that needs no graphics; the cameras that were asked for."""
+    """Return a list of the cameras that are drawn, by a renderer that needs no graphics."""
     asked: list[str] = []
 
     def draw(robot: str, sensors: Any, goal: Any, options: Any) -> Any:

@@ -31,7 +31,7 @@ def farthest(one: Any, other: Any) -> float:
 @pytest.mark.requirement("R6.6")
 @given(st.lists(st.tuples(legal, st.none() | anything, legal), min_size=1, max_size=40), legal)
 def test_no_action_of_an_intervention_or_of_its_way_back_lies_farther_than_the_bound(steps: Any, start: Any) -> None:
-    """A guard may apply something else than what was chosen; the third value stands for that, now and then."""
+    """A guard may apply another action than the chosen one; now and then, the third value stands for it."""
     blender = ActionBlender(SPEC, VELOCITY, PERIOD)
     present, intervened = pose(start), False
     for number, (policy, person, guarded) in enumerate(steps):

@@ -1,4 +1,4 @@
-"""A person takes over during an episode: what is executed, what is told, what is recorded."""
+"""A person takes over during an episode: executed actions, tables and log agree."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def world(operator: Any, steps: int = 40) -> HumanIntervention:
 
 
 def run(env: Environment, act: Callable[[int], np.ndarray], count: int) -> list[dict[str, Any]]:
-    """Steps from a reset on; what the tables told."""
+    """Reset and step; return ``extra_info`` of every table."""
     table = env.reset({"seed": 3})
     told = [table["extra_info"]]
     for number in range(count):

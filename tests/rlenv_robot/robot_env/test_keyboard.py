@@ -189,7 +189,7 @@ _, status = os.waitpid(child.pid, os.WUNTRACED)
 print("stopped" if os.WIFSTOPPED(status) else status, flush=True)
 sys.exit(child.wait())
 """
-"""What a shell does: the program is a job of its own, else Ctrl-Z would be ignored."""
+"""Program that starts a job as a shell does: without a job of its own, Ctrl-Z would be ignored."""
 
 
 @pytest.mark.process

@@ -1,4 +1,4 @@
-"""One agent at a time: whose turn it is, when the joint action happens, and what is refused."""
+"""Agents act one at a time, the joint action happens after the last of them, and other turns are refused."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from sim.robots.so101 import so101
 
 @dataclass(frozen=True)
 class Verdicts(Reach):
-    """Reach, rewarded by what the person says of it."""
+    """Reach, rewarded by the person's verdict."""
 
     steps: int = 4
     verdict_question: str = "is the tip at the target?"
@@ -43,7 +43,7 @@ class Brief(Reach):
 
 
 class Person:
-    """Resets the scene, and says of each episode what was planned for it; an error instead of a word is raised."""
+    """A person who resets the scene and gives each episode its planned verdict, or raises the planned error."""
 
     def __init__(self, *verdicts: Any) -> None:
         self.verdicts = list(verdicts)
@@ -161,7 +161,7 @@ def test_the_record_of_the_reset_is_in_the_episodes_record(tmp_path: Path) -> No
 
 @contextmanager
 def served(person: Person, verdicts: bool) -> Iterator[Guard]:
-    """The robot of another process' controller, here in another thread: the person sits there, the record is here."""
+    """A robot served from another thread, where the person judges; the record is made in this one."""
     robot = Homing(Guard(arm()), person, None, lambda *event: server.report(*event), verdicts=verdicts)
     server = Server(robot, lockstep=True)
     with server:

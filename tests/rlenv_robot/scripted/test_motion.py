@@ -1,4 +1,4 @@
-"""Scripts move arms without jumps: what they say changes little where what they see changes little."""
+"""Scripts move arms without jumps: a small change of the observation changes the action little."""
 
 from __future__ import annotations
 

@@ -180,7 +180,7 @@ def test_neighbours_are_mutual(size: int, data: st.DataObject) -> None:
 
 @given(st.integers(2, 6), st.data())
 def test_no_group_ever_stands_without_a_liberty(size: int, data: st.DataObject) -> None:
-    """Whatever is played, every stone left on the board can breathe, and no position comes back."""
+    """After any moves, every group on the board has a liberty, and no position comes back."""
     env = Environment(Go(size))
     obs: Any = env.reset()
     positions = {obs["observation"]["board"].tobytes()}

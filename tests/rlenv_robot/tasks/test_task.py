@@ -1,4 +1,4 @@
-"""What a user's task must have, and how a world's task is found."""
+"""A user's task must have the members of `Task`, and a world's task is found."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ def test_standing_still_when_told_so_is_success():
 
 
 def outcome(readings: list[dict[str, np.ndarray]], goal: dict[str, np.ndarray]) -> tuple[bool, dict[str, float]]:
-    """What the rules say of an episode of these readings."""
+    """Return success and metrics of an episode with these readings."""
     task, recent = Walk(), RecentMetrics(Walk(), 1)
     for reading in readings:
         recent.add(task.metrics(reading, goal))

@@ -29,7 +29,7 @@ needs_warp = pytest.mark.skipif(not INSTALLED, reason="MuJoCo Warp is not instal
 
 
 def gpu() -> str | None:
-    """Why there is no GPU to test on."""
+    """Return why there is no GPU to test on; None if there is one."""
     if not INSTALLED:
         return "MuJoCo Warp is not installed (extra gpu)"
     import warp

@@ -21,7 +21,7 @@ OUT = [[0.2, -0.1, -0.01, 0.3, 0.1, 0.1], [-0.05, 0.12, 0.0, 0.15, 0.3, 0.3]]
 IN = [[-0.25, -0.4, -0.02, 0.42, 0.4, 0.4]]
 CLEARANCE_M = 0.005
 LAG_M = 0.05
-"""How far the simulated servos may bring a part beyond its command: they lag by 0.13 rad, at a reach of 0.4 m."""
+"""Largest distance of a part beyond its command: the simulated servos lag by 0.13 rad, at a reach of 0.4 m."""
 PARTS = (
     "base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "fixed_finger", "fixed_tip", "jaw", "jaw_finger",
     "jaw_tip",
@@ -65,7 +65,7 @@ class Judge:
         self.walls = [(part, box) for part in parts[1:] for box in boxes]
 
     def distances_m(self, joints: np.ndarray, pairs: list[tuple[int, int]]) -> float:
-        """The shortest of them; negative where two penetrate each other."""
+        """Return the shortest distance; negative where two penetrate each other."""
         self.data.qpos[:6] = joints
         mujoco.mj_kinematics(self.model, self.data)
         return min(mujoco.mj_geomDistance(self.model, self.data, *pair, 0.1, None) for pair in pairs)

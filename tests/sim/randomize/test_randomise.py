@@ -1,4 +1,4 @@
-"""What is declared is drawn: from seed and episode alone, into the physics, and nothing impossible."""
+"""Declared quantities are drawn from seed and episode alone, reach the physics, and are never impossible."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ from sim.robots.twin import (
 
 LOG = Path(__file__).parents[3].parent / "shared" / "data" / "so101-pick-place" / "data/chunk-000/file-000.parquet"
 FRAMES = {0: slice(40, 345), 1: slice(0, 346)}
-"""What is compared. Before, episode 0 begins without torque; afterwards the arm lies folded on its own parts."""
+"""Frames to compare. Episode 0 begins without torque, and ends with the arm folded on its own parts."""
 
 PERCENT = JointUnits("percent")
 

@@ -50,7 +50,7 @@ def stand_in_for_torchvision() -> None:
 
 
 class VideoReader:
-    """What torchvision had under this name until it gave up videos: LeRobot still reads them by it."""
+    """The class of this name that torchvision had until it gave up videos: LeRobot still reads videos with it."""
 
     def __init__(self, path: str, stream: str) -> None:
         import av
