@@ -70,7 +70,7 @@ class RobotModel:
 
         Args:
             path: of the file. A file that has changed is read anew.
-            start_noise: as for `sim.mjcf.file.mjcf_file`.
+            start_noise: as for `sim.mjcf.robot.mjcf_file`.
 
         Raises:
             SpecError: the file is missing, or holds no model of a robot.
@@ -201,7 +201,7 @@ def _name_of(source: object) -> str:
 
 @cache
 def _from_file(path: str, modified_ns: int, start_noise: float) -> RobotModel:
-    from sim.mjcf.file import mjcf_file
+    from sim.mjcf.robot import mjcf_file
 
     model = mjcf_file(path, start_noise)
     return RobotModel(model.spec.name, model.spec, lambda looks=True: model)

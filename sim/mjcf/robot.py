@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Container, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import mujoco
@@ -14,10 +14,105 @@ from hal.errors import SpecError
 from hal.field import Field
 from hal.robot import RobotSpec
 from hal.spec import Spec
-from sim.mjcf.actuators import Actuator, actuators
 from sim.model import Columns, Indices, Reader, Scatter, SimModel
 
-__all__ = ["SENSOR_UNITS", "from_mjcf"]
+__all__ = ["SENSOR_UNITS", "Actuator", "ActuatorKind", "actuators", "from_mjcf", "mjcf_file"]
+
+_HINGE, _SLIDE = mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value
+
+
+@dataclass(frozen=True, slots=True)
+class ActuatorKind:
+    """A command field for actuators of one kind and unit: its name, its unit and its meaning."""
+
+    field: str
+    unit: str
+    meaning: str
+
+
+_KINDS = {
+    ("position", _HINGE): ActuatorKind("angle_target", "rad", "targets of position servos"),
+    ("position", _SLIDE): ActuatorKind("distance_target", "m", "targets of position servos"),
+    ("velocity", _HINGE): ActuatorKind("angular_velocity_target", "rad/s", "targets of velocity servos"),
+    ("velocity", _SLIDE): ActuatorKind("velocity_target", "m/s", "targets of velocity servos"),
+    ("motor", _HINGE): ActuatorKind("torque", "N m", "of motors"),
+    ("motor", _SLIDE): ActuatorKind("force", "N", "of motors"),
+}
+_OTHER = ActuatorKind("control", "1", "as the model's actuators take it")
+
+
+@dataclass(frozen=True, slots=True)
+class Actuator:
+    """One actuator with one control.
+
+    Attributes:
+        name: the name of the actuator, otherwise of its joint, otherwise ``actuator_<number>``.
+        kind: the command field of the actuator.
+        column: the index of its control in ``ctrl``.
+        low, high: the range of the control; infinite where the control has no range.
+        qpos: the index of the joint in ``qpos`` for a position servo, otherwise None.
+    """
+
+    name: str
+    kind: ActuatorKind
+    column: int
+    low: float
+    high: float
+    qpos: int | None
+
+
+def actuators(model: mujoco.MjModel) -> list[Actuator]:
+    """Return every control of the model's actuators, in order."""
+    controls = []
+    for number in range(model.nactuator):
+        column, width = int(model.actuator_ctrladr[number]), int(model.actuator_ctrlnum[number])
+        for part in range(width):
+            controls.append(_actuator(model, number, column + part, f"[{part}]" if width > 1 else ""))
+    return controls
+
+
+def _actuator(model: mujoco.MjModel, number: int, column: int, suffix: str) -> Actuator:
+    joint = _joint(model, number)
+    kind = _KINDS.get((_law(model, number), int(model.jnt_type[joint])), _OTHER) if joint is not None else _OTHER
+    kind = _OTHER if suffix else kind
+    low, high = -np.inf, np.inf
+    if model.actuator_ctrllimited[column]:
+        low, high = model.actuator_ctrlrange.reshape(-1, 2)[column].tolist()
+    elif kind.field in ("angle_target", "distance_target") and model.jnt_limited[joint]:
+        low, high = model.jnt_range[joint].tolist()
+    name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_ACTUATOR, number)
+    if not name and joint is not None:
+        name = mujoco.mj_id2name(model, mujoco.mjtObj.mjOBJ_JOINT, joint)
+    qpos = int(model.jnt_qposadr[joint]) if kind.field in ("angle_target", "distance_target") else None
+    return Actuator((name or f"actuator_{number}") + suffix, kind, column, low, high, qpos)
+
+
+def _joint(model: mujoco.MjModel, number: int) -> int | None:
+    """Return the hinge or slide that the actuator moves directly, with a gear of 1; None for any other actuator."""
+    gear = model.actuator_gear[model.actuator_outadr[number], 0]
+    if model.actuator_trntype[number] != mujoco.mjtTrn.mjTRN_JOINT.value or gear != 1:
+        return None
+    joint = int(model.actuator_trnid[number, 0])
+    return joint if model.jnt_type[joint] in (_HINGE, _SLIDE) else None
+
+
+def _law(model: mujoco.MjModel, number: int) -> str:
+    """Return the kind of the force law ``force = gain ctrl + bias``: position, velocity, motor or other."""
+    gain, bias = float(model.actuator_gainprm[number, 0]), model.actuator_biasprm[number]
+    fixed = model.actuator_gaintype[number] == mujoco.mjtGain.mjGAIN_FIXED.value
+    immediate = model.actuator_dyntype[number] == mujoco.mjtDyn.mjDYN_NONE.value
+    if fixed and model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_AFFINE.value and gain:
+        if bias[1] == -gain:  # with any filter before it: the target is a position
+            return "position"
+        if bias[1] == 0 and bias[2] == -gain:
+            return "velocity"
+    if fixed and immediate and gain == 1 and model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_NONE.value:
+        return "motor"
+    return "other"
+
+
+# -- robots ------------------------------------------------------------------------------------------------------
+
 
 SENSOR_UNITS: Mapping[str, str] = {
     "touch": "N", "accelerometer": "m/s^2", "velocimeter": "m/s", "gyro": "rad/s", "force": "N", "torque": "N m",
@@ -224,3 +319,97 @@ def _run(field: str, first: int, size: int) -> Columns:
 
 def _name(model: mujoco.MjModel, kind: mujoco.mjtObj, otherwise: str, number: int) -> str:
     return str(mujoco.mj_id2name(model, kind, number) or f"{otherwise}_{number}")
+
+
+# -- files -------------------------------------------------------------------------------------------------------
+
+
+_UNNAMED = ("", "MuJoCo Model")
+"""Names that MuJoCo gives to a model whose file does not name it."""
+
+_VIEWS = {"view": ((0.45, -0.8, 0.35), (0.0, 0.0, 1.0)), "overhead": ((0.0, 0.0, 1.0), (0.0, 1.0, 0.0))}
+"""Camera name -> direction from the middle of the moving bodies to the camera, and the direction that is up."""
+
+_DISTANCE = 3.2
+"""Distance of a camera from the middle over the size of the moving bodies. With a field of view of 45 degrees, the
+whole circle of a pendulum is in the image."""
+
+_SKY = (0.90, 0.92, 0.94), (0.62, 0.69, 0.77)
+"""The two colours of the sky's gradient, red, green and blue, as in this package's models."""
+
+
+def mjcf_file(path: str | Path, start_noise: float = 0.0) -> SimModel:
+    """Make the robot of an MJCF file; see `sim.mjcf.robot.from_mjcf`.
+
+    The robot has the name of its model, or of the file where the model has none. For images, the function adds the
+    cameras ``view`` and ``overhead``, which look at all moving bodies, a light at the camera and a sky, where the model
+    lacks them.
+
+    Args:
+        path: the path of the file, which ends in ``.xml``.
+        start_noise: largest distance of each hinge (rad) and slide (m) from its start after a reset; the distance is
+            drawn uniformly from the reset's seed and keeps the joint within its range.
+
+    Raises:
+        SpecError: there is no such file, it can't be compiled, or it has nothing to command.
+    """
+    file = Path(path)
+    if not file.is_file():
+        raise SpecError(f"{path}: there is no such model file")
+    try:
+        mjcf = mujoco.MjSpec.from_file(str(file))
+        _add_views(mjcf)
+        _add_light(mjcf)
+    except (ValueError, OSError, mujoco.FatalError) as error:
+        raise SpecError(f"{path}: not a model that MuJoCo can use: {error}") from error
+    name = file.stem if mjcf.modelname in _UNNAMED else mjcf.modelname
+    return from_mjcf(mjcf, name=name, scatter=_noise(start_noise, mjcf.compile()) if start_noise else None)
+
+
+def _add_views(mjcf: mujoco.MjSpec) -> None:
+    present = {camera.name for camera in mjcf.cameras}
+    missing = [name for name in _VIEWS if name not in present]
+    if not missing:
+        return
+    middle, size = _middle(mjcf.compile())
+    for name in missing:
+        direction, up = map(np.array, _VIEWS[name])
+        backwards = direction / np.linalg.norm(direction)  # a camera looks along its own -z
+        right = np.cross(up, backwards)
+        right /= np.linalg.norm(right)
+        turn = np.empty(4)
+        mujoco.mju_mat2Quat(turn, np.column_stack([right, np.cross(backwards, right), backwards]).ravel())
+        mjcf.worldbody.add_camera(name=name, pos=middle + _DISTANCE * size * backwards, quat=turn)
+
+
+def _middle(model: mujoco.MjModel) -> tuple[np.ndarray, float]:
+    """Return the middle and the size of the moving bodies in the model's default pose, metres."""
+    data = mujoco.MjData(model)
+    mujoco.mj_kinematics(model, data)
+    moving = np.flatnonzero((model.body_weldid[model.geom_bodyid] != 0) & (model.geom_rbound > 0))
+    if not len(moving):
+        return np.array(model.stat.center), float(model.stat.extent)
+    centres, radii = data.geom_xpos[moving], model.geom_rbound[moving, None]
+    low, high = (centres - radii).min(0), (centres + radii).max(0)
+    return (low + high) / 2, float((high - low).max())
+
+
+def _add_light(mjcf: mujoco.MjSpec) -> None:
+    if not mjcf.lights:
+        mjcf.visual.headlight.ambient, mjcf.visual.headlight.diffuse = np.full(3, 0.4), np.full(3, 0.6)
+    sky = mujoco.mjtTexture.mjTEXTURE_SKYBOX
+    if all(texture.type != sky for texture in mjcf.textures):
+        gradient = mujoco.mjtBuiltin.mjBUILTIN_GRADIENT
+        mjcf.add_texture(name="sky", type=sky, builtin=gradient, rgb1=_SKY[0], rgb2=_SKY[1], width=64, height=384)
+
+
+def _noise(largest: float, model: mujoco.MjModel) -> Scatter:
+    types = (mujoco.mjtJoint.mjJNT_HINGE.value, mujoco.mjtJoint.mjJNT_SLIDE.value)
+    joints = np.flatnonzero(np.isin(model.jnt_type, types))
+    addresses, limited = model.jnt_qposadr[joints], model.jnt_limited[joints].astype(bool)[:, None]
+    low, high = np.where(limited, model.jnt_range[joints], (-np.inf, np.inf)).T
+
+    def scatter(rng: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        qpos[addresses] = np.clip(qpos[addresses] + rng.uniform(-largest, largest, len(addresses)), low, high)
+
+    return scatter
