@@ -19,7 +19,7 @@ import numpy as np
 
 from rlenv_robot.robot_models import find_robot_model
 from sim.batch import SimBatch
-from sim.gpu.batch import WarpBatch
+from sim.gpu import WarpBatch
 from sim.model import SimModel
 
 WARM = 3

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from rlenv_robot.config.profile import Profile
     from rlenv_robot.robot_env.intervention import Operator
     from rlenv_robot.vector.env import RobotBatch, VectorEnvironment
-    from sim.latency.delay_model import DelayModel
+    from sim.latency import DelayModel
     from sim.model import SimModel
     from sim.randomize.randomise import Randomise
 
@@ -217,7 +217,7 @@ def robot(
         keys: for a server: the folder of this machine's keys (`rlenv-robot keys new`). A robot on another machine can't
             be reached without.
         take: for a server: what happens where another client holds the robot, see `real.RemoteRobot`.
-        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.delay_model.DelayModel`.
+        timing: of a simulation (``sim``): how late, coarse and lossy it is, see `sim.latency.DelayModel`.
         randomise: of a simulation (``sim``): what of its model each episode draws, see
             `sim.randomize.randomise.Randomise`.
 
@@ -401,6 +401,6 @@ def _on_gpu(model: SimModel, num_envs: int, device: str, settings: Sequence[str]
         raise ValueError(f"device {device!r} is unknown, allowed are 'cpu', 'warp' and such as 'warp:cuda:1'")
     if settings:
         raise ValueError(f"{' and '.join(settings)} need device='cpu', and this is {device!r}")
-    from sim.gpu.batch import WarpBatch  # imports Warp
+    from sim.gpu import WarpBatch  # imports Warp
 
     return WarpBatch(model, num_envs, name or None)

@@ -1,7 +1,7 @@
 """Simulations in MuJoCo: any MJCF as one robot or as a batch; `sim.robots` has ours, `sim.rendering` draws them."""
 
 from sim.batch import SimBatch
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 from sim.mjcf.robot import from_mjcf
 from sim.model import Columns, Computed, SimModel
 from sim.randomize.randomise import Randomise

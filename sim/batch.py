@@ -14,7 +14,7 @@ from mujoco.batch import Batch
 from hal.errors import EpisodeError, Fault, RobotError
 from hal.robot import BatchState, RobotSpec
 from sim.initial_state import InitialState
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 from sim.model import SimModel
 from sim.randomize.randomise import Randomise, Randomised
 from sim.randomize.seeds import SeedStreams

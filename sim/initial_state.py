@@ -10,8 +10,7 @@ import mujoco
 import numpy as np
 from mujoco.batch import Batch
 
-from sim.latency.buffers import DelayBuffers
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayBuffers, DelayModel
 from sim.model import Indices, SimModel, as_slice
 from sim.state import Writer
 

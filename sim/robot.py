@@ -14,7 +14,7 @@ from hal.errors import EpisodeError, RobotError, RobotStopped
 from hal.robot import CameraSpec, Image, RobotSpec, RobotState, SampleSink, StreamSpec
 from hal.spec import Spec
 from sim.batch import SimBatch
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 from sim.model import SimModel
 from sim.randomize.randomise import Randomise
 from sim.snapshot import BatchSnapshot

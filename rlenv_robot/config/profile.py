@@ -321,7 +321,7 @@ def _named_cameras(file: str, cameras: object) -> dict[str, object]:
 
 def profile_schema() -> JsonDict:
     """Return the JSON schema of profiles, by which editors complete and check them."""
-    from sim.latency.delay_model import DelayModel
+    from sim.latency import DelayModel
 
     schema = json_schema(Profile)
     del schema["properties"]["file"]

@@ -14,7 +14,7 @@ from rlenv_robot.tables import Options
 
 if TYPE_CHECKING:
     from rlenv_robot.config.profile import Profile
-    from sim.latency.delay_model import DelayModel
+    from sim.latency import DelayModel
     from sim.randomize.randomise import Randomise
 
 __all__ = ["SimSettings", "check_sim_sections", "fit_timing", "sim_settings", "timing_of"]
@@ -35,7 +35,7 @@ def sim_settings(
     """Return the keyword arguments of `sim.robot.SimRobot` and `sim.batch.SimBatch`.
 
     Args:
-        timing: a `sim.latency.delay_model.DelayModel`, or a mapping as in a profile's ``[timing]``; None takes the
+        timing: a `sim.latency.DelayModel`, or a mapping as in a profile's ``[timing]``; None takes the
             profile's.
         randomise: a `sim.randomize.randomise.Randomise`, or a mapping as in ``[randomise]``; None takes the profile's.
         profile: where to look for what the other arguments leave out.
@@ -58,7 +58,7 @@ def sim_settings(
 
 
 def _timing(section: Options) -> DelayModel:
-    from sim.latency.delay_model import DelayModel
+    from sim.latency import DelayModel
 
     return DelayModel.from_dict(section)
 
@@ -139,7 +139,7 @@ def timing_of(delays: Iterable[JsonObject], refused: int = 0) -> DelayModel:
     Raises:
         SpecError: delays that are too long for a simulation.
     """
-    from sim.latency.delay_model import DelayModel
+    from sim.latency import DelayModel
     from sim.randomize.distribution import Measured
 
     connections = list(delays)

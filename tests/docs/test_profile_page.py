@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hal.cameras.settings import CameraSettings
 from rlenv_robot.config.profile import Profile, load_profile
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "profiles.md"
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from sim.latency.delay_model import LONGEST_S, DelayModel
+from sim.latency import LONGEST_S, DelayModel
 
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "simulation.md").read_text()
 BLOCKS = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)

@@ -19,7 +19,7 @@ from rlenv_robot.data import options
 from rlenv_robot.data import statistics as figures
 from rlenv_robot.registry import task
 from rlenv_robot.robot_models import robot_names
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 from sim.randomize.distribution import distribution
 
 PROFILE = """

@@ -34,7 +34,7 @@ LATE: Mapping[str, Any] = {
     "quantisation": {"joint_position": 0.0015},
     "backlash": {"joint_target": 0.01},
 }
-"""Everything that `sim.latency.delay_model.DelayModel` knows, at once."""
+"""Everything that `sim.latency.DelayModel` knows, at once."""
 
 
 def random_action(spec: Spec, rng: np.random.Generator, *leading: int) -> dict[str, np.ndarray]:

@@ -16,7 +16,7 @@ import pytest
 
 from hal import EpisodeError, RobotError
 from sim.batch import SimBatch
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel
 from sim.randomize.randomise import Randomise
@@ -206,7 +206,7 @@ from sim.batch import SimBatch
 from sim.randomize.randomise import Randomise
 from sim.snapshot import BatchSnapshot
 from sim.robots.so101 import so101
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 
 def go_on(path, delays, draws):
     batch = SimBatch(so101(), 3, 1, timing=DelayModel.from_dict(delays), randomise=Randomise.from_dict(draws))

@@ -14,7 +14,7 @@ from hal import EpisodeError
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.vector.env import VectorEnvironment
 from sim.batch import SimBatch
-from sim.latency.delay_model import DelayModel
+from sim.latency import DelayModel
 from sim.randomize.randomise import Randomise
 from sim.robots.so101 import so101
 

@@ -10,7 +10,7 @@ import pytest
 
 from hal import Field, Guard, RobotSpec, Spec, SpecError, StaleReading
 from sim.batch import SimBatch
-from sim.latency.delay_model import LONGEST_S, DelayModel
+from sim.latency import LONGEST_S, DelayModel
 from sim.model import Columns, SimModel
 from sim.randomize.seeds import uniform
 from sim.robot import SimRobot

@@ -1,0 +1,352 @@
+"""A batch of simulations of one robot on a GPU (MuJoCo Warp), with the interface of `SimBatch`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from types import ModuleType
+from typing import Any
+
+import mujoco
+import numpy as np
+
+from hal.errors import EpisodeError, Fault, RobotError, SpecError
+from hal.robot import BatchState
+from sim.batch import Simulations
+from sim.initial_state import InitialState
+from sim.model import SimModel
+from sim.state import SensorReader, Writer, checked, rows_of
+
+__all__ = ["STATE", "WarpBatch", "WarpDevice"]
+
+STATE = ("qpos", "qvel", "act", "ctrl", "qacc_warmstart", "time")
+"""The fields that, with the model, determine the next step."""
+
+
+class WarpDevice:
+    """Step simulations of one model on a device, in single precision.
+
+    `bind` returns arrays on the host, as the batch of MuJoCo does, but here they are copies: `pull` renews them and
+    `push` sends them.
+
+    Args:
+        model: the model to simulate.
+        num: number of simulations.
+        substeps: steps of the physics in a control period.
+        refresh: whether positions and the quantities that follow from them are computed anew at the end of a period.
+        device: Warp's name of a device: ``cuda:0``, or ``cpu``, where a step takes a thousand times as long, for tests;
+            None is the first GPU.
+        contacts: room for contacts, for each simulation on average.
+        constraints: room for rows of constraints in each simulation; a contact takes up to six, a joint at its limit or
+            with friction takes one.
+
+    Raises:
+        RobotError: MuJoCo Warp is not installed, or there is no such device.
+        SpecError: the model uses a feature that is not supported here.
+    """
+
+    def __init__(
+        self,
+        model: mujoco.MjModel,
+        num: int,
+        substeps: int,
+        refresh: bool,
+        device: str | None = None,
+        contacts: int = 32,
+        constraints: int = 128,
+    ) -> None:
+        _check(model)
+        self._warp, self._mjw = _imported()
+        self._device = _device(self._warp, device)
+        self.nsim, self._substeps, self._refreshes = num, substeps, refresh
+        with self._warp.ScopedDevice(self._device):
+            try:
+                self._model = self._mjw.put_model(model)
+            except NotImplementedError as error:
+                raise SpecError(f"MuJoCo Warp can't simulate this model: {error}") from error
+            self._data = self._mjw.make_data(model, nworld=num, nconmax=contacts, njmax=constraints)
+        self._model.opt.warn_overflow = 0  # it would print; `overflow` returns it instead
+        self._host = mujoco.MjData(model)
+        self._mirrors: dict[str, np.ndarray] = {}
+        self._shapes: dict[str, tuple[int, ...]] = {}  # in Warp, which has matrices where MuJoCo has rows of nine
+        self._graph: Any = None
+        self._warm = False
+        for name in STATE:
+            self.bind(name)
+        self.pull()
+
+    def bind(self, name: str) -> np.ndarray:
+        """Return the host's copy of a field of ``mjData`` of all simulations, float64, (num, ...); live from now on.
+
+        Raises:
+            ValueError: there is no such field.
+        """
+        if name not in self._mirrors:
+            on_host, on_device = getattr(self._host, name, None), getattr(self._data, name, None)
+            if on_host is None or on_device is None or not hasattr(on_device, "assign"):
+                raise ValueError(f"MuJoCo Warp has no field {name!r}")
+            self._mirrors[name] = np.zeros((self.nsim, *np.shape(on_host)))
+            self._shapes[name] = on_device.numpy().shape
+        return self._mirrors[name]
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """Names of the fields that have a copy on the host, among them those of `STATE`."""
+        return tuple(self._mirrors)
+
+    def pull(self, names: Iterable[str] | None = None) -> None:
+        """Copy these fields, or all bound fields, from the device to the host."""
+        for name in self._mirrors if names is None else names:
+            mirror = self._mirrors[name]
+            if mirror.size:
+                mirror[:] = getattr(self._data, name).numpy().reshape(mirror.shape)
+
+    def push(self, names: Iterable[str]) -> None:
+        """Copy these fields from the host to the device."""
+        for name in names:
+            mirror = self._mirrors[name]
+            if mirror.size:
+                getattr(self._data, name).assign(mirror.astype(np.float32).reshape(self._shapes[name]))
+
+    def advance(self) -> None:
+        """Step all simulations by one control period.
+
+        On a GPU the second call records the period as a CUDA graph, and later calls launch the graph.
+        """
+        with self._warp.ScopedDevice(self._device):
+            if self._device.is_cuda and self._warm:
+                if self._graph is None:
+                    with self._warp.ScopedCapture() as capture:
+                        self._period()
+                    self._graph = capture.graph
+                self._warp.capture_launch(self._graph)
+            else:
+                self._period()
+                self._warm = True
+
+    def _period(self) -> None:
+        for _ in range(self._substeps):
+            self._mjw.step(self._model, self._data)
+        if self._refreshes:
+            self._refresh()
+
+    def refresh(self) -> None:
+        """Recompute the quantities that follow from positions and velocities; those of accelerations stay."""
+        with self._warp.ScopedDevice(self._device):
+            self._refresh()
+
+    def _refresh(self) -> None:
+        mjw, model, data = self._mjw, self._model, self._data
+        mjw.fwd_position(model, data, factorize=False)
+        mjw.sensor_pos(model, data)
+        mjw.fwd_velocity(model, data)
+        mjw.sensor_vel(model, data)
+
+    def overflow(self) -> np.ndarray:
+        """Return whether each simulation has lost contacts or constraints since `clear_overflow`; bool, (num,)."""
+        overflow = self._mjw.OverflowType
+        harmless = int(overflow.ITERATIONS | overflow.LS_ITERATIONS)  # a solver that stopped early, as on the CPU
+        flags: np.ndarray = self._data.overflow.numpy()
+        lost: np.ndarray = (flags & ~harmless) != 0
+        return lost
+
+    def clear_overflow(self, rows: np.ndarray) -> None:
+        """Clear the overflow of these simulations."""
+        flags = np.array(self._data.overflow.numpy())
+        flags[rows] = 0
+        self._data.overflow.assign(flags)
+
+
+def _check(model: mujoco.MjModel) -> None:
+    sleeps = model.opt.enableflags & mujoco.mjtEnableBit.mjENBL_SLEEP.value
+    for count, feature in (
+        (model.nhistory, "delay buffers"),
+        (model.nmocap, "mocap bodies"),
+        (sleeps, "sleeping bodies"),
+    ):
+        if count:
+            raise SpecError(f"a model with {feature} is not supported on MuJoCo Warp here; use the batch on the CPU")
+
+
+def _imported() -> tuple[ModuleType, ModuleType]:
+    try:
+        import warp
+    except ImportError as error:
+        raise RobotError("simulation on a GPU needs MuJoCo Warp: pip install 'rlenv-robot[gpu]'") from error
+    if warp.config.log_level == warp.LOG_INFO:  # at this level it prints a greeting and each kernel that it loads
+        warp.config.log_level = warp.LOG_WARNING
+    try:
+        import mujoco_warp
+    except ImportError as error:
+        raise RobotError("simulation on a GPU needs MuJoCo Warp: pip install 'rlenv-robot[gpu]'") from error
+    return warp, mujoco_warp
+
+
+def _device(warp: ModuleType, name: str | None) -> Any:
+    if name is None and not warp.is_cuda_available():
+        raise RobotError(
+            "there is no GPU that Warp can use (an NVIDIA one, with its driver). device='cpu' is the batch for this "
+            "machine; device='warp:cpu' debugs Warp's, slowly"
+        )
+    try:
+        return warp.get_device("cuda:0" if name is None else name)
+    except (ValueError, RuntimeError) as error:
+        devices = ", ".join(map(str, warp.get_devices()))
+        raise RobotError(f"Warp has no device {name!r}, it has {devices}") from error
+
+
+# -- batches ---------------------------------------------------------------------------------------------------------
+
+
+_log = logging.getLogger(__name__)
+_MAX_VALUE = 1e10
+"""Beyond this value MuJoCo calls a number bad (mjMAXVAL)."""
+
+
+class WarpBatch(Simulations):
+    """Simulate n robots on a GPU with the model, starts, commands and sensors of `SimBatch`, in single precision.
+
+    Trajectories are close to those of the CPU but not equal, and a GPU repeats a trajectory only nearly. Delays,
+    randomisation and snapshots are not available. The sensors are copied to the host in every step.
+
+    Args:
+        sim_model: the robot.
+        num: number of robots.
+        device: Warp's name of a device; None is the first GPU, ``cpu`` is for tests.
+        contacts, constraints: room for contacts and constraints, as for `WarpDevice`. A robot without
+            enough room loses contacts: it is ``broken``, and `faults` names the argument to raise.
+
+    Raises:
+        ValueError: num is below 1.
+        RobotError: MuJoCo Warp is not installed (extra ``gpu``), or there is no such device.
+        SpecError: the model uses a feature that is not supported here (delay buffers, mocap bodies, sleeping).
+    """
+
+    def __init__(
+        self, sim_model: SimModel, num: int, device: str | None = None, *, contacts: int = 32, constraints: int = 128
+    ) -> None:
+        if num < 1:
+            raise ValueError(f"{num} simulations: expected 1 or more")
+        super().__init__(sim_model, num)
+        refresh = sim_model.stage != mujoco.mjtStage.mjSTAGE_NONE.value
+        self._device: WarpDevice | None = WarpDevice(
+            sim_model.model, num, sim_model.substeps, refresh, device, contacts, constraints
+        )
+        self._room = f"{contacts} contacts and {constraints} constraints"
+        self._starts = InitialState(self._device, sim_model, teleport=True)
+        self._read = SensorReader(self._device, sim_model).read
+        self._ctrl = self._device.bind("ctrl")
+        self._writers = self._all_writers()
+        self._reset_once = np.zeros(num, bool)
+        self._overflowed = np.zeros(num, bool)
+        self.broken = np.zeros(num, bool)
+        """Whether each simulation has failed or lost contacts since its last reset; bool, (num,)."""
+
+    def _all_writers(self) -> list[Writer]:
+        """Return the writer of each command: name, ``ctrl``, the columns in ``ctrl``, shape and dtype."""
+        nu, writers = self._ctrl.shape[1], []
+        for field in self._sim_model.spec.commands:
+            columns = self._sim_model.commands[field.name]
+            numbers = np.arange(nu)[columns] if isinstance(columns, slice) else np.asarray(columns)
+            writers.append((field.name, self._ctrl, numbers, (self._num, *field.shape), field.numpy_dtype))
+        return writers
+
+    def reset(
+        self,
+        ids: Sequence[int] | np.ndarray | None = None,
+        seeds: Sequence[int] | np.ndarray | None = None,
+        starts: Mapping[str, np.ndarray] | None = None,
+    ) -> BatchState:
+        """Begin an episode in these simulations, as `SimBatch.reset` does: the same seeds give the same starts."""
+        device, rows = self._open(), rows_of(ids, self._num)
+        self._starts.check(rows, seeds, starts or {})
+        self._to_keyframe(device, rows)
+        self._starts.write(rows, seeds, starts or {})
+        self._upload(device, rows)
+        self.broken[rows] = self._overflowed[rows] = False
+        self._reset_once[rows] = True
+        return self._batch_state(rows)
+
+    def step(self, commands: Mapping[str, np.ndarray], ids: np.ndarray | None = None) -> BatchState:
+        """Apply the commands for one control period, as `SimBatch.step` does."""
+        device = self._open()
+        if not self._reset_once.all():
+            raise EpisodeError(f"step before reset: {np.flatnonzero(~self._reset_once).tolist()} were never reset")
+        applied, moving = checked(commands, self._writers), rows_of(ids, self._num)
+        resting = np.setdiff1d(np.arange(self._num), moving)
+        if len(resting):
+            device.pull(STATE)
+        before = {name: device.bind(name)[resting] for name in device.bound} if len(resting) else {}
+        for name, ctrl, columns, _, _ in self._writers:
+            ctrl[moving[:, None], columns] = applied[name][moving].reshape(len(moving), -1)
+        device.push(("ctrl",))
+        device.advance()
+        device.pull(name for name in device.bound if name not in STATE or name in ("qpos", "qvel"))
+        self._find_broken(device, moving)
+        if len(resting):
+            self._put_back(device, resting, before)
+        self._steps += 1
+        return self._batch_state(np.arange(self._num))
+
+    def _open(self) -> WarpDevice:
+        if self._device is None:
+            raise EpisodeError("the simulation is closed, make a new one")
+        return self._device
+
+    def _to_keyframe(self, device: WarpDevice, rows: np.ndarray) -> None:
+        """Write the keyframe into rows of the host's arrays."""
+        model, key = self._sim_model.model, self._sim_model.keyframe
+        device.pull(STATE)
+        for name in device.bound:
+            device.bind(name)[rows] = 0.0
+        device.bind("qpos")[rows] = model.key_qpos[key] if key >= 0 else model.qpos0
+        if key >= 0:
+            for name, values in (("qvel", model.key_qvel), ("ctrl", model.key_ctrl), ("act", model.key_act)):
+                device.bind(name)[rows] = values[key]
+
+    def _upload(self, device: WarpDevice, rows: np.ndarray) -> None:
+        """Send the host's arrays after a change of rows, and compute and fetch the quantities that follow from them."""
+        device.push(device.bound)
+        device.clear_overflow(rows)
+        device.refresh()
+        device.pull()
+
+    def _put_back(self, device: WarpDevice, rows: np.ndarray, before: Mapping[str, np.ndarray]) -> None:
+        """Put simulations that were not to move back into their state."""
+        device.pull(STATE)
+        for name, values in before.items():
+            device.bind(name)[rows] = values
+        device.push(device.bound)
+
+    def _find_broken(self, device: WarpDevice, moved: np.ndarray) -> None:
+        numbers = np.concatenate([device.bind("qpos"), device.bind("qvel")], axis=1)
+        bad = ~(np.abs(numbers) < _MAX_VALUE).all(axis=1)  # a NaN is below no number
+        overflowed = device.overflow()
+        stepped = np.zeros(self._num, bool)
+        stepped[moved] = True
+        if (overflowed & stepped & ~self._overflowed).any():
+            _log.warning("contacts were left out: %s", self._advice())
+        self._overflowed |= overflowed & stepped
+        self.broken |= (bad | overflowed) & stepped
+        if bad.any():  # reset them, as MuJoCo does on the CPU, so that no sensor reads NaN
+            rows = np.flatnonzero(bad)
+            self._to_keyframe(device, rows)
+            self._upload(device, rows)
+
+    def _advice(self) -> str:
+        return f"{self._room} a robot are too few; make the batch with more of both"
+
+    def faults(self, row: int) -> tuple[Fault, ...]:
+        """Return the faults of one simulation since its last reset."""
+        if not self.broken[row]:
+            return ()
+        why = self._advice() if self._overflowed[row] else "a number of its state is not finite, or beyond 1e10"
+        return (Fault("simulation", "", f"simulation: {why}"),)
+
+    def _batch_state(self, rows: np.ndarray) -> BatchState:
+        stamps = np.full(len(rows), self.stamp_ns)
+        return BatchState(self._read(rows), self._starts.commands(rows), stamps)
+
+    def close(self) -> None:
+        """Free the memory on the device. Calling it twice is allowed."""
+        self._device = None

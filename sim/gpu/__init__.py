@@ -1,1 +1,0 @@
-"""Step batches of simulations on a GPU with MuJoCo Warp."""

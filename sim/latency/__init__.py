@@ -1,1 +1,0 @@
-"""Delay, quantise and lose a simulation's commands and measurements."""
