@@ -447,7 +447,7 @@ def reset_confirmation(section: ResetSection) -> ResetConfirmation:
     if section.signal == "command":
         return Command(section.command)
     if section.signal == "gpio":
-        from hal.reset.gpio import Gpio
+        from hal.reset.fixture import Gpio
 
         return Gpio(
             section.gpio_chip, section.gpio_line, active_low=section.gpio_active_low, debounce_s=section.gpio_debounce_s

@@ -5,9 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from hal.cameras.folder import Folder
 from hal.cameras.mjpeg import MjpegStream
-from hal.cameras.opencv import Device, Stream, VideoFile
+from hal.cameras.opencv import Device, Folder, Stream, VideoFile
 from hal.cameras.settings import CameraSettings
 from hal.cameras.source import Source, Wait
 from hal.errors import RobotError

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import difflib
+import fnmatch
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,14 +12,13 @@ from typing import Literal
 
 import mujoco
 import numpy as np
-from mujoco.batch import Batch
+from mujoco.batch import MODEL_FIELDS, Batch
 
 from hal.errors import SpecError
 from sim.randomize.distribution import Distribution, distribution
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
-from sim.randomize.targets import Target, changes_constants, targets
 
-__all__ = ["Draw", "Randomise", "Randomised"]
+__all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "targets"]
 
 How = Literal["set", "scale", "add"]
 """The way in which a drawn number changes the number of the model."""
@@ -27,7 +29,7 @@ class Draw:
     """One line of a randomisation.
 
     Attributes:
-        path: the numbers of the model that change, see `sim.randomize.targets.targets`.
+        path: the numbers of the model that change, see `sim.randomize.randomise.targets`.
         values: the distribution to draw from.
         how: ``set`` replaces the model's number by the drawn one, ``scale`` multiplies it, ``add`` adds to it.
         unit: the unit of the drawn number; ``1`` for a factor.
@@ -222,3 +224,191 @@ class Randomised:
         for name, value in drawn.items():
             self.drawn[name][rows] = value
         self._recompute(rows)
+
+
+# -- targets ---------------------------------------------------------------------------------------------------------
+
+
+_KINDS = {
+    "body": ("body_",), "joint": ("jnt_", "dof_"), "geom": ("geom_",), "site": ("site_",), "camera": ("cam_",),
+    "light": ("light_",), "actuator": ("actuator_",), "sensor": ("sensor_",), "tendon": ("tendon_",),
+    "equality": ("eq_",), "material": ("mat_",), "pair": ("pair_",),
+}  # fmt: skip
+_OBJECTS = {kind: getattr(mujoco.mjtObj, f"mjOBJ_{kind.upper()}") for kind in _KINDS}
+
+_REFUSED = {
+    "geom_size": "mass, inertia and bounding volumes would stay those of the old size",
+    "geom_pos": "the bounding volume of its body would stay where it was; move the body",
+    "geom_quat": "the bounding volume of its body would stay as it was; turn the body",
+    "geom_aabb": "it is computed from the shape",
+    "geom_rbound": "it is computed from the shape",
+    "opt.timestep": "a control period would no longer be a whole number of steps",
+}
+_COMPUTED = frozenset({
+    "actuator_acc0", "actuator_length0", "body_invweight0", "body_margin", "body_subtreemass", "bvh_aabb", "cam_mat0",
+    "cam_pos0", "cam_poscom0", "dof_M0", "dof_invweight0", "dof_length", "efm0_L", "eq_data", "flexedge_invweight0",
+    "flexedge_length0", "geom_fluid", "light_dir0", "light_pos0", "light_poscom0", "tendon_invweight0",
+    "tendon_length0",
+})  # fmt: skip
+"""Quantities that ``mj_setConst`` computes from other fields. MuJoCo has no public list; a test compares this one with
+the private list of the installed release."""
+
+_BELOW_ZERO = re.compile(
+    r"mass|inertia|armature|damping|frictionloss|stiffness|friction|delay|density|viscosity|gear|kp|kv|margin|rgba"
+)
+"""Fields that make no sense below 0, except ``gear``."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """The numbers of one object that one draw changes.
+
+    Attributes:
+        name: the path with the object's own name, ``body.cube.mass``.
+        field: of the model, or ``opt.<name>``.
+        index: indices into the flattened field.
+        sign: -1 where the model keeps the negative of the number that the path names.
+        followers: (field, indices) of numbers that keep their ratio to the target, as an inertia does to its mass.
+        lowest, highest: the range in which the numbers must stay.
+    """
+
+    name: str
+    field: str
+    index: np.ndarray
+    sign: float = 1.0
+    followers: tuple[tuple[str, np.ndarray], ...] = ()
+    lowest: float = -np.inf
+    highest: float = np.inf
+
+
+def changes_constants(field: str) -> bool:
+    """Return whether ``mj_setConst`` must run after a change of this field; True where that is not known.
+
+    MuJoCo's own list of the fields that the constants depend on is private. Without it every change recomputes them,
+    which takes longer and gives the same numbers.
+    """
+    inputs = getattr(mujoco.MjModel, "_setconst_inputs", None)
+    return inputs is None or field in inputs or field.startswith("opt.")
+
+
+def targets(model: mujoco.MjModel, path: str) -> list[Target]:
+    """Return the targets that a path names.
+
+    Args:
+        model: the compiled model.
+        path: ``<kind>.<name>.<field>``, the name with ``*`` and ``?`` for several objects, or ``opt.<field>``; with
+            ``[i]`` at the end for one number of several.
+
+    Raises:
+        SpecError: the model has no such object or field, or the field can't differ between simulations.
+    """
+    match = re.fullmatch(r"(\w+)\.(?:(.+)\.)?(\w+)(?:\[(\d+)\])?", path)
+    if match is None:
+        raise _wrong(path, "a path is <kind>.<name>.<field> or opt.<field>, such as 'body.cube.mass'")
+    kind, pattern, attribute, element = match.groups()
+    if kind == "opt" and pattern is None:
+        matches = [_option(model, path, attribute)]
+    elif kind in _KINDS and pattern is not None:
+        objects = _objects(model, kind, pattern)
+        matches = [_target(model, path, kind, number, name, attribute) for number, name in objects]
+        if not matches:
+            names = [name for _, name in _objects(model, kind, "*")]
+            similar = difflib.get_close_matches(pattern, names, 1)
+            hint = f", did you mean {similar[0]!r}?" if similar else "."
+            raise _wrong(path, f"no {kind} is called {pattern!r}{hint} There are {', '.join(names) or 'none'}")
+    else:
+        raise _wrong(path, f"kinds are {', '.join(_KINDS)} with a name, and opt without")
+    return [_element(path, target, element) for target in matches]
+
+
+def _wrong(path: str, problem: str) -> SpecError:
+    return SpecError(f"randomise.{path}: {problem}")
+
+
+def _element(path: str, target: Target, element: str | None) -> Target:
+    if element is None:
+        return target
+    if int(element) >= len(target.index):
+        raise _wrong(path, f"it has {len(target.index)} numbers, counted from 0")
+    return Target(
+        f"{target.name}[{element}]", target.field, target.index[[int(element)]], target.sign, (), target.lowest,
+        target.highest,
+    )  # fmt: skip
+
+
+def _objects(model: mujoco.MjModel, kind: str, pattern: str) -> list[tuple[int, str]]:
+    counts = {"joint": "njnt", "camera": "ncam", "equality": "neq", "material": "nmat", "actuator": "nactuator"}
+    count = getattr(model, counts.get(kind, f"n{kind}"))
+    first = 1 if kind == "body" else 0  # the world has no mass and does not move
+    names = {
+        index: mujoco.mj_id2name(model, _OBJECTS[kind], index) or f"{kind}{index}" for index in range(first, count)
+    }
+    return [(index, name) for index, name in names.items() if fnmatch.fnmatchcase(name, pattern)]
+
+
+def _option(model: mujoco.MjModel, path: str, attribute: str) -> Target:
+    value = np.asarray(getattr(model.opt, attribute, None))
+    field = f"opt.{attribute}"
+    _check(path, field, value.dtype)
+    return Target(path.partition("[")[0], field, np.arange(value.size), lowest=_lowest(attribute))
+
+
+def _target(model: mujoco.MjModel, path: str, kind: str, number: int, name: str, attribute: str) -> Target:
+    full_name = f"{kind}.{name}.{attribute}"
+    if kind == "actuator" and attribute in ("kp", "kv"):
+        return _gain(model, path, full_name, number, attribute)
+    for prefix in _KINDS[kind]:
+        field = prefix + attribute
+        values = getattr(model, field, None)
+        if isinstance(values, np.ndarray):
+            _check(path, field, values.dtype)
+            index = _indices(model, field, number, values)
+            lowest, highest = _lowest(attribute), np.inf
+            if attribute == "delay":
+                highest = float(getattr(model, f"{kind}_history")[number, 0]) * model.opt.timestep
+            followers = ((("body_inertia", _rows(model.body_inertia, [number]))),) if field == "body_mass" else ()
+            return Target(full_name, field, index, 1.0, followers, lowest, highest)
+    fields = [(prefix, field) for prefix in _KINDS[kind] for field in MODEL_FIELDS if field.startswith(prefix)]
+    similar = difflib.get_close_matches(attribute, [field.removeprefix(prefix) for prefix, field in fields])
+    hint = f", did you mean {' or '.join(similar)}?" if similar else ""
+    raise _wrong(path, f"a {kind} has no {attribute!r}{hint}")
+
+
+def _indices(model: mujoco.MjModel, field: str, number: int, values: np.ndarray) -> np.ndarray:
+    if not field.startswith("dof_"):
+        return _rows(values, [number])
+    first = int(model.jnt_dofadr[number])
+    return _rows(values, list(range(first, first + int(np.count_nonzero(model.dof_jntid == number)))))
+
+
+def _rows(values: np.ndarray, rows: list[int]) -> np.ndarray:
+    indices: np.ndarray = np.arange(values.size).reshape(values.shape)[rows].ravel()
+    return indices
+
+
+def _gain(model: mujoco.MjModel, path: str, name: str, number: int, attribute: str) -> Target:
+    """Return the target of a position servo's kp or kv: force = kp (ctrl - length) - kv velocity, and its offset."""
+    gain, bias = model.actuator_gainprm[number], model.actuator_biasprm[number]
+    affine = model.actuator_biastype[number] == mujoco.mjtBias.mjBIAS_AFFINE.value
+    if not affine or gain[0] == 0 or bias[1] != -gain[0]:
+        raise _wrong(path, f"{name!r} is of no position servo; draw gainprm or biasprm")
+    biases = _rows(model.actuator_biasprm, [number])
+    if attribute == "kv":
+        return Target(name, "actuator_biasprm", biases[[2]], -1.0, lowest=0.0)
+    gains = _rows(model.actuator_gainprm, [number])
+    return Target(name, "actuator_gainprm", gains[[0]], 1.0, (("actuator_biasprm", biases[:2]),), 0.0)
+
+
+def _check(path: str, field: str, dtype: np.dtype) -> None:
+    if field in _REFUSED:
+        raise _wrong(path, f"can't be drawn: {_REFUSED[field]}")
+    if field not in MODEL_FIELDS:
+        raise _wrong(path, "all simulations of a batch share it, MuJoCo can't make it differ")
+    if dtype.kind != "f":
+        raise _wrong(path, "it is a whole number that says how the model is built, no quantity")
+    if field in _COMPUTED:
+        raise _wrong(path, "MuJoCo computes it from other fields, which would overwrite it; draw those")
+
+
+def _lowest(attribute: str) -> float:
+    return 0.0 if attribute != "gear" and _BELOW_ZERO.search(attribute) else -np.inf

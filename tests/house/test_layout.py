@@ -13,11 +13,8 @@ MOST_LINES = 600
 FEWEST_LINES_FOR_ONE_IMPORTER = 80
 
 SMALL_FOR_A_REASON: dict[str, str] = {
-    "hal.cameras.folder": "a camera source a file",
-    "hal.reset.gpio": "a way to confirm a reset a file; imports an optional library",
     "real.telemetry.clock_stream": "a stream of its own, which telemetry does not need",
     "recorder.formats.lerobot.so101": "facts of one robot's data sets, apart from the format",
-    "rlenv_robot.cli.main": "the command's entry point",
     "rlenv_robot.config.import_check": "runs before anything else is imported",
     "rlenv_robot.conformance.contract": "the test classes that users subclass",
 }

@@ -15,7 +15,7 @@ import pytest
 import rlenv_robot as rr
 from hal import Automatic, Fixture, Guard, Homing, HomingSettings, ProfileError, Terminal
 from hal.reset.command import Command
-from hal.reset.gpio import Gpio
+from hal.reset.fixture import Gpio
 from hal.robots.so101 import SO101
 from rlenv_robot.config.profile import Profile, ResetSection, load_profile
 from rlenv_robot.robot_models import find_robot_model

@@ -18,7 +18,7 @@ import pytest
 
 from hal import DeadlineExceeded, ResetFailed, ResetRequest
 from hal.reset.confirmation import VerdictRequest
-from hal.reset.gpio import Gpio
+from hal.reset.fixture import Gpio
 
 REQUEST = ResetRequest("arm", 0, deadline_s=5.0)
 CONFIG = Path("/sys/kernel/config/gpio-sim")
