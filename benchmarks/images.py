@@ -23,8 +23,8 @@ import numpy as np
 from hal import Field, Image, Spec
 from hal.frame_layout import FrameLayout
 from recorder.images.images import Images
+from recorder.images.sources import ImageIndex
 from recorder.log.mcap_writer import McapWriter
-from recorder.read.image_index import ImageIndex
 from recorder.table.load import build
 from recorder.table.table import Table
 from rlenv_robot.source import SourceData

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from hal import Field, Image, LogError, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.images.images import Images, _Cache
-from recorder.images.sources import ByTime
+from recorder.images.sources import ByTime, ImageIndex, Place
 from recorder.log.mcap_writer import McapWriter
-from recorder.read.image_index import ImageIndex, Place
 from recorder.table.load import build, load_runs
 from recorder.table.table import Table
 

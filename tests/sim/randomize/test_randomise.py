@@ -17,7 +17,6 @@ from sim.randomize.randomise import _COMPUTED, _REFUSED, Randomise, changes_cons
 from sim.robot import SimRobot
 from sim.robots.so101 import so101
 
-
 LINES = {
     "body.*.mass": {"uniform": [0.5, 2.0], "scale": True},
     "joint.b.damping": {"uniform": [0.0, 0.5], "unit": "N m s/rad"},

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hal import Field, LogError, Spec
 from recorder.log.streams import Stream
-from recorder.read.align import HOW, align
+from recorder.read.reader import HOW, align
 
 SPEC = Spec("s", (Field("x", (2,)), Field("n", (), "int32")))
 ROW = Stream("s", SPEC, 1).row
