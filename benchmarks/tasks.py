@@ -17,7 +17,7 @@ import numpy as np
 
 import rlenv_robot
 from rlenv_robot.policies.policy import load_policy
-from rlenv_robot.scripted.policies import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
+from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
 from rlenv_robot.training.rollout import evaluate
 from rlenv_robot.vector.env import VectorEnvironment
 

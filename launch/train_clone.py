@@ -12,7 +12,7 @@ from torch import nn
 import rlenv_robot
 from rlenv_robot import LearningCurve, flat_for
 from rlenv_robot.policies.flat import FlatPolicy, ScaledDifferences
-from rlenv_robot.scripted.policies import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
+from rlenv_robot.scripted import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
 
 SCRIPTS = {"so101-push": ScriptedPush(), "so101-pick-place": ScriptedPickPlace(), "so101-pair-lift": ScriptedPairLift()}
 EPISODE = 100  # shorter than the tasks': what comes when all is done teaches little

@@ -20,11 +20,10 @@ from rlenv_robot.data.batches import Batches
 from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
-from rlenv_robot.data.hindsight import relabel_goals
 from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, CheckedOptions, check_size, read
 from rlenv_robot.data.pairs import PreferencePair, draw_pairs
-from rlenv_robot.data.relabel import Goal, Sensors, relabelled
+from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
 from rlenv_robot.data.sampling import RequestSampler
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
@@ -126,7 +125,7 @@ class SourceData:
                 * ``stack``, ``chunk``, ``future``: frames before, actions from here on and frames after, with masks
                   at the ends (`rlenv_robot.data.frame_stack.Windows`);
                 * ``goals``: ``future`` or ``final``, and ``goal_share``: goals that were reached in place of those
-                  that were set (`rlenv_robot.data.hindsight.relabel_goals`);
+                  that were set (`rlenv_robot.data.relabel.relabel_goals`);
                 * ``images``: images of the cameras: True, names, or a mapping
                   (`rlenv_robot.data.images.ImageChoice`);
                 * ``privileged``: True adds the task's hidden state, in training only.
@@ -251,7 +250,7 @@ class SourceData:
                 * ``model_return`` with ``model``, ``agent``, ``reward``, ``horizon``: a policy inside it.
 
                 What they return: `rlenv_robot.data.statistics`, `rlenv_robot.data.off_policy`,
-                `rlenv_robot.data.fitted_q`, `rlenv_robot.data.dynamics`.
+                `rlenv_robot.data.off_policy`, `rlenv_robot.data.dynamics`.
 
         Raises:
             SourceError: as for `sample_steps`.

@@ -15,8 +15,7 @@ from recorder.table.sampler import advantages
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.dynamics import model_error, model_return
 from rlenv_robot.data.filters import is_expert, need_rewards, select
-from rlenv_robot.data.fitted_q import Agent, Features, fit_q, fitted_q
-from rlenv_robot.data.off_policy import off_policy
+from rlenv_robot.data.off_policy import Agent, Features, fit_q, fitted_q, off_policy
 from rlenv_robot.data.options import FILTERS, Check, CheckedOptions, call, choice, read, whole
 from rlenv_robot.tables import Options
 

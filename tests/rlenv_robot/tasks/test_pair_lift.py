@@ -14,7 +14,7 @@ import rlenv_robot as rr
 from hal import SpecError
 from hal.robots.so101 import SO101
 from hal.robots.so101_pair import APART, SO101_PAIR, from_right
-from rlenv_robot.scripted.policies import ScriptedPairLift
+from rlenv_robot.scripted import ScriptedPairLift
 from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, messages, own_observation
 from rlenv_robot.tasks.pair_lift import HANDLE, PairLift
 

@@ -9,8 +9,16 @@ import pytest
 
 import rlenv_robot as rr
 from hal.robots.so101 import HOME, SO101, inverse_kinematics, steepest
-from rlenv_robot.scripted.motion import STEP_RAD, blend, ramp, same_turn, toward
-from rlenv_robot.scripted.policies import ScriptedPairLift, ScriptedPickPlace, ScriptedPush
+from rlenv_robot.scripted import (
+    STEP_RAD,
+    ScriptedPairLift,
+    ScriptedPickPlace,
+    ScriptedPush,
+    blend,
+    ramp,
+    same_turn,
+    toward,
+)
 
 TREMOR_M = 0.0002
 

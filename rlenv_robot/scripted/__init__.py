@@ -1,1 +1,0 @@
-"""Scripted policies that prove that a task can be solved and give demonstrations."""
