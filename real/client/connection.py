@@ -20,8 +20,8 @@ from real.protocol import messages as wire
 from real.protocol.datagrams import ChannelOffer, datagram_address, sealing_missing
 from real.protocol.errors import error_from_list
 from real.protocol.handshake import ClientKeys, Handshake
-from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
+from real.protocol.sockets import notice_vanished_peers
 
 __all__ = ["Connection", "Delays", "server_spec"]
 

@@ -9,7 +9,7 @@ import zmq
 from zmq.utils import z85
 
 from real.protocol.keys import load_pair, load_server
-from real.protocol.monitor import SocketMonitor
+from real.protocol.sockets import SocketMonitor
 
 __all__ = ["ClientKeys", "Handshake", "load_keys"]
 

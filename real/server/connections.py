@@ -17,7 +17,7 @@ from itertools import islice
 
 import zmq
 
-from real.protocol.monitor import SocketMonitor
+from real.protocol.sockets import SocketMonitor
 
 __all__ = [
     "CONTROL_LIMITS", "IO_THREADS", "PER_ADDRESS", "PER_KEY", "PUBLISHER_LIMITS", "STOP_LIMITS", "ConnectionLimiter",

@@ -24,8 +24,8 @@ from real.control.loop import Answerer, ControlLoop
 from real.control.observer import ServerObserver
 from real.control.settings import LoopSettings, check_above_zero
 from real.protocol.keys import CONTROL, STOPS, TELEMETRY
-from real.protocol.liveness import notice_vanished_clients
 from real.protocol.messages import check_address
+from real.protocol.sockets import notice_vanished_clients
 from real.protocol.text import printable
 from real.server.connections import (
     CONTROL_LIMITS,

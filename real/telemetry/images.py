@@ -20,8 +20,8 @@ from hal.errors import DeadlineExceeded, WireError
 from hal.robot import Image
 from real.protocol import messages as wire
 from real.protocol.handshake import Handshake, load_keys
-from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
+from real.protocol.sockets import notice_vanished_peers
 
 __all__ = ["Announced", "ImageListener", "ImagePublisher", "announced"]
 

@@ -19,9 +19,9 @@ from hal.errors import DeadlineExceeded, Fault, RobotError, WireError
 from hal.robot import RobotSpec, RobotState
 from real.protocol import messages as wire
 from real.protocol.handshake import Handshake, load_keys
-from real.protocol.liveness import notice_vanished_peers
 from real.protocol.messages import check_address
 from real.protocol.rows import RobotStateCodec, faults_to_list
+from real.protocol.sockets import notice_vanished_peers
 
 __all__ = ["Publisher", "Snapshot", "Watcher"]
 

@@ -25,7 +25,7 @@ VERBS = {
     "run": Verb("rlenv_robot.cli.run", "run a trained policy"),
     "retrain": Verb("rlenv_robot.cli.train:add_retrain", "improve a policy from recorded runs"),
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
-    "data": Verb("rlenv_robot.cli.data.main", "list, describe, check, cut, label and export recorded data"),
+    "data": Verb("rlenv_robot.cli.data", "list, describe, check, cut, label and export recorded data"),
     "protocol": Verb("rlenv_robot.cli.check:add_protocol", "describe an environment"),
     "check": Verb("rlenv_robot.cli.check", "test an environment against its contract"),
     "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),

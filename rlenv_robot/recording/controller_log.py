@@ -36,7 +36,7 @@ from rlenv_robot.recording.controller_frames import (
     tick_stream,
 )
 from rlenv_robot.recording.metadata import machine_metadata
-from rlenv_robot.recording.sinks import NonRaisingSink
+from rlenv_robot.recording.observer import NonRaisingSink
 from rlenv_robot.tables import Options
 
 __all__ = ["ControllerLog", "EpisodeEnd", "LoggedRobot", "ObservedServer", "ServerWatch", "TickCallback"]

@@ -18,8 +18,8 @@ from recorder.formats.images import Filming
 from recorder.formats.registry import Format
 from recorder.names import LABELS
 from recorder.table.load import build, load_runs
+from rlenv_robot.cli import data
 from rlenv_robot.cli import main as cli
-from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.data.selection import choice
 
 Captured = pytest.CaptureFixture[str]

@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 import rlenv_robot
-from rlenv_robot.cli import doctor
+from rlenv_robot.cli import data, doctor
 from rlenv_robot.cli import main as cli
-from rlenv_robot.cli.data import main as data
 from rlenv_robot.cli.output import print_table
 from rlenv_robot.conformance import subject
 
@@ -80,7 +79,7 @@ def test_no_verb_s_help_imports_more_than_its_arguments() -> None:
     """One process asks every verb for its help; all that they import together is the command line itself."""
     code = """
 import sys
-from rlenv_robot.cli.data.main import VERBS as DATA_VERBS
+from rlenv_robot.cli.data import VERBS as DATA_VERBS
 from rlenv_robot.cli.main import VERBS, main
 for words in [*([verb] for verb in VERBS), *(["data", verb] for verb in DATA_VERBS)]:
     before = set(sys.modules)

@@ -13,7 +13,7 @@ import pytest
 import zmq
 
 from real import Server
-from real.protocol.monitor import SocketMonitor
+from real.protocol.sockets import SocketMonitor
 from tests.fakes import Integrator
 
 EVENTS = zmq.EVENT_ACCEPTED | zmq.EVENT_DISCONNECTED
