@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.config.profile import Profile, load_profile
     from rlenv_robot.conformance import check_environment, check_robot
-    from rlenv_robot.data.pairs import PreferencePair
+    from rlenv_robot.data.sampling import PreferencePair
     from rlenv_robot.env import Environment
     from rlenv_robot.policies.flat import FlatPolicy
     from rlenv_robot.policies.policy import load_policy
@@ -93,7 +93,7 @@ _MODULES = {
     "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
     "rlenv_robot.config.profile": ("Profile", "load_profile"),
     "rlenv_robot.conformance": ("check_environment", "check_robot"),
-    "rlenv_robot.data.pairs": ("PreferencePair",),
+    "rlenv_robot.data.sampling": ("PreferencePair",),
     "rlenv_robot.env": ("Environment",),
     "rlenv_robot.policies.flat": ("FlatPolicy",),
     "rlenv_robot.policies.policy": ("load_policy",),

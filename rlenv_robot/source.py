@@ -22,9 +22,8 @@ from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
 from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, CheckedOptions, check_size, read
-from rlenv_robot.data.pairs import PreferencePair, draw_pairs
 from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
-from rlenv_robot.data.sampling import RequestSampler
+from rlenv_robot.data.sampling import PreferencePair, RequestSampler, draw_pairs
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.tables import ActionTable, Options, StepTable, TrajectoryTable
