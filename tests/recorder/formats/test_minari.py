@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,23 +77,13 @@ def test_we_read_it_back(tmp_path: Path, make_table: Make) -> None:
     )
 
 
-@pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an environment, too
-@pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
-def test_what_minari_writes_we_read(tmp_path: Path, minari: Any, storage: str) -> None:
-    if storage != "hdf5":
-        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
-    from gymnasium import spaces
+def buffers_of(lengths: Sequence[int], observation: Any, action: Any) -> list[Any]:
+    """Return Minari's buffers of episodes that are drawn from two spaces."""
     from minari.data_collector import EpisodeBuffer
 
-    observation = spaces.Dict({
-        "Arm": spaces.Box(-1, 1, (2,), np.float32),
-        "more": spaces.Tuple([spaces.Discrete(4, start=-1), spaces.MultiBinary(3)]),
-        "camera": spaces.Box(0, 255, (40, 40, 3), np.uint8),
-    })  # fmt: skip
-    action = spaces.MultiDiscrete([2, 5])
     observation.seed(0)
     action.seed(0)
-    buffers, lengths = [], (3, 2)
+    buffers = []
     for length in lengths:
         seen = [observation.sample() for _ in range(length + 1)]
         buffers.append(
@@ -111,6 +101,23 @@ def test_what_minari_writes_we_read(tmp_path: Path, minari: Any, storage: str) -
                 infos={},
             )
         )
+    return buffers
+
+
+@pytest.mark.filterwarnings("ignore::UserWarning")  # it wants an environment, too
+@pytest.mark.parametrize("storage", ["hdf5", "arrow", "parquet"])
+def test_what_minari_writes_we_read(tmp_path: Path, minari: Any, storage: str) -> None:
+    if storage != "hdf5":
+        pytest.importorskip("pyarrow", reason="pyarrow is not installed")
+    from gymnasium import spaces
+
+    observation = spaces.Dict({
+        "Arm": spaces.Box(-1, 1, (2,), np.float32),
+        "more": spaces.Tuple([spaces.Discrete(4, start=-1), spaces.MultiBinary(3)]),
+        "camera": spaces.Box(0, 255, (40, 40, 3), np.uint8),
+    })  # fmt: skip
+    action, lengths = spaces.MultiDiscrete([2, 5]), (3, 2)
+    buffers = buffers_of(lengths, observation, action)
     minari.create_dataset_from_buffers(
         "made-v0", buffers, observation_space=observation, action_space=action,
         description="made here", algorithm_name="random", author="nobody",

@@ -9,13 +9,13 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import EpisodeError, Guard, ResetFailed, RobotStopped
+from hal import EpisodeError, Guard, ResetFailed, RobotState, RobotStopped
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
 from recorder.log.rotation import Limits
@@ -54,10 +54,20 @@ def only_run(folder: Path) -> LogReader:
     return LogReader(run)
 
 
-def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) -> None:
-    robot = Fader()
+class Session(NamedTuple):
+    """A served session that was recorded: an episode that ends in silence, a refused step, and a stop."""
+
+    reader: LogReader
+    robot: Fader
+    robot_states: list[RobotState]
+    """Of the five steps of the first episode."""
+
+
+@pytest.fixture(scope="module")
+def session(tmp_path_factory: pytest.TempPathFactory) -> Session:
+    folder, robot = tmp_path_factory.mktemp("controller"), Fader()
     with ExitStack() as ends:
-        log = ControllerLog(tmp_path, control_hz=50)
+        log = ControllerLog(folder, control_hz=50)
         server = Server(Guard(log.wrap(robot)), control_hz=50, watchdog_s=0.2, observer=log)
         watch = ServerWatch(server, log).start()
         ends.callback(watch.close)
@@ -74,30 +84,50 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
         remote.stop("a test")
         with pytest.raises(RobotStopped):
             remote.step(target(0, 0))
-    reader = only_run(tmp_path)
+    return Session(only_run(folder), robot, robot_states)
+
+
+def test_the_log_is_complete_and_names_its_streams(session: Session) -> None:
+    reader = session.reader
     assert reader.complete
     assert reader.notes == ()
     assert reader.metadata["controller"] is True
     assert {name: stream.rate_hz for name, stream in reader.streams.items()} == {
         "tick": 200, "order": 50, "cadence": 1, "taps": 200,
     }  # fmt: skip
-    ticks = reader.samples("tick")
-    assert [tuple(row) for row in ticks["applied_target"].tolist()] == robot.told, "every one, and in order"
+    assert reader.samples("cadence")["periods"][-1] > 20
+
+
+def test_every_tick_is_in_it(session: Session) -> None:
+    ticks = session.reader.samples("tick")
+    assert [tuple(row) for row in ticks["applied_target"].tolist()] == session.robot.told, "every one, and in order"
     assert (ticks["stamp_ns"] >= ticks["began_ns"]).all()
     assert np.array_equal(ticks["sequence"], np.arange(len(ticks)))
-    orders = reader.samples("order")
+    assert len(session.reader.samples("taps")) == len(ticks) + 2, "the robot's own stream, of its two resets too"
+
+
+def test_every_order_is_in_it(session: Session) -> None:
+    orders = session.reader.samples("order")
     assert (np.diff(orders["came_ns"]) > 0).all()
     done = orders[orders["reading_ns"] > 0]
     assert len(done) == 8
     assert len(orders) == 9, "the refused one too"
-    assert orders["reading_ns"][1:6].tolist() == [robot_state.stamp_ns for robot_state in robot_states]
+    assert orders["reading_ns"][1:6].tolist() == [robot_state.stamp_ns for robot_state in session.robot_states]
     sent = orders["sent_ns"] > 0
     assert sent[1:6].all()
-    frames = reader.frames()
+
+
+def test_every_frame_is_in_it(session: Session) -> None:
+    frames = session.reader.frames()
     assert frames["frame_no"].tolist() == [0, 1, 2, 3, 4, 5, 0, 1]
     assert frames["acted"].tolist() == [0, 1, 1, 1, 1, 1, 0, 1]
     assert np.allclose(frames["action_target"][1:6, 1], np.arange(5) / 10)
-    assert np.array_equal(frames["sensor_noise"][1:6], [robot_state.sensors["noise"] for robot_state in robot_states])
+    noise = [robot_state.sensors["noise"] for robot_state in session.robot_states]
+    assert np.array_equal(frames["sensor_noise"][1:6], noise)
+
+
+def test_every_state_stop_and_end_is_in_it(session: Session) -> None:
+    reader = session.reader
     first, second = reader.episodes()
     assert first.end is not None
     assert first.end["end"] == "held: no valid command for 0.2 s"
@@ -112,8 +142,6 @@ def test_every_tick_order_state_and_stop_is_in_it(tmp_path: Path, serve: Serve) 
     assert stops == ["a test", "the server was closed"]
     states = [event.detail["after"] for event in reader.events() if event.kind == "life"]
     assert states == ["arming", "ready", "running", "holding", "resetting", "ready", "running", "stopped"]
-    assert len(reader.samples("taps")) == len(ticks) + 2, "the robot's own stream, of its two resets too"
-    assert reader.samples("cadence")["periods"][-1] > 20
 
 
 def test_without_room_the_robot_goes_on_and_the_client_is_told(tmp_path: Path, serve: Serve) -> None:
