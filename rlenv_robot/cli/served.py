@@ -1,0 +1,195 @@
+"""``rlenv-robot stop``, ``status`` and ``watch``: what a person asks of a served robot from a terminal."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
+
+__all__ = ["add_status", "add_stop", "add_watch", "changes", "describe", "run_status", "run_stop", "run_watch"]
+
+_ADDRESS = "tcp://127.0.0.1:5555"
+
+# -- Stop ------------------------------------------------------------------------------------------------------
+
+
+def add_stop(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``stop``."""
+    parser.description = (
+        "Stop a served robot, whichever client moves it. It moves again after a reset with the option clear_stop. "
+        "This is no substitute for the robot's own stop button: it needs this machine and the network."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot stop
+  rlenv-robot stop tcp://192.168.1.7:5555 --keys client-keys --reason "a cable is loose"
+
+The exit code is 0 once the robot's driver has confirmed, and 2 if it has not.
+"""
+    _add_place(parser)
+    parser.add_argument(
+        "--reason",
+        default="stopped from a terminal",
+        help="its client is told, and the logs keep it (default: %(default)s)",
+    )
+    parser.set_defaults(run=run_stop)
+
+
+def run_stop(args: argparse.Namespace) -> int:
+    """Stop the robot, and print how long the confirmation took."""
+    from real import RemoteRobot
+
+    with closing(RemoteRobot(args.address, keys=args.keys)) as remote:
+        began = time.monotonic()
+        remote.stop(args.reason)
+        print(f"stopped; the robot confirmed after {(time.monotonic() - began) * 1e3:.0f} ms")
+    return 0
+
+
+# -- Status ----------------------------------------------------------------------------------------------------
+
+
+def add_status(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``status``."""
+    parser.description = "Show a served robot's state, client, control loop and cameras. Nothing moves."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot status
+  rlenv-robot status tcp://192.168.1.7:5555 --keys client-keys --json
+"""
+    _add_place(parser)
+    parser.add_argument("--json", action="store_true", help="print all that the server tells, for programs")
+    parser.set_defaults(run=run_status)
+
+
+def run_status(args: argparse.Namespace) -> int:
+    """Print the status once."""
+    from real import RemoteRobot
+
+    with closing(RemoteRobot(args.address, keys=args.keys)) as remote:
+        status = remote.status()
+    if args.json:
+        print(json.dumps(status, indent=2, sort_keys=True))
+    else:
+        for name, value in describe(status).items():
+            print(f"{name + ':':15} {value}")
+    return 0
+
+
+def describe(status: Mapping[str, Any]) -> dict[str, str]:
+    """Return a server's status as short texts by their names, in the order of a page.
+
+    Args:
+        status: as `real.server.server.Server.about` gives it. Keys that a server of another version lacks are left out.
+    """
+    why, age, cadence = status.get("why"), status.get("reading_age_s"), status.get("cadence")
+    lines = {
+        "state": f"{status.get('state', 'unknown')}{f': {why}' if why else ''}",
+        "client": str(status.get("holder") or "none"),
+        "newest reading": "none yet" if age is None else f"{age * 1e3:.0f} ms old",
+        "control loop": _loop_text(cadence) if isinstance(cadence, Mapping) else "",
+        "real time": str(status.get("real_time") or ""),
+        "late commands": str(status["late_commands"]) if status.get("late_commands") else "",
+        "held back": _held_back(status.get("guard")),
+        "cameras": _cameras(status.get("pictures")),
+        "recording": _recording(status.get("recording")),
+        "cut off": ", ".join(f"{count} for {reason}" for reason, count in (status.get("cut_off") or {}).items()),
+    }
+    return {name: text for name, text in lines.items() if text}
+
+
+def _loop_text(cadence: Mapping[str, Any]) -> str:
+    try:
+        return (
+            f"{cadence['periods']:,} periods of {cadence['period_ms']:.3g} ms, {cadence['overruns']:,} overruns, "
+            f"longest {cadence['longest_ms']:.3g} ms"
+        )
+    except (KeyError, TypeError, ValueError):  # a server of another version
+        return ""
+
+
+def _held_back(guard: Any) -> str:
+    if not isinstance(guard, Mapping) or not guard.get("held_back"):
+        return ""
+    return f"{guard['held_back']} commands, the last by {guard.get('last')}"
+
+
+def _cameras(pictures: Any) -> str:
+    return str(pictures.get("address", "")) if isinstance(pictures, Mapping) else ""
+
+
+def _recording(recording: Any) -> str:
+    if not isinstance(recording, Mapping):
+        return ""
+    return ", ".join(f"{name} {value}" for name, value in recording.items() if value not in (None, "", 0))
+
+
+# -- Watch -----------------------------------------------------------------------------------------------------
+
+
+def add_watch(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``watch``."""
+    parser.description = (
+        "Print a line each time the state or the client of a served robot changes, until Ctrl-C. Nothing moves."
+    )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot watch
+  rlenv-robot watch tcp://192.168.1.7:5555 --keys watcher-keys --period 0.1
+"""
+    _add_place(parser)
+    parser.add_argument("--period", type=float, default=0.5, help="seconds between two looks (default: 0.5)")
+    parser.set_defaults(run=run_watch)
+
+
+def run_watch(args: argparse.Namespace) -> int:
+    """Look at the robot again and again, and print what changed."""
+    from rlenv_robot.cli.output import say
+
+    if not 0.02 <= args.period <= 3600:
+        raise ValueError(f"--period is {args.period}, it must be in 0.02..3600 seconds")
+    for line in changes(_looks(args.address, args.keys, args.period)):
+        say(f"{time.strftime('%H:%M:%S')}  {line}")
+    return 0
+
+
+def changes(looks: Iterator[Mapping[str, Any] | str]) -> Iterator[str]:
+    """Yield a line for the first look, and for each that differs from the one before.
+
+    Args:
+        looks: a status, or why there is none.
+    """
+    before: str | None = None
+    for look in looks:
+        if isinstance(look, str):
+            line = f"no answer: {look}"
+        else:
+            texts = describe(look)
+            line = f"{texts['state']}; client: {texts['client']}"
+        if line != before:
+            yield line
+        before = line
+
+
+def _looks(address: str, keys: str | None, period_s: float) -> Iterator[Mapping[str, Any] | str]:
+    from hal import RobotError
+    from real import RemoteRobot
+
+    with closing(RemoteRobot(address, keys=keys)) as remote:
+        while True:
+            try:
+                yield remote.status()
+            except RobotError as error:
+                yield str(error)
+            time.sleep(period_s)
+
+
+def _add_place(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("address", nargs="?", default=_ADDRESS, help="of the server (default: %(default)s)")
+    parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on another machine")
