@@ -58,7 +58,13 @@ NOT_TRIED = {
 """Checks that need another mode, or a factory (tests/rlenv_robot/conformance/test_subject.py)."""
 
 
-@pytest.mark.parametrize("name", ENVIRONMENTS)
+QUICK = ("so101-reach", "go 5x5")
+"""One environment with a robot and one without, which are checked while one works; the others take seconds each."""
+
+
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in ENVIRONMENTS]
+)
 def test_every_environment_keeps_the_contract(name: str) -> None:
     with ENVIRONMENTS[name]() as env:
         report = check_environment(env)

@@ -40,6 +40,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R1.1", "R4.1", "R4.2")
 def test_the_page_does_what_it_says(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("cv2", reason="neither opencv-python nor opencv-python-headless is installed")

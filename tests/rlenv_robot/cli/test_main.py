@@ -200,6 +200,7 @@ def test_protocol_prints_and_writes_the_page(tmp_path: Path, capsys: Captured) -
     assert capsys.readouterr().out == ""
 
 
+@pytest.mark.slow
 @pytest.mark.requirement("R4.3")
 def test_check_tests_robot_and_environment(capsys: Captured) -> None:
     assert _run("check", "so101-reach") == 0

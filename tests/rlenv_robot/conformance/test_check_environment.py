@@ -339,7 +339,11 @@ MUTANTS: dict[type[Environment], str] = {
 }
 
 
-@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+@pytest.mark.parametrize(
+    "mutant",
+    [pytest.param(mutant, marks=[pytest.mark.slow] if number % 4 else []) for number, mutant in enumerate(MUTANTS)],
+    ids=lambda mutant: mutant.__name__,
+)  # every fourth is checked while one works
 def test_a_broken_environment_is_caught(make: Callable[..., Environment], mutant: type[Environment]) -> None:
     report = check_environment(make(mutant))
     assert MUTANTS[mutant] in {check.key for check in report.failures}, report
@@ -353,6 +357,7 @@ def test_a_surprise_reset_is_caught_before_the_first_reset_too(make: Callable[..
     assert "too early" in failures
 
 
+@pytest.mark.slow
 def test_what_can_not_be_tried_says_so(slider_class: type) -> None:
     class Endless(slider_class):  # type: ignore[misc, valid-type]
         length = 10**9

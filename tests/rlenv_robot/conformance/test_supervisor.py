@@ -105,7 +105,7 @@ def test_an_exit_in_a_driver_is_a_finding_and_the_robot_is_stopped_and_closed() 
     assert robot.ended_safely(), robot.calls[-5:]
 
 
-@pytest.mark.parametrize("kind", [Hangs, Loops])
+@pytest.mark.parametrize("kind", [Hangs, pytest.param(Loops, marks=pytest.mark.slow)])
 def test_a_call_that_hangs_is_a_finding_and_nothing_moves_after_it(kind: type[Watched]) -> None:
     robot, before = kind(), set(threading.enumerate())
     report = check_robot(robot, deadlines=Deadlines(step=0.5))

@@ -125,6 +125,7 @@ def test_an_illegal_action_of_the_policy_is_refused_whoever_has_the_robot() -> N
     assert table["extra_info"]["error"]["code"] == "range"
 
 
+@pytest.mark.slow
 def test_it_passes_the_conformance_of_environments() -> None:
     report = check_environment(Environment(world(Plan())))
     assert report.passed, str(report)

@@ -189,6 +189,7 @@ def test_the_average_goes_on_after_a_snapshot():
     assert (finals[0]["velocity_error_m_s"] > 0).all()
 
 
+@pytest.mark.slow
 def test_it_passes_the_environments_own_checker_and_gymnasiums():
     gymnasium_checker = pytest.importorskip("gymnasium.utils.env_checker", reason="gymnasium is not installed")
     report = rr.check_environment(rr.make("go2-walk", steps=20))
