@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from rlenv_robot.adapters.gymnasium import to_gymnasium, to_gymnasium_vector
     from rlenv_robot.adapters.pettingzoo import to_pettingzoo, to_pettingzoo_aec
     from rlenv_robot.config.profile import Profile, load_profile
-    from rlenv_robot.conformance import check_environment, check_robot
+    from rlenv_robot.conformance import check_environment, check_robot, check_source, check_vector
     from rlenv_robot.data.sampling import PreferencePair
     from rlenv_robot.env import Environment
     from rlenv_robot.policies.flat import FlatPolicy
@@ -74,7 +74,8 @@ __all__ = [
     "RobotModel", "RobotSpec", "RobotState", "RobotStopped", "RobotWorld", "SampleSink", "Server", "SourceData",
     "SourceError", "Spec", "SpecError", "SpecMismatch", "StaleReading", "StreamSpec", "Streaming", "Task", "TimeStep",
     "VectorEnvironment", "VectorSnapshot", "Violation", "WireError", "World", "__version__", "check_environment",
-    "check_robot", "environment_names", "flat_for", "load_policy", "load_profile", "make", "make_vector",
+    "check_robot", "check_source", "check_vector", "environment_names", "flat_for", "load_policy",
+    "load_profile", "make", "make_vector",
     "one_at_a_time", "open_source", "register_format", "register_robot", "register_task", "robot", "robot_names",
     "serve", "task", "to_gymnasium", "to_gymnasium_vector", "to_pettingzoo", "to_pettingzoo_aec",
 ]  # fmt: skip
@@ -92,7 +93,7 @@ _MODULES = {
     "rlenv_robot.adapters.gymnasium": ("to_gymnasium", "to_gymnasium_vector"),
     "rlenv_robot.adapters.pettingzoo": ("to_pettingzoo", "to_pettingzoo_aec"),
     "rlenv_robot.config.profile": ("Profile", "load_profile"),
-    "rlenv_robot.conformance": ("check_environment", "check_robot"),
+    "rlenv_robot.conformance": ("check_environment", "check_robot", "check_source", "check_vector"),
     "rlenv_robot.data.sampling": ("PreferencePair",),
     "rlenv_robot.env": ("Environment",),
     "rlenv_robot.policies.flat": ("FlatPolicy",),

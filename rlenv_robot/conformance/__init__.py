@@ -12,9 +12,11 @@ from rlenv_robot.conformance.environment import check_environment
 from rlenv_robot.conformance.illegal import IllegalCase, illegal_tables, illegal_values
 from rlenv_robot.conformance.report import Check, Note, Report
 from rlenv_robot.conformance.robot import check_robot
+from rlenv_robot.conformance.source_data import check_source
 from rlenv_robot.conformance.supervisor import Deadlines
+from rlenv_robot.conformance.vector import check_vector
 
 __all__ = [
     "Check", "Deadlines", "EnvironmentContract", "IllegalCase", "Note", "Report", "RobotContract",
-    "check_environment", "check_robot", "illegal_tables", "illegal_values",
+    "check_environment", "check_robot", "check_source", "check_vector", "illegal_tables", "illegal_values",
 ]  # fmt: skip

@@ -1,10 +1,10 @@
-"""Make what is to be checked: an environment by name, file, object, or from Gymnasium or PettingZoo; a robot."""
+"""Make what is to be checked: an environment, a batch, recorded data or a robot, by name, file or object."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,10 +15,15 @@ from rlenv_robot.conformance.environment import check_environment
 from rlenv_robot.conformance.report import Report
 from rlenv_robot.conformance.robot import check_robot
 from rlenv_robot.conformance.robot_probe import BoundedRobot, MotionBounds, is_simulated
+from rlenv_robot.conformance.source_data import check_source
+from rlenv_robot.conformance.source_probe import StandardSource
+from rlenv_robot.conformance.vector import check_vector
+from rlenv_robot.conformance.vector_probe import StandardVector
 from rlenv_robot.env import Environment
-from rlenv_robot.registry import environment_names, make, robot, task
+from rlenv_robot.registry import environment_names, make, make_vector, robot, task
 from rlenv_robot.robot_env.core import RobotWorld
 from rlenv_robot.robot_models import MODEL_FILE, is_model_file, robot_model_of
+from rlenv_robot.source import open_source
 from rlenv_robot.tasks.task import Task
 from rlenv_robot.world import World
 
@@ -34,12 +39,18 @@ class Subject:
         make_environment: makes a new environment; None for a robot alone.
         make_robot: makes a new robot; None where there is none.
         is_real: whether something real may move.
+        make_source: makes source data; None where there are none.
+        make_batch: makes a batch of so many environments; None where there is none.
+        num_envs: how many environments the batch under test has.
     """
 
     name: str
     make_environment: Callable[[], Any] | None
     make_robot: Callable[[], Robot] | None = None
     is_real: bool = False
+    make_source: Callable[[], StandardSource] | None = None
+    make_batch: Callable[[int], StandardVector] | None = None
+    num_envs: int = 3
 
     def motion(self, bounds: MotionBounds) -> list[str]:
         """Return how far and how fast a real robot will move, a line for each command."""
@@ -52,14 +63,16 @@ class Subject:
             subject.close()
 
     def check(self, *, steps: int, seed: int, bounds: MotionBounds, part: str = "", only: int = 0) -> list[Report]:
-        """Check the robot, if there is one, then the environment.
+        """Check the robot, if there is one, then the environment, the batch, and the source data.
 
         Args:
             steps, seed: as for `check_environment`.
             bounds: on the motions of what is real.
-            part: ``robot`` or ``environment`` checks that alone.
-            only: the number of the only check to make.
+            part: ``robot``, ``environment``, ``batch`` or ``source`` checks that alone.
+            only: the number of the only check to make; without a part, of the environment's, else of what there is.
         """
+        if only and not part:
+            part = "environment" if self.make_environment else "source" if self.make_source else "robot"
         reports = []
         if self.make_robot is not None and part in ("", "robot"):
             reports.append(
@@ -71,26 +84,57 @@ class Subject:
                 check_environment(self.make_environment, steps=steps, seed=seed, repeatable=not self.is_real,
                                   name=self.name, only=only)
             )  # fmt: skip
+        if self.make_batch is not None and part in ("", "batch"):
+            reports.append(check_vector(self.make_batch, self.make_environment, num_envs=self.num_envs, steps=steps,
+                                        seed=seed, name=self.name, only=only))  # fmt: skip
+        if self.make_source is not None and part in ("", "source"):
+            reports.append(check_source(self.make_source, seed=seed, name=self.name, only=only))
         return reports
 
 
 def subject_of(
-    name: str, where: str = "sim", keys: str | Path | None = None, bounds: MotionBounds | None = None
+    name: str,
+    where: str = "sim",
+    keys: str | Path | None = None,
+    bounds: MotionBounds | None = None,
+    num_envs: int = 0,
 ) -> Subject:
     """Return what a name on the command line stands for.
 
     Args:
         name: one of `environment_names`, a MuJoCo model, a profile (``.toml``), or ``module:factory``; the module
-            may be a file (``path/to/file.py:factory``). The factory makes an environment, a world, a task, a robot, or
-            an environment of Gymnasium or PettingZoo.
+            may be a file (``path/to/file.py:factory``). The factory makes an environment, a world, a task, a robot,
+            source data, or an environment of Gymnasium or PettingZoo. A folder holds recorded data.
         where: the robot, as for `rlenv_robot.make`.
         keys: as for `rlenv_robot.make`.
         bounds: on the motions of a real robot.
+        num_envs: from 2: checks a simulated batch of so many too.
 
     Raises:
-        ValueError: an unknown name.
+        ValueError: an unknown name, or a batch of what can't be batched.
         TypeError: the factory makes something else.
     """
+    subject = _subject(name, where, keys, bounds)
+    if not num_envs:
+        return subject
+    if num_envs < 2 or where != "sim" or not subject.make_robot:
+        raise ValueError(
+            f"a batch of {num_envs} of {name!r} on {where!r} can't be checked, allowed are at least 2 simulated robots "
+            "with a task"
+        )
+    return replace(subject, make_batch=lambda num: make_vector(_task_of(name), num), num_envs=num_envs)
+
+
+def _task_of(name: str) -> Any:
+    if not name.endswith(".toml"):
+        return _importable(name) if ":" in name else name
+    profile = load_profile(name)
+    return task(profile.task.name, **dict(profile.task.options))
+
+
+def _subject(name: str, where: str, keys: str | Path | None, bounds: MotionBounds | None) -> Subject:
+    if Path(name).is_dir() and name not in environment_names():
+        return Subject(name, None, make_source=lambda: open_source(name))
     if name.endswith(".toml"):
         profile = load_profile(name)
         return _registered(profile.task.name, where, keys, bounds, dict(profile.task.options))
@@ -104,6 +148,8 @@ def subject_of(
         return _registered(_importable(name), where, keys, bounds, {})
     if isinstance(made, Robot) and not hasattr(made, "observation"):
         return Subject(name, None, factory, is_real=not is_simulated(made))
+    if all(hasattr(made, member) for member in ("init", "sample_steps", "sample_trajectories")):
+        return Subject(name, None, make_source=factory)
     if _is_environment(made):
         made.close()
         world = getattr(made, "world", None)
@@ -161,6 +207,6 @@ def _foreign(name: str, made: Any, factory: Callable[[], Any]) -> Subject:
         return Subject(name, lambda: adapt(factory()))
     raise TypeError(
         f"{name!r} makes a {type(made).__name__}, expected an environment (env_id, observation, action, reset, step, "
-        f"close), a hal.Robot, a task, a world, or an environment of Gymnasium or PettingZoo; a MuJoCo model ends in "
-        f"{MODEL_FILE}"
+        f"close), a hal.Robot, a task, a world, source data, or an environment of Gymnasium or PettingZoo; a "
+        f"MuJoCo model ends in {MODEL_FILE}"
     )

@@ -69,7 +69,7 @@ class CallLog:
         self.running: _Call | None = None
         self.given_up = False
         self._calls: deque[_Call] = deque(maxlen=_KEPT_CALLS)
-        self._options: object = None
+        self._begin: _Call | None = None
         self._steps = 0
 
     def call(self, name: str, function: Callable[..., _T], *arguments: Any) -> _T:
@@ -78,8 +78,8 @@ class CallLog:
             raise _GivenUp
         self.running = call = _Call(name, arguments, time.monotonic())
         self._calls.append(call)
-        if name == "reset":
-            self._options, self._steps = arguments[0] if arguments else {}, 0
+        if name in ("reset", "init"):
+            self._begin, self._steps = call, 0
         elif name == "step":
             self._steps += 1
         try:
@@ -88,13 +88,16 @@ class CallLog:
             self.running = None
 
     def how(self) -> str:
-        """Return what was done: the last reset, how many steps came since, and the newest call."""
+        """Return what was done: the last reset or init, how many steps came since, and the newest call."""
         if not self._calls:
             return ""
-        newest = self._calls[-1]
-        if newest.name == "reset":
-            return f"reset({short(self._options)})"
-        return f"reset({short(self._options)}), step call {self._steps}, newest call {newest.name}"
+        newest, begin = self._calls[-1], self._begin
+        parts = [] if begin is None else [f"{begin.name}({short(begin.arguments[0] if begin.arguments else {})})"]
+        if newest is not begin:
+            parts += [f"step call {self._steps}"] if self._steps else []
+            shown = newest.name if self._steps else f"{newest.name}({', '.join(map(short, newest.arguments))})"
+            parts.append(f"newest call {shown}")
+        return ", ".join(parts)
 
     def lines(self) -> list[str]:
         """Return the newest calls, a line each, oldest first."""
@@ -103,7 +106,7 @@ class CallLog:
     def clear(self) -> None:
         """Forget the calls, at the beginning of a check."""
         self._calls.clear()
-        self._options, self._steps = None, 0
+        self._begin, self._steps = None, 0
 
 
 @dataclass(frozen=True)
@@ -151,11 +154,15 @@ class Supervisor:
 
         Args:
             plan: in this order.
-            only: the number of the only check to make, counted from 1; 0 makes all.
+            only: the number of the only check to report, counted from 1, after those that it needs; 0 makes all.
 
         Raises:
+            ValueError: there is no check of that number.
             KeyboardInterrupt, SystemExit: as they came, after the subject was stopped and closed.
         """
+        if only > len(plan):
+            self.close()
+            raise ValueError(f"there is no check {only}, allowed are 1 to {len(plan)}")
         worker = threading.Thread(target=self._work, args=(plan, only), name="conformance checks", daemon=True)
         reason = "the conformance check was interrupted"
         finished = False
@@ -181,9 +188,13 @@ class Supervisor:
 
     def _work(self, plan: Sequence[PlannedCheck], only: int) -> None:
         failed: set[str] = set()
+        first = _needed(plan, plan[only - 1]) if only else set()
         try:
             for number, planned in enumerate(plan, 1):
                 if only and number != only:
+                    if planned.key in first and number < only:
+                        self._current = number, planned
+                        run_check(planned.name, planned.clause, planned.check)
                     continue
                 self._current = number, planned
                 blocking = [other.name for other in plan if other.key in planned.needs and other.key in failed]
@@ -248,6 +259,15 @@ class Supervisor:
             if number not in made and not only:
                 message = "the run was given up before"
                 self._checks.append(Check(planned.name, planned.clause, None, message, number=number, key=planned.key))
+
+
+def _needed(plan: Sequence[PlannedCheck], planned: PlannedCheck) -> set[str]:
+    """Return the keys of the checks that a check needs, directly or not."""
+    needed = set(planned.needs)
+    for other in reversed(plan):
+        if other.key in needed:
+            needed |= set(other.needs)
+    return needed
 
 
 def _bounded(call: Callable[[], object]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, TypeGuard
 
 import numpy as np
@@ -12,7 +12,8 @@ from hal import Field, IllegalAction, Spec
 from rlenv_robot.conformance.report import Failed
 
 __all__ = [
-    "Noter", "check_observation", "check_reward", "check_structure", "copied_values", "deep_difference", "difference",
+    "Noter", "check_keys", "check_observation", "check_reward", "check_structure", "copied_values", "deep_difference",
+    "difference", "is_int32", "silent",
 ]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
@@ -23,11 +24,11 @@ Noter = Callable[[str, str], None]
 """Takes the clause and the text of a note on something that the standard leaves open."""
 
 
-def _silent(clause: str, text: str) -> None:
+def silent(clause: str, text: str) -> None:
     """Drop a note."""
 
 
-def check_observation(table: object, spec: Spec, note: Noter = _silent) -> None:
+def check_observation(table: object, spec: Spec, note: Noter = silent) -> None:
     """Check Table 1.
 
     Args:
@@ -38,7 +39,7 @@ def check_observation(table: object, spec: Spec, note: Noter = _silent) -> None:
     Raises:
         Failed: the table is wrong.
     """
-    entries = _check_keys(table, _TABLE_1, {"extra_info"}, "Table 1")
+    entries = check_keys(table, _TABLE_1, {"extra_info"}, "Table 1")
     _check_head(entries, "Table 1")
     for flag in ("terminated", "truncated"):
         if not _is_whole(entries[flag]) or entries[flag] not in (0, 1):
@@ -50,7 +51,7 @@ def check_observation(table: object, spec: Spec, note: Noter = _silent) -> None:
     check_structure(entries["observation"], spec, "observation", note)
 
 
-def check_reward(table: object, declared: Field | None = None, note: Noter = _silent) -> None:
+def check_reward(table: object, declared: Field | None = None, note: Noter = silent) -> None:
     """Check Table 3: its reward is a finite number, or one for each agent.
 
     Args:
@@ -61,7 +62,7 @@ def check_reward(table: object, declared: Field | None = None, note: Noter = _si
     Raises:
         Failed: the table is wrong.
     """
-    entries = _check_keys(table, _TABLE_3, set(), "Table 3")
+    entries = check_keys(table, _TABLE_3, set(), "Table 3")
     _check_head(entries, "Table 3")
     reward = entries["reward"]
     if isinstance(reward, Mapping) and not reward:
@@ -81,7 +82,7 @@ def check_reward(table: object, declared: Field | None = None, note: Noter = _si
                 raise Failed(f"reward is {number!r}", f"the description allows {low:g} to {high:g}")
 
 
-def check_structure(values: object, spec: Spec, where: str, note: Noter = _silent) -> None:
+def check_structure(values: object, spec: Spec, where: str, note: Noter = silent) -> None:
     """Check that a structure has exactly the names, shapes, dtypes and ranges of its spec.
 
     Lists and plain numbers in place of arrays are allowed, with a note; an array of another dtype is not.
@@ -166,14 +167,24 @@ def _is_plain(value: object) -> bool:
     return isinstance(value, bool | int | float | None)
 
 
-def _check_keys(table: object, required: frozenset[str], optional: set[str], what: str) -> Mapping[str, object]:
+def check_keys(table: object, required: frozenset[str], optional: Collection[str], what: str) -> Mapping[str, object]:
+    """Return a table, if it is a mapping with the required keys and no others than the optional ones.
+
+    Args:
+        table: as it came.
+        required, optional: the table's keys.
+        what: the table's name, for the message.
+
+    Raises:
+        Failed: it is something else.
+    """
     if not isinstance(table, Mapping):
         raise Failed(f"{what} is a {type(table).__name__}", "it must be a mapping")
-    missing, unknown = required - table.keys(), table.keys() - required - optional
+    missing, unknown = required - table.keys(), table.keys() - required - set(optional)
     if missing or unknown:
         raise Failed(
             f"{what} lacks {sorted(missing)} and has the unknown keys {sorted(map(str, unknown))}",
-            f"its keys are {', '.join(sorted(required | optional))}",
+            f"its keys are {', '.join(sorted(required.union(optional)))}",
         )
     return table
 
@@ -182,9 +193,14 @@ def _check_head(table: Mapping[str, object], what: str) -> None:
     env_id, frame_no = table["env_id"], table["frame_no"]
     if not isinstance(env_id, str) or not 1 <= len(env_id) <= 36:
         raise Failed(f"env_id is {env_id!r}", f"{what} requires a string of 1 to 36 characters")
-    if not _is_whole(frame_no) or not -_LARGEST - 1 <= frame_no <= _LARGEST:
+    if not is_int32(frame_no):
         raise Failed(f"frame_no is {frame_no!r}", f"{what} requires an int32")
 
 
 def _is_whole(value: object) -> TypeGuard[int]:
     return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def is_int32(value: object) -> TypeGuard[int]:
+    """Return whether a value is a whole number of 32 bits; True and False are none."""
+    return _is_whole(value) and -_LARGEST - 1 <= value <= _LARGEST

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from rlenv_robot.conformance import Deadlines, check_environment, check_robot
+from rlenv_robot.conformance import Deadlines, check_environment, check_robot, check_source, check_vector
+from rlenv_robot.conformance.report import Report
 from tests.rlenv_robot.conformance import (
     end_faults,
     frame_faults,
@@ -18,8 +19,11 @@ from tests.rlenv_robot.conformance import (
     refusal_faults,
     robot_faults,
     seed_faults,
+    source_faults,
+    vector_faults,
 )
 from tests.rlenv_robot.conformance.good_ones import ENVIRONMENTS, ROBOTS
+from tests.rlenv_robot.conformance.plain import Sleds
 
 pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
 
@@ -49,9 +53,34 @@ def test_a_fault_of_an_environment_is_seen(broken: type) -> None:
 
 @pytest.mark.parametrize("broken", robot_faults.FAULTS, ids=lambda kind: kind.__name__)
 def test_a_fault_of_a_robot_is_seen(broken: type) -> None:
-    report = check_robot(broken, deadlines=PATIENCE)
+    _check_seen(check_robot(broken, deadlines=PATIENCE), robot_faults.FAULTS[broken])
+
+
+@pytest.mark.parametrize("broken", [*ENVIRONMENT_FAULTS][::8], ids=lambda kind: kind.__name__)
+def test_a_finding_is_made_again_alone(broken: type) -> None:
+    key = ENVIRONMENT_FAULTS[broken]
+    factory = broken if key == "process" else lambda: broken()
+    found = check_environment(factory, deadlines=PATIENCE).failures[0]
+    again = check_environment(factory, deadlines=PATIENCE, only=found.number)
+    assert [(check.number, check.key, check.passed) for check in again.checks] == [(found.number, found.key, False)]
+    assert again.checks[0].calls or not found.calls
+
+
+@pytest.mark.requirement("R3.1", "R3.2", "R3.3", "R3.4", "R3.5", "R3.6")
+@pytest.mark.parametrize("broken", source_faults.FAULTS, ids=lambda kind: kind.__name__)
+def test_a_fault_of_source_data_is_seen(broken: type) -> None:
+    _check_seen(check_source(broken, deadlines=PATIENCE), source_faults.FAULTS[broken])
+
+
+@pytest.mark.requirement("R6.2")
+@pytest.mark.parametrize("broken", vector_faults.FAULTS, ids=lambda kind: kind.__name__)
+def test_a_fault_of_a_batch_is_seen(broken: type) -> None:
+    _check_seen(check_vector(broken, Sleds, deadlines=PATIENCE), vector_faults.FAULTS[broken])
+
+
+def _check_seen(report: Report, key: str) -> None:
     keys = [check.key for check in report.failures]
-    assert robot_faults.FAULTS[broken] in keys, report.lines(verbose=False)
+    assert key in keys, report.lines(verbose=False)
     assert len(keys) <= 2, "one fault gives one finding, or two where it shows in two ways"
 
 
@@ -73,4 +102,6 @@ def test_a_good_robot_is_not_accused(good: Callable[[], Any]) -> None:
 def test_there_are_enough_of_both() -> None:
     assert len(ENVIRONMENT_FAULTS) >= 70
     assert len(robot_faults.FAULTS) >= 30
+    assert len(source_faults.FAULTS) >= 50
+    assert len(vector_faults.FAULTS) >= 40
     assert len(ENVIRONMENTS) + len(ROBOTS) >= 20
