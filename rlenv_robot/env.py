@@ -24,7 +24,7 @@ from rlenv_robot.tables import (
     check_extra_info,
     check_options,
 )
-from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, check_members
+from rlenv_robot.world import NOTHING, EnvDescription, OrderlyWorld, TimeStep, TurnBasedWorld, World, check_members
 
 __all__ = ["Environment", "Observer"]
 
@@ -68,7 +68,7 @@ class Environment:
 
     def __init__(self, world: World, env_id: str | None = None, observer: Observer | None = None) -> None:
         self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
-        check_members(world, World, (TurnBasedWorld,))
+        check_members(world, World, (TurnBasedWorld, OrderlyWorld))
         self.world = world
         self._validate = world.action.validate
         self._observer = observer
@@ -168,6 +168,34 @@ class Environment:
             "frame_no": frame_no,
             "reward": timestep.reward,
         }
+
+    def end(self, reason: str) -> ObservationTable:
+        """End the running episode in good order: no emergency, nothing to clear, and a reset begins the next one.
+
+        The robot keeps its last command, as after an end by time. The record says ``ended: <reason>``.
+
+        Args:
+            reason: one sentence, for the record.
+
+        Returns:
+            Table 1 of the newest frame, with ``truncated`` 1, ``extra_info["truncated_by"]``, and with how the episode
+            went (``success``, ``metrics``) where the world knows.
+
+        Raises:
+            EpisodeError: no episode runs.
+            ValueError: the reason is no text, or empty.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(
+                f"end got the reason {reason!r:.80}, expected a text such as env.end('the operator is done')"
+            )
+        if self._phase != "running" or self._timestep is None:
+            raise EpisodeError(self._out_of_turn().replace("step", "end", 1))
+        outcome = self.world.end(reason) if isinstance(self.world, OrderlyWorld) else {}
+        extra_info = {**self._timestep.extra_info, **outcome, "truncated_by": f"ended: {reason}"}
+        self._timestep = timestep = self._timestep._replace(truncated=True, extra_info=extra_info)
+        self._end(timestep)
+        return self._table(timestep, extra_info)
 
     def refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         """Answer an action that an adapter found illegal before it could be put into Table 2, as `step` does.

@@ -12,7 +12,7 @@ from typing import NamedTuple, Never, Protocol, runtime_checkable
 
 import numpy as np
 
-from hal import Field, Spec
+from hal import Field, RobotError, Spec
 from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
 from hal.robot import SampleSink, StreamSpec
@@ -20,7 +20,8 @@ from hal.wrapper import pass_on, streams_of
 from rlenv_robot.tables import ExtraInfo, Options, Reward
 
 __all__ = [
-    "NOTHING", "EnvDescription", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper", "check_members", "first_part",
+    "NOTHING", "EnvDescription", "OrderlyWorld", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper",
+    "check_members", "first_part",
 ]  # fmt: skip
 
 _NEARLY = 0.85
@@ -88,12 +89,16 @@ def first_part(of: object) -> str:
 
 @runtime_checkable
 class World(Protocol):
-    """The inside of an `Environment`: it knows no tables, no frame numbers and no recorder."""
+    """The inside of an `Environment`: it knows no tables, no frame numbers and no recorder.
+
+    A class that inherits from this one must bring ``observation``, ``action``, ``description``, ``reset`` and ``step``;
+    the other members have defaults.
+    """
 
     @property
     def name(self) -> str:
-        """The name by which `rlenv_robot.make` makes it."""
-        ...
+        """The name by which `rlenv_robot.make` makes it; by default that of its class in lower case."""
+        return type(self).__name__.lower()
 
     @property
     def observation(self) -> Spec:
@@ -112,8 +117,8 @@ class World(Protocol):
 
     @property
     def layout(self) -> FrameLayout:
-        """The fields of a recorded frame."""
-        ...
+        """The fields of a recorded frame; by default observation and action."""
+        return FrameLayout(self.observation, self.action)
 
     def reset(self, options: Options) -> TimeStep:
         """Begin an episode.
@@ -132,24 +137,24 @@ class World(Protocol):
         ...
 
     def episode_info(self) -> JsonDict:
-        """Return what the record keeps of the running episode, as plain data (goal, seed, ...)."""
-        ...
+        """Return what the record keeps of the running episode, as plain data (goal, seed, ...); by default the name."""
+        return {"task": self.name}
 
     def image(self, options: Options) -> np.ndarray:
         """Draw the present state for people: uint8 of shape (height, width, 3), RGB.
 
         Raises:
-            RobotError: no image can be made here, with the reason.
+            RobotError: no image can be made here, with the reason; by default always.
         """
-        ...
+        raise RobotError(f"{self.name!r} has no image")
 
     def stop(self, reason: str) -> None:
-        """Stop all motion; from any thread."""
-        ...
+        """Stop all motion; from any thread. By default nothing moves."""
+        return
 
     def close(self) -> None:
-        """Release everything. Calling it twice is allowed."""
-        ...
+        """Release everything. Calling it twice is allowed. By default there is nothing to release."""
+        return
 
 
 @runtime_checkable
@@ -177,6 +182,15 @@ class TurnBasedWorld(World, Protocol):
             KeyError: there is no such player.
         """
         return None
+
+
+@runtime_checkable
+class OrderlyWorld(World, Protocol):
+    """A `World` that has something to say where the agent ends an episode in good order."""
+
+    def end(self, reason: str) -> ExtraInfo:
+        """End the running episode without an emergency, and return how it went (``success``, ``metrics``)."""
+        ...
 
 
 class WorldWrapper:
@@ -239,6 +253,10 @@ class WorldWrapper:
     def episode_info(self) -> JsonDict:
         """Return the inner world's information on the running episode."""
         return self._world.episode_info()
+
+    def end(self, reason: str) -> ExtraInfo:
+        """End the inner world's episode in good order; an inner world without an `end` has nothing to add."""
+        return self._world.end(reason) if isinstance(self._world, OrderlyWorld) else {}
 
     def image(self, options: Options) -> np.ndarray:
         """Draw the inner world."""

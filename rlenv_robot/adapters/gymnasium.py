@@ -284,6 +284,10 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
     ``metadata["autoreset_mode"]`` is the batch's own. What was seen last is in ``info["final_obs"]`` (one a
     finished environment), its success, figures and images in ``info["final_info"]``, both with Gymnasium's masks.
 
+    An action out of range is refused as `GymnasiumEnv` does it: it counts against the time limit, the first one is
+    warned of, and ``info["illegal_share"]``, (N,), is the share of such actions in each running episode, once there is
+    any; that of a finished one is in ``info["final_info"]``.
+
     Args:
         envs: what is adapted; owned from now on.
         flat: observations and actions as vectors.
@@ -292,6 +296,7 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
 
     def __init__(self, envs: VectorEnvironment, flat: FlattenObservation | None = None, normalise: bool = True) -> None:
         self.envs, self.flat, self.num_envs = envs, flat, envs.num_envs
+        envs.count_refusals, self._warned = True, False
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
         self.single_observation_space, self.single_action_space, self._scaled = _spaces(envs, flat, normalise)
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
@@ -357,7 +362,21 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         self._table, reward = self.envs.step(request)
         table = self._table
         ends = table["terminated"].astype(bool), table["truncated"].astype(bool)
-        return self._observation(table["observation"]), reward["reward"], *ends, self._info(table["extra_info"])
+        info = self._info(table["extra_info"])
+        self._tell_refusals(info)
+        return self._observation(table["observation"]), reward["reward"], *ends, info
+
+    def _tell_refusals(self, info: ExtraInfo) -> None:
+        """Warn of the first action out of range, and add the share of such actions to ``info``."""
+        errors = {row: error for row, error in info.get("error", {}).items() if error["code"] == "range"}
+        if errors and not self._warned:
+            self._warned = True
+            row, error = next(iter(errors.items()))
+            warnings.warn(f"an illegal action of environment {row} was refused, it did not move: {error['message']}",
+                          stacklevel=4)  # fmt: skip
+        refusals = self.envs.refusals
+        if refusals.any():
+            info["illegal_share"] = refusals / np.maximum(self._table["frame_no"] + refusals, 1)
 
     def _observation(self, observation: dict[str, np.ndarray]) -> Observed:
         return observation if self.flat is None else self.flat.observe(observation)
@@ -389,6 +408,8 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
                 else observed[place]
             )
         facts = {"success": final["success"], "is_success": final["success"], "broken": final["broken"]}
+        if final["refusals"].any():
+            facts["illegal_share"] = final["refusals"] / np.maximum(final["frame_no"] + final["refusals"], 1)
         figures = {name: self._spread(index, value) for name, value in final["metrics"].items()}
         info["final_info"] = {name: self._spread(index, value) for name, value in facts.items()} | {"metrics": figures}
         if "images" in final:

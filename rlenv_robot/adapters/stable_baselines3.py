@@ -22,7 +22,8 @@ class StableBaselinesVecEnv(VecEnv):
     """Stable-Baselines3's interface. Episodes that end begin anew within the step, as it wants.
 
     ``infos`` at an end: ``terminal_observation`` (what was seen last), ``TimeLimit.truncated``, ``is_success``,
-    and ``episode`` with return ``r`` and length ``l``, as its `Monitor` gives them.
+    and ``episode`` with return ``r`` and length ``l``, as its `Monitor` gives them; ``illegal_share``, the share of the
+    episode's actions that were out of range, if there was any in the batch.
 
     Args:
         envs: a batch with ``autoreset="same_step"``; owned from now on.
@@ -70,6 +71,8 @@ class StableBaselinesVecEnv(VecEnv):
                 "is_success": bool(info["final_info"]["success"][env]),
                 "episode": {"r": float(self._returns[env]), "l": int(self._lengths[env])},
             }
+            if "illegal_share" in info["final_info"]:
+                infos[env]["illegal_share"] = float(info["final_info"]["illegal_share"][env])
         self._returns[done], self._lengths[done] = 0, 0
         return observation, rewards.astype(np.float32), done, infos
 

@@ -117,7 +117,8 @@ class TianshouVectorEnv(BaseVectorEnv):
 
     The end of an episode is Tianshou's to handle: it resets whom it wants to. A step of some leaves the others where
     they are. The observation is one float32 vector of shape (D,), the action one in [-1, 1] of shape (A,).
-    ``info`` has ``env_id``, and at the end of an episode ``success`` and the task's figures.
+    ``info`` has ``env_id``, and at the end of an episode ``success``, the task's figures, and ``illegal_share``, the
+    share of its actions that were out of range, if there was any in the batch.
 
     Args:
         envs: a batch with ``autoreset="disabled"``; owned from now on.
@@ -198,6 +199,8 @@ class TianshouVectorEnv(BaseVectorEnv):
         facts = info["final_info"]
         for place, env in enumerate(ids.tolist()):
             infos[place]["success"] = bool(facts["success"][env])
+            if "illegal_share" in facts:
+                infos[place]["illegal_share"] = float(facts["illegal_share"][env])
             infos[place] |= {name: float(values[env]) for name, values in facts["metrics"].items()}
 
     def seed(self, seed: int | list[int] | None = None) -> list[list[int] | None]:

@@ -388,6 +388,20 @@ class RobotWorld:
         )
         return timestep
 
+    def end(self, reason: str) -> ExtraInfo:
+        """End the episode in good order; the robot keeps its last command, as after an end by time.
+
+        Returns:
+            ``success`` and ``metrics`` by the newest reading, and the person's ``verdict`` where one was asked.
+        """
+        state, last = self._robot_state, self._last
+        assert state is not None  # the environment resets first
+        assert last is not None
+        extra: ExtraInfo = {}
+        self._end(state, self._rules.no_reward(), extra, False)
+        self._last = last._replace(truncated=True, extra_info={**last.extra_info, **extra})
+        return extra
+
     # -- the rest ----------------------------------------------------------------------------------------
 
     def episode_info(self) -> JsonDict:

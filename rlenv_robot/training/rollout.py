@@ -34,6 +34,7 @@ class Outcome:
         success: whether the task was fulfilled then.
         frames: how many steps it took.
         end: why it ended.
+        illegal: the share of the policy's actions that were refused.
     """
 
     total: float
@@ -41,6 +42,7 @@ class Outcome:
     success: bool
     frames: int
     end: str
+    illegal: float = 0.0
 
     @property
     def distance_mm(self) -> float:
@@ -78,6 +80,7 @@ def population_returns(envs: VectorEnvironment, population: FeedbackPolicy, seed
 
 def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome]:
     """Run one episode of a policy in each environment (without automatic resets)."""
+    envs.count_refusals = True  # or an episode of illegal actions would never end
     table = envs.reset({"seed": seed})
     total, outcomes = np.zeros(envs.num_envs), {}
     for _ in range(envs.task.steps):
@@ -94,6 +97,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
                 bool(final["success"][place]),
                 int(final["frame_no"][place]),
                 "terminated" if table["terminated"][env] else "time",
+                float(final["refusals"][place] / max(1, final["refusals"][place] + final["frame_no"][place])),
             )
     return [outcomes[env] for env in sorted(outcomes)]
 
@@ -166,9 +170,10 @@ class LearningCurve:
         point = Point(steps, now - self._begun, success, float(np.mean([outcome.total for outcome in outcomes])))
         self.points.append(point)
         if not self._quiet:
+            illegal = float(np.mean([outcome.illegal for outcome in outcomes]))
             print(
                 f"{point.steps:9,} steps {point.seconds:7.1f} s   success {point.success:5.0%}   "
-                f"return {point.returns:7.2f}",
+                f"return {point.returns:7.2f}" + (f"   illegal actions {illegal:.1%}" if illegal else ""),
                 flush=True,
             )
         self._begun += time.perf_counter() - now

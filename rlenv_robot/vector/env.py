@@ -118,6 +118,8 @@ class VectorEnvironment:
         seed: of all randomness; None draws one.
         mode: as `RobotWorld`'s.
         autoreset: as above.
+        count_refusals: whether a step whose action is out of range counts against the time limit, so that an episode of
+            such actions ends; the interfaces of RL libraries set it.
         streams: shape (N,), the number that stands for i in the draws; environments that share one get the same
             episodes (common random numbers, to compare policies). By default 0 to N - 1.
 
@@ -135,6 +137,7 @@ class VectorEnvironment:
         mode: Mode = "training",
         autoreset: Autoreset = "same_step",
         streams: np.ndarray | None = None,
+        count_refusals: bool = False,
     ) -> None:
         if autoreset not in get_args(Autoreset):
             allowed = ", ".join(map(repr, get_args(Autoreset)))
@@ -145,7 +148,7 @@ class VectorEnvironment:
                 "max_acceleration out of its spec, and set it on the guard of the one robot that moves"
             )
         self._rules, self._limiter = EpisodeRules(task, batch.spec, mode), CommandLimiter(batch.spec)
-        self.batch, self.task, self.num_envs = batch, task, batch.num
+        self.batch, self.task, self.num_envs, self.mode = batch, task, batch.num, mode
         self.env_ids = [uuid.uuid4().hex for _ in range(batch.num)]
         self._autoreset = autoreset
         self._seed = random_seed() if seed is None else check_seed(seed)
@@ -156,6 +159,7 @@ class VectorEnvironment:
         self._frame_no = np.zeros(batch.num, np.int32)
         self._goal = {field.name: np.zeros((batch.num, *field.shape), field.numpy_dtype) for field in task.goal}
         self._over = np.ones(batch.num, bool)
+        self.count_refusals, self._refused = count_refusals, np.zeros(batch.num, np.int32)
         self._recent = self._rules.recent_metrics(batch.num)
         self._batch_state: BatchState | None = None
         self.agents = self._rules.agents
@@ -176,6 +180,11 @@ class VectorEnvironment:
     def autoreset(self) -> Autoreset:
         """The time at which an environment begins its next episode."""
         return self._autoreset
+
+    @property
+    def refusals(self) -> np.ndarray:
+        """The number of actions refused in each running episode, int32 (N,); counted with ``count_refusals``."""
+        return self._refused.copy()
 
     # -- reset -------------------------------------------------------------------------------------------
 
@@ -219,7 +228,7 @@ class VectorEnvironment:
         stacked = {name: np.stack(values) for name, values in starts.items()}
         first = self.batch.reset(None if everyone else ids, seeds, stacked)
         self._episodes[ids] += 1
-        self._frame_no[ids] = 0
+        self._frame_no[ids] = self._refused[ids] = 0
         self._over[ids] = False
         if self._recent is not None:
             self._recent.begin(ids)
@@ -258,7 +267,11 @@ class VectorEnvironment:
         after = self._batch_state = self.batch.step(self._commands(values, before, moved), moved)
         self._frame_no += 1 if moved is None else moved
         failed = self.batch.broken
-        judgement = self._rules.judge(before.sensors, values, after.sensors, self._goal, self._frame_no, failed, moved)
+        refused = self._count(errors) if self.count_refusals and errors else None
+        step_no = self._frame_no + self._refused if self.count_refusals else self._frame_no
+        judgement = self._rules.judge(before.sensors, values, after.sensors, self._goal, step_no, failed, moved)
+        if refused is not None:
+            judgement = judgement._replace(truncated=judgement.truncated | (refused & (step_no >= self.task.steps)))
         if self._recent is not None:
             self._recent.add(self.task.metrics(after.sensors, self._goal), moved)
         final = self._end(judgement.terminated | judgement.truncated)
@@ -270,6 +283,13 @@ class VectorEnvironment:
         table = self._table(judgement.terminated.astype(np.int32), judgement.truncated.astype(np.int32), extra)
         reward = map_reward(judgement.reward, _float64)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+
+    def _count(self, errors: Mapping[int, JsonDict]) -> np.ndarray:
+        """Count the refusals of values, and return whose they are, bool (N,); a late or stale row has not acted."""
+        refused = np.zeros(self.num_envs, bool)
+        refused[[row for row, error in errors.items() if error["code"] not in ("ended", "frame_no")]] = True
+        self._refused += refused
+        return refused
 
     def _commands(self, values: Arrays, before: BatchState, moved: np.ndarray | None) -> Arrays:
         """Return commands within the robot's limits; a row that does not move keeps what was applied."""
@@ -292,6 +312,7 @@ class VectorEnvironment:
         final = {
             "index": ids,
             "frame_no": self._frame_no[ids],
+            **({"refusals": self._refused[ids]} if self.count_refusals else {}),
             "observation": {name: np.array(value) for name, value in self.task.observe(sensors, goal).items()},
             "success": outcome.success,
             "metrics": outcome.metrics,

@@ -450,3 +450,45 @@ def test_a_reset_option_of_a_wrong_type_says_what_is_allowed(options: Any, advic
         with pytest.raises(ValueError, match=advice):
             env.reset(options)
         env.reset({"seed": 7})  # nothing is broken by it
+
+
+# -- an orderly end --------------------------------------------------------------------------------------------
+
+
+def test_an_orderly_end_needs_no_clearing_and_is_recorded(tmp_path: Path) -> None:
+    env = rlenv_robot.make("so101-reach", record=tmp_path)
+    table: Any = env.reset({"seed": 3})
+    for _ in range(2):
+        table, _ = act(env, table["frame_no"], {"joint_target": table["observation"]["joint_goal"]})
+    last = env.end("the operator is done")
+    assert (last["frame_no"], last["terminated"], last["truncated"]) == (2, 0, 1)
+    assert last["extra_info"]["truncated_by"] == "ended: the operator is done"
+    assert set(last["extra_info"]) >= {"success", "metrics", "applied"}
+    for name, value in table["observation"].items():
+        np.testing.assert_array_equal(last["observation"][name], value)
+    for _ in range(2):
+        with pytest.raises(EpisodeError, match="end after the end"):
+            env.end("again")
+    assert env.reset({"seed": 3})["frame_no"] == 0, "no clear_stop is asked for"
+    env.close()
+    runs = load_runs(tmp_path)
+    assert runs.episodes[0]["end"] == "ended: the operator is done"
+    assert "metrics" in runs.episodes[0]
+    steps = rlenv_robot.open_source(tmp_path).sample_trajectories(9, {"episodes": [0]})[0]["steps_set"]
+    assert steps["done"].tolist() == [0, 1]
+    assert steps["extra_info"]["truncated"].tolist() == [0, 1], "what came next is unknown: a value is bootstrapped"
+
+
+@pytest.mark.parametrize("reason", ["", "  ", None, 3])
+def test_an_orderly_end_has_a_reason(env: Environment, reason: Any) -> None:
+    env.reset({"seed": 0})
+    with pytest.raises(ValueError, match="expected a text"):
+        env.end(reason)
+
+
+def test_a_world_without_an_end_of_its_own_ends_in_good_order_too(env: Environment, observer: ServerObserver) -> None:
+    with pytest.raises(EpisodeError, match="end before reset"):
+        env.end("too early")
+    env.reset({"seed": 0})
+    assert env.end("enough")["truncated"] == 1
+    assert observer.ends[-1][0] == "ended: enough"

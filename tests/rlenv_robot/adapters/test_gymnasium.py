@@ -261,7 +261,8 @@ def test_an_action_that_is_not_legal_is_told_by_its_row() -> None:
     envs.reset(seed=0)
     actions = np.zeros((NUM, 6), np.float32)
     actions[1, 2] = 1.01
-    assert envs.step(actions)[4]["error"][1]["code"] == "range"
+    with pytest.warns(UserWarning, match="environment 1"):
+        assert envs.step(actions)[4]["error"][1]["code"] == "range"
     envs.close()
 
 
@@ -291,3 +292,42 @@ def test_a_batch_of_actions_with_nan_raises_and_moves_nothing() -> None:
     assert refused.value.violation.code == "not_finite"
     assert envs._table["frame_no"].tolist() == [0, 0, 0]
     envs.close()
+
+
+def _out_of_range_rows(**options: Any) -> tuple[np.ndarray, np.ndarray, list[int], Any]:
+    """Step three rows, the second always out of range; return each row's first end, the last share and final info."""
+    envs = to_gymnasium_vector(rlenv_robot.make_vector("so101-reach", 3, seed=0, steps=6, **options))
+    envs.reset(seed=0)
+    actions = np.zeros((3, 6), np.float32)
+    actions[1, 2] = 1.01
+    first, shares, final = [0, 0, 0], np.zeros(3), {}
+    for step in range(1, 7):
+        *_, truncated, info = envs.step(actions)
+        shares = info.get("illegal_share", shares)
+        final = info.get("final_info", final)
+        first = [begun or step * bool(ended) for begun, ended in zip(first, truncated.tolist(), strict=True)]
+    envs.close()
+    return actions, shares, first, final
+
+
+@pytest.mark.requirement("R1.2")
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_a_row_of_actions_out_of_range_ends_with_time_and_is_warned_of_once(autoreset: str) -> None:
+    with pytest.warns(UserWarning, match="environment 1 was refused") as told:
+        _, shares, first, final = _out_of_range_rows(autoreset=autoreset)
+    assert len(told) == 1
+    assert first == [6, 6, 6]
+    assert final["illegal_share"].tolist() == [0, 1, 0]
+    if autoreset != "same_step":
+        assert shares.tolist() == [0, 1, 0]
+
+
+def test_a_policy_of_illegal_actions_is_named_in_the_progress_line(capsys: pytest.CaptureFixture[str]) -> None:
+    class Far:
+        def act(self, observation: Any) -> Any:
+            return {"joint_target": np.full((4, 6), 9, np.float32)}
+
+    curve = rlenv_robot.LearningCurve("so101-reach", episodes=4)
+    curve.add(0, Far())  # type: ignore[arg-type]
+    curve.close()
+    assert "illegal actions 100.0%" in capsys.readouterr().out
