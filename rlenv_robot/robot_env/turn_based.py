@@ -9,12 +9,12 @@ from pathlib import Path
 
 import numpy as np
 
-from hal import Spec, SpecMismatch
+from hal import Field, Spec
 from hal.field import JsonObject
 from hal.frame_layout import FrameLayout
 from rlenv_robot.env import Environment
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.agents import agents_of, joint_action, own_observation
+from rlenv_robot.tasks.agents import Agent, agents_of, joint_action, own_observation
 from rlenv_robot.world import NOTHING, EnvDescription, TimeStep, TurnBasedWorld, World, WorldWrapper
 
 __all__ = ["OneAtATime", "one_at_a_time"]
@@ -27,12 +27,16 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
     are carried out together as one joint action, so a robot takes as long as before. Rewards are by agent: 0 until
     then, and the joint action's in the frame that carried it out.
 
+    Agents that are unlike share one spec too, as an environment has one of each kind: the fields of all of them. A
+    field that several agents describe alike is there once; a field of another meaning under the same name is there as
+    ``<agent>_<name>``. ``extra_info["fields"]`` = {observation, action} lists the names that count in this turn. The
+    others hold zero, or the value next to zero in their range; in an action they are checked, and not carried out.
+
     Args:
-        world: its agents must be of one kind, as an environment has one action spec; owned from now on.
+        world: of several agents; owned from now on.
 
     Raises:
         ValueError: there are no agents.
-        SpecMismatch: they are of different kinds, with the difference.
     """
 
     def __init__(self, world: World) -> None:
@@ -42,19 +46,20 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         super().__init__(world)
         self._agents, self._by_name = agents, {agent.name: agent for agent in agents}
         self.players = tuple(self._by_name)
-        self._observation = self._common("observation", [agent.observation(world.observation) for agent in agents])
-        self._action = self._common("action", [agent.action(world.action) for agent in agents])
+        self._observation, self._seen_as = _common(
+            "observation", {agent.name: agent.observation(world.observation) for agent in agents}
+        )
+        self._action, self._done_as = _common("action", {agent.name: agent.action(world.action) for agent in agents})
+        self._are_alike = all(
+            len(names) == len(spec)
+            for spec, agents_names in ((self._observation, self._seen_as), (self._action, self._done_as))
+            for names in agents_names.values()
+        )
+        self._padding = {
+            field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in self._observation
+        }
         self._chosen: dict[str, Mapping[str, np.ndarray]] = {}
         self._whole: TimeStep | None = None
-
-    def _common(self, what: str, specs: list[Spec]) -> Spec:
-        for player, spec in zip(self.players, specs, strict=True):
-            if spec.digest != specs[0].digest:
-                difference = specs[0].difference(spec)
-                raise SpecMismatch(f"{what}s of {self.players[0]!r} and {player!r} differ, so they can't share one",
-                                   difference)  # fmt: skip
-        fields = [replace(field, meaning=field.meaning.removeprefix(f"{self.players[0]} arm: ")) for field in specs[0]]
-        return Spec(f"{what}_of_one", tuple(fields))
 
     @property
     def observation(self) -> Spec:
@@ -72,6 +77,8 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         whole = self._world.description
         extra_info = {name: text for name, text in whole.extra_info.items() if name != "agents"}
         extra_info["messages"] = "sender -> the message in its last action, where agents send any"
+        if not self._are_alike:
+            extra_info["fields"] = "observation, action -> the fields that count in this agent's turn"
         return replace(whole, extra_info={"agent": f"whose turn it is: {', '.join(self.players)}", **extra_info})
 
     @property
@@ -90,7 +97,8 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         agent, whole = self._agents[len(self._chosen)], self._whole
         assert whole is not None  # the environment resets first
         # A copy: the choice is kept while the others choose, and the caller's arrays stay the caller's.
-        chosen = {**self._chosen, agent.name: {name: np.array(value) for name, value in action.items()}}
+        own = {mine: np.array(action[name]) for mine, name in self._done_as[agent.name].items()}
+        chosen = {**self._chosen, agent.name: own}
         if len(chosen) == len(self._agents):
             timestep = self._world.step(joint_action(self._agents, chosen), extra_info)
             self._chosen = {}
@@ -105,19 +113,49 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
         # A copy: the same extra information is shown again in the next agent's turn.
         extra = deepcopy({n: value for n, value in whole.extra_info.items() if n not in ("agents", "messages")})
         extra["agent"] = agent.name
+        if not self._are_alike:
+            extra["fields"] = {"observation": list(self._seen_as[agent.name].values()),
+                               "action": list(self._done_as[agent.name].values())}  # fmt: skip
         messages = whole.extra_info.get("messages", NOTHING).get(agent.name)
         if messages:
             extra["messages"] = messages
-        return whole._replace(observation=own_observation(whole.observation, agent.sees), extra_info=extra)
+        return whole._replace(observation=self._observed(whole, agent), extra_info=extra)
+
+    def _observed(self, whole: TimeStep, agent: Agent) -> dict[str, np.ndarray]:
+        own = own_observation(whole.observation, agent.sees)
+        if self._are_alike:
+            return own
+        named = {name: own[mine] for mine, name in self._seen_as[agent.name].items()}
+        return {name: named.get(name, nothing) for name, nothing in self._padding.items()}
 
     def seen_by(self, player: str) -> dict[str, np.ndarray]:
-        """Return what any agent sees now, by its own names.
+        """Return what any agent sees now, by the names of `observation`.
 
         Raises:
             KeyError: there is no such agent.
         """
         assert self._whole is not None
-        return own_observation(self._whole.observation, self._by_name[player].sees)
+        return self._observed(self._whole, self._by_name[player])
+
+
+def _common(what: str, specs: Mapping[str, Spec]) -> tuple[Spec, dict[str, dict[str, str]]]:
+    """Return the spec that all agents share, and for each agent: its own name of a field -> the name in that spec.
+
+    Args:
+        what: ``observation`` or ``action``.
+        specs: agent -> its own part.
+    """
+    first, fields = next(iter(specs)), dict[str, Field]()
+    names: dict[str, dict[str, str]] = {agent: {} for agent in specs}
+    for agent, spec in specs.items():
+        for field in spec:
+            alike = [other[field.name] for other in specs.values() if field.name in other]
+            same = all(replace(other, meaning="") == replace(field, meaning="") for other in alike)
+            name = field.name if same else f"{agent}_{field.name}"
+            names[agent][field.name] = name
+            shown = field.meaning.removeprefix(f"{first} arm: ") if same else field.meaning
+            fields.setdefault(name, replace(field, name=name, meaning=shown))
+    return Spec(f"{what}_of_one", tuple(fields.values())), names
 
 
 def one_at_a_time(env: Environment, record: str | Path | None = None, info: JsonObject | None = None) -> Environment:
@@ -130,7 +168,6 @@ def one_at_a_time(env: Environment, record: str | Path | None = None, info: Json
 
     Raises:
         ValueError: there are no agents, or the environment records by itself.
-        SpecMismatch: the agents are of different kinds.
     """
     if env.is_recorded:
         raise ValueError(

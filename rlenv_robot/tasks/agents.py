@@ -37,14 +37,20 @@ class Agent:
         sees: the agent's own name -> name of the field of the whole observation.
         does: the agent's own name -> name of the field of the joint action.
         message: the agent's own name, in ``does``, of the field that it sends to the others; empty for none.
+        addressee: the agent's own name, in ``does``, of the whole number that names the receiver of the message: its
+            place in the list of agents, from 0; any other number is for all. Empty: every message is for all.
     """
 
     name: str
     sees: Mapping[str, str]
     does: Mapping[str, str] = field(default_factory=lambda: _NONE)
     message: str = ""
+    addressee: str = ""
 
     def __post_init__(self) -> None:
+        if self.addressee and (not self.message or self.addressee not in self.does):
+            allowed = ", ".join(self.does) if self.message else "none, as the agent sends no message"
+            raise SpecError(f"agent {self.name!r}: addressee {self.addressee!r} is not allowed, allowed is {allowed}")
         if self.message and self.message not in self.does:
             raise SpecError(f"agent {self.name!r}: message {self.message!r} is none of {', '.join(self.does)}")
 
@@ -118,7 +124,26 @@ def joint_action(agents: Sequence[Agent], chosen: Mapping[str, Mapping[str, _T]]
 def messages(agents: Sequence[Agent], action: Mapping[str, np.ndarray]) -> dict[str, dict[str, np.ndarray]]:
     """Return ``extra_info["messages"]`` after a joint action: receiver -> sender -> message.
 
-    A message is part of its sender's action and reaches the others with the next observation (B.5).
+    A message is part of its sender's action and reaches the others with the next observation (B.5). A message that
+    names its addressee reaches that agent alone. With leading axes, the rows of a message that are for somebody else
+    hold zeros; a receiver to whom no row is addressed gets no message.
     """
-    sent = {agent.name: action[agent.does[agent.message]] for agent in agents if agent.message}
-    return {agent.name: {sender: value for sender, value in sent.items() if sender != agent.name} for agent in agents}
+    received: dict[str, dict[str, np.ndarray]] = {agent.name: {} for agent in agents}
+    for agent in agents:
+        if not agent.message:
+            continue
+        message = action[agent.does[agent.message]]
+        to = np.asarray(action[agent.does[agent.addressee]]) if agent.addressee else None
+        for place, receiver in enumerate(agents):
+            if receiver is agent:
+                continue
+            if to is None:
+                received[receiver.name][agent.name] = message
+                continue
+            reaches = (to == place) | (to < 0) | (to >= len(agents))
+            if reaches.all():
+                received[receiver.name][agent.name] = message
+            elif reaches.any():
+                rows = reaches.reshape(reaches.shape + (1,) * (np.ndim(message) - reaches.ndim))
+                received[receiver.name][agent.name] = np.where(rows, message, np.zeros_like(message))
+    return received

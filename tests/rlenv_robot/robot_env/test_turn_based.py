@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import SourceError, SpecMismatch
+from hal import Field, SourceError, Spec, SpecError
+from hal.frame_layout import FrameLayout
 from recorder.checks.table import check_table
 from recorder.figures.plot import pick_lines
 from recorder.read.reader import LogReader
 from recorder.table.load import load_runs
 from rlenv_robot.cli.main import main
+from rlenv_robot.conformance import check_environment
+from rlenv_robot.env import Environment
 from rlenv_robot.registry import task
 from rlenv_robot.robot_env.turn_based import OneAtATime, one_at_a_time
-from rlenv_robot.tasks.agents import agents_of
+from rlenv_robot.tasks.agents import Agent, messages, observed_fields
+from rlenv_robot.world import EnvDescription, TimeStep
 
 pytestmark = pytest.mark.requirement("R6.3")
 
@@ -60,12 +64,102 @@ def test_one_agent_takes_no_turns() -> None:
         OneAtATime(rr.make("go", size=3).world)
 
 
-def test_agents_of_two_kinds_have_no_action_in_common() -> None:
-    world = rr.make("so101-pair-lift", message_size=1).world
-    left, right = agents_of(world)
-    world.agents = (replace(left, does={"joint_target": "left_joint_target"}, message=""), right)  # type: ignore[attr-defined]
-    with pytest.raises(SpecMismatch, match="actions of 'left' and 'right' differ"):
-        OneAtATime(world)
+class Stage(rr.World):
+    """An arm and a lamp: the arm sees where it is, the lamp how bright it is; the lamp tells the arm a number."""
+
+    observation = Spec(
+        "stage",
+        (
+            Field("place", (2,), "float32", -9, 9, "m", "of the arm"),
+            Field("glow", (), "float32", 1, 9, "lx", "of the lamp"),
+            Field("time", (), "int32", 0, 9, "1", "steps so far"),
+        ),
+    )
+    action = Spec(
+        "stage_action",
+        (
+            Field("push", (2,), "float32", -1, 1, "m", "of the arm"),
+            Field("level", (), "int8", 1, 9, "1", "of the lamp"),
+            Field("word", (), "float32", 0, 1, "1", "of the lamp, to the arm or to nobody"),
+            Field("to", (), "int8", -1, 1, "1", "whom the word is for"),
+        ),
+    )
+    agents = (
+        Agent("arm", {"place": "place", "time": "time"}, {"act": "push"}),
+        Agent("lamp", {"glow": "glow", "time": "time"}, {"act": "level", "word": "word", "to": "to"}, "word", "to"),
+    )
+    description = EnvDescription("A stage.", Field("reward", (), "float64", 0, 9, meaning="brightness"))
+
+    @property
+    def layout(self) -> FrameLayout:
+        return FrameLayout(self.observation, self.action, ("arm", "lamp"))
+
+    def reset(self, options: Mapping[str, object]) -> TimeStep:
+        if set(options) - {"seed"}:
+            raise ValueError(f"{sorted(options)}: allowed is seed")
+        self.at, self.glow, self.time = np.zeros(2, np.float32), np.float32(1), 0
+        return self.seen({})
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
+        self.at = np.clip(self.at + action["push"], -9, 9).astype(np.float32)
+        self.glow, self.time = np.float32(action["level"]), self.time + 1
+        return self.seen(messages(self.agents, action))
+
+    def seen(self, sent: dict[str, dict[str, np.ndarray]]) -> TimeStep:
+        observed = {"place": self.at, "glow": np.array(self.glow), "time": np.array(self.time, np.int32)}
+        extra = {"agents": observed_fields(self.agents), **({"messages": sent} if any(sent.values()) else {})}
+        glow = float(self.glow)
+        return TimeStep(observed, {"arm": 0.0, "lamp": glow}, False, self.time >= 5, extra)
+
+
+def test_agents_that_are_unlike_act_one_at_a_time() -> None:
+    with Environment(OneAtATime(Stage())) as env:
+        assert env.action.names == ("arm_act", "lamp_act", "word", "to")
+        assert env.observation.names == ("place", "time", "glow")
+        table = env.reset({"seed": 1})
+        assert table["extra_info"]["agent"] == "arm"
+        assert table["extra_info"]["fields"] == {"observation": ["place", "time"], "action": ["arm_act"]}
+        assert table["observation"]["glow"] == 1, "padding is what lies next to zero in the field's range"
+        action = {"arm_act": [0.5, 0], "lamp_act": 7, "word": 0.9, "to": 0}
+        table, _ = env.step({"env_id": env.env_id, "frame_no": 0, "action": action})
+        assert table["extra_info"]["fields"]["action"] == ["lamp_act", "word", "to"]
+        action = {"arm_act": [1, 1], "lamp_act": 4, "word": 0.25, "to": 0}
+        table, reward = env.step({"env_id": env.env_id, "frame_no": 1, "action": action})
+        np.testing.assert_array_equal(table["observation"]["place"], [0.5, 0])
+        assert reward["reward"] == {"arm": 0.0, "lamp": 4.0}, "each agent's own fields count in its own turn"
+        assert table["extra_info"]["messages"] == {"lamp": np.float32(0.25)}
+    check_environment(lambda: Environment(OneAtATime(Stage()))).raise_if_failed()
+
+
+def test_turns_of_unlike_agents_are_recorded_and_served(tmp_path: Path) -> None:
+    with one_at_a_time(Environment(Stage()), record=tmp_path) as env:
+        table, rng = env.reset({"seed": 1}), np.random.default_rng(0)
+        while not table["truncated"]:
+            request = {"env_id": env.env_id, "frame_no": table["frame_no"], "action": env.action.sample(rng)}
+            table, _ = env.step(request)
+    data = rr.open_source(tmp_path)
+    assert set(data.sample_steps(40)["extra_info"]["agent"].tolist()) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("to", "reached"), [(0, {"arm"}), (-1, {"arm", "crowd"}), (2, {"crowd"}), (3, {"arm", "crowd"})]
+)
+def test_a_message_reaches_its_addressee_alone(to: int, reached: set[str]) -> None:
+    agents = (*Stage.agents, Agent("crowd", {"time": "time"}))
+    sent = messages(agents, {"word": np.float32(0.5), "to": np.array(to)})
+    assert {receiver for receiver, told in sent.items() if told} == reached
+
+
+def test_rows_of_a_batch_have_addressees_of_their_own() -> None:
+    agents = (*Stage.agents, Agent("crowd", {"time": "time"}))
+    sent = messages(agents, {"word": np.float32([0.1, 0.2, 0.3]), "to": np.array([0, 2, -1])})
+    np.testing.assert_array_equal(sent["arm"]["lamp"], np.float32([0.1, 0, 0.3]))
+    np.testing.assert_array_equal(sent["crowd"]["lamp"], np.float32([0, 0.2, 0.3]))
+
+
+def test_an_addressee_without_a_message_is_refused() -> None:
+    with pytest.raises(SpecError, match="sends no message"):
+        Agent("lamp", {}, {"to": "to"}, addressee="to")
 
 
 def _recorded(folder: Path, episodes: int = 3, steps: int = 6) -> Path:
