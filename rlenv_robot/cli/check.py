@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import signal
 import sys
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from rlenv_robot.conformance.report import Report
     from rlenv_robot.conformance.robot_probe import MotionBounds
     from rlenv_robot.conformance.subject import Subject
+    from rlenv_robot.env import Environment
 
 __all__ = ["add", "add_protocol", "run", "run_protocol"]
 
@@ -35,11 +37,14 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "name",
-        help=f"{_NAME} of an environment, a task, a robot, or an environment of Gymnasium or PettingZoo; also a "
-        "profile (.toml), or file.py:factory",
+        help=f"{_NAME} of an environment, a task, a robot, source data, or an environment of Gymnasium or PettingZoo; "
+        "also a profile (.toml), file.py:factory, or a folder of recorded runs",
     )
     parser.add_argument("--robot", default="sim", help="sim, twin, a server's address, or module:factory of a driver")
     parser.add_argument("--keys", metavar="DIR", help="this machine's keys, for a robot on another machine")
+    parser.add_argument(
+        "--vector", type=int, default=0, metavar="N", help="check a simulated batch of N environments, too"
+    )
     parser.add_argument("--steps", type=int, default=30, help="length of each trial episode (default: 30)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument("--verbose", "-v", action="store_true", help="list what passed, too")
@@ -49,7 +54,7 @@ def add(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--reproduce", metavar="N", default="",
-        help="make check number N alone and show its calls; robot:N for a check of the robot's",
+        help="make check number N alone and show its calls; robot:N, batch:N, source:N for one of these parts",
     )  # fmt: skip
     parser.add_argument("--yes", action="store_true", help="a real robot may move without a confirmation")
     parser.add_argument(
@@ -83,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
     if "://" in args.robot:
         # Before anything moves: making the subject resets a robot once, to see whether it can be reached.
         _confirm(args.name, args.robot, args.yes)
-    subject = subject_of(args.name, args.robot, args.keys, bounds)
+    subject = subject_of(args.name, args.robot, args.keys, bounds, args.vector)
     if subject.is_real:
         _announce(subject, bounds)
         if args.robot == "sim":
@@ -105,9 +110,9 @@ def _reproduced(text: str) -> tuple[str, int]:
     if not text:
         return "", 0
     part, _, number = text.rpartition(":")
-    if part not in ("", "robot", "environment") or not number.isdigit() or not int(number):
+    if part not in ("", "robot", "environment", "batch", "source") or not number.isdigit() or not int(number):
         raise ValueError(f"--reproduce is {text!r}, expected the number of a finding, such as 12 or robot:12")
-    return part or "environment", int(number)
+    return part, int(number)
 
 
 def _announce(subject: Subject, bounds: MotionBounds) -> None:
@@ -151,11 +156,11 @@ def _show(report: Report, verbose: bool, calls: bool) -> None:
 def add_protocol(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Describe an environment's calls, inputs and outputs as a page in Markdown, or the bytes of a robot's rows "
-        "on the wire as Markdown, HTML or JSON Schema."
+        "Describe the calls, inputs and outputs of an environment or of recorded data, or the bytes of a robot's rows "
+        "on the wire, as Markdown, HTML or JSON Schema."
     )
-    parser.add_argument("name", help=f"{_NAME}; or a robot: a name such as so101, or a server's address")
-    parser.add_argument("--format", default="markdown", choices=("markdown", "html", "json"), help="of a robot's page")
+    parser.add_argument("name", help=f"{_NAME}; a folder of runs; or a robot: so101, or a server's address")
+    parser.add_argument("--format", default="markdown", choices=("markdown", "html", "json"), help="of the page")
     parser.add_argument("--keys", metavar="FOLDER", help="this client's keys, for a server that wants them")
     parser.add_argument(
         "--profile", metavar="FILE", help="a profile: its task settings and randomisation are described too"
@@ -167,20 +172,41 @@ def add_protocol(parser: argparse.ArgumentParser) -> None:
 def run_protocol(args: argparse.Namespace) -> int:
     """Print or write the page."""
     from rlenv_robot.config.profile import load_profile
-    from rlenv_robot.conformance.protocol_page import protocol_document
-    from rlenv_robot.registry import make
+    from rlenv_robot.registry import environment_names, make
     from rlenv_robot.robot_models import robot_names
 
     if "://" in args.name or args.name in robot_names():
         return _write_page(_robot_page(args.name, args.format, args.keys), args.out)
-    if args.format != "markdown":
-        raise ValueError(f"--format is {args.format}, an environment is described as markdown; a robot in any format")
+    if Path(args.name).is_dir() and args.name not in environment_names():
+        return _write_page(_source_page(args.name, args.format), args.out)
     profile = load_profile(args.profile) if args.profile else None
     if profile is not None and profile.task.name != args.name:
         raise ValueError(f"{profile.file}: task.name is {profile.task.name!r}, but the command says {args.name!r}")
     with make(args.name, profile=profile, **(profile.task.options if profile else {})) as env:
-        page = protocol_document(env, args.name)
+        page = _environment_page(env, args.name, args.format)
     return _write_page(page, args.out)
+
+
+def _environment_page(env: Environment, name: str, kind: str) -> str:
+    from rlenv_robot.adapters.json_schema import protocol_schema
+    from rlenv_robot.conformance.protocol_page import protocol_document, protocol_html
+
+    if kind == "json":
+        return json.dumps(protocol_schema(env, name), indent=1, ensure_ascii=False) + "\n"
+    page = protocol_document(env, name)
+    return protocol_html(page) if kind == "html" else page
+
+
+def _source_page(folder: str, kind: str) -> str:
+    from rlenv_robot.adapters.json_schema import source_schema
+    from rlenv_robot.conformance.protocol_page import protocol_html, source_document
+    from rlenv_robot.source import open_source
+
+    source = open_source(folder)
+    if kind == "json":
+        return json.dumps(source_schema(source), indent=1, ensure_ascii=False) + "\n"
+    page = source_document(source)
+    return protocol_html(page) if kind == "html" else page
 
 
 def _robot_page(name: str, kind: str, keys: str | None) -> str:

@@ -20,6 +20,7 @@ VERBS = {
     "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
     "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
+    "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
     "camera": Verb("rlenv_robot.cli.serve:add_camera", "serve images of a simulated robot"),
     "twin": Verb("rlenv_robot.cli.twin", "serve a virtual arm on a serial port"),
     "ports": Verb("rlenv_robot.cli.ports", "list serial ports, and the servos that answer there"),

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from hal import Field, Spec
+from rlenv_robot.data.options import FILTERS
 from rlenv_robot.env import Environment
+from rlenv_robot.source import SourceData
 
-__all__ = ["protocol_document"]
+__all__ = ["protocol_document", "protocol_html", "source_document"]
 
 _TABLES = """\
 | table | keys |
@@ -23,6 +27,7 @@ _INTERFACES = (
     ("reset(options={})", "Begin an episode. Returns Table 1 with `frame_no` 0."),
     ("step(action, extra_info={})", "Carry out the action of Table 2. Returns Tables 1 and 3."),
     ("render(options={})", "Show the state without changing it. Returns nothing."),
+    ("end(reason)", "End the episode in good order. Returns Table 1 with `truncated` 1; no `clear_stop` is needed."),
     ("close()", "End the episode and release the robot. Calling it twice is allowed."),
 )
 _STEP_EXTRA = {
@@ -68,6 +73,7 @@ def protocol_document(env: Environment, name: str = "") -> str:
             f"## Keys of `extra_info` for `step`\n\n{_named('key', {**_STEP_EXTRA, **description.step_extra})}",
             f"## Keys of `extra_info` in Table 1\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
             f"## Errors\n\n{_errors(description.error_codes)}",
+            f"## From another language\n\n{_messages(name)}",
         )
     ) + "\n"  # fmt: skip
 
@@ -88,6 +94,102 @@ obs, reward = env.step({{"env_id": env.env_id, "frame_no": obs["frame_no"], "act
 print(obs["frame_no"], obs["terminated"], obs["truncated"], reward["reward"])
 env.close()
 ```"""
+
+
+def _messages(name: str) -> str:
+    rows = (
+        ('`{"call": "describe"}`', '`{"env_id": ..., "schema": ...}`: the JSON Schema of everything on this page'),
+        ('`{"call": "reset", "options": {...}}`', '`{"observation": Table 1}`'),
+        ('`{"call": "step", "action": Table 2, "extra_info": {...}}`',
+         '`{"observation": Table 1, "reward": Table 3}`'),
+        ('`{"call": "end", "reason": "..."}`', '`{"observation": Table 1}`'),
+        ('`{"call": "close"}`', '`{"closed": true}`; the program that serves ends'),
+    )  # fmt: skip
+    return (
+        f"`rlenv-robot tables {name}` serves the tables as JSON to programs of the same machine: one JSON text in "
+        "UTF-8 as the only frame of a ZeroMQ message, from a REQ socket to `tcp://127.0.0.1:5650`. Arrays are nested "
+        "lists in C order; a whole number is accepted where a float is described; images are left out, and a number "
+        f"that is not finite is null. `rlenv-robot protocol {name} --format json` prints the JSON Schema.\n\n"
+        + _table(("request", "answer"), rows)
+        + "\n\nA request that can't be carried out (unknown keys, wrong options, a step before a reset) is answered "
+        'with `{"error": {"kind": ..., "message": ...}}`, and nothing moves. `options` and `extra_info` are optional.'
+    )
+
+
+def protocol_html(markdown: str) -> str:
+    """Return a protocol page as HTML: the same headings, paragraphs, tables and code.
+
+    Args:
+        markdown: as `protocol_document` returned it.
+    """
+    title, body, code = "", list[str](), False
+    rows: list[str] = []
+    for line in [*markdown.splitlines(), ""]:
+        if line.startswith("```"):
+            code = not code
+            body.append("<pre>" if code else "</pre>")
+        elif code:
+            body.append(html.escape(line, quote=False))
+        elif line.startswith("|"):
+            if not line.startswith("|---"):
+                tag = "td" if rows else "th"
+                cells = re.split(r"(?<!\\)\|", line.strip("|"))
+                rows.append("<tr>" + "".join(f"<{tag}>{_inline(cell)}</{tag}>" for cell in cells) + "</tr>")
+        else:
+            if rows:
+                body += ["<table>", *rows, "</table>"]
+                rows = []
+            head = re.match(r"(#+) (.*)", line)
+            if head:
+                title = title or head[2]
+                body.append(f"<h{len(head[1])}>{_inline(head[2])}</h{len(head[1])}>")
+            elif line:
+                body.append(f"<p>{_inline(line)}</p>")
+    first = f'<!DOCTYPE html>\n<html lang="en">\n<head><meta charset="utf-8"><title>{html.escape(title)}</title></head>'
+    return "\n".join([first, "<body>", *body, "</body>", "</html>"]) + "\n"
+
+
+def _inline(text: str) -> str:
+    return re.sub(r"`([^`]*)`", r"<code>\1</code>", html.escape(text.strip().replace("\\|", "|"), quote=False))
+
+
+def source_document(source: SourceData) -> str:
+    """Return everything that a user of recorded data must know, as Markdown.
+
+    Args:
+        source: only its description is read.
+    """
+    layout = source.table.layout
+    reward = Field("reward", (), "float64", meaning="of the step" + (f", for each of {', '.join(layout.agents)}"
+                                                                     if layout.agents else ""))  # fmt: skip
+    calls = (
+        (
+            "`init(options={})`",
+            "Set the data to the first state or to that of `episode` and `frame`; `seed` fixes draws.",
+        ),
+        ("`sample_steps(batch_size, extra_info={})`", "Draw a batch of Table 5."),
+        ("`sample_trajectories(trajectory_size, extra_info={})`", "Draw a list of Tables 6."),
+        ("`get_all_actions(extra_info={})`", "Return Table 2 with all actions of the current state."),
+        ("`statistics(extra_info={})`", "Describe the data by figures."),
+    )
+    tables = (
+        ("5, step", "`env_id` string · `frame_no` int32 · `observation` · `action` · `reward` · `next_observation` · "
+                    "`done` int32, 0 or 1 · `extra_info`; every value has a leading axis of `batch_size`"),
+        ("6, trajectory", "`env_id` · `trajectory_id` int32 · `steps_set`, a Table 5 along time · `extra_info`"),
+    )  # fmt: skip
+    filters = _table(("option", "allowed"), ((f"`{name}`", f"{check(object())}") for name, check in FILTERS.items()))
+    return "\n\n".join(
+        (
+            f"# {source.table.origin}",
+            f"{len(source.table.episodes)} episodes with {len(source)} steps.",
+            f"## Calls\n\n{_table(('call', 'effect'), calls)}",
+            f"## Tables\n\n{_table(('table', 'keys'), tables)}",
+            f"## Observation\n\n{_fields(layout.observation)}",
+            f"## Action\n\n{_fields(layout.action)}",
+            f"## Reward\n\n{_field_table([reward])}",
+            f"## Options that select\n\n{filters}",
+        )
+    ) + "\n"  # fmt: skip
 
 
 def _literal(field: Field) -> str:

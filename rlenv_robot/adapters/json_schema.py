@@ -1,0 +1,142 @@
+"""Describe the tables of an environment or of source data as JSON Schema (clause 6.4 b; R4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from hal import Field, Spec
+from hal.field import JsonDict
+from rlenv_robot.env import Environment
+from rlenv_robot.source import SourceData
+
+__all__ = ["protocol_schema", "source_schema"]
+
+_INT32 = {"type": "integer", "minimum": -(2**31), "maximum": 2**31 - 1}
+_FLAG = {"type": "integer", "enum": [0, 1]}
+_NAME = {"type": "string", "minLength": 1, "maxLength": 36}
+
+
+def protocol_schema(env: Environment, name: str = "") -> JsonDict:
+    """Return the JSON Schema (draft 2020-12) of an environment's tables, and of the messages that carry them.
+
+    Args:
+        env: only its description is read.
+        name: of the environment; by default that of its world.
+
+    Returns:
+        ``$defs`` has ``table_1`` (observation), ``table_2`` (action), ``table_3`` (reward), ``request`` and ``answer``.
+    """
+    description, agents = env.description, env.world.layout.agents
+    number = _field(description.reward, ())
+    reward = _object(dict.fromkeys(agents, number)) if agents else number
+    tables = {
+        "table_1": _object(
+            {
+                "env_id": _NAME, "frame_no": _INT32, "observation": _spec(env.observation),
+                "extra_info": _named(description.extra_info), "terminated": _FLAG, "truncated": _FLAG,
+            },
+            optional=("extra_info",),
+        ),
+        "table_2": _object({"env_id": _NAME, "frame_no": _INT32, "action": _spec(env.action)}),
+        "table_3": _object({"env_id": _NAME, "frame_no": _INT32, "reward": reward}),
+    }  # fmt: skip
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": name or env.world.name,
+        "description": description.about.splitlines()[0] if description.about else "",
+        "$defs": {**tables, **_messages(description.reset_options, description.step_extra)},
+        "$ref": "#/$defs/table_1",
+    }
+
+
+def _messages(options: Mapping[str, str], step_extra: Mapping[str, str]) -> JsonDict:
+    """Return the schemas of what crosses a process border (`rlenv_robot.adapters.table_server`)."""
+    extra = {"log_probability": "of the action", "intervention": "whether a person chose the action", **step_extra}
+    requests = [
+        _object({"call": {"const": "describe"}}),
+        _object({"call": {"const": "reset"}, "options": _named(options, False)}, optional=("options",)),
+        _object(
+            {"call": {"const": "step"}, "action": {"$ref": "#/$defs/table_2"}, "extra_info": _named(extra, False)},
+            optional=("extra_info",),
+        ),
+        _object({"call": {"const": "end"}, "reason": {"type": "string", "minLength": 1}}),
+        _object({"call": {"const": "close"}}),
+    ]
+    error = _object({"kind": {"type": "string"}, "message": {"type": "string"}})
+    first = {"$ref": "#/$defs/table_1"}
+    answers = [
+        _object({"observation": first}),
+        _object({"observation": first, "reward": {"$ref": "#/$defs/table_3"}}),
+        _object({"error": error}),
+        _object({"env_id": _NAME, "schema": {"type": "object"}}),
+        _object({"closed": {"const": True}}),
+    ]
+    return {"request": {"oneOf": requests}, "answer": {"oneOf": answers}}
+
+
+def source_schema(source: SourceData) -> JsonDict:
+    """Return the JSON Schema of Tables 5 and 6 of source data, one step a time.
+
+    Args:
+        source: whose fields are described.
+    """
+    layout = source.table.layout
+    number = {"type": "number"}
+    reward = _object(dict.fromkeys(layout.agents, number)) if layout.agents else number
+    observation = _spec(layout.observation)
+    step = _object(
+        {
+            "env_id": _NAME, "frame_no": _INT32, "observation": observation, "action": _spec(layout.action),
+            "reward": reward, "next_observation": observation, "done": _FLAG,
+        },
+        optional=("next_observation", "done"),
+    )  # fmt: skip
+    steps = {"type": "array", "items": {"$ref": "#/$defs/table_5"}}
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": source.table.origin,
+        "$defs": {
+            "table_5": step,
+            "table_6": _object({"env_id": _NAME, "trajectory_id": _INT32, "steps_set": steps}),
+        },
+        "$ref": "#/$defs/table_6",
+    }
+
+
+def _object(properties: Mapping[str, Any], optional: tuple[str, ...] = ()) -> JsonDict:
+    required = [key for key in properties if key not in optional]
+    return {"type": "object", "properties": dict(properties), "required": required, "additionalProperties": False}
+
+
+def _named(entries: Mapping[str, str], open_ended: bool = True) -> JsonDict:
+    """Return the schema of a mapping whose entries are described by a sentence each."""
+    described = {name: {"description": text} for name, text in entries.items()}
+    return {"type": "object", "properties": described, "additionalProperties": open_ended}
+
+
+def _spec(spec: Spec) -> JsonDict:
+    return _object({field.name: _field(field, field.shape) for field in spec})
+
+
+def _field(field: Field, shape: tuple[int, ...]) -> JsonDict:
+    about = {"description": field.meaning, "x-unit": field.unit, "x-type": field.dtype, "x-shape": list(shape)}
+    if field.elements:
+        about["x-elements"] = list(field.elements)
+    return {**about, **_values(field, *field.bounds)}
+
+
+def _values(field: Field, low: np.ndarray, high: np.ndarray) -> JsonDict:
+    """Return the schema of a value, or of a part of one, with these bounds."""
+    if not low.shape:
+        kind = "number" if field.numpy_dtype.kind == "f" else "integer"
+        return {"type": kind, "minimum": low.item(), "maximum": high.item()}
+    same = bool((low == low[0]).all() and (high == high[0]).all())
+    if same:
+        items: JsonDict = {"items": _values(field, low[0], high[0])}
+    else:
+        parts = [_values(field, *bounds) for bounds in zip(low, high, strict=True)]
+        items = {"prefixItems": parts, "items": False}
+    return {"type": "array", "minItems": len(low), "maxItems": len(low), **items}

@@ -1,0 +1,140 @@
+"""Serve an environment's tables as JSON over a process border, so that an agent in another language can act (R4.1).
+
+The messages are on the environment's protocol page (``rlenv-robot protocol NAME``), and as JSON Schema on it
+(``--format json``).
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import zmq
+
+from hal.field import JsonDict
+from rlenv_robot.adapters.json_schema import protocol_schema
+from rlenv_robot.env import Environment
+
+__all__ = ["CALLS", "LARGEST_REQUEST", "TableServer", "plain_json"]
+
+LARGEST_REQUEST = 1 << 20
+"""Largest request in bytes; a longer one ends its connection before it takes memory."""
+
+CALLS: Mapping[str, tuple[str, ...]] = {
+    "describe": (), "reset": ("options",), "step": ("action", "extra_info"), "end": ("reason",), "close": (),
+}  # fmt: skip
+"""Calls of a request, and the further keys that each may have."""
+
+_POLL_MS = 200
+
+
+class TableServer:
+    """Answer one request after another: a JSON text over ZeroMQ's REQ and REP.
+
+    Any process of this machine may connect, and there are no keys: the socket listens on the loopback alone. A robot
+    on the network has the wire of its own (docs/wire.md).
+
+    Args:
+        env: owned from now on.
+        endpoint: such as ``tcp://127.0.0.1:5650``; port ``*`` takes any free one. Also ``ipc://`` and a path.
+
+    Raises:
+        ValueError: the endpoint is not on this machine.
+        zmq.ZMQError: it is taken.
+    """
+
+    def __init__(self, env: Environment, endpoint: str = "tcp://127.0.0.1:5650") -> None:
+        _check_local(endpoint)
+        self.env, self._closing = env, False
+        self._socket: zmq.Socket[bytes] = zmq.Context.instance().socket(zmq.REP)
+        self._socket.setsockopt(zmq.LINGER, 200)
+        self._socket.setsockopt(zmq.MAXMSGSIZE, LARGEST_REQUEST)
+        try:
+            self._socket.bind(endpoint)
+        except BaseException:
+            self._socket.close(0)
+            raise
+        self.endpoint: str = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    def serve(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Answer requests until one of them closes the environment, or ``stopped`` returns True."""
+        try:
+            while not self._closing and not stopped():
+                if self._socket.poll(_POLL_MS):
+                    self._socket.send(self.answer(self._socket.recv()))
+        finally:
+            self.close()
+
+    def answer(self, request: bytes) -> bytes:
+        """Return the answer to a request, both as JSON. A request that can't be carried out is answered with why."""
+        try:
+            result = self._carry_out(_read(request))
+        except Exception as error:  # whatever a caller in another language sends, it gets an answer
+            result = {"error": {"kind": type(error).__name__, "message": str(error)}}
+        return json.dumps(result, allow_nan=False).encode()
+
+    def _carry_out(self, request: Mapping[str, Any]) -> JsonDict:
+        call = request["call"]
+        if call == "describe":
+            return {"env_id": self.env.env_id, "schema": protocol_schema(self.env)}
+        if call == "reset":
+            return {"observation": plain_json(self.env.reset(request.get("options", {})))}
+        if call == "step":
+            table, reward = self.env.step(request["action"], request.get("extra_info", {}))
+            return {"observation": plain_json(table), "reward": plain_json(reward)}
+        if call == "end":
+            return {"observation": plain_json(self.env.end(request["reason"]))}
+        self._closing = True
+        return {"closed": True}
+
+    def close(self) -> None:
+        """Close the environment and the socket. Calling it twice is allowed."""
+        self._socket.close()
+        self.env.close()
+
+
+def _check_local(endpoint: str) -> None:
+    scheme, _, place = endpoint.partition("://")
+    host = place.rpartition(":")[0].strip("[]")
+    try:
+        local = scheme == "ipc" or (scheme == "tcp" and ipaddress.ip_address(host).is_loopback)
+    except ValueError:
+        local = False
+    if not local:
+        raise ValueError(
+            f"endpoint is {endpoint!r}, allowed are ipc:// and the loopback, such as tcp://127.0.0.1:5650: tables have "
+            "no keys; to reach a robot from another machine, serve it (rlenv-robot serve)"
+        )
+
+
+def _read(request: bytes) -> Mapping[str, Any]:
+    plain = json.loads(request)
+    if not isinstance(plain, dict) or plain.get("call") not in CALLS:
+        raise ValueError(f"the request is {plain!s:.80}, expected a mapping with 'call': one of {', '.join(CALLS)}")
+    allowed = CALLS[plain["call"]]
+    for key in plain:
+        if key != "call" and key not in allowed:
+            raise ValueError(f"{key!r} is unknown, {plain['call']} takes {', '.join(allowed) or 'nothing'}")
+    return plain
+
+
+def plain_json(value: Any) -> Any:
+    """Return a table as JSON can hold it.
+
+    Arrays become nested lists, numbers that are not finite become None, and what JSON can't hold (images, objects) is
+    left out.
+    """
+    if isinstance(value, np.ndarray | np.generic):
+        return plain_json(value.tolist()) if value.dtype.kind in "biufU" else None
+    if isinstance(value, Mapping):
+        items = {str(key): plain_json(item) for key, item in value.items()}
+        return {key: item for key, item in items.items() if item is not None or value.get(key) is None}
+    if isinstance(value, list | tuple):
+        return [plain_json(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value if isinstance(value, str | int | float | None) else None
