@@ -1,10 +1,11 @@
-"""Regularity of a 500 Hz control loop beside cameras and a flood of messages.
+"""Regularity of a 500 Hz control loop beside cameras and a flood of messages, in real time and without.
 
-A loop of 500 Hz in the server's process, a client of 50 Hz, two cameras of 640x480 at 30 Hz (made of noise, encoded as
-JPEG by `hal.cameras.camera.Camera`), and then the same with another client that sends as fast as it can. Of each: the
-share of periods within 0.5 ms, the longest, and how often the client's silence was misjudged.
+A loop of 500 Hz in the server's process and a client of 50 Hz; then two cameras of 640x480 at 30 Hz as well (made of
+noise, encoded as JPEG by `hal.cameras.camera.Camera`), whose images the client gets on their own connection; then also
+another client that sends as fast as it can. Of each: the share of periods within 0.5 ms, the longest, and how often the
+client's silence was misjudged. Beside them an empty loop, alone in its process: what the machine itself allows.
 
-    python benchmarks/loop.py [--seconds 20] [--priority 40]
+    python benchmarks/loop.py [--seconds 20] [--priority 40 0]
 """
 
 from __future__ import annotations
@@ -17,19 +18,27 @@ from typing import Any
 
 import numpy as np
 import zmq
-from served_arm import COMMAND, Arm, arguments, server, started, walking
+from served_arm import COMMAND, CONTEXT, LOOP_HZ, Arm, arguments, server, started, walking
 
-from hal.clock import EDGES_MS
+from hal.clock import EDGES_MS, LoopTiming, Rate
 from real.control.lifecycle import State
+from real.control.realtime import ask_real_time
 from real.protocol import messages as wire
 from real.protocol.messages import MessageKind
 
 WITHIN_MS = 0.5
 
 
+CASES = (("50 Hz client", 0, 0), ("the same and two cameras", 2, 0), ("the same and a flood", 2, 1))
+"""Name, cameras, clients that flood."""
+
+
 def regular(seconds: float, priority: int) -> None:
-    for name, floods in (("50 Hz client, two cameras", 0), ("the same and a flood", 1)):
-        with server(priority, cameras=2) as order, contextlib.ExitStack() as stack:
+    ours, theirs = CONTEXT.Pipe()
+    started(empty, theirs, seconds, priority)
+    print(f"an empty loop, priority {priority}: {100 * ours.recv():.2f}% within {WITHIN_MS} ms", flush=True)
+    for name, cameras, floods in CASES:
+        with server(priority, cameras) as order, contextlib.ExitStack() as stack:
             address = order("serve")
             stack.enter_context(walking(address))
             for _ in range(floods):
@@ -39,8 +48,18 @@ def regular(seconds: float, priority: int) -> None:
             time.sleep(seconds)
             after = order("about")
             told_regular(name, before, after)
-            print(f"  messages read: {after['messages'] - before['messages']}", flush=True)
             order("close")
+
+
+def empty(pipe: Any, seconds: float, priority: int) -> None:
+    """Wake up 500 times a second for so long, and send the share of periods within the bound."""
+    if priority:
+        ask_real_time(priority)
+    rate, timing = Rate(LOOP_HZ), LoopTiming(1 / LOOP_HZ)
+    for _ in range(int(seconds * LOOP_HZ)):
+        rate.wait()
+        timing.tick()
+    pipe.send(sum(timing.counts[: EDGES_MS.index(WITHIN_MS) + 1]) / timing.periods)
 
 
 def told_regular(name: str, before: Mapping[str, Any], after: Mapping[str, Any]) -> None:
@@ -52,7 +71,8 @@ def told_regular(name: str, before: Mapping[str, Any], after: Mapping[str, Any])
     print(
         f"{name}: {periods} periods, {100 * within / periods:.2f}% within {WITHIN_MS} ms, "
         f"{b['overruns'] - a['overruns']} longer than 1.5 periods, longest since the start {b['longest_ms']:.2f} ms, "
-        f"held {broken} times; real time: {after['real_time'][:40]}; load {os.getloadavg()[0]:.1f}",
+        f"held {broken} times, {after['messages'] - before['messages']} messages by ZeroMQ; "
+        f"real time: {after['real_time'][:40]}; load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
 
@@ -91,10 +111,11 @@ def strange_messages(rng: np.random.Generator, count: int = 20_000) -> list[byte
 
 
 def main() -> None:
-    parser = arguments(__doc__)
+    parser = arguments(__doc__, [40, 0])
     parser.add_argument("--seconds", type=float, default=20.0, help="of each")
     options = parser.parse_args()
-    regular(options.seconds, options.priority)
+    for priority in options.priority:
+        regular(options.seconds, priority)
 
 
 if __name__ == "__main__":

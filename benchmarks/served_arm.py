@@ -12,7 +12,7 @@ import multiprocessing as mp
 import os
 import statistics
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,7 @@ from hal.cameras.source import Frame
 from hal.cameras.wrapper import WithCameras
 from hal.robots.so101 import SO101
 from real import RemoteRobot, Server
+from real.client.cameras import RemoteCameras
 from real.control.lifecycle import State
 from real.control.realtime import settle_process
 from real.server.request_handler import RequestHandler
@@ -108,8 +109,9 @@ def serve(pipe: Any, address: str, keys: str | None, priority: int, cameras: int
             eyes = [Camera(CameraSettings("noise", name=f"camera_{n}"), Noise) for n in range(cameras)]
             robot = WithCameras(arm, eyes) if eyes else arm
             server = Server(
-                robot, address=address, control_hz=CONTROL_HZ, watchdog_s=WATCHDOG_S, priority=priority, keys=keys
-            ).start()
+                robot, address=address, control_hz=CONTROL_HZ, watchdog_s=WATCHDOG_S, priority=priority, keys=keys,
+                cameras=eyes,
+            ).start()  # fmt: skip
             settle_process()
             pipe.send(server.address)
         elif order == "about":
@@ -139,9 +141,9 @@ def frozen(handler: RequestHandler, flags: int = 0) -> None:
 
 
 def walk(address: str, keys: str | None, ready: Any) -> None:
-    """A client that steps at 50 Hz for ever, and begins anew when it is lost."""
+    """A client that steps at 50 Hz for ever with the newest images, if any, and begins anew when it is lost."""
     logging.disable(logging.CRITICAL)
-    remote = RemoteRobot(address, keys=keys, step_timeout_s=0.3, connect_timeout_s=1.0)
+    remote = RemoteCameras(RemoteRobot(address, keys=keys, step_timeout_s=0.3, connect_timeout_s=1.0), keys)
     while True:
         with contextlib.suppress(RobotError):
             remote.reset({"clear_stop": "a benchmark"})
@@ -215,9 +217,11 @@ def spread(name: str, took_ms: list[float], bound_ms: float) -> None:
     )
 
 
-def arguments(about: str | None) -> argparse.ArgumentParser:
+def arguments(about: str | None, priorities: Sequence[int] = (40,)) -> argparse.ArgumentParser:
     """Parse the arguments, with the option of all benchmarks, and prepare the processes that are started later."""
     CONTEXT.set_forkserver_preload(["numpy", "zmq", "hal.cameras.wrapper", "real"])
     parser = argparse.ArgumentParser(description=about, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--priority", type=int, default=40, help="of the loop; 0 does not ask for real time")
+    default, nargs = (list(priorities), "+") if len(priorities) > 1 else (priorities[0], None)
+    asked = "of the loop; 0 does not ask for real time"
+    parser.add_argument("--priority", type=int, default=default, nargs=nargs, help=asked)
     return parser
