@@ -141,9 +141,14 @@ class Watchdog:
         self._now = now
         self._last_command: float | None = None
 
-    def feed(self) -> None:
-        """Arm the watchdog and restart its time: a valid command came."""
-        self._last_command = self._now()
+    def feed(self, age_s: float = 0.0) -> None:
+        """Arm the watchdog and restart its time: a valid command came.
+
+        Args:
+            age_s: how long the command was on its way, seconds. Silence begins when a command is sent, not when it
+                comes: one that comes late shows that its client lived then.
+        """
+        self._last_command = self._now() - age_s
 
     def disarm(self) -> None:
         """Stop the watchdog while no commands are expected: before the first step, after an episode."""
@@ -222,7 +227,7 @@ class OffsetEstimator:
         """
         if not (0 <= t3 - t0 <= _LONGEST_NS and t2 >= t1):
             return
-        drift_ns = _slack_ns(t3 - t0)  # of the two clocks during the exchange
+        drift_ns = int((t3 - t0) * MOST_PPM / 1e6) + 1  # of the two clocks during the exchange, as `_slack_ns`
         bounds = _Bounds(t3, t2 - t3 - drift_ns, t1 - t0 + drift_ns)
         if bounds.low_ns > bounds.high_ns:  # the remote part took longer than the whole exchange
             return

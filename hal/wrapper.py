@@ -14,7 +14,7 @@ from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
 from hal.robot import Robot, RobotSpec, RobotState, SampleSink, StreamSpec
 
-__all__ = ["OPTIONAL_MEMBERS", "RobotWrapper", "Streaming", "inner_robots", "pass_on", "streams_of"]
+__all__ = ["OPTIONAL_MEMBERS", "RobotWrapper", "Streaming", "inner_robots", "pass_on", "robot_that_steps", "streams_of"]
 
 _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 
@@ -208,6 +208,13 @@ class RobotWrapper:
         cancel_judge = self._offered("cancel_judge")
         if cancel_judge is not None:
             cancel_judge()
+
+
+def robot_that_steps(robot: Robot) -> Robot:
+    """Return the outermost robot that does more than passing `step` on: a loop saves the calls of the others."""
+    while isinstance(robot, RobotWrapper) and type(robot).step is RobotWrapper.step:
+        robot = robot._robot
+    return robot
 
 
 def inner_robots(robot: Robot) -> Iterator[Robot]:

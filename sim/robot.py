@@ -253,8 +253,9 @@ class SimRobot:
             shown = self._batch.batch_state()
             sensors = {name: value[0] for name, value in shown.sensors.items()}
             ages = {name: int(age[0]) for name, age in shown.age_ns.items()}
-        used = self._samples(sensors, stamp_ns, first) if self._sampler.active else _NOTHING
-        return RobotState(sensors, applied, stamp_ns, ages, images, self._batch.faults(0), used)
+        used = _NOTHING if self._after_physics is None else self._samples(sensors, stamp_ns, first)
+        faults = self._batch.faults(0) if first or self._batch.any_broken else ()
+        return RobotState(sensors, applied, stamp_ns, ages, images, faults, used)
 
     def _samples(self, sensors: Mapping[str, np.ndarray], stamp_ns: int, first: bool) -> dict[str, int]:
         if first:  # the time before an episode is nobody's

@@ -17,7 +17,7 @@ from hal.errors import ConnectionLost, EpisodeError, WireError
 from hal.robot import RobotSpec
 from real.client.datagrams import DatagramPath
 from real.protocol import messages as wire
-from real.protocol.datagrams import ChannelOffer, datagram_address, sealing_missing
+from real.protocol.datagrams import RESEND_S, ChannelOffer, datagram_address, sealing_missing
 from real.protocol.errors import error_from_list
 from real.protocol.handshake import ClientKeys, Handshake
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
@@ -105,11 +105,9 @@ class Connection:
         """
         self.sequence = sequence = self.sequence + 1
         asked_ns = time.monotonic_ns()
-        if kind is MessageKind.STEP and self._path is not None:
-            return self._step_by_datagram(self._path, frames, asked_ns, silence_s)
         try:
             escape = kind is MessageKind.STOP  # whatever its reason holds, a stop goes out
-            times = self._sent_at(asked_ns) if kind is MessageKind.STEP else None
+            times = asked_ns + self._shift_ns if kind is MessageKind.STEP and self._shift_ns is not None else None
             parts = wire.encode(kind, self.session, sequence, detail, frames, times, escape=escape)
             send_frames(self._socket, parts)
         except zmq.Again:
@@ -183,25 +181,43 @@ class Connection:
             return why, None
         return None, path
 
-    def _step_by_datagram(self, path: DatagramPath, frames: Sequence[Any], asked_ns: int, silence_s: float) -> Message:
-        """Send a step until it is answered. Each copy states when it was sent: this client wants it still."""
-        end, now_ns = asked_ns / 1e9 + silence_s, asked_ns
+    def step(self, row: bytes, silence_s: float) -> Message:
+        """Send a step, again and again where datagrams carry it, and wait for its answer.
+
+        Each copy states when it was sent: this client wants the step still.
+
+        Args:
+            row: the command (`real.protocol.rows.RowCodec`).
+            silence_s: longest wait, seconds.
+
+        Raises:
+            ConnectionLost, EpisodeError, RobotError: as of `ask`.
+        """
+        path, asked_ns = self._path, time.monotonic_ns()
+        if asked_ns >= self._shift_until_ns:
+            self._estimate_shift(asked_ns)
+        shift_ns = self._shift_ns
+        if path is None or shift_ns is None:
+            return self.ask(MessageKind.STEP, None, (row,), silence_s)
+        self.sequence = sequence = self.sequence + 1
+        timer, wait_s, now_ns, look_ns = path.timer, path.timer.first_s, asked_ns, 0
         while True:
-            sent_at = self._sent_at(now_ns)
-            path.send(wire.encode(MessageKind.STEP, self.session, self.sequence, None, frames, sent_at)[0])
-            while (answer := path.receive()) is not None:
-                if not answer:  # to a probe that was answered twice
-                    continue
-                message = wire.decode([answer])
-                if self._is_answer(message, asked_ns):
+            path.send(wire.encode_step(self.session, sequence, now_ns + shift_ns, row))
+            answer = path.receive(wait_s)
+            while answer is not None:
+                if answer and self._is_answer(message := wire.decode((answer,)), asked_ns):
+                    timer.note(asked_ns / 1e9, time.monotonic())
                     if int(self._socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN:
                         self._read_waiting(asked_ns)
                     return message
-            large = self._read_waiting(asked_ns)
-            if large is not None:
+                answer = path.receive(wait_s)  # that one answered a probe, or an older step
+            if (large := self._read_waiting(asked_ns)) is not None:
+                timer.note(asked_ns / 1e9, time.monotonic())
                 return large
-            self._check_wait(MessageKind.STEP, end, silence_s)
-            now_ns = time.monotonic_ns()
+            wait_s, now_ns = RESEND_S, time.monotonic_ns()
+            if now_ns >= look_ns:
+                look_ns = now_ns + int(min(_SLICE_S, silence_s) * 1e9)
+                self._check_wait(MessageKind.STEP, asked_ns / 1e9 + silence_s, silence_s)
 
     def _read_waiting(self, asked_ns: int) -> Message | None:
         """Read what came by ZeroMQ meanwhile; return the answer if it is there, as one too large for a datagram."""
@@ -211,12 +227,6 @@ class Connection:
             if self._is_answer(message, asked_ns):
                 answer = message
         return answer
-
-    def _sent_at(self, now_ns: int) -> int | None:
-        """Return a time of this machine's clock on the server's, as far as that is known."""
-        if now_ns >= self._shift_until_ns:
-            self._estimate_shift(now_ns)
-        return None if self._shift_ns is None else now_ns + self._shift_ns
 
     def wait_until_connected(self, timeout_s: float) -> None:
         """Wait until the connection stands, so that the next request needs no handshake.
@@ -307,22 +317,15 @@ class Delays:
 
     The delays are as certain as the offset of the clocks (`hal.clock.ClockOffset.error_ns`); the sum of both
     delays of a step does not depend on it.
+
+    Attributes:
+        add: adds one step: its `Connection.exchange`, and the stamp of its reading. A simulation that is not in real
+            time stamps on no clock; its reading is taken to have been captured when the answer left.
     """
 
     def __init__(self) -> None:
-        self._steps: deque[tuple[int, int, int, int]] = deque(maxlen=_KEPT)
-
-    def add(self, asked_ns: int, came_ns: int, left_ns: int, answered_ns: int, stamp_ns: int) -> None:
-        """Add one step.
-
-        Args:
-            asked_ns, answered_ns: when the command left and the reading came, on this machine's monotonic clock.
-            came_ns, left_ns: when the command came and the reading left, on the controller's.
-            stamp_ns: of the reading. A simulation that is not in real time stamps on no clock; its reading is taken to
-                have been captured when the answer left.
-        """
-        taken_ns = stamp_ns if 0 <= left_ns - stamp_ns < _OLDEST_NS else left_ns
-        self._steps.append((asked_ns, came_ns, taken_ns, answered_ns))
+        self._steps: deque[tuple[tuple[int, int, int, int], int]] = deque(maxlen=_KEPT)
+        self.add: Callable[[tuple[tuple[int, int, int, int], int]], None] = self._steps.append
 
     def to_dict(self, offset_ns: int) -> dict[str, Any]:
         """Return quantiles of the delays, seconds, from the smallest to the largest in 20 equal shares.
@@ -336,7 +339,10 @@ class Delays:
         """
         if not self._steps:
             return {}
-        asked, came, taken, answered = np.array(self._steps, np.int64).T
+        exchanges, stamps = zip(*self._steps, strict=True)
+        asked, came, left, answered = np.array(exchanges, np.int64).T
+        since = left - np.array(stamps, np.int64)
+        taken = left - np.where((since >= 0) & (since < _OLDEST_NS), since, 0)
         late = {"command_s": came - offset_ns - asked, "reading_s": answered - (taken - offset_ns)}
         told = {name: np.quantile(value / 1e9, _POINTS).round(7).tolist() for name, value in late.items()}
         return {"steps": len(self._steps), **told}

@@ -228,13 +228,13 @@ class RemoteRobot:
             row = self._commands.pack_command(command)
             try:
                 try:
-                    message = connection.ask(MessageKind.STEP, None, (row,), self.settings.step_timeout_s)
+                    message = connection.step(row, self.settings.step_timeout_s)
                 except (ConnectionLost, WireError) as error:  # what the robot did is not certain any more
                     self._drop(str(error))
                     raise
                 robot_state = self._robot_state(message)
                 if connection.exchange is not None:
-                    self._delays.add(*connection.exchange, robot_state.stamp_ns)
+                    self._delays.add((connection.exchange, robot_state.stamp_ns))
                 return robot_state
             finally:
                 if connection.wanted_by is not None:

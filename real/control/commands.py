@@ -61,24 +61,22 @@ class CommandQueue(Generic[T]):
 
     Args:
         pollable: whether the reader polls; every `put` then writes to a socket that wakes it.
+
+    Attributes:
+        empty: returns whether nothing waits.
+        count: returns how many items wait.
     """
 
     def __init__(self, *, pollable: bool = False) -> None:
         self._items: SimpleQueue[T] = SimpleQueue()
+        self.empty: Callable[[], bool] = self._items.empty  # both the queue's own, as they are asked in every step
+        self.count: Callable[[], int] = self._items.qsize
         self._waker: socket.socket | None = None
         self._poll_end: socket.socket | None = None
         if pollable:
             self._waker, self._poll_end = socket.socketpair()
             self._waker.setblocking(False)
             self._poll_end.setblocking(False)
-
-    def __len__(self) -> int:
-        return self._items.qsize()
-
-    @property
-    def empty(self) -> bool:
-        """Whether nothing waits."""
-        return self._items.empty()
 
     def put(self, item: T) -> None:
         """Add an item, and wake the reader. From any thread."""

@@ -92,6 +92,8 @@ class Lifecycle:
     @property
     def state(self) -> State:
         """The state now."""
+        if self._latch.state.reason is None:  # as nearly always; asked in every step
+            return self._state
         return self._state if self._latched() is None else State.STOPPED
 
     @property

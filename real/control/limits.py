@@ -25,6 +25,7 @@ class MaxAge:
     Attributes:
         max_age_s: the argument.
         refused: how many commands were too old.
+        age_s: of the last command that was let through, seconds; 0 where ages do not count, or it is not known.
 
     Raises:
         ValueError: ``max_age_s`` is not above 0.
@@ -36,16 +37,18 @@ class MaxAge:
         if max_age_s is not None and not max_age_s > 0:
             raise ValueError(f"max_command_age_s is {max_age_s}, it must be above 0")
         self.max_age_s, self._turn_s = max_age_s, turn_s
-        self.refused = 0
+        self.refused, self.age_s = 0, 0.0
         self._now_ns = now_ns
 
     def refusal(self, sent_ns: int | None) -> CommandTooOld | None:
         """Return why a command that was sent at ``sent_ns`` is not to be executed, or None."""
         if self.max_age_s is None or sent_ns is None:
+            self.age_s = 0.0
             return None
         age_s = (self._now_ns() - sent_ns) / 1e9
         allowed_s = self.max_age_s + self._turn_s
         if abs(age_s) <= allowed_s:
+            self.age_s = max(age_s, 0.0)
             return None
         self.refused += 1
         return CommandTooOld(age_s, allowed_s)

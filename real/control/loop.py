@@ -20,6 +20,7 @@ from hal.field import JsonObject
 from hal.guard import REFRESH_S, guarded, innermost_guard
 from hal.robot import Robot, RobotSpec, RobotState, check_reset_options
 from hal.stop_latch import StopFile
+from hal.wrapper import robot_that_steps
 from real.control.commands import Command, CommandQueue, Finish, Park, Quit, Reset, Step
 from real.control.driver import DEAF_S, DriverStopper, DriverWatch, WayHome, park, stop_faulty
 from real.control.heartbeat import Heartbeat
@@ -66,6 +67,8 @@ class ControlLoop:
         ages: the largest age of a command, and how many commands were too old.
         real_time: what the scheduler granted the control thread.
         heartbeat: whether the control thread works.
+        latch: of the robot's stop.
+        nothing_waits, count_waiting: return whether no command waits, and how many do; from any thread.
         abandoned: why `close` left the driver alone, which did not return; or None.
 
     Raises:
@@ -86,8 +89,9 @@ class ControlLoop:
     ) -> None:
         settings = settings or LoopSettings()
         self._robot = guarded(robot)
+        self._steps = robot_that_steps(self._robot)
         self._guard = innermost_guard(self._robot)
-        self._latch = self._guard.latch
+        self.latch = self._latch = self._guard.latch
         spec = self._robot.spec
         ticks = ticks_of(spec, settings.control_hz)
         self.spec: RobotSpec = spec if ticks == 1 else replace(spec, rate_hz=spec.rate_hz / ticks)
@@ -98,6 +102,7 @@ class ControlLoop:
         self._damped = False
         self._looked_s: float | None = None  # when the thread that reads stops last looked after the driver
         self._answer, self._observer = answer, observer
+        self._tell = answer if observer is None else self._observe_and_answer
         self._pacing = pacing_for(settings, spec.rate_hz, ticks, fetch, now, sleep)
         self._is_readable = self._pacing.real_time and hasattr(self._robot.unwrapped, "read")
         if self._pacing.real_time:
@@ -106,11 +111,14 @@ class ControlLoop:
         self._watchdog = Watchdog(settings.watchdog_s, now)
         self._slow_s = 2 * self.spec.period_s
         self._commands: CommandQueue[Command] = CommandQueue()
+        self.nothing_waits, self.count_waiting = self._commands.empty, self._commands.count
         self._handlers: Mapping[type, Callable[[Any], None]] = {
             Step: self._step, type(None): self._hold, Reset: self._reset, Finish: self._rest, Park: self._park,
             Quit: self._quit,
         }  # fmt: skip
         self._over = False
+        self._unmoved = False  # whether no command was carried out since the reset
+        self._begun_s = 0.0  # when the first tick of the command under way began
         self._device_armed = False
         self._interpolator = SetpointInterpolator(spec.commands, ticks, spec.limits.max_acceleration)
         self._driver = DriverWatch(lambda: self._guard.called_s, self._guard.now)
@@ -164,16 +172,6 @@ class ControlLoop:
         """The count of commands that the guard held back, and why the last one was; None where no motion is checked."""
         return self._guard.held_back
 
-    @property
-    def waiting(self) -> int:
-        """Number of commands that wait."""
-        return len(self._commands)
-
-    @property
-    def idle(self) -> bool:
-        """Whether no command waits."""
-        return self._commands.empty
-
     def keep_stops(self, folder: str | Path) -> None:
         """Keep every stop in a folder until it is cleared, and begin stopped where an earlier process left a stop.
 
@@ -189,7 +187,7 @@ class ControlLoop:
     @property
     def stops(self) -> int:
         """The number of the newest stop, which grows with each (`StopLatch.number`)."""
-        return self._latch.number
+        return self._latch.state.number
 
     def wait_until_kept(self, seconds: float) -> bool:
         """Wait until the newest stop is in its file, and return whether it is; without a file return at once."""
@@ -328,7 +326,8 @@ class ControlLoop:
             try:
                 self.heartbeat.beat()
                 command = self._next()
-                self.heartbeat.beat(may_last=isinstance(command, Reset | Park))
+                if command is not None and type(command) is not Step:  # a tick and a step take no longer than a period
+                    self.heartbeat.beat(may_last=isinstance(command, Reset | Park))
                 self._handlers[type(command)](command)
             except Exception as error:  # a bug here must not leave a moving robot without its loop
                 self._fault("the control loop", error)
@@ -337,7 +336,8 @@ class ControlLoop:
         """Return the next command, or None for a tick, or half a second of waiting, without one."""
         interpolator = self._interpolator
         if interpolator.step is None and not self._in_episode:  # a step that is under way is followed to its end
-            self._let_device_rest()
+            if self._device_armed:
+                self._let_device_rest()
             return self._wait_reading() if self._is_readable else self._pacing.wait_for_command(self._commands)
         return self._pacing.next_tick(self._commands, self._replaced)
 
@@ -354,11 +354,11 @@ class ControlLoop:
         return (
             self._pacing.real_time
             and self._interpolator.applied is not None
-            and self._latch.number == self._episode_stops
+            and self._latch.state.number == self._episode_stops
             and not self._damped
         )
 
-    def _tell(self, request_id: Any, outcome: RobotState | Exception) -> None:
+    def _observe_and_answer(self, request_id: Any, outcome: RobotState | Exception) -> None:
         """Answer a command; its observer first, so that a log has whatever a client was answered."""
         if self._observer is not None:
             self._observer.answered(request_id, outcome)
@@ -375,7 +375,8 @@ class ControlLoop:
     def _step(self, step: Step) -> None:
         interpolator = self._interpolator
         refusal: RobotError | None
-        if interpolator.applied is None or self.lifecycle.episode_over is not None:
+        state = self.lifecycle.state
+        if interpolator.applied is None or (state is not State.RUNNING and state is not State.READY):
             refusal = self._out_of_episode()
         else:
             refusal = self.ages.refusal(step.sent_ns)
@@ -444,14 +445,13 @@ class ControlLoop:
         """Whether the thread that reads stops has not looked for too long: nobody could stop a motion."""
         return self._looked_s is None or self._now() - self._looked_s > DEAF_S
 
-    def _next_target(self) -> Mapping[str, np.ndarray]:
-        """Return the command of the tick that begins: the interpolator's, or after a silence that of the way home."""
-        if self._way_home is not None:
-            if self._deaf:
-                _log.error("%s stays on its way home, since no stop could be read", self.spec.name)
-            elif (command := self._way_home.next()) is not None:
-                return command
-            self._way_home = None
+    def _next_target(self, way_home: WayHome) -> Mapping[str, np.ndarray]:
+        """Return the command of the tick that begins, on the way home after a silence or at its end."""
+        if self._deaf:
+            _log.error("%s stays on its way home, since no stop could be read", self.spec.name)
+        elif (command := way_home.next()) is not None:
+            return command
+        self._way_home = None
         return self._interpolator.next()
 
     def _move(self, fresh: bool = False) -> None:
@@ -460,7 +460,8 @@ class ControlLoop:
         step = interpolator.step
         self._moved_s = self._now()
         try:
-            robot_state = self._robot.step(self._next_target())
+            target = interpolator.next() if self._way_home is None else self._next_target(self._way_home)
+            robot_state = self._steps.step(target)
         except Exception as error:
             self._failed_tick(step, error)
             return
@@ -468,12 +469,15 @@ class ControlLoop:
         if self._way_home is not None:
             self._way_home.went(robot_state.applied)
         if fresh:
-            self._watchdog.feed()
-        if step is not None and self.lifecycle.state is State.READY:
-            self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
+            self._begun_s = self._moved_s
+            self._watchdog.feed(self.ages.age_s)
+        if self._unmoved and step is not None:
+            self._unmoved = False
+            if self.lifecycle.state is State.READY:
+                self.lifecycle.go_unless_stopped(State.RUNNING, "the first command of the episode")
         done = interpolator.went(robot_state)
         if done is not None:
-            if not fresh and self._watchdog.silence_s > self._slow_s:  # a slow robot: the client's turn begins now
+            if not fresh and self._now() - self._begun_s > self._slow_s:  # a slow robot: the client's turn begins now
                 self._watchdog.feed()
             self._tell(done.request_id, robot_state)
 
@@ -529,6 +533,7 @@ class ControlLoop:
         self._held = robot_state.applied
         self._episode_stops = reset.stops
         self._interpolator.begin(robot_state.applied)
+        self._unmoved = True
         self._pacing.restart()
         self._device_armed = self._pacing.real_time and self._robot.arm_watchdog(self._watchdog.timeout_s)
         self.lifecycle.go_unless_stopped(State.READY, "the reset is done")

@@ -164,7 +164,7 @@ class LockstepPacing:
     def wait_for_command(self, commands: CommandQueue[Command]) -> Command:
         """Wait as `Pacing.wait_for_command` does."""
         if self._fetch is not None:
-            while commands.empty:
+            while commands.empty():
                 self._fetch()
         return commands.get()
 

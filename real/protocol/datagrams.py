@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import struct
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -20,7 +21,7 @@ MOST_BYTES = 1200
 """Of a datagram; every path of the internet carries so many unbroken (RFC 9000, section 14)."""
 
 RESEND_S = 0.01
-"""Time after which a client sends a step again that was not answered, seconds."""
+"""Time between two copies of a step that was not answered, seconds; a lossy network's first one waits as long."""
 
 _HEAD = struct.Struct(">8sQ")
 _SEAL_BYTES = 16
@@ -37,14 +38,17 @@ class ChannelOffer:
     Attributes:
         channel: 8 random bytes, the first of every datagram.
         key: of ChaCha20-Poly1305, 32 random bytes; None where the connection is not encrypted either.
+        resend_s: longest time that a client may wait for an answer before it sends a step again, seconds; so long, a
+            lost datagram does not cost an episode.
     """
 
     channel: bytes
     key: bytes | None
+    resend_s: float = RESEND_S
 
     def to_dict(self) -> dict[str, Any]:
         """Return the offer for the wire."""
-        return {"channel": self.channel, "key": self.key}
+        return {"channel": self.channel, "key": self.key, "resend_s": self.resend_s}
 
     @classmethod
     def from_dict(cls, data: Any) -> ChannelOffer:
@@ -57,10 +61,12 @@ class ChannelOffer:
             case {"channel": bytes(channel), "key": bytes() | None as key} if len(channel) == CHANNEL_BYTES and (
                 key is None or len(key) == KEY_BYTES
             ):
-                return cls(channel, key)
+                resend_s = data.get("resend_s", RESEND_S)  # servers that do not say wait for the first copy so long
+                if type(resend_s) is float and 0 < resend_s < math.inf:
+                    return cls(channel, key, resend_s)
         raise WireError(
-            f"the welcome's datagrams are {data!r:.80}, they must have a channel of {CHANNEL_BYTES} bytes and a key of "
-            f"{KEY_BYTES} bytes or nil"
+            f"the welcome's datagrams are {data!r:.80}, they must have a channel of {CHANNEL_BYTES} bytes, a key of "
+            f"{KEY_BYTES} bytes or nil, and as resend_s seconds above 0"
         )
 
 

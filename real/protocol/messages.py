@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import ipaddress
 import re
+import struct
 from collections.abc import Sequence
 from enum import IntEnum
 from typing import Any, NamedTuple
@@ -18,8 +19,8 @@ from real.protocol.text import encodable
 
 __all__ = [
     "MAX_FRAMES", "MAX_FRAME_BYTES", "MAX_HEADER_BYTES", "VERSION", "Message", "MessageKind", "address_at_host",
-    "answer_from_list", "answer_to_list", "check_address", "decode", "detail_value", "encode", "receive_frames",
-    "send_frames", "unpack_data",
+    "answer_from_list", "answer_to_list", "check_address", "decode", "detail_value", "encode", "encode_step",
+    "receive_frames", "send_frames", "unpack_data",
 ]  # fmt: skip
 
 VERSION = 4
@@ -117,7 +118,12 @@ def encode(
     inline = bool(frames) and len(frames[0]) <= _INLINE
     body = (VERSION, kind, session, sequence, times, detail, frames[0] if inline else None)
     try:
-        header = _pack(body, escape)
+        try:
+            header: bytes = msgpack.packb(body, default=_plain)
+        except UnicodeEncodeError:
+            if not escape:
+                raise
+            header = msgpack.packb(body, default=_plain, unicode_errors="backslashreplace")
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"a {kind.name} message can carry numbers, text, lists and mappings only: {error}") from None
     parts = [header, *frames[inline:]]
@@ -126,14 +132,22 @@ def encode(
     return parts
 
 
-def _pack(body: Any, escape: bool) -> bytes:
-    try:
-        header: bytes = msgpack.packb(body, default=_plain)
-    except UnicodeEncodeError:
-        if not escape:
-            raise
-        header = msgpack.packb(body, default=_plain, unicode_errors="backslashreplace")
-    return header
+_STEP_HEAD = struct.Struct(">3sBQBQBqBBH")
+_STEP_LIST = bytes((0x97, VERSION, MessageKind.STEP))
+_UINT64, _INT64, _NIL, _BIN16 = 0xCF, 0xD3, 0xC0, 0xC5
+"""msgpack's first bytes of such values (github.com/msgpack/msgpack/blob/master/spec.md)."""
+
+
+def encode_step(session: int, sequence: int, sent_ns: int, row: bytes) -> bytes:
+    """Return a STEP as the only frame of a message, as `encode` does in less time: each copy is made anew.
+
+    Args:
+        session, sequence: as the attributes of `Message`.
+        sent_ns: when it is sent, nanoseconds of the server's monotonic clock.
+        row: the command, at most 65535 bytes.
+    """
+    numbers = _UINT64, session, _UINT64, sequence, _INT64, sent_ns
+    return _STEP_HEAD.pack(_STEP_LIST, *numbers, _NIL, _BIN16, len(row)) + row
 
 
 def _plain(value: Any) -> Any:

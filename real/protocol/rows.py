@@ -32,7 +32,7 @@ class RowCodec:
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
         self._row = spec.rows()
-        self._places = [(name, self._row[name]) for name in spec.names]
+        self._places = _places(spec, self._row)
         fields: Mapping[str, Any] = spec.row_dtype.fields or {}
         self.fields = [(field.name, field.shape, field.numpy_dtype, fields[field.name][1]) for field in spec]
         self.size = spec.row_dtype.itemsize
@@ -46,8 +46,7 @@ class RowCodec:
         for name, place in self._places:
             value = values.get(name)
             if getattr(value, "shape", None) != place.shape:
-                got = "missing" if value is None else f"of shape {np.shape(value)}"
-                raise WireError(f"{self._spec.name}.{name} is {got}, it must be an array of shape {place.shape}")
+                raise _misfit(self._spec, name, value, place)
             place[...] = value
         return self._row.tobytes()
 
@@ -84,6 +83,16 @@ class RowCodec:
         return values
 
 
+def _places(spec: Spec, row: np.ndarray) -> list[tuple[str, np.ndarray]]:
+    """Return the name of each field of a spec, and its place in a row; writing into that array writes the row."""
+    return [(name, row[name]) for name in spec.names]
+
+
+def _misfit(spec: Spec, name: str, value: Any, place: np.ndarray) -> WireError:
+    got = "missing" if value is None else f"of shape {np.shape(value)}"
+    return WireError(f"{spec.name}.{name} is {got}, it must be an array of shape {place.shape}")
+
+
 class RobotStateCodec:
     """Write a `RobotState` as the detail of a header, a row of sensors and applied commands, and a frame an image.
 
@@ -94,6 +103,11 @@ class RobotStateCodec:
     def __init__(self, spec: RobotSpec) -> None:
         self._sensors, self._applied = RowCodec(spec.sensors), RowCodec(spec.commands)
         self._size = self._sensors.size + self._applied.size
+        self._buffer = bytearray(self._size)  # the row of every reading that is encoded
+        self._halves = tuple(
+            (half, _places(half, np.ndarray((), half.row_dtype, self._buffer, at)))
+            for half, at in ((spec.sensors, 0), (spec.commands, self._sensors.size))
+        )
 
     def encode(self, robot_state: RobotState) -> tuple[list[Any], list[Any]]:
         """Return detail and frames of a READING message.
@@ -101,7 +115,13 @@ class RobotStateCodec:
         Raises:
             WireError: the reading doesn't fit the spec.
         """
-        frames: list[Any] = [self._sensors.pack(robot_state.sensors) + self._applied.pack(robot_state.applied)]
+        for (spec, half), values in zip(self._halves, (robot_state.sensors, robot_state.applied), strict=True):
+            for name, place in half:
+                value = values.get(name)
+                if getattr(value, "shape", None) != place.shape:
+                    raise _misfit(spec, name, value, place)
+                place[...] = value
+        frames: list[Any] = [bytes(self._buffer)]
         stamp_ns, age_ns, faults = robot_state.stamp_ns, robot_state.age_ns, robot_state.faults
         lines = (
             [_image_line(name, image, frames) for name, image in robot_state.images.items()]

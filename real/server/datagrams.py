@@ -28,12 +28,15 @@ from real.protocol.datagrams import (
     sealing_missing,
 )
 
-__all__ = ["Channel", "DatagramServer", "why_no_datagrams"]
+__all__ = ["Channel", "DatagramServer", "latest_resend", "why_no_datagrams"]
 
 _log = logging.getLogger(__name__)
 
 _CHANNELS = 4
 """Channels that are kept: the newest, and those before it, whose clients are answered that their session has ended."""
+
+_LATEST_RESEND_S = 0.1
+"""Longest wait for an answer before a step is sent again, whatever the watchdog allows, seconds."""
 
 _HEADER_BYTES = 160
 """Most bytes of a message without its row, ages and faults."""
@@ -48,6 +51,19 @@ def why_no_datagrams(spec: RobotSpec, endpoint: str, sealed: bool) -> str | None
     if size > most:
         return f"a state of {spec.name} has {size} bytes, a datagram carries {most}"
     return sealing_missing() if sealed else None
+
+
+def latest_resend(watchdog_s: float | None, period_s: float) -> float:
+    """Return how long a client may wait for an answer before it sends a step again, seconds (`ChannelOffer.resend_s`).
+
+    At most a third of what the watchdog leaves after one control period, so that a lost step costs no episode.
+
+    Args:
+        watchdog_s: longest silence, seconds; None in lockstep, which has no watchdog.
+        period_s: of control, seconds.
+    """
+    allowed_s = _LATEST_RESEND_S if watchdog_s is None else (watchdog_s - period_s) / 3
+    return max(min(allowed_s, _LATEST_RESEND_S), RESEND_S)
 
 
 @dataclass(slots=True, eq=False)
@@ -85,6 +101,7 @@ class DatagramServer:
     Args:
         endpoint: of the control socket, ``tcp://<address>:<port>``.
         sealed: whether datagrams are encrypted, as is the control socket then.
+        resend_s: longest wait of a client before it sends a step again, seconds (`latest_resend`).
 
     Attributes:
         refused: datagrams with a channel's number that were forged, damaged, or not newer than those before.
@@ -94,11 +111,11 @@ class DatagramServer:
         OSError: another socket has this address and port.
     """
 
-    def __init__(self, endpoint: str, *, sealed: bool) -> None:
+    def __init__(self, endpoint: str, *, sealed: bool, resend_s: float = RESEND_S) -> None:
         address = datagram_address(endpoint)
         if address is None:
             raise OSError(f"{endpoint} is no TCP endpoint")
-        self._sealed = sealed
+        self._sealed, self._resend_s = sealed, resend_s
         self._channels: dict[bytes, Channel] = {}
         self.refused = self.repeated = 0
         self._socket = socket.socket(socket.AF_INET6 if ":" in address[0] else socket.AF_INET, socket.SOCK_DGRAM)
@@ -127,9 +144,8 @@ class DatagramServer:
         self._channels = {name: each for name, each in self._channels.items() if each.session != session}
         while len(self._channels) >= _CHANNELS:
             del self._channels[next(iter(self._channels))]
-        offer = ChannelOffer(
-            secrets.token_bytes(CHANNEL_BYTES), secrets.token_bytes(KEY_BYTES) if self._sealed else None
-        )
+        key_bytes = secrets.token_bytes(KEY_BYTES) if self._sealed else None
+        offer = ChannelOffer(secrets.token_bytes(CHANNEL_BYTES), key_bytes, self._resend_s)
         self._channels[offer.channel] = Channel(DatagramCodec(offer, server=True), session, key, peer)
         self._drop_strangers()
         return offer
@@ -186,7 +202,8 @@ class DatagramServer:
             return False
         if sequence == channel.sequence:
             channel.answer, channel.sent_s = message, time.monotonic()
-        self._send(channel, message)
+        with contextlib.suppress(OSError):  # as `_send`: once a step, so without a call more
+            self._socket.sendto(channel.codec.seal(message), channel.address)
         return True
 
     def _send(self, channel: Channel, message: bytes) -> None:

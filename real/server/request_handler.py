@@ -114,6 +114,9 @@ class RequestHandler:
         stop_address: of the endpoint for stops alone, announced to clients.
         in_turn: whether clients that do not move the robot take turns (`Turns`); then call `serve_waiting` as well.
         datagrams: brings steps by UDP; None: there are none.
+
+    Attributes:
+        idle: returns whether no command waits for the control loop.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class RequestHandler:
         in_turn: bool = False,
         datagrams: DatagramServer | None = None,
     ) -> None:
-        self.datagrams = datagrams
+        self.datagrams, self.idle = datagrams, loop.nothing_waits
         self._channel: Channel | None = None  # of the message that is being handled, if a datagram brought it
         self._stop_address = stop_address
         self._limiter = limiter
@@ -160,11 +163,6 @@ class RequestHandler:
             MessageKind.RELEASE: self._release, MessageKind.CONSENT: self._consent,
             MessageKind.STATUS: self._tell_status, MessageKind.JUDGE: self._judge,
         }  # fmt: skip
-
-    @property
-    def idle(self) -> bool:
-        """Whether no command waits for the control loop."""
-        return self._loop.idle
 
     # -- in ----------------------------------------------------------------------------------------------
 
@@ -226,7 +224,7 @@ class RequestHandler:
 
         Stops are read on another thread. A reset that waits here while a stop comes must not clear that stop.
         """
-        self._known_stops = self._loop.stops
+        self._known_stops = self._loop.latch.state.number
 
     def serve_waiting(self) -> bool:
         """Handle some of the messages that wait for their turn; return whether more of them wait."""
@@ -262,8 +260,9 @@ class RequestHandler:
             if channel is not None and self.datagrams is not None:
                 if message.kind is not MessageKind.STEP:
                     raise WireError(f"a datagram brings steps alone, got {message.kind.name}")
-                max_age_s = self._loop.ages.max_age_s
-                if max_age_s is not None and self._is_older(message, max_age_s) and self.datagrams.more_wait:
+                max_age_s, sent_ns = self._loop.ages.max_age_s, message.times
+                is_old = max_age_s is not None and type(sent_ns) is int and self._came_ns - sent_ns > max_age_s * 1e9
+                if is_old and self.datagrams.more_wait:
                     return  # its client sends copies as long as it wants the step, and a younger one may be there
                 if self.datagrams.repeats(channel, sequence):
                     return
@@ -278,9 +277,6 @@ class RequestHandler:
         except Exception as error:  # a bug here must not leave the robot without its server
             _log.exception("a message could not be handled")
             self._refuse(RequestId(peer, session, sequence, self._came_ns, channel), error)
-
-    def _is_older(self, message: Message, age_s: float) -> bool:
-        return type(message.times) is int and self._came_ns - message.times > age_s * 1e9
 
     def _check_role(self, authenticator: Authenticator, key: str, message: Message) -> None:
         entry = authenticator.entry(key)
@@ -395,10 +391,11 @@ class RequestHandler:
             raise WireError("a step must say when it was sent, on this machine's clock (times, docs/wire.md)")
         self._lease.order(message.session, message.sequence, self._key)
         self._holder = peer
-        if self._loop.waiting >= MOST_WAITING:
+        if self._loop.count_waiting() >= MOST_WAITING:
             self._lease.answered(message.session)
             raise EpisodeError(f"not executed: {MOST_WAITING} commands wait for the robot already")
-        self._loop.step(self._request_id(peer, message), command, sent_ns)
+        request_id = RequestId(peer, message.session, message.sequence, self._came_ns, self._channel)
+        self._loop.step(request_id, command, sent_ns)
 
     def _judge(self, peer: bytes, message: Message) -> None:
         question, deadline_s = detail_value(message, "message", str), detail_value(message, "deadline_s", float)

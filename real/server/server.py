@@ -36,7 +36,7 @@ from real.server.connections import (
     SocketLimits,
     raise_descriptor_limit,
 )
-from real.server.datagrams import DatagramServer, why_no_datagrams
+from real.server.datagrams import DatagramServer, latest_resend, why_no_datagrams
 from real.server.lease import Lease
 from real.server.request_handler import Judging, RequestHandler
 from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
@@ -296,7 +296,9 @@ class Server:
         why = why_no_datagrams(self._spec, endpoint, sealed) if self.settings.datagrams else "serve.datagrams is false"
         if why is None:
             try:
-                return DatagramServer(endpoint, sealed=sealed)
+                watchdog_s = None if self.settings.lockstep else self.settings.watchdog_s
+                resend_s = latest_resend(watchdog_s, self._spec.period_s)
+                return DatagramServer(endpoint, sealed=sealed, resend_s=resend_s)
             except OSError as error:
                 why = f"can't bind UDP at {endpoint}: {error}"
         _log.info("steps come by ZeroMQ alone: %s", why)

@@ -105,11 +105,15 @@ class _Barrier:
         except zmq.Again:
             raise
         except Exception:
-            self._unreported += 1
-            if (now_s := time.monotonic()) >= self._silent_until_s:
-                _log.exception("the network thread met a fault and goes on (faults since the last report: %d)",
-                               self._unreported)  # fmt: skip
-                self._silent_until_s, self._unreported = now_s + FAULT_REPORT_S, 0
+            self.report()
+
+    def report(self) -> None:
+        """Log the exception that is being handled, at most once a second; where a call more in each step costs much."""
+        self._unreported += 1
+        if (now_s := time.monotonic()) >= self._silent_until_s:
+            _log.exception("the network thread met a fault and goes on (faults since the last report: %d)",
+                           self._unreported)  # fmt: skip
+            self._silent_until_s, self._unreported = now_s + FAULT_REPORT_S, 0
 
 
 class ThreadTransport:
@@ -187,9 +191,13 @@ class ThreadTransport:
                     barrier.run(handler.receive)
                     flooded = rate_limiter.take()
                 if datagrams in ready:
-                    barrier.run(handler.receive_datagram)
+                    try:
+                        handler.receive_datagram()
+                    except Exception:
+                        barrier.report()
                     flooded = datagram_limiter.take() or flooded
-                barrier.run(partial(self._serve_waiting, handler))
+                if self._waits or router in ready:
+                    barrier.run(partial(self._serve_waiting, handler))
                 if answers in ready:
                     _deliver(handler, outgoing.collect(), barrier)
                 self._alive_s = now_s = time.monotonic()
@@ -238,7 +246,7 @@ class LockstepTransport:
             handler = self._handler
             if handler is None:  # not started yet, or closed
                 self._over.wait(FETCH_MS / 1e3)
-            elif handler.idle:  # the other thread may have handled a command just now
+            elif handler.idle():  # the other thread may have handled a command just now
                 try:
                     self._receive(handler)
                 except zmq.Again:
@@ -253,7 +261,10 @@ class LockstepTransport:
         if not ready:
             raise zmq.Again
         if len(ready) == 2 or self._router not in ready:  # first, so that other clients' messages can't keep it waiting
-            self._barrier.run(handler.receive_datagram)
+            try:
+                handler.receive_datagram()
+            except Exception:
+                self._barrier.report()
         if self._router in ready:
             self._barrier.run(partial(handler.receive, zmq.NOBLOCK))
 
@@ -319,8 +330,11 @@ class LockstepTransport:
 
 def _deliver(handler: RequestHandler, outgoing: Iterable[Outgoing], barrier: _Barrier) -> None:
     for item in outgoing:
-        match item:
-            case (RequestId() as request_id, outcome):
-                barrier.run(partial(handler.answer, request_id, outcome))
-            case (str(state), str(detail)):
-                barrier.run(partial(handler.tell, state, detail))
+        try:
+            match item:
+                case (RequestId() as request_id, outcome):
+                    handler.answer(request_id, outcome)
+                case (str(state), str(detail)):
+                    handler.tell(state, detail)
+        except Exception:
+            barrier.report()

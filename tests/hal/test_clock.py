@@ -118,6 +118,15 @@ def test_a_watchdog_expires_after_its_timeout_and_not_before() -> None:
     assert not watchdog.expired
 
 
+def test_silence_begins_when_a_command_was_sent() -> None:
+    clock = ManualClock(1.0)
+    watchdog = Watchdog(0.2, clock)
+    watchdog.feed(0.15)
+    assert watchdog.silence_s == pytest.approx(0.15)
+    clock.now = 1.06
+    assert watchdog.expired
+
+
 @pytest.mark.parametrize("timeout", [0, -0.2, float("nan")])
 def test_a_watchdogs_timeout_is_above_zero(timeout: float) -> None:
     with pytest.raises(ValueError, match="above 0"):

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-MOST_CALLS = 100
-"""In all threads together; the aim is 80."""
+MOST_CALLS = 80
+"""In all threads together."""
 
 
 @pytest.fixture(scope="module")

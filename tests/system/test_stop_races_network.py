@@ -140,7 +140,7 @@ def test_a_stop_that_was_confirmed_over_the_network_is_undone_by_nothing(
         assert served.server.lifecycle.state is State.STOPPED
         thread.join(60)
         assert not thread.is_alive()
-        until(lambda: served.server._loop.idle)
+        until(lambda: served.server._loop.nothing_waits())
         if len(arm.told) > confirmed:
             moved.append((trial, len(arm.told) - confirmed))
         assert served.server.stopped is not None, f"trial {trial}: the stop is gone"

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import threading
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hal import ConnectionLost, Fault, RobotStopped
 from real import RemoteRobot, Server
+from real.client.datagrams import LOSSY_S, ResendTimer
 from real.control.lifecycle import State
+from real.protocol.datagrams import RESEND_S
 from tests.real.relay import Relay
 
 PATIENT = {"step_timeout_s": 20.0, "connect_timeout_s": 20.0}
@@ -172,3 +177,52 @@ def test_an_answer_too_large_for_a_datagram_comes_by_zeromq(serve, robot, target
         assert remote.about()["steps_by"] == "datagrams"
         remote.close()
     assert targets(robot)[:2] == [0.5, 0.25]
+
+
+# -- When a step is sent again ---------------------------------------------------------------------------------
+
+
+class Walk:
+    """Steps of a client whose answers take as long as a test says."""
+
+    def __init__(self, latest_s=0.06):
+        self.timer, self.now_s = ResendTimer(latest_s), 1000.0
+
+    def steps(self, *took_s):
+        for each in took_s:
+            began_s, self.now_s = self.now_s, self.now_s + each
+            self.timer.note(began_s, self.now_s)
+        return self.timer.first_s
+
+
+def test_where_no_answer_is_late_no_copy_is_sent():
+    dice, walk = random.Random(1), Walk()
+    walk.steps(*(dice.uniform(0.0325, 0.0341) for _ in range(50)))
+    for _ in range(1000):
+        took_s = dice.uniform(0.0325, 0.0341)
+        assert took_s < walk.timer.first_s < 0.045
+        walk.steps(took_s)
+
+
+def test_after_a_late_answer_copies_go_out_early_for_a_while():
+    walk = Walk()
+    assert walk.steps() == RESEND_S, "nothing is known yet"
+    calm_s = walk.steps(*[0.0333] * 50)
+    assert calm_s > 0.0333
+    assert walk.steps(0.070) == RESEND_S
+    assert walk.steps(*[0.0333] * int(LOSSY_S / 0.0333 - 5)) == RESEND_S
+    assert walk.steps(*[0.0333] * 10) == calm_s, "and calm again"
+
+
+def test_a_fast_robots_copies_are_no_later_on_a_lossy_network():
+    walk = Walk()
+    calm_s = walk.steps(*[0.002] * 50)
+    assert calm_s < RESEND_S
+    assert walk.steps(0.05) <= RESEND_S
+
+
+@given(st.lists(st.floats(0.0, 30.0), max_size=60), st.floats(0.001, 1.0))
+def test_a_copy_is_never_later_than_the_server_says(took_s, latest_s):
+    walk = Walk(latest_s)
+    for each in took_s:
+        assert 0 < walk.steps(each) <= max(latest_s, RESEND_S)

@@ -27,7 +27,7 @@ def test_a_put_wakes_the_poll(pollable):
 
 def test_an_empty_queue_collects_nothing(pollable):
     assert pollable.collect() == []
-    assert pollable.empty
+    assert pollable.empty()
 
 
 def test_a_full_socket_keeps_no_writer_waiting(pollable):

@@ -75,7 +75,7 @@ def arm() -> Iterator[Hanging]:
 def test_a_driver_that_hangs_on_the_way_home_is_stopped(arm: Hanging) -> None:
     outcomes: list[Any] = []
     with Server(Homing(Guard(arm), Automatic(), HomingSettings(velocity=0.5)), watchdog_s=1.0) as server:
-        server._loop._answer = lambda _, outcome: outcomes.append(outcome)
+        server._loop._tell = lambda _, outcome: outcomes.append(outcome)
         server._loop.reset(1, {})
         until(lambda: server.lifecycle.state is State.STOPPED)
         assert "driver has not returned from a step" in server.lifecycle.why
@@ -91,7 +91,7 @@ def test_a_driver_that_hangs_while_it_is_parked_is_stopped(arm: Hanging) -> None
     settings = HomingSettings(velocity=20.0, settle_s=0.01)
     server = Server(Homing(Guard(arm), Automatic(), settings), watchdog_s=1.0)
     with server:
-        server._loop._answer = lambda _, outcome: outcomes.append(outcome)
+        server._loop._tell = lambda _, outcome: outcomes.append(outcome)
         server._loop.reset(1, {"start": {"target": np.float32([0.5, 0.0])}})
         until(lambda: outcomes)
         arm.hangs_at = len(arm.told) + 3

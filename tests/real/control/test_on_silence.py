@@ -119,7 +119,7 @@ def test_a_client_that_comes_ends_the_way_home(serve: Callable[..., Served]) -> 
     served.go_silent()
     until(lambda: served.arm.told[-1][0] < 0.89)
     served.loop.finish()
-    until(lambda: served.loop.idle)
+    until(lambda: served.loop.nothing_waits())
     time.sleep(0.05)
     count = len(served.arm.told)
     time.sleep(0.05)
@@ -192,7 +192,7 @@ def test_a_stop_wins_over_what_follows_a_silence(serve: Callable[..., Served], t
             loop.stop("EMERGENCY")
             confirmed = len(arm.told)
             time.sleep(0.01)
-            until(lambda: loop.idle)
+            until(lambda: loop.nothing_waits())
             assert loop.lifecycle.state is State.STOPPED
             assert arm.calls[-1] == "stop EMERGENCY", "a stop is the last that the driver is told"
             if len(arm.told) > confirmed:

@@ -113,7 +113,7 @@ def race(served: Served, competitor: Callable[[Served], Callable[[], Any]], tria
         assert loop.lifecycle.state is State.STOPPED
         ended()
         time.sleep(0.001)
-        until(lambda: loop.idle)
+        until(lambda: loop.nothing_waits())
         assert arm.refused <= trial + 1, "more steps than the one under way reached the stopped driver"
         if len(arm.told) > confirmed:
             moved.append((trial, round(offset_s * 1e6), len(arm.told) - confirmed))

@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hal.errors import WireError
-from real.protocol.datagrams import MOST_BYTES, MOST_MESSAGE_BYTES, ChannelOffer, DatagramCodec, datagram_address
+from real.protocol.datagrams import (
+    MOST_BYTES,
+    MOST_MESSAGE_BYTES,
+    RESEND_S,
+    ChannelOffer,
+    DatagramCodec,
+    datagram_address,
+)
 
 CHANNEL = bytes(range(8))
 KEYS = [None, bytes(range(32))]
@@ -115,8 +124,12 @@ def test_the_layout_is_that_of_the_page(sealed):
 
 def test_an_offer_is_read_as_it_was_written_and_nothing_else_is(offer):
     assert ChannelOffer.from_dict(offer.to_dict()) == offer
+    told = replace(offer, resend_s=0.05)
+    assert ChannelOffer.from_dict(told.to_dict()) == told
+    assert ChannelOffer.from_dict({"channel": offer.channel, "key": offer.key}).resend_s == RESEND_S
     dice = random.Random(1)
     bad = [None, {}, [], {"channel": CHANNEL}, {"channel": b"short", "key": None}, {"channel": CHANNEL, "key": b"k"}]
+    bad += [{"channel": CHANNEL, "key": None, "resend_s": value} for value in (0.0, -1.0, math.inf, math.nan, 1, "1")]
     bad += [{"channel": dice.randbytes(8), "key": value} for value in (0, "text", dice.randbytes(31))]
     for data in bad:
         with pytest.raises(WireError):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from hal import WireError
 from real.protocol import messages as wire
-from real.protocol.messages import Message, MessageKind, decode, encode
+from real.protocol.messages import Message, MessageKind, decode, encode, encode_step
 
 numbers = st.integers(0, 2**63 - 1)
 plain = st.recursive(
@@ -27,6 +27,13 @@ times = st.none() | stamps | st.lists(stamps, min_size=2, max_size=2)
 def test_what_is_encoded_is_decoded(kind, session, sequence, detail, frames, times):
     message = decode(encode(kind, session, sequence, detail, frames, times))
     assert message == Message(kind, session, sequence, detail, frames, times)
+
+
+@given(st.integers(0, 2**63 - 1), st.integers(0, 2**63 - 1), st.integers(-(2**63), 2**63 - 1), st.binary(max_size=2000))
+def test_a_step_that_is_packed_by_hand_reads_as_any_other(session, sequence, sent_ns, row):
+    """Each copy of a step is made so, as its time of sending is another."""
+    ours = decode([encode_step(session, sequence, sent_ns, row)])
+    assert ours == decode(encode(MessageKind.STEP, session, sequence, None, [row], sent_ns))
 
 
 @given(st.lists(st.binary(max_size=200), max_size=20))

@@ -192,7 +192,7 @@ def test_commands_that_wait_for_a_reset_are_bounded(robot: Integrator) -> None:
                 message = decode(receive_frames(connection._socket, MAX_FRAMES))
                 refusals += message.kind is MessageKind.ERROR
         assert refusals == 998 - MOST_WAITING
-        assert server._loop.waiting == MOST_WAITING
+        assert server._loop.count_waiting() == MOST_WAITING
 
 
 @pytest.mark.slow

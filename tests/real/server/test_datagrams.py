@@ -21,8 +21,9 @@ from zmq.utils import z85
 
 from real import MessageKind, RemoteRobot, Server
 from real.control.lifecycle import State
-from real.protocol.datagrams import DatagramCodec
+from real.protocol.datagrams import RESEND_S, DatagramCodec
 from real.protocol.messages import VERSION
+from real.server.datagrams import latest_resend
 
 STEP = 3
 
@@ -203,6 +204,56 @@ def test_a_copy_is_answered_again_and_not_executed_again(serve, robot, stranger,
         assert silent(client), "an older step than the newest is not answered any more"
         assert len(robot.commands) == 2
         assert server.about()["datagrams"]["repeated"] == 6
+
+
+def test_copies_of_a_step_are_no_sign_of_life(serve, robot, stranger, keys, until):
+    """They come for as long as a network delays them; the robot holds when its watchdog says so."""
+    with serve(watchdog_s=0.3) as server:
+        client = stranger(server.address, keys("laptop"))
+        client.take()
+        client.reset()
+        message = client.step((0.5, 0))
+        assert client.order(message)[0] == MessageKind.READING
+
+        def holds():
+            client.udp.send(client.seal(message))
+            return server.lifecycle.state is State.HOLDING
+
+        until(holds)
+        assert "no valid command for 0.3 s" in server.lifecycle.why
+        assert server.about()["datagrams"]["repeated"] > 10
+
+
+def test_a_command_that_was_long_on_its_way_gives_no_more_time(robot, target):
+    """Silence begins when it was sent; when it comes, its client may be gone."""
+    with Server(robot, watchdog_s=20, max_command_age_s=10) as server:
+        remote = RemoteRobot(server.address, connect_timeout_s=20, step_timeout_s=20)
+        remote.reset({})
+        remote.step(target(0.25, 0))
+        connection = remote._connection
+        connection._shift_ns, connection._shift_until_ns = connection._shift_ns - 5_000_000_000, 2**62
+        remote.step(target(0.5, 0))
+        assert server._loop._watchdog.silence_s > 4.9
+        remote.close()
+
+
+@pytest.mark.parametrize(
+    ("watchdog_s", "period_s", "latest_s"),
+    [
+        (0.2, 1 / 30, 0.0556),
+        (0.2, 0.1, 0.0333),
+        (0.2, 0.002, 0.066),
+        (0.02, 0.01, 0.01),
+        (20, 0.02, 0.1),
+        (None, 0.02, 0.1),
+    ],
+)
+def test_a_lost_step_costs_no_episode(watchdog_s, period_s, latest_s):
+    """Its first copy, and a second one if that is lost too, come before the watchdog expires."""
+    resend_s = latest_resend(watchdog_s, period_s)
+    assert resend_s == pytest.approx(latest_s, abs=1e-4)
+    if watchdog_s is not None and watchdog_s > 2 * (period_s + RESEND_S):
+        assert period_s + resend_s + RESEND_S < watchdog_s
 
 
 def test_replayed_doubled_and_reordered_datagrams_move_nothing(serve, robot, stranger, keys):

@@ -228,20 +228,20 @@ def test_a_reset_that_waited_to_be_read_while_a_stop_came_does_not_clear_it(
 ) -> None:
     """Stops overtake what waits at the control socket; a reset that was sent before must not undo them."""
     over, busy = threading.Event(), threading.Event()
-    serve = RequestHandler.serve_waiting
+    tick = RequestHandler.tick
 
-    def blocked(handler: RequestHandler) -> bool:
+    def blocked(handler: RequestHandler) -> None:
         if not over.is_set():
             busy.set()
             over.wait(30)
-        return serve(handler)
+        tick(handler)
 
     with closing(RemoteRobot(server.address)) as button, closing(Connection(server.address)) as mover:
         hello = {"digest": "", "name": "x", "move": True, "replaces": 0, "take": "no", "resume": False}
         mover.session = mover.ask(MessageKind.HELLO, hello, (), 5).session
         button.stand_by()
         button.stop("an older stop")
-        monkeypatch.setattr(RequestHandler, "serve_waiting", blocked)
+        monkeypatch.setattr(RequestHandler, "tick", blocked)
         try:
             assert busy.wait(10)
             detail = {"options": {"clear_stop": "looked"}, "deadline_s": 5.0}

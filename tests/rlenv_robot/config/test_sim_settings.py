@@ -263,7 +263,7 @@ def test_delays_are_told_on_one_timeline() -> None:
         asked = step * 33_000_000
         came = asked + int(way * 1e9) + hour
         left = came + 20_000_000
-        delays.add(asked, came, left, left - hour + 5_000_000, left - 2_000_000)
+        delays.add(((asked, came, left, left - hour + 5_000_000), left - 2_000_000))
     told = delays.to_dict(hour)
     assert told["steps"] == 2000
     np.testing.assert_allclose(told["command_s"], np.quantile(ways[-2000:], np.linspace(0, 1, 21)), atol=1e-6)
@@ -279,7 +279,7 @@ def test_delays_are_told_on_one_timeline() -> None:
 
 def test_a_robot_s_own_clock_that_is_no_clock_is_not_believed() -> None:
     delays = Delays()
-    delays.add(1_000_000_000, 1_004_000_000, 1_010_000_000, 1_015_000_000, 33_000_000 + 20_000_000_000)
+    delays.add(((1_000_000_000, 1_004_000_000, 1_010_000_000, 1_015_000_000), 33_000_000 + 20_000_000_000))
     assert delays.to_dict(0)["reading_s"][0] == 0.005
 
 
