@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = [
-    "CAMERA_TOPIC", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC", "JOINT_TOPIC",
-    "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME", "file_stamps", "files_of", "log_files",
-    "segment_name",
+    "CAMERA_TOPIC", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC",
+    "JOINT_TOPIC", "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME", "file_stamps",
+    "files_of", "log_files", "segment_name",
 ]  # fmt: skip
 
 FORMAT = 1
@@ -33,6 +33,8 @@ DESCRIPTION = "rlenv_robot"
 """The metadata record that describes the run."""
 FILE = "rlenv_robot_file"
 """The metadata record that says which file of which run this is."""
+COPY = "rlenv_robot_copy:"
+"""Beginning of the name of a metadata record that repeats another one, whose name follows, with a checksum."""
 STREAM = "rlenv_robot_stream:"
 """Beginning of the name of a metadata record that describes a stream; the stream's name follows."""
 

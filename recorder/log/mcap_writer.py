@@ -30,8 +30,10 @@ from recorder.log.ros2 import (
     note,
 )
 from recorder.log.streams import Stream
+from recorder.metadata_copy import checked_copy
 from recorder.names import (
     CAMERA_TOPIC,
+    COPY,
     DESCRIPTION,
     EPISODE_TOPIC,
     EVENT_TOPIC,
@@ -91,8 +93,8 @@ class McapWriter:
         self._joints = JointStates(spec) if JointStates.possible(spec) else None
         self._chunk_since: float | None = None
         self._unsynced_since: float | None = None
-        self._guarded(lambda: self._writer.write_metadata(DESCRIPTION, description))
-        self._guarded(lambda: self._writer.write_metadata(FILE, _texts({"number": number, "run": run})))
+        self._describe(DESCRIPTION, description)
+        self._describe(FILE, _texts({"number": number, "run": run}))
         self.sync()
 
     def _channel(self, topic: str, kind: MessageType) -> Any:
@@ -102,6 +104,11 @@ class McapWriter:
                 topic, schema=schema, message_encoding="cdr", context=self._context
             )
         return self._channels[topic]
+
+    def _describe(self, name: str, texts: dict[str, str]) -> None:
+        """Write a metadata record, and its copy with a checksum: metadata records have none of their own."""
+        self._guarded(lambda: self._writer.write_metadata(name, texts))
+        self._guarded(lambda: self._writer.write_metadata(COPY + name, checked_copy(texts)))
 
     def _log(self, channel: Any, message: bytes, time_ns: int) -> None:
         channel.log(message, log_time=time_ns)
@@ -137,7 +144,7 @@ class McapWriter:
 
     def stream(self, stream: Stream) -> None:
         """Describe a stream; its samples may follow."""
-        self._guarded(lambda: self._writer.write_metadata(STREAM + stream.name, _texts({"stream": stream.to_dict()})))
+        self._describe(STREAM + stream.name, _texts({"stream": stream.to_dict()}))
         self._streams[stream.name] = self._channel(stream.topic, stream.message)
         self.sync()
 

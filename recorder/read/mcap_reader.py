@@ -5,8 +5,10 @@ content), then the magic number again. Messages lie in chunks; each chunk has a 
 
 The algorithm trusts nothing that it can't check:
 
-1. Walk the records from the beginning, or from the border that an earlier pass reached, by their lengths. Stop at the
-   first record that does not fit into the file: from there on the file is torn, and a later pass may continue there.
+1. Walk the records from the beginning, or from the border that an earlier pass reached, by their lengths. No checksum
+   covers a length, so where a record contradicts itself, or no record can begin behind it, go on at the next place that
+   can only be a chunk or a metadata record of ours, and note the bytes in between. Where there is no such place, stop:
+   from there on the file is torn, and a later pass may continue there.
 2. Decompress a chunk and compare its checksum. A chunk whose checksum is wrong is left out and noted; no message comes
    from it.
 3. Find the messages in a chunk by the message index behind it, which costs no step of Python for each message. The
@@ -14,6 +16,7 @@ The algorithm trusts nothing that it can't check:
    chunk without a gap or an overlap. Otherwise walk the chunk as in step 1.
 4. Learn the topics from the channel records inside and outside of chunks, and count the messages whose channel was
    lost with a damaged chunk.
+5. Take a metadata record from its copy (`recorder.metadata_copy`), if that has the right checksum.
 
 Random access (`McapReader.chunk_part`) uses offsets that an earlier checked pass stored. It decompresses only the LZ4
 blocks that it needs: with whole chunks, reading and decoding random JPEG images of 640 x 480 takes 41 % more time.
@@ -36,22 +39,18 @@ import lz4.frame  # type: ignore[import-untyped]
 import numpy as np
 from mcap.data_stream import ReadDataStream
 from mcap.opcode import Opcode
-from mcap.records import Channel, Chunk, Metadata
+from mcap.records import Channel, Chunk
 from mcap.stream_reader import get_chunk_data_stream
 
 from hal import LogError
+from recorder.git_lfs import git_lfs_advice
 from recorder.log.ros2 import HEADER
+from recorder.metadata_copy import verified
+from recorder.names import COPY
+from recorder.read.record_walk import CHUNK, INDEX, KINDS, MAGIC, RECORD, Record, RecordWalk, records_between
 
 __all__ = ["ChunkMessages", "Lz4Blocks", "McapReader", "Message", "Record", "open_files", "open_mcap"]
 
-_MAGIC = b"\x89MCAP0\r\n"
-_RECORD = struct.Struct("<BQ")
-"""Beginning of every record: kind, and length of the content."""
-_CHUNK = struct.Struct("<QQQII")
-"""Beginning of a chunk: start and end time, decompressed size, checksum, length of the compression's name."""
-_INDEX = struct.Struct("<HI")
-"""Beginning of a message index: channel, and length of the pairs that follow."""
-_KINDS = frozenset(Opcode)
 _LARGEST = 1 << 30
 """A chunk that claims more bytes than this is damaged; ours close at 1 MiB or soon after."""
 
@@ -74,25 +73,6 @@ class Message(NamedTuple):
     topic: str
     time_ns: int
     data: memoryview
-
-
-class Record(NamedTuple):
-    """One record: its kind (an `Opcode`), and where its content starts and stops, in bytes."""
-
-    kind: int
-    start: int
-    stop: int
-
-
-def _records(data: memoryview | bytes, at: int, end: int) -> Iterator[Record]:
-    """Walk the complete records between two offsets."""
-    while at + _RECORD.size <= end:
-        kind, length = _RECORD.unpack_from(data, at)
-        record = Record(kind, at + _RECORD.size, at + _RECORD.size + length)
-        if kind == 0 or record.stop > end:
-            return
-        yield record
-        at = record.stop
 
 
 # ---- the file ----
@@ -160,33 +140,40 @@ class McapReader:
         self, data: bytes | mmap | memoryview, name: str, start: int = 0, topics: Mapping[int, str] | None = None
     ) -> None:
         self._data = memoryview(data)
+        self._walked = RecordWalk(data)
         self.name = name
         self.topics = dict(topics or {})
         self.notes: list[str] = []
         self.unfinished = ""
         self.complete = False
         self._check_magic()
-        self.whole = max(start, len(_MAGIC))
+        self.whole = max(start, len(MAGIC))
         self.records = self._walk()
         self._check_kinds(bool(start))
 
     def _check_magic(self) -> None:
-        head = bytes(self._data[: len(_MAGIC)])
+        head = bytes(self._data[: len(MAGIC)])
         if not head:
             raise LogError(f"{self.name} is empty: its run was stopped before anything was written; delete it")
-        if not _MAGIC.startswith(head):
-            raise LogError(f"{self.name} is no MCAP file: it begins with {head!r}, an MCAP file with {_MAGIC!r}")
+        if len(head) == len(MAGIC) and sum(a != b for a, b in zip(head, MAGIC, strict=True)) == 1:
+            self._note("one of the first 8 bytes, which say that this is an MCAP file, is damaged")
+        elif not MAGIC.startswith(head):
+            if advice := git_lfs_advice(head):
+                raise LogError(f"{self.name} {advice}")
+            raise LogError(f"{self.name} is no MCAP file: it begins with {head!r}, an MCAP file with {MAGIC!r}")
 
     def _walk(self) -> list[Record]:
         """Return all complete records, and note what follows them."""
         records, data_ended = [], False
-        for record in _records(self._data, self.whole, len(self._data)):
+        for record in self._walked.records(self.whole):
             records.append(record)
             self.whole = record.stop
             data_ended |= record.kind == Opcode.DATA_END
             if record.kind == Opcode.FOOTER:
-                self.complete = bytes(self._data[self.whole :]) == _MAGIC
+                self.complete = bytes(self._data[self.whole :]) == MAGIC
                 break
+        for begin, end in self._walked.skipped:
+            self._note(f"bytes {begin} to {end} are damaged and left out")
         if not self.complete:
             self.unfinished = self._describe_end(data_ended)
         return records
@@ -203,31 +190,33 @@ class McapReader:
         """Note each record whose kind can't be right: the kind is covered by no checksum."""
         for record in self.records:
             index = record.kind == Opcode.MESSAGE_INDEX
-            if record.kind not in _KINDS or (index and not (after_chunk and self._is_index(record))):
-                start = record.start - _RECORD.size
+            if record.kind not in KINDS or (index and not (after_chunk and self._walked.is_index(record))):
+                start = record.start - RECORD.size
                 self._note(
                     f"the record at bytes {start} to {record.stop}, or the one before it, is damaged and left out"
                 )
             after_chunk = index or record.kind == Opcode.CHUNK
-
-    def _is_index(self, record: Record) -> bool:
-        size = record.stop - record.start - _INDEX.size
-        return size >= 0 and size % 16 == 0 and bool(_INDEX.unpack_from(self._data, record.start)[1] == size)
 
     def _note(self, sentence: str) -> None:
         if sentence not in self.notes:
             self.notes.append(sentence)
 
     def metadata(self, begins: str) -> Iterator[tuple[str, dict[str, str]]]:
-        """Yield name and content of the metadata records whose name begins with this text."""
+        """Yield name and content of the metadata records whose name begins with this text, each name once.
+
+        A record that was written twice is taken from its copy if the copy's checksum is right.
+        """
+        found: dict[str, dict[str, str]] = {}
         for record in self.records:
-            if record.kind == Opcode.METADATA:
-                try:
-                    metadata = Metadata.read(self._stream(record))
-                except Exception:  # the library raises many kinds on damaged bytes
-                    continue
-                if metadata.name.startswith(begins):
-                    yield metadata.name, dict(metadata.metadata)
+            metadata = self._walked.metadata(record) if record.kind == Opcode.METADATA else None
+            if metadata is None:
+                continue
+            name, texts = metadata.name, dict(metadata.metadata)
+            if not name.startswith(COPY):
+                found.setdefault(name, texts)
+            elif (whole := verified(texts)) is not None:
+                found[name.removeprefix(COPY)] = whole
+        yield from ((name, texts) for name, texts in found.items() if name.startswith(begins))
 
     def _stream(self, record: Record) -> ReadDataStream:
         return ReadDataStream(BytesIO(self._data[record.start : record.stop]))
@@ -272,13 +261,13 @@ class McapReader:
         index: dict[int, np.ndarray] = {}
         behind = (self.records[k] for k in range(position + 1, len(self.records)))
         for record in takewhile(lambda record: record.kind == Opcode.MESSAGE_INDEX, behind):
-            if not self._is_index(record):
+            if not self._walked.is_index(record):
                 return {}
-            channel, size = _INDEX.unpack_from(self._data, record.start)
+            channel, size = INDEX.unpack_from(self._data, record.start)
             if channel in index:
                 return {}
             if size:  # pairs of time and offset
-                index[channel] = np.frombuffer(self._data, "<u8", size // 8, record.start + _INDEX.size)[1::2]
+                index[channel] = np.frombuffer(self._data, "<u8", size // 8, record.start + INDEX.size)[1::2]
         return index
 
     def _learn_topic(self, stream: ReadDataStream) -> None:
@@ -294,10 +283,10 @@ class McapReader:
         """Return a chunk's records, or None and add a note if the checksum is wrong."""
         try:
             content = self._decompressed(record)
-            if zlib.crc32(content) != _CHUNK.unpack_from(self._data, record.start)[3]:
+            if zlib.crc32(content) != CHUNK.unpack_from(self._data, record.start)[3]:
                 raise ValueError("its checksum is wrong")
         except Exception as error:  # the decoders raise many kinds on damaged bytes
-            start = record.start - _RECORD.size
+            start = record.start - RECORD.size
             self._note(f"the chunk at bytes {start} to {record.stop} is damaged and left out: {error}")
             return None
         return content
@@ -315,10 +304,10 @@ class McapReader:
 
     def _lz4_frame(self, record: Record) -> tuple[memoryview | None, int]:
         """Return the LZ4 frame of a chunk, or None if it is compressed otherwise, and its decompressed size."""
-        _, _, size, _, name = _CHUNK.unpack_from(self._data, record.start)
+        _, _, size, _, name = CHUNK.unpack_from(self._data, record.start)
         if size > _LARGEST:
             raise ValueError(f"it claims {size} bytes")
-        at = record.start + _CHUNK.size
+        at = record.start + CHUNK.size
         if bytes(self._data[at : at + name]) != b"lz4":
             return None, size
         return self._data[at + name + 8 : record.stop], size
@@ -393,7 +382,7 @@ class ChunkMessages:
         right = (heads["kind"] == Opcode.MESSAGE) & (heads["channel"] == channels) & (heads["length"] <= size)
         if not right.all():
             return False
-        stops = starts + _RECORD.size + heads["length"].astype(np.int64)
+        stops = starts + RECORD.size + heads["length"].astype(np.int64)
         definitions = self._between(np.concatenate([[0], stops]), np.concatenate([starts, [size]]))
         if definitions is None:
             return False
@@ -406,7 +395,7 @@ class ChunkMessages:
         definitions: list[Record] = []
         gaps = np.flatnonzero(begins != ends)
         for begin, end in zip(begins[gaps].tolist(), ends[gaps].tolist(), strict=True):
-            records = list(_records(self._content, begin, end))
+            records = list(records_between(self._content, begin, end))
             if begin > end or not records or records[-1].stop != end:
                 return None
             if any(record.kind == Opcode.MESSAGE for record in records):
@@ -416,12 +405,12 @@ class ChunkMessages:
 
     def _walk(self) -> None:
         offsets: dict[int, list[int]] = {}
-        for record in _records(self._content, 0, len(self._content)):
+        for record in records_between(self._content, 0, len(self._content)):
             if record.kind in (Opcode.SCHEMA, Opcode.CHANNEL):
                 self.definitions.append(record)
-            elif record.kind == Opcode.MESSAGE and record.stop - record.start >= _MESSAGE.itemsize - _RECORD.size:
+            elif record.kind == Opcode.MESSAGE and record.stop - record.start >= _MESSAGE.itemsize - RECORD.size:
                 (channel,) = struct.unpack_from("<H", self._content, record.start)
-                offsets.setdefault(channel, []).append(record.start - _RECORD.size)
+                offsets.setdefault(channel, []).append(record.start - RECORD.size)
         self.offsets = {channel: np.array(numbers, np.int64) for channel, numbers in offsets.items()}
 
     def stream(self, definition: Record) -> ReadDataStream:
@@ -448,12 +437,12 @@ class ChunkMessages:
     def payload_at(self, offset: int) -> tuple[int, int]:
         """Return where the data of the message whose record begins at this offset start and stop."""
         (length,) = struct.unpack_from("<Q", self._content, offset + 1)
-        return offset + _MESSAGE.itemsize, offset + _RECORD.size + length
+        return offset + _MESSAGE.itemsize, offset + RECORD.size + length
 
     def rows(self, channel: int, kind: np.dtype) -> tuple[np.ndarray, int]:
         """Return the messages that are a CDR header and a packed row of this type, and how many are not."""
         offsets, body = self.offsets[channel], len(HEADER) + kind.itemsize
-        right = self.heads(channel)["length"] == _MESSAGE.itemsize - _RECORD.size + body
+        right = self.heads(channel)["length"] == _MESSAGE.itemsize - RECORD.size + body
         offsets = offsets[right] + _MESSAGE.itemsize
         headed = _gather(self._content, offsets, np.dtype("<u4")) == _CDR
         rows = _gather(self._content, offsets[headed] + len(HEADER), kind) if kind.itemsize else np.zeros(0, kind)

@@ -21,7 +21,8 @@ from hal import LogError
 from recorder.json_data import to_json
 from recorder.log.ros2 import EPISODE, EVENT, HEADER, MessageType, message_type, read_note
 from recorder.log.tail import TailMessage, read_tail, remove_tail
-from recorder.names import DESCRIPTION, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, log_files
+from recorder.metadata_copy import checked_copy
+from recorder.names import COPY, DESCRIPTION, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, log_files
 from recorder.read.mcap_reader import open_files, open_mcap
 from recorder.read.reader import LogReader
 from recorder.read.scan import Scan
@@ -175,6 +176,7 @@ def _copy(
     reader = open_mcap(file)
     for name, texts in reader.metadata(DESCRIPTION):
         writer.add_metadata(name, texts)
+        writer.add_metadata(COPY + name, checked_copy(texts))
     writer.add_metadata(_RECOVERED, {"lost": to_json(list(lost), "what is lost")})
     for chunk in reader.chunks():
         for definition in chunk.definitions:

@@ -16,7 +16,7 @@ from recorder.log.writer import LogWriter
 from recorder.read.reader import LogReader
 from recorder.table.load import build
 
-SMALL = Limits(file_bytes=15_000)
+SMALL = Limits(file_bytes=18_000)
 IMU = Spec("imu", (Field("x"),))
 
 

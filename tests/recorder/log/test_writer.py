@@ -296,7 +296,8 @@ def test_metadata_is_json_for_strangers(tmp_path: Path, make_log: Any) -> None:
 
     make_log(tmp_path, [1])
     with (tmp_path / "log.mcap").open("rb") as file:
-        record, number = make_reader(file).iter_metadata()
+        record, copy, number, _ = make_reader(file).iter_metadata()
+    assert copy.metadata["layout"] == record.metadata["layout"]
     assert json.loads(number.metadata["number"]) == 0
     assert json.loads(record.metadata["task"]) == "reach"
     assert json.loads(record.metadata["layout"])["action"]["fields"][0]["unit"] == "rad"

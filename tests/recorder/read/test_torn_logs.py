@@ -47,6 +47,13 @@ def description_end(data: bytes) -> int:
     return next(record.stop for record in McapReader(data, "whole").records if record.kind == 12)
 
 
+def descriptions_end(data: bytes) -> int:
+    """Where the last metadata record before the first chunk ends."""
+    records = McapReader(data, "whole").records
+    first_chunk = next(record.start for record in records if record.kind == 6)
+    return max(record.stop for record in records if record.kind == 12 and record.stop < first_chunk)
+
+
 def check_prefix(reader: LogReader, wanted: np.ndarray) -> None:
     """Check that the rows read are exactly the first ones that were recorded."""
     rows = reader.frames()
@@ -110,6 +117,44 @@ def test_flipped_bytes_never_give_a_wrong_row(tmp_path: Path, whole: bytes, is_r
     assert lost > 20
 
 
+def test_any_flipped_byte_of_a_description_is_healed_by_its_copy(tmp_path: Path, layout: Any, make_row: Any) -> None:
+    """Kind, length, name and texts of both copies, and the first bytes of the file: nothing of the run is lost."""
+    with LogWriter(tmp_path / "small", layout, {"seed": 5, "task": "reach"}) as log:
+        log.stream("imu", layout.sensors or layout.observation, 100)
+        log.begin({"seed": 1})
+        for frame in range(5):
+            log.frame(make_row(layout, 0, frame))
+        log.end({"end": "time"})
+    whole = (tmp_path / "small" / "log.mcap").read_bytes()
+    sound = LogReader(tmp_path / "small")
+    described = dict(McapReader(whole, "whole").metadata(""))
+    rng = np.random.default_rng(5)
+    for at in range(descriptions_end(whole)):
+        damaged = bytearray(whole)
+        damaged[at] ^= 1 << int(rng.integers(8))
+        found = dict(McapReader(bytes(damaged), "damaged").metadata(""))
+        assert {name: found.get(name) for name in described} == described, at
+        if at % 20:
+            continue
+        reader = read(tmp_path / "r", bytes(damaged))
+        assert reader.metadata == sound.metadata, at
+        assert reader.streams == sound.streams, at
+        assert reader.frames().tobytes() == sound.frames().tobytes(), at
+
+
+@pytest.mark.slow
+def test_a_damaged_length_costs_no_more_than_its_record(tmp_path: Path, whole: bytes) -> None:
+    """No checksum covers the length of a record: the walk goes on at the next chunk."""
+    chunks = [record for record in McapReader(whole, "x").records if record.kind == 6]
+    for record in chunks[:-1:4]:
+        for byte in range(8):
+            damaged = bytearray(whole)
+            damaged[record.start - 8 + byte] ^= 0x15
+            reader = read(tmp_path / "r", bytes(damaged))
+            assert len(reader.frames()) >= 120 - 5
+            assert any("damaged and left out" in note for note in reader.notes)
+
+
 @pytest.mark.slow
 def test_a_damaged_chunk_is_named_and_the_rest_is_read(tmp_path: Path, whole: bytes) -> None:
     records = [record for record in McapReader(whole, "x").records if record.kind == 6]
@@ -127,6 +172,7 @@ def test_a_damaged_chunk_is_named_and_the_rest_is_read(tmp_path: Path, whole: by
     [
         (b"", "is empty"),
         (b"PK\x03\x04 and so on", "is no MCAP file"),
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n", "git lfs pull"),
         (b"\x89MCA", "no description"),
         (b"\x89MCAP0\r\n", "no description"),
     ],
