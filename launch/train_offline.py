@@ -1,4 +1,6 @@
-"""From recorded runs alone: `python launch/train_offline.py runs/ --method td3bc` (extras: train, onnx).
+"""From recorded data alone: `python launch/train_offline.py runs/ --method td3bc` (extras: train, onnx).
+
+Another robot's or project's data set, such as LeRobot's, is rewarded anew: `--task so101-reach --goal hindsight`.
 
 Methods: `td3bc`, `bcq` and `cql` from all steps; `bc`, behaviour cloning, from the best fifth of the episodes.
 """
@@ -14,6 +16,15 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from rlenv_robot import FlatPolicy, LearningCurve, flat_for, open_source, task
 from rlenv_robot.adapters.tianshou import to_replay_buffer
 from rlenv_robot.training.offline_agents import METHODS, offline_agent
+
+
+def load(runs, name="so101-reach", goal=None, **reading):
+    """Steps as the task sees them: as they were recorded if they are of this task, otherwise computed anew."""
+    wanted, source = task(name), open_source(runs, **reading)
+    layout = source.table.layout
+    if goal is None and layout.observation.names == wanted.observation.names and layout.action == wanted.action:
+        return source
+    return open_source(runs, wanted, goal=goal or "recorded", **reading)
 
 
 def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tries=10, quiet=False):
@@ -41,15 +52,17 @@ def train(source, name="so101-reach", method="td3bc", updates=20_000, seed=0, tr
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("runs", help="a recorded run, or a folder of runs")
+    parser.add_argument("runs", help="a recorded run, a folder of runs, or a data set such as LeRobot's")
     parser.add_argument("--task", default="so101-reach")
+    parser.add_argument("--goal", choices=("recorded", "hindsight"), help="compute rewards anew, for this goal")
+    parser.add_argument("--units", choices=("degrees", "percent"), help="of the joints of LeRobot's SO-101")
     parser.add_argument("--method", choices=METHODS, default="td3bc")
     parser.add_argument("--updates", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", default="policy.onnx")
     given = parser.parse_args()
     begun = time.perf_counter()
-    source = open_source(given.runs)
+    source = load(given.runs, given.task, given.goal, units=given.units)
     print(f"{len(source):,} steps read in {time.perf_counter() - begun:.1f} s")
     policy, _ = train(source, given.task, given.method, given.updates, given.seed)
     policy.save_onnx(given.out, given.task, {"trainer": f"Tianshou {given.method}", "seed": given.seed})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +15,7 @@ from numpy.typing import ArrayLike
 from hal import SourceError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict
+from recorder.table.spool import RowSpool, scratch_folder
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.batches import Batches
@@ -21,9 +23,9 @@ from rlenv_robot.data.filters import select
 from rlenv_robot.data.folder import read_folder
 from rlenv_robot.data.frame_stack import WINDOWS, Windows
 from rlenv_robot.data.images import ImageLoader
-from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, CheckedOptions, check_size, read
+from rlenv_robot.data.options import ACTIONS, FILTERS, INIT, STEPS, CheckedOptions, check_size, read
 from rlenv_robot.data.relabel import Goal, Sensors, relabel_goals, relabelled
-from rlenv_robot.data.sampling import PreferencePair, RequestSampler, draw_pairs
+from rlenv_robot.data.sampling import PreferencePair, RequestSampler, Sample, draw_pairs
 from rlenv_robot.data.state_index import StateIndex
 from rlenv_robot.data.statistics import statistics
 from rlenv_robot.tables import ActionTable, Options, StepTable, TrajectoryTable
@@ -32,6 +34,10 @@ from rlenv_robot.tasks.task import Task
 __all__ = ["SourceData", "open_source"]
 
 _WIDER = frozenset({"goals", "images", *WINDOWS})
+_STEPS_AT = ("n_step", "privileged", "images", *WINDOWS)
+
+_BLOCK = 1 << 18
+"""Rows that are copied at once."""
 
 _NOTHING: Options = MappingProxyType({})
 
@@ -47,6 +53,11 @@ class SourceData:
         mode: ``training``, or ``inference``, which leaves out sensors, and with them all privileged state.
         sensors: computes the task's sensors for data that have none (`rlenv_robot.data.relabel.Sensors`).
         ends: ``recorded``, or ``task``, which ends episodes where the task would have (`rlenv_robot.data.relabel`).
+
+    Attributes:
+        table: the frames, as an agent may see them.
+        transitions: of the table.
+        opened: the arguments of `open_source` that made this; None if it was made otherwise.
 
     Raises:
         SourceError: there is no transition, or the task does not fit the data.
@@ -77,6 +88,7 @@ class SourceData:
                 "two neighbouring frames with an executed action between them"
             )
         self.discount, self.mode = discount, mode
+        self.opened: tuple[tuple[object, ...], JsonDict] | None = None
         self._task = task
         self._batches = Batches(self.transitions, discount, self._privileged)
         self.init()
@@ -147,6 +159,40 @@ class SourceData:
         if not options.keys().isdisjoint(_WIDER):
             self._widen(table, options)
         return table
+
+    def steps_at(self, index: ArrayLike, extra_info: Options = _NOTHING) -> StepTable:
+        """Return the transitions at given positions, in their order: what a data loader of another library asks for.
+
+        Args:
+            index: (B,) positions from 0 to ``len(self) - 1``.
+            extra_info: what makes steps wider (``n_step``, ``stack``, ``chunk``, ``future``, ``images``,
+                ``privileged``), as for `sample_steps`.
+
+        Raises:
+            SourceError: an option is unknown or wrong, or a position is out of range.
+        """
+        positions = np.asarray(index)
+        fits = positions.ndim == 1 and positions.dtype.kind in "iu" and positions.size
+        if not fits or positions.min() < 0 or positions.max() >= len(self):
+            raise SourceError(f"steps_at: index has shape {positions.shape}, allowed are (B,), 0 to {len(self) - 1}")
+        options = read(extra_info, {name: STEPS[name] for name in _STEPS_AT}, "steps_at")
+        flat = positions.astype(np.int64)
+        sample = Sample(flat, np.ones(len(flat)), None)
+        table = self._batches.steps(sample, options.get("n_step", 1), self._wants_privileged(options))
+        if not options.keys().isdisjoint(_WIDER):
+            self._widen(table, options)
+        return table
+
+    def positions(self, extra_info: Options = _NOTHING) -> np.ndarray:
+        """Return the positions of the transitions that pass filters, (M,) int64, in order.
+
+        Args:
+            extra_info: the filters of `rlenv_robot.data.filters.select`.
+
+        Raises:
+            SourceError: a filter is unknown or wrong, needs what was not recorded, or leaves nothing.
+        """
+        return select(self.transitions, read(extra_info, FILTERS, "positions"))
 
     def sample_trajectories(self, trajectory_size: int, extra_info: Options = _NOTHING) -> list[TrajectoryTable]:
         """Draw whole episodes (R3.4), by default with replacement.
@@ -342,39 +388,63 @@ class SourceData:
 def _public(table: Table) -> Table:
     """Return a copy with what an agent may see alone; no view of it leads back to anything else."""
     layout = FrameLayout(table.layout.observation, table.layout.action, table.layout.agents)
-    rows = layout.spec.rows(len(table.rows))
-    for name in layout.spec.names:
-        rows[name] = table.rows[name]
-    return replace(table, layout=layout, rows=rows)
+    spool = RowSpool(layout.spec.row_dtype)
+    for begin in range(0, len(table.rows), _BLOCK):
+        visible = table.rows[begin : begin + _BLOCK]
+        rows = layout.spec.rows(len(visible))
+        for name in layout.spec.names:
+            rows[name] = visible[name]
+        spool.add(rows)
+    return replace(table, layout=layout, rows=spool.rows())
 
 
 def open_source(
-    path: str | Path,
+    path: str | Path | Sequence[str | Path],
     task: Task | str | None = None,
     *,
+    episodes: Sequence[int] | None = None,
+    columns: Mapping[str, str | Sequence[str]] | None = None,
+    keep_last: bool | None = None,
     units: str | None = None,
     calibration: str | Path | None = None,
+    cache: str | Path | None = None,
     **options: Any,
 ) -> SourceData:
     """Open recorded data, in the format that the folder holds.
 
     Args:
-        path: one of our runs, or a folder of runs (``log.mcap`` below it); or a LeRobot data set of version
-            2.1 or 3.0 (``meta/info.json``).
+        path: one of our runs, or a folder of runs (``log.mcap`` below it); a data set of another format
+            (`recorder.formats.registry`); a folder of such data sets; or several of these, which must hold the same
+            fields.
         task: a task, or the name of one; None takes observation and reward as recorded.
+        episodes: numbers of the episodes to read, as the data set counts them; several paths count through.
+        columns: the names that stand for observation and action, where the data set has others: for LeRobot
+            ``{"observation.state": "state", "action": "actions"}``; for tables and HDF5 files of any layout see
+            `recorder.formats.mapped`.
+        keep_last: of a LeRobot data set, or of mapped columns: whether the last observation and action of an episode
+            become a row, for imitation. What followed them was not recorded; the row repeats the observation.
         units: of the joints of an SO-101 that LeRobot recorded, ``degrees`` or ``percent``. Without them, and without
             a declaration in the data set (``rlenv-robot data units``), it has no SI columns.
         calibration: the file in which LeRobot keeps the calibration of the arm that recorded the data.
+        cache: a folder for tables that can't lie beside their logs, or do not fit into memory; None takes the system's
+            temporary folder for them.
         options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
         ValueError: unknown units, or a calibration that can't be read.
         SourceError: the folder is missing or empty, holds neither layout, or the task does not fit.
+        SpecMismatch: several paths hold different fields.
         LogError: a log can't be read.
     """
-    table = read_folder(Path(path), units=units, calibration=calibration)
+    given = {"units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last}
+    folder = None if cache is None else Path(cache)
+    where = Path(path) if isinstance(path, str | Path) else [Path(one) for one in path]
+    table = read_folder(where, folder, episodes, **given)
     if isinstance(task, str):
         from rlenv_robot.registry import task as task_by_name
 
         task = task_by_name(task)
-    return SourceData(table, task, **options)
+    with scratch_folder(folder):
+        source = SourceData(table, task, **options)
+    source.opened = (path, task), {"episodes": episodes, **given, "cache": cache, **options}
+    return source

@@ -24,6 +24,7 @@ settings.load_profile("house")
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
     parser.addoption("--kills", type=int, default=6, help="programs to kill in each test of killed logs (default 6)")
+    parser.addoption("--mutations", type=int, default=300, help="damaged data sets to read (default 300)")
     parser.addoption("--trials", type=int, default=40, help="trials of each race of a stop (default 40)")
     parser.addoption("--transactions", type=int, default=3000, help="faulty transactions on a servo bus (default 3000)")
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hal import Field
 from recorder.json_data import JsonDict, JsonObject
+from recorder.table.pairing import UNPAIRED, pair_elements
 from recorder.table.table import Table
 
 __all__ = ["ADVICE", "DataSet", "Finding", "check_table", "element_of", "group_of", "runs_of", "values_of"]
@@ -259,12 +260,18 @@ def _frozen(data_set: DataSet, number: int, rows: np.ndarray) -> Iterator[Findin
     command, moved = values_of(rows, data_set.command), data_set.spread[data_set.command.name] * MOVED
     for field in data_set.measured:
         flat, spread = values_of(rows, field), data_set.spread[field.name]
-        paired = flat.shape[1] == command.shape[1]
+        pairs = pair_elements(field, data_set.command)
+        if pairs is None and group_of(field) == "observation":
+            continue  # nothing says which of them the command moves
         for element in np.flatnonzero(spread > 0):
+            if pairs is not None and pairs[element] == UNPAIRED:
+                continue
             rest = (0.0, *(float(side[element]) for side in data_set.extremes[field.name]))
             for first, last in runs_of(flat[1:, element] == flat[:-1, element]):  # frames first to last are equal
                 moves = np.ptp(command[first + 1 : last + 1], axis=0)
-                moves = moves[element : element + 1] > moved[element : element + 1] if paired else moves > moved
+                moves = moves > moved
+                if pairs is not None:
+                    moves = moves[pairs[element]]
                 if last - first < least or flat[first, element] in rest or not moves.any():
                     continue
                 lasted = f"{(last - first) * period:.1f} s" if period else f"{last - first} frames"

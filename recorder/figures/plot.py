@@ -12,6 +12,7 @@ import numpy as np
 
 from hal import Field, LogError, SourceError
 from hal.frame_layout import FrameLayout, reward_field
+from recorder.table.pairing import UNPAIRED, pair_elements
 from recorder.table.table import Table
 
 __all__ = ["Lines", "pick_lines", "plot_episode"]
@@ -42,9 +43,9 @@ class Lines:
 
     Attributes:
         field: the measured field.
-        names: names of its n elements.
-        measured: the measurements, shape (T, n).
-        goal: the goals, shape (T, n), or None if there are none.
+        names: names of the n strips: its elements, and the commands that belong to none of them.
+        measured: the measurements, shape (T, n), NaN in the strip of a command alone.
+        goal: the goals, shape (T, n), NaN where an element has none; None if no element has one.
     """
 
     field: Field
@@ -112,20 +113,36 @@ def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
     for measured, goal in _PAIRS:
         if layout.turns and measured.startswith("observation_"):
             continue  # observations alternate between agents
-        if measured in spec and goal in spec and spec[measured].shape == spec[goal].shape:
-            return _pick(spec[measured], rows[measured], rows[goal])
+        if measured in spec and goal in spec:
+            return _pick(spec[measured], rows, spec[goal])
     drawn = [field for field in spec if field.name.startswith(("sensor_",) if layout.turns else _MEASURED)]
     if not drawn:
         raise SourceError("these rows have neither sensors nor observations, there is nothing to draw")
-    return _pick(drawn[0], rows[drawn[0].name], None)
+    commands = [field for field in spec if field.name.startswith("action_") and not layout.turns]
+    return _pick(drawn[0], rows, commands[0] if commands else None)
 
 
-def _pick(field: Field, measured: np.ndarray, goal: np.ndarray | None) -> Lines:
-    size = min(field.size, MOST_LINES)
+def _pick(field: Field, rows: np.ndarray, goal: Field | None) -> Lines:
+    """Choose the strips: measurements with their goals, by name or by order, and then the goals of nothing measured."""
+    flat, names = rows[field.name].reshape(len(rows), -1).astype(float), _names(field)
+    if goal is None:
+        return Lines(field, tuple(names[:MOST_LINES]), flat[:, :MOST_LINES], None)
+    goals, pairs = rows[goal.name].reshape(len(rows), -1).astype(float), pair_elements(field, goal)
+    pairs = [UNPAIRED] * field.size if pairs is None else pairs
+    alone = [index for index in range(goal.size) if index not in pairs]
+    most = max(MOST_LINES - len(alone), MOST_LINES // 2)  # commands of nothing measured get half of the sheet at most
+    strips = [(element, index) for element, index in enumerate(pairs)][:most] + [(UNPAIRED, index) for index in alone]
+    strips = strips[:MOST_LINES]
+    empty = np.full(len(rows), np.nan)
+    measured = [empty if element == UNPAIRED else flat[:, element] for element, _ in strips]
+    commanded = [empty if index == UNPAIRED else goals[:, index] for _, index in strips]
+    titles = [f"{_names(goal)[index]} (action)" if element == UNPAIRED else names[element] for element, index in strips]
+    return Lines(field, tuple(titles), np.stack(measured, 1), np.stack(commanded, 1))
+
+
+def _names(field: Field) -> list[str]:
     names = field.elements if len(field.elements) == field.size else tuple(map(str, range(field.size)))
-    plain = [name.removesuffix(".pos").replace("_", " ") for name in names[:size]]
-    flat = measured.reshape(len(measured), -1)[:, :size]
-    return Lines(field, tuple(plain), flat, None if goal is None else goal.reshape(len(goal), -1)[:, :size])
+    return [name.removesuffix(".pos").replace("_", " ") for name in names]
 
 
 def _draw_strip(axis: Any, seconds: np.ndarray, lines: Lines, index: int) -> None:

@@ -13,15 +13,18 @@ import numpy as np
 
 from hal import Field, SourceError
 from hal.field import DTYPES
+from recorder.formats.foreign import check_file, check_memory, listed, shape_of
 from recorder.json_data import JsonDict
 
 __all__ = [
     "Hdf5Group",
     "as_field",
     "h5py_for",
+    "member",
     "open_hdf5",
     "read_json",
     "read_numbers",
+    "read_strings",
     "write_arrays",
     "write_images",
     "write_json",
@@ -47,20 +50,44 @@ def h5py_for(what: Path | str) -> ModuleType:
 
 
 @contextmanager
-def open_hdf5(path: Path) -> Iterator[Any]:
+def open_hdf5(path: Path) -> Iterator[Hdf5Group]:
     """Open a file for reading.
 
     Raises:
         SourceError: the file is missing, no HDF5, or damaged; or h5py is missing.
     """
     h5py = h5py_for(path)
-    if not path.is_file():
-        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+    check_file(path)
     try:
         with h5py.File(path, "r") as file:
             yield file
-    except (OSError, RuntimeError) as error:
-        raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
+    except SourceError:
+        raise
+    except (OSError, RuntimeError, KeyError, ValueError, TypeError, AttributeError, OverflowError) as error:
+        raise SourceError(f"{path} can't be read ({error!r:.300}); fetch it again") from error
+
+
+def member(group: Hdf5Group, name: str) -> Hdf5Group:
+    """Return a group or data set by its path in a group, or None if there is none.
+
+    Raises:
+        SourceError: it lies in another file.
+    """
+    import h5py
+
+    for part in name.split("/"):
+        link = group.get(part, getlink=True) if hasattr(group, "keys") else None
+        if link is None:
+            return None
+        if isinstance(link, h5py.ExternalLink):
+            raise SourceError(
+                f"{group.file.filename}: {group.name.rstrip('/')}/{part} is a link to another file, "
+                f"{link.filename!r:.80}, which is not read"
+            )
+        group = group.get(part)
+        if group is None:
+            return None
+    return group
 
 
 def read_numbers(group: Hdf5Group, name: str, shape: tuple[int, ...] | None = None) -> np.ndarray:
@@ -75,15 +102,40 @@ def read_numbers(group: Hdf5Group, name: str, shape: tuple[int, ...] | None = No
         SourceError: the data set is missing, holds no numbers, or has another shape.
     """
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
-    data = group.get(name)
+    data = member(group, name) if hasattr(group, "id") else group.get(name)
     if data is None or not hasattr(data, "dtype"):
-        raise SourceError(f"{where} is missing; {group.name} has {', '.join(group) or 'nothing'}")
-    value = np.asarray(data[()])
-    if value.dtype.kind not in "fiub":
-        raise SourceError(f"{where} holds {value.dtype}, expected numbers")
-    if shape is not None and value.shape != shape:
-        raise SourceError(f"{where} has shape {value.shape}, expected {shape}")
-    return value
+        raise SourceError(f"{where} is missing; {group.name} has {listed(group, 20) or 'nothing'}")
+    if data.dtype.kind not in "fiub":
+        raise SourceError(f"{where} holds {data.dtype}, expected numbers")
+    if shape is not None and data.shape != shape:
+        raise SourceError(f"{where} has shape {data.shape}, expected {shape}")
+    return np.asarray(_checked(data, where)[()])
+
+
+def _checked(data: Hdf5Group, where: str) -> Hdf5Group:
+    """Return a data set whose content lies in its own file, and can fill its shape."""
+    if not hasattr(data, "id"):  # an array of `recorder.formats.minari.ArrowEpisode`
+        return data
+    if data.external or data.is_virtual:
+        raise SourceError(f"{where} lies in another file, which is not read")
+    check_memory(where, data.size * data.dtype.itemsize, data.id.get_storage_size())
+    return data
+
+
+def read_strings(group: Hdf5Group, name: str) -> list[str]:
+    """Read a data set of texts.
+
+    Raises:
+        SourceError: the data set is missing, or holds something else.
+    """
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
+    data = member(group, name)
+    if data is None or not hasattr(data, "dtype") or data.dtype.kind not in "SO" or data.ndim != 1:
+        raise SourceError(f"{where} is no list of texts")
+    values = _checked(data, where)[()].tolist()
+    if not all(isinstance(one, bytes) for one in values):
+        raise SourceError(f"{where} is no list of texts")
+    return [one.decode(errors="replace") for one in values]
 
 
 def write_arrays(group: Hdf5Group, values: Mapping[str, np.ndarray]) -> None:
@@ -123,17 +175,21 @@ def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
     Raises:
         SourceError: the text is no mapping in JSON.
     """
-    if name not in group:
+    data = member(group, name)
+    if data is None:
         return None
+    where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
     try:
-        value = json.loads(group[name][()])
-        return dict(value)
-    except (ValueError, TypeError) as error:
-        raise SourceError(f"{group.file.filename}: {group.name}/{name} is no mapping in JSON: {error}") from error
+        return dict(json.loads(_checked(data, where)[()]))
+    except SourceError:
+        raise
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise SourceError(f"{where} is no mapping in JSON: {error}") from error
 
 
 def as_field(name: str, value: Any, meaning: str) -> Field:
     """Make a field for a data set whose first axis is time; half floats and booleans get the next wider type."""
     dtype = np.dtype(value.dtype)
     wider = {"float16": "float32", "bool": "uint8"}.get(dtype.name, dtype.name)
-    return Field(name, tuple(value.shape[1:]), wider if wider in DTYPES else "float64", meaning=meaning)
+    shape = shape_of(tuple(value.shape[1:]), name)
+    return Field(name, shape, wider if wider in DTYPES else "float64", meaning=meaning)

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any
@@ -21,9 +22,11 @@ from hal import Field, RobotError, SourceError, Spec
 from hal.field import DTYPES
 from hal.frame_layout import PREFIXES, FrameLayout
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.foreign import check_file, read_mapping, shape_of, whole_number
 from recorder.formats.hdf5 import (
     Hdf5Group,
     h5py_for,
+    member,
     open_hdf5,
     read_json,
     read_numbers,
@@ -32,14 +35,14 @@ from recorder.formats.hdf5 import (
     write_json,
 )
 from recorder.formats.images import Film, Filming
-from recorder.formats.parquet_columns import pyarrow_for
+from recorder.formats.parquet_columns import check_parquet, pyarrow_for
 from recorder.formats.registry import Format
-from recorder.formats.runs import Run, field_names, rows_of, runs_of, single_reward, table_of
+from recorder.formats.runs import EpisodeSpool, Run, field_names, left_out, rows_of, runs_of, single_reward
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.table.table import Table, no_images
 
 __all__ = [
-    "FORMATS", "MINARI", "ArrowEpisode", "Leaf", "arrow_episodes", "is_minari", "leaves_of", "load_minari", "space_of",
+    "FORMATS", "MINARI", "ArrowEpisode", "Leaf", "arrow_episode", "is_minari", "leaves_of", "load_minari", "space_of",
     "write_minari",
 ]  # fmt: skip
 
@@ -120,8 +123,8 @@ def leaves_of(text: str, name: str, where: str) -> list[Leaf]:
         return [
             Leaf(path, _field(names[".".join(path) or name], space) if _fits(space) else None) for path, space in arrays
         ]
-    except (KeyError, TypeError, ValueError) as error:
-        raise SourceError(f"{where}: not a space: {error!r}") from error
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        raise SourceError(f"{where}: not a space: {error!r:.200}") from error
 
 
 def _walk(space: JsonObject, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], JsonObject]]:
@@ -145,6 +148,7 @@ def _fits(space: JsonObject) -> bool:
 
 def _field(name: str, space: JsonObject) -> Field:
     kind, meaning = space["type"], "as in the Minari data set"
+    shape_of(np.atleast_1d(space["n"]).tolist() if kind == "MultiBinary" else space.get("shape", []), name)
     if kind == "Discrete":
         start = int(space["start"])
         return Field(name, (), "int64", start, start + int(space["n"]) - 1, meaning=meaning)
@@ -185,7 +189,7 @@ class ArrowEpisode:
     def __init__(self, folder: Path, table: Any, leaves: dict[str, list[Leaf]]) -> None:
         self.name, self.file = folder.name, SimpleNamespace(filename=str(folder))
         about = folder / "metadata.json"
-        metadata = json.loads(about.read_text()) if about.is_file() else {}
+        metadata = read_mapping(about) if about.is_file() else {}
         self.attrs = {key: metadata[key] for key in ("seed",) if isinstance(metadata.get(key), int)}
         self._table = table
         self._shapes = {
@@ -219,31 +223,35 @@ def _numbers(column: Any, shape: tuple[int, ...]) -> np.ndarray:
     return np.asarray(flat.to_numpy(zero_copy_only=False)).reshape(len(column), *shape)
 
 
-def arrow_episodes(folder: Path, kind: str, count: int, leaves: dict[str, list[Leaf]]) -> Iterator[ArrowEpisode]:
-    """Yield the episodes of a data set, in order.
+def arrow_episode(place: Path, kind: str, leaves: dict[str, list[Leaf]]) -> ArrowEpisode:
+    """Read one episode of a data set.
 
     Args:
-        folder: the folder with a folder for each episode.
+        place: the episode's folder.
         kind: one of `FORMATS`.
-        count: the number of episodes.
         leaves: see `ArrowEpisode`.
 
     Raises:
-        SourceError: an episode is missing or damaged, or pyarrow is not installed.
+        SourceError: the episode is missing or damaged, or pyarrow is not installed.
     """
-    arrow = pyarrow_for(folder)
+    arrow = pyarrow_for(place)
     from pyarrow import dataset
 
-    for number in range(count):
-        place = folder / str(number)
-        if not place.is_dir():
-            raise SourceError(f"{place} is missing, {count} episodes are described; fetch the data set again")
-        try:
-            hidden = ["_", ".", "metadata.json"]
-            table = dataset.dataset(str(place), format=kind, ignore_prefixes=hidden).to_table()
-            yield ArrowEpisode(place, table, leaves)
-        except (arrow.ArrowException, OSError, ValueError) as error:
-            raise SourceError(f"{place} can't be read ({error}); fetch the data set again") from error
+    if not place.is_dir():
+        raise SourceError(f"{place} is missing; fetch the data set again")
+    files = [path for path in sorted(place.rglob("*")) if path.is_file() and path.name != "metadata.json"]
+    for path in files:
+        check_file(path)
+        if kind == "parquet":
+            check_parquet(path)
+    try:
+        hidden = ["_", ".", "metadata.json"]
+        table = dataset.dataset(str(place), format=kind, ignore_prefixes=hidden).to_table()
+        return ArrowEpisode(place, table, leaves)
+    except (arrow.ArrowException, OSError, ValueError) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{place} can't be read ({error}); fetch the data set again") from error
 
 
 # -- Data sets -----------------------------------------------------------------------------------------------
@@ -251,6 +259,7 @@ def arrow_episodes(folder: Path, kind: str, count: int, leaves: dict[str, list[L
 
 DATA, META = "main_data.hdf5", "metadata.json"
 OURS = "rlenv_robot"
+_EPISODE = re.compile(r"episode_(\d+)")
 VERSION = "0.5.0"
 """The version of Minari's format; every Minari 0.5 reads it."""
 IMAGES = "images"
@@ -265,9 +274,15 @@ def is_minari(path: Path | str) -> bool:
 
 def _data_folder(root: Path) -> Path | None:
     for folder in (root / "data", root):
-        if (folder / META).is_file() and '"total_episodes"' in (folder / META).read_text():
+        if (folder / META).is_file() and b'"total_episodes"' in _head(folder / META):
             return folder
     return None
+
+
+def _head(path: Path) -> bytes:
+    """Return the first bytes of a description."""
+    with path.open("rb") as file:
+        return file.read(16 << 20)
 
 
 def write_minari(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
@@ -371,15 +386,11 @@ def load_minari(path: Path | str) -> Table:
     folder = _data_folder(root)
     if folder is None:
         raise SourceError(f"{root} is no Minari data set: data/{META} is missing")
-    try:
-        meta = dict(json.loads((folder / META).read_text()))
-    except ValueError as error:
-        raise SourceError(f"{folder / META} is not JSON: {error}; fetch it again") from error
+    meta = read_mapping(folder / META)
     formats = ("hdf5", *FORMATS)
     if meta.get("data_format", "hdf5") not in formats:
-        raise SourceError(
-            f"{folder} is in {meta['data_format']}, supported are {', '.join(formats)}; convert it with Minari"
-        )
+        kind = str(meta["data_format"])[:60]
+        raise SourceError(f"{folder} is in {kind}, supported are {', '.join(formats)}; convert it with Minari")
     return _Reader(root, folder, meta).table()
 
 
@@ -395,30 +406,41 @@ class _Reader:
         self._layout = self._layout_of()
 
     def table(self) -> Table:
-        count = int(self._meta["total_episodes"])
+        where = f"{self._folder / META}: total_episodes"
+        count = whole_number(self._meta.get("total_episodes"), where, 0, 10**9)
         if self._format == "hdf5":
-            read = self._from_hdf5(count)
-        else:
-            groups = arrow_episodes(self._folder, self._format, count, self._leaves)
-            read = [self._episode(group, number) for number, group in enumerate(groups)]
-        loose = sum(info["end"] == "unknown" for _, info in read)
-        if loose:
-            self._notes.append(f"{loose} of {count} episodes end without a flag; they count as truncated")
-        episodes, infos = [rows for rows, _ in read], [info for _, info in read]
-        return table_of(self._layout, episodes, infos, str(self._root), self._notes, no_images)
+            with open_hdf5(self._folder / DATA) as file:
+                names = [match[1] for match in map(_EPISODE.fullmatch, file) if match]
+                return self._table(count, names, partial(_stored, file))
+        names = [path.name for path in self._folder.iterdir() if path.name.isdecimal()]
+        return self._table(
+            count, names, lambda number: arrow_episode(self._folder / str(number), self._format, self._leaves)
+        )
 
-    def _from_hdf5(self, count: int) -> list[tuple[np.ndarray, JsonDict]]:
-        with open_hdf5(self._folder / DATA) as file:
-            names = [f"episode_{number}" for number in range(count)]
-            missing = [name for name in names if name not in file]
-            if missing:
-                raise SourceError(f"{file.filename} has no {', '.join(missing[:3])}, {META} says {count} episodes")
-            return [self._episode(file[name], number) for number, name in enumerate(names)]
+    def _table(self, count: int, names: list[str], group_of: Callable[[int], Any]) -> Table:
+        """Read the episodes that are there; those that the header promises beyond them cost no time."""
+        numbers = sorted(int(name) for name in names if len(name) < 10 and int(name) < count)
+        spool, infos, damaged = EpisodeSpool(self._layout), [], []
+        for number in numbers:
+            try:
+                rows, info = self._episode(group_of(number), number)
+            except SourceError as error:
+                damaged.append(str(error))
+                continue
+            spool.add(rows)
+            infos.append(info)
+        if count > len(numbers):
+            self._notes.insert(0, f"{META} says {count} episodes, {len(numbers)} are there; the others are missing")
+        loose = sum(info["end"] == "unknown" for info in infos)
+        if loose:
+            self._notes.append(f"{loose} of {len(infos)} episodes end without a flag; they count as truncated")
+        notes = [*left_out(self._root, damaged, len(infos)), *self._notes]
+        return spool.table(infos, str(self._root), notes, no_images)
 
     def _parts(self, kind: str) -> list[Leaf]:
         where = f"{self._folder / META}: {kind}_space"
         text = self._meta.get(f"{kind}_space")
-        if text is None:
+        if not isinstance(text, str):
             raise SourceError(f"{where} is missing; open it once with Minari and write it anew")
         leaves = leaves_of(text, kind, where)
         if self._ours:  # the fields are known from our own layout
@@ -432,8 +454,8 @@ class _Reader:
         if self._ours:
             try:
                 return FrameLayout.from_dict(self._meta[OURS])
-            except (RobotError, KeyError, TypeError) as error:
-                raise SourceError(f"{self._folder / META}: {OURS} can't be read: {error!r}") from error
+            except (RobotError, KeyError, TypeError, ValueError, AttributeError) as error:
+                raise SourceError(f"{self._folder / META}: {OURS} can't be read: {error!r:.200}") from error
         self._notes.append("no time was recorded; the stamps count frames as seconds")
         specs = [Spec(kind, tuple(x.field for x in leaves if x.field)) for kind, leaves in self._leaves.items()]
         if not all(len(spec) for spec in specs):
@@ -468,10 +490,10 @@ class _Reader:
             np.arange(count + 1) * 10**9,
         )
         info: JsonDict = {"episode": number, "end": end}
-        if "seed" in group.attrs:
-            info["seed"] = int(group.attrs["seed"])
+        if isinstance(seed := group.attrs.get("seed"), int | np.integer):
+            info["seed"] = int(seed)
         if self._ours:
-            self._fill(rows, group["infos"])
+            self._fill(rows, member(group, "infos"))
             info |= read_json(group, OURS) or {}
         return rows, info
 
@@ -482,6 +504,13 @@ class _Reader:
             for field in spec:
                 name = f"{prefix}_{field.name}"
                 rows[name] = read_numbers(infos, f"{prefix}/{field.name}", (len(rows), *field.shape))
+
+
+def _stored(file: Hdf5Group, number: int) -> Any:
+    group = member(file, f"episode_{number}")
+    if not hasattr(group, "keys"):
+        raise SourceError(f"{file.filename} has no episode_{number}")
+    return group
 
 
 MINARI = Format(

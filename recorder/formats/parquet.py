@@ -8,7 +8,6 @@ runs, so that grouping by it separates episodes; ``run`` and ``run_episode`` say
 from __future__ import annotations
 
 import itertools
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,10 +16,12 @@ import numpy as np
 from hal import Field, RobotError, SourceError
 from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.foreign import read_mapping, read_text
 from recorder.formats.images import cameras_of
-from recorder.formats.parquet_columns import TEXT, Column, column, read_parquet, writer
+from recorder.formats.parquet_columns import TEXT, Column, column, parquet_groups, writer
 from recorder.formats.registry import Format
-from recorder.json_data import JsonDict, to_json
+from recorder.json_data import to_json
+from recorder.table.spool import RowSpool
 from recorder.table.table import Table
 
 __all__ = ["PARQUET", "is_parquet", "load_parquet", "write_parquet"]
@@ -31,6 +32,8 @@ _OLD_FRAMES = "frames.parquet"
 """The only file of frames in format 1, whose ``episode`` was the run's own number."""
 _ROWS = 100_000
 """Rows in a row group: few enough that writing needs little memory and reading can skip groups."""
+_INDEX_BYTES = 1 << 30
+"""Largest index of episodes that is read: of some million episodes."""
 _FILE_BYTES = 256 << 20
 """Bytes of rows, uncompressed, after which the next file begins."""
 
@@ -133,7 +136,7 @@ def load_parquet(path: Path | str) -> Table:
     """
     root = Path(path)
     try:
-        index: JsonDict = json.loads((root / EPISODES).read_text())
+        index = read_mapping(root / EPISODES, read_text(root / EPISODES, _INDEX_BYTES))
         if index["format"] not in (1, FORMAT):
             raise SourceError(f"{root / EPISODES} has format {index['format']}, this software reads 1 and {FORMAT}")
         layout = FrameLayout.from_dict(index["layout"])
@@ -141,24 +144,26 @@ def load_parquet(path: Path | str) -> Table:
         episodes, notes, count = tuple(index["episodes"]), tuple(index["notes"]), int(index["rows"])
     except SourceError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, RobotError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError, RobotError) as error:
         raise SourceError(f"{root / EPISODES} can't be read ({error!r}); write the data anew") from error
     files = [root / _OLD_FRAMES] if index["format"] == 1 else sorted((root / FRAMES).glob("part-*.parquet"))
-    parts = [read_parquet(file) for file in files]
-    inside = bounds.size == 0 or (bounds.min() >= 0 and bounds.max() <= count)
-    read = sum(part.num_rows for part in parts)
-    if read != count or len(episodes) != len(bounds) or not inside:
+    inside_rows = bounds.size == 0 or (
+        bounds.min() >= 0 and bounds.max() <= count and (bounds[:, 0] <= bounds[:, 1]).all()
+    )
+    spool, names = RowSpool(layout.spec.row_dtype), [field.name for field in layout.spec]
+    stored = {name: "run_episode" if name == "episode" and index["format"] != 1 else name for name in names}
+    for file in files:
+        for part in parquet_groups(file, list(stored.values())):
+            rows = layout.spec.rows(part.num_rows)
+            for field in layout.spec:
+                rows[field.name] = column(part, stored[field.name], field.dtype, field.shape, str(file))
+            spool.add(rows)
+    if spool.count != count or len(episodes) != len(bounds) or not inside_rows:
         raise SourceError(
-            f"{root}: its frames have {read} rows, {EPISODES} says {count} and {len(bounds)} episodes; "
+            f"{root}: its frames have {spool.count} rows, {EPISODES} says {count} and {len(bounds)} episodes; "
             "they are of two data sets, write it anew"
         )
-    rows, start = layout.spec.rows(count), 0
-    for file, part in zip(files, parts, strict=True):
-        for field in layout.spec:
-            name = "run_episode" if field.name == "episode" and index["format"] != 1 else field.name
-            rows[field.name][start : start + part.num_rows] = column(part, name, field.dtype, field.shape, str(file))
-        start += part.num_rows
-    return Table(layout, rows, bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
+    return Table(layout, spool.rows(), bounds[:, 0].copy(), bounds[:, 1].copy(), episodes, str(root), notes)
 
 
 PARQUET = Format(

@@ -12,10 +12,17 @@ from typing import Any
 import numpy as np
 
 from hal import SourceError
+from recorder.formats.foreign import check_file, check_memory
 from recorder.json_data import JsonObject
 
-__all__ = ["IMAGE", "TEXT", "Column", "ColumnWriter", "column", "pyarrow_for", "read_parquet", "writer"]
+__all__ = [
+    "IMAGE", "TEXT", "ArrowTable", "Column", "ColumnWriter", "check_parquet", "column", "parquet_groups", "pyarrow_for",
+    "read_parquet", "writer",
+]  # fmt: skip
 
+
+ArrowTable = Any
+"""A table, or the metadata of a file, of pyarrow, which has no types."""
 
 IMAGE = "image"
 """The dtype of a column of encoded images, stored as Hugging Face's data sets have them: bytes and path."""
@@ -113,7 +120,22 @@ def writer(path: Path, columns: Sequence[Column], metadata: Mapping[str, str] | 
         yield ColumnWriter(arrow, file, columns)
 
 
-def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
+def check_parquet(path: Path, columns: Sequence[str] | None = None) -> None:
+    """Check that a file is there, and needs no more memory than its size allows.
+
+    Raises:
+        SourceError: it is missing, a Git LFS pointer, damaged, or claims far more numbers than it can hold.
+    """
+    pyarrow = pyarrow_for(path)
+    check_file(path)
+    try:
+        metadata = pyarrow.parquet.read_metadata(path)
+    except (OSError, ValueError, pyarrow.ArrowException) as error:
+        raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
+    check_memory(path, _decoded_bytes(metadata, columns), path.stat().st_size)
+
+
+def read_parquet(path: Path, columns: list[str] | None = None) -> ArrowTable:
     """Read a file as a pyarrow table.
 
     Args:
@@ -124,17 +146,59 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> Any:
         SourceError: pyarrow is not installed, or the file is missing or damaged.
     """
     pyarrow = pyarrow_for(path)
-    if not path.is_file():
-        raise SourceError(f"{path} is missing; the data set is incomplete, fetch it again")
+    check_file(path)
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             existing = set(file.schema_arrow.names)
-            return file.read(columns=None if columns is None else [name for name in columns if name in existing])
-    except (OSError, pyarrow.ArrowException) as error:
+            chosen = None if columns is None else [name for name in columns if name in existing]
+            check_memory(path, _decoded_bytes(file.metadata, chosen), path.stat().st_size)
+            return file.read(columns=chosen)
+    except SourceError:
+        raise
+    except (OSError, ValueError, TypeError, IndexError, OverflowError, pyarrow.ArrowException) as error:
         raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
 
 
-def column(table: Any, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
+def parquet_groups(path: Path, columns: list[str]) -> Iterator[ArrowTable]:
+    """Yield a file's row groups as pyarrow tables, one in memory at a time.
+
+    Raises:
+        SourceError: as `read_parquet`.
+    """
+    check_parquet(path, columns)
+    pyarrow = pyarrow_for(path)
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            existing = set(file.schema_arrow.names)
+            for group in range(file.num_row_groups):
+                yield file.read_row_group(group, [name for name in columns if name in existing])
+    except (OSError, ValueError, TypeError, IndexError, OverflowError, pyarrow.ArrowException) as error:
+        if isinstance(error, SourceError):
+            raise
+        raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
+
+
+_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
+_TEXT_BYTES = 16
+"""Bytes of memory that a text or a list of bytes takes beside its content."""
+
+
+def _decoded_bytes(metadata: ArrowTable, columns: Sequence[str] | None) -> int:
+    """Return about how much memory the columns of a file take, by its own description."""
+    total = 0
+    for group in range(metadata.num_row_groups):
+        rows = metadata.row_group(group)
+        for number in range(rows.num_columns):
+            chunk = rows.column(number)
+            if columns is not None and chunk.path_in_schema.split(".")[0] not in columns:
+                continue
+            width = _WIDTHS.get(chunk.physical_type)
+            fixed = chunk.num_values * (width or _TEXT_BYTES)
+            total += fixed if width else fixed + chunk.total_uncompressed_size
+    return max(total, int(metadata.num_rows))
+
+
+def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:
     """Return one column, of shape (rows, *shape).
 
     Raises:
@@ -154,4 +218,7 @@ def column(table: Any, name: str, dtype: Any, shape: tuple[int, ...], where: str
         raise SourceError(
             f"{where}: column {name!r} has {flat.size} numbers for {table.num_rows} rows of shape {shape}"
         )
-    return np.asarray(flat, dtype).reshape(table.num_rows, *shape)
+    if np.dtype(dtype).kind in "iu" and flat.dtype.kind == "f" and not np.isfinite(flat).all():
+        raise SourceError(f"{where}: column {name!r} has NaN or infinite values, expected whole numbers")
+    with np.errstate(invalid="ignore", over="ignore"):  # a float64 beyond float32 becomes infinite, which checks report
+        return np.asarray(flat, dtype).reshape(table.num_rows, *shape)

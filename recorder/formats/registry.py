@@ -15,7 +15,7 @@ asking for it by name raises the error.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from importlib import import_module
@@ -23,6 +23,8 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 
 from hal import RobotError, SourceError
+from recorder.log.labels import label_file, labelled
+from recorder.table.combine import subset
 from recorder.table.table import ImageOpener, Table
 
 __all__ = [
@@ -68,19 +70,40 @@ class Format:
 
         Args:
             path: of the data set.
-            options: of the format; those that are None are left out.
+            options: of the format; those that are None are left out. ``episodes``, numbers of the episodes to read, is
+                an option of every format.
 
         Raises:
             SourceError: the data set can't be read, or the format has no such option.
         """
         given = {name: value for name, value in options.items() if value is not None}
+        episodes = None if "episodes" in self.options else given.pop("episodes", None)
         if unknown := given.keys() - set(self.options):
             allowed = f"its options are {', '.join(self.options)}" if self.options else "it has no options"
             raise SourceError(f"{path}: format {self.name!r} has no option {', '.join(sorted(unknown))}; {allowed}")
-        table = self.load(path, **given)
+        table = self._load(path, given)
+        if label_file(path).is_file():
+            table = replace(table, episodes=labelled(path, table.episodes))
+        if isinstance(episodes, Sequence):
+            table = subset(table, episodes)
         if self.open_images is None or table.open_images is not None:
             return table
         return replace(table, open_images=self.open_images)
+
+    def _load(self, path: Path, options: Mapping[str, object]) -> Table:
+        """Load the data set; whatever its reader meets in damaged files is one kind of error, which names the path."""
+        try:
+            return self.load(path, **options)
+        except SourceError as error:
+            if str(path) in str(error):
+                raise
+            raise SourceError(f"{path}: {error}") from error
+        except MemoryError as error:
+            raise SourceError(f"{path} does not fit into memory; read some of its episodes: episodes=") from error
+        except Exception as error:
+            raise SourceError(
+                f"{path} can't be read as a data set of {self.name}: {error!r:.300}; fetch it again"
+            ) from error
 
 
 _BUILT_IN: Mapping[str, str] = {
@@ -89,6 +112,7 @@ _BUILT_IN: Mapping[str, str] = {
     "minari": "recorder.formats.minari:MINARI",
     "robomimic": "recorder.formats.robomimic:ROBOMIMIC",
     "bags": "recorder.formats.bags:BAGS",
+    "mapped": "recorder.formats.mapped:MAPPED",
 }
 """In the order in which a path is tried."""
 
@@ -164,15 +188,23 @@ def read_any(path: Path, **options: object) -> Table | None:
 
     Args:
         path: of the data set.
-        options: of its format.
+        options: of its format. With ``columns``, files of any layout are read by `recorder.formats.mapped`.
 
     Raises:
         SourceError: the path does not exist, or a format recognises it but can't read it so.
     """
     if not path.exists():
         raise SourceError(f"{path} does not exist")
+    if options.get("columns") is not None and not _takes_columns(path):
+        return format_of("mapped").read(path, **options)
     entry = recognised(path)
     return None if entry is None else entry.read(path, **options)
+
+
+def _takes_columns(path: Path) -> bool:
+    """Return whether the data set at a path is of a format that has names of its own for columns."""
+    entry = recognised(path)
+    return entry is not None and "columns" in entry.options
 
 
 def sets_in(folder: Path) -> list[Path]:
@@ -197,13 +229,11 @@ def _may_be_set(path: Path) -> bool:
 
 
 def _recognises(entry: Format, path: Path) -> bool:
-    if entry.name in _BUILT_IN:
-        return entry.recognises(path)
     try:
         return entry.recognises(path)
     except RobotError:
         raise
-    except Exception as error:  # another package's code may raise anything
+    except Exception as error:  # damaged files, and another package's code, may raise anything
         _LOG.warning("format %r could not look at %s: %r", entry.name, path, error)
         return False
 

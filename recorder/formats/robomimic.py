@@ -8,7 +8,8 @@ in their own units.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -16,19 +17,31 @@ import numpy as np
 from hal import Field, RobotError, SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.formats.atomic_write import atomic_write
+from recorder.formats.foreign import listed
 from recorder.formats.hdf5 import (
     Hdf5Group,
     as_field,
     h5py_for,
+    member,
     open_hdf5,
     read_json,
     read_numbers,
+    read_strings,
     write_arrays,
     write_json,
 )
 from recorder.formats.images import Film, Filming
 from recorder.formats.registry import Format
-from recorder.formats.runs import Run, field_names, flat, rows_of, runs_of, single_reward, table_of
+from recorder.formats.runs import (
+    EpisodeSpool,
+    Run,
+    field_names,
+    flat,
+    left_out,
+    rows_of,
+    runs_of,
+    single_reward,
+)
 from recorder.json_data import JsonDict, JsonObject, to_json
 from recorder.log.labels import is_success
 from recorder.table.table import Table, no_images
@@ -41,6 +54,7 @@ SUFFIXES = (".hdf5", ".h5")
 GYM = 2
 """robomimic's number for environments with Gym's interface (EnvType)."""
 CLOCKS = ("stamp_ns", "wall_ns")
+_DEMO = re.compile(r"demo_(\d{1,9})")
 HELD = ("log_probability", "intervention")
 
 
@@ -50,7 +64,8 @@ def is_robomimic(path: Path | str) -> bool:
     if path.suffix not in SUFFIXES or not path.is_file():
         return False
     with open_hdf5(path) as file:
-        return "data" in file and any(name.startswith("demo_") for name in file["data"])
+        data = member(file, "data")
+        return hasattr(data, "keys") and any(_DEMO.fullmatch(name) for name in data)
 
 
 def write_robomimic(table: Table, path: Path | str, filming: Filming | None = None) -> list[str]:
@@ -160,19 +175,32 @@ def load_robomimic(path: Path | str) -> Table:
     """
     path = Path(path)
     with open_hdf5(path) as file:
-        if "data" not in file:
+        data = member(file, "data")
+        if not hasattr(data, "keys"):
             raise SourceError(f"{path} is no robomimic data set: it has no group data")
-        names = sorted((name for name in file["data"] if name.startswith("demo_")), key=lambda name: int(name[5:]))
+        matches = [match for match in map(_DEMO.fullmatch, data) if match]
+        names = [match[0] for match in sorted(matches, key=lambda match: int(match[1]))]
         if not names:
             raise SourceError(f"{path} is no robomimic data set: data has no demo_0, demo_1, ...")
-        reader = _Ours(file) if OURS in file else _Theirs(file, names)
-        masks = {name: {one.decode() for one in file["mask"][name][()]} for name in file.get("mask", ())}
-        read = [reader.episode(file["data"][name], number) for number, name in enumerate(names)]
-        infos = [
-            info | {"masks": sorted(mask for mask, demos in masks.items() if name in demos)} if masks else info
-            for name, (_, info) in zip(names, read, strict=True)
-        ]
-        return table_of(reader.layout, [rows for rows, _ in read], infos, str(path), reader.notes, no_images)
+        groups = {name: member(data, name) for name in names}
+        reader = _Ours(file) if member(file, OURS) is not None else _Theirs(file, groups)
+        masks = _masks(file)
+        spool, infos, damaged = EpisodeSpool(reader.layout), [], []
+        for number, (name, group) in enumerate(groups.items()):
+            try:
+                rows, info = reader.episode(group, number)
+            except SourceError as error:
+                damaged.append(str(error))
+                continue
+            spool.add(rows)
+            infos.append(info | ({"masks": sorted(mask for mask in masks if name in masks[mask])} if masks else {}))
+        return spool.table(infos, str(path), [*left_out(path, damaged, len(infos)), *reader.all_notes()], no_images)
+
+
+def _masks(file: Hdf5Group) -> dict[str, set[str]]:
+    """Return name -> the episodes in it."""
+    masks = member(file, "mask")
+    return {name: set(read_strings(masks, name)) for name in masks} if hasattr(masks, "keys") else {}
 
 
 class _Ours:
@@ -183,10 +211,14 @@ class _Ours:
             self.layout = FrameLayout.from_dict(read_json(file, OURS) or {})
         except (RobotError, KeyError, TypeError) as error:
             raise SourceError(f"{file.filename}: {OURS} can't be read: {error!r}") from error
-        self.notes: list[str] = []
+
+    def all_notes(self) -> list[str]:
+        return []
 
     def episode(self, group: Hdf5Group, number: int) -> tuple[np.ndarray, JsonDict]:
-        layout, count = self.layout, int(group.attrs["num_samples"])
+        layout, count = self.layout, len(read_numbers(group, "rewards"))
+        if not count:
+            raise SourceError(f"{group.file.filename}: {group.name} has no step")
         observation = {}
         for field in layout.observation:
             first = read_numbers(group, f"obs/{field.name}", (count, *field.shape))
@@ -213,27 +245,42 @@ class _Ours:
 class _Theirs:
     """Reads what other software wrote: the fields are those of the first episode."""
 
-    def __init__(self, file: Hdf5Group, names: list[str]) -> None:
-        first, notes = file["data"][names[0]], ["no time was recorded; the stamps count frames as seconds"]
-        if "obs" not in first or "actions" not in first:
-            raise SourceError(f"{file.filename}: {first.name} has no obs or no actions; extract observations first")
-        numbers = {name: value for name, value in first["obs"].items() if value.dtype.kind in "fiub"}
+    def __init__(self, file: Hdf5Group, groups: Mapping[str, Hdf5Group]) -> None:
+        notes = ["no time was recorded; the stamps count frames as seconds"]
+        self._continued = 0
+        first = next((group for group in groups.values() if _has(group, "obs") and _has(group, "actions")), None)
+        if first is None:
+            raise SourceError(f"{file.filename}: no demo has obs and actions; extract observations first")
+        observations = {name: member(first, f"obs/{name}") for name in member(first, "obs")}
+        numbers = {
+            name: value for name, value in observations.items()
+            if hasattr(value, "dtype") and value.dtype.kind in "fiub" and value.ndim
+        }  # fmt: skip
         images = [name for name, value in numbers.items() if value.dtype == np.uint8 and value.ndim == 4]
         self._names = field_names(name for name in numbers if name not in images)
         if images:
             notes.append(f"images are not read: {', '.join(sorted(images))}")
         if not self._names:
-            raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {', '.join(first['obs'])}")
+            raise SourceError(f"{file.filename}: {first.name}/obs has no numbers, it has {listed(observations, 20)}")
         observed = tuple(
             as_field(name, numbers[key], "as in the robomimic data set") for key, name in self._names.items()
         )
-        action = as_field("target", first["actions"], "robomimic's, mostly scaled to -1 to 1")
+        action = as_field("target", member(first, "actions"), "robomimic's, mostly scaled to -1 to 1")
         self.layout = FrameLayout(Spec("observation", observed), Spec("action", (action,)))
-        self._whole = "next_obs" in first
+        self._whole = _has(first, "next_obs")
         if not self._whole:
             notes.append("there is no next_obs, so what followed the last action is unknown; the action is left out")
-        self._about: JsonObject = json.loads(file["data"].attrs.get("env_args", "{}"))
-        self.notes = notes
+        self._about = _env_args(file)
+        self._notes = notes
+
+    def all_notes(self) -> list[str]:
+        if not self._continued:
+            return self._notes
+        return [
+            *self._notes,
+            f"in {self._continued} episodes dones is set before the last step; these go on after it, as "
+            "demonstrations do",
+        ]
 
     def episode(self, group: Hdf5Group, number: int) -> tuple[np.ndarray, JsonDict]:
         target = self.layout.action.fields[0]
@@ -251,17 +298,32 @@ class _Theirs:
         steps = count if self._whole else count - 1
         if steps < 1 or action.shape[1:] != target.shape:
             raise SourceError(f"{group.file.filename}: {group.name} has {count} actions of shape {action.shape[1:]}")
-        reward = read_numbers(group, "rewards", (count,)) if "rewards" in group else np.full(count, np.nan)
-        done = bool("dones" in group and read_numbers(group, "dones", (count,))[-1]) and self._whole
+        reward = read_numbers(group, "rewards", (count,)) if _has(group, "rewards") else np.full(count, np.nan)
+        dones = read_numbers(group, "dones", (count,)) if _has(group, "dones") else np.zeros(count)
+        self._continued += bool((dones[:-1] != 0).any())
+        done = bool(dones[-1]) and self._whole
         stamps = np.arange(steps + 1) * 10**9
         values = {target.name: action[:steps]}
         rows = rows_of(self.layout, number, observation, values, reward[:steps], (done, not done), stamps)
         info: JsonDict = {"episode": number, "end": "done" if done else "end of recording"}
         if self._about.get("env_name"):
-            info["task"] = self._about["env_name"]
+            info["task"] = str(self._about["env_name"])
         if not self._whole:
             info["last_action"] = {target.name: action[-1].tolist()}
         return rows, info
+
+
+def _has(group: Hdf5Group, name: str) -> bool:
+    return hasattr(group, "keys") and member(group, name) is not None
+
+
+def _env_args(file: Hdf5Group) -> JsonObject:
+    """Return what the file says of its environment; empty if that can't be read."""
+    try:
+        about = json.loads(member(file, "data").attrs.get("env_args", "{}"))
+    except (ValueError, TypeError, RecursionError):
+        return {}
+    return about if isinstance(about, dict) else {}
 
 
 ROBOMIMIC = Format(

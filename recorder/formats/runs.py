@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,12 +13,13 @@ import numpy as np
 from hal import SourceError, Spec
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
+from recorder.table.spool import RowSpool
 from recorder.table.table import ImageOpener, Table
 from recorder.table.transitions import Transitions, columns
 
 __all__ = [
-    "NO_REWARDS", "Run", "field_name", "field_names", "flat", "rows_of", "runs_of", "single_reward",
-    "table_of",
+    "NO_REWARDS", "EpisodeSpool", "Run", "field_name", "field_names", "flat", "left_out", "rows_of", "runs_of",
+    "single_reward", "table_of",
 ]  # fmt: skip
 
 
@@ -169,18 +171,69 @@ def rows_of(
     return rows
 
 
+def left_out(origin: Path | str, damaged: Sequence[str], read: int) -> list[str]:
+    """Return the note on episodes that could not be read; none without any.
+
+    Args:
+        origin: the data set.
+        damaged: what is wrong with each of them.
+        read: the number of episodes that could be read.
+
+    Raises:
+        SourceError: none could be read.
+    """
+    if not read:
+        raise SourceError(f"{origin}: none of its episodes can be read{'; ' if damaged else ''}{''.join(damaged[:1])}")
+    if not damaged:
+        return []
+    count = len(damaged)
+    return [f"{count} of {count + read} episodes are damaged or missing and left out; the first: {damaged[0]}"]
+
+
+class EpisodeSpool:
+    """Collects episodes one after another into a table; large ones lie in a file (`recorder.table.spool`).
+
+    Args:
+        layout: of the rows.
+    """
+
+    def __init__(self, layout: FrameLayout) -> None:
+        self._layout, self._spool = layout, RowSpool(layout.spec.row_dtype)
+        self._stops: list[int] = []
+        self._rewarded = False
+
+    def add(self, rows: np.ndarray) -> None:
+        """Append the rows of one episode."""
+        self._spool.add(rows)
+        self._stops.append(self._spool.count)
+        self._rewarded = self._rewarded or bool(self._layout.agents) or not np.isnan(rows["reward"][1:]).all()
+
+    def table(
+        self, infos: Sequence[JsonObject], origin: str, notes: Sequence[str], open_images: ImageOpener | None = None
+    ) -> Table:
+        """Return the table of all episodes; a note says so if no reward is known.
+
+        Args:
+            infos: of the episodes, in their order.
+            origin, notes, open_images: as in `Table`.
+        """
+        if self._stops and not self._rewarded:
+            notes = [*notes, NO_REWARDS]
+        stops = np.array(self._stops, np.int64)
+        starts = np.concatenate([[0], stops[:-1]])[: len(stops)].astype(np.int64)
+        return Table(self._layout, self._spool.rows(), starts, stops, tuple(infos), origin, tuple(notes), open_images)
+
+
 def table_of(
     layout: FrameLayout,
-    episodes: Sequence[np.ndarray],
+    episodes: Iterable[np.ndarray],
     infos: Sequence[JsonObject],
     origin: str,
     notes: Sequence[str] = (),
     open_images: ImageOpener | None = None,
 ) -> Table:
-    """Make a table of episodes, each given as its rows; a note says so if no reward is known."""
-    if episodes and not layout.agents and all(np.isnan(rows["reward"][1:]).all() for rows in episodes):
-        notes = [*notes, NO_REWARDS]
-    stops = np.cumsum([len(rows) for rows in episodes], dtype=np.int64)
-    rows = np.concatenate(episodes) if episodes else layout.spec.rows(0)
-    starts = np.asarray(np.r_[0, stops[:-1]][: len(stops)], np.int64)
-    return Table(layout, rows, starts, stops, tuple(infos), origin, tuple(notes), open_images)
+    """Make a table of episodes, each given as its rows; see `EpisodeSpool`."""
+    spool = EpisodeSpool(layout)
+    for rows in episodes:
+        spool.add(rows)
+    return spool.table(infos, origin, notes, open_images)

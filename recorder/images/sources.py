@@ -180,7 +180,7 @@ class ImageSources:
     def where(self, episode: int) -> str:
         """Return the folder or file that holds the images of an episode."""
         if self._table.open_images is not None:  # a data set's ``run`` names the log that it was made from
-            return self._table.origin
+            return str(self._table.episodes[episode].get("set", self._table.origin))
         return str(self._table.episodes[episode].get("run", self._table.origin))
 
     def at(self, where: str) -> ImageSource | None:
@@ -205,10 +205,10 @@ class ImageSources:
         return SourceError(f"{self._table.origin} has no camera {camera!r}, it has {names}")
 
     def _open(self, where: Path) -> ImageSource | None:
-        if self._table.open_images is not None:
-            return self._table.open_images(where)
         if where.name == LOG_NAME or (where / LOG_NAME).is_file():
             return LogImages(where)
+        if self._table.open_images is not None:
+            return self._table.open_images(where)
         return None
 
 

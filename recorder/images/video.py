@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from hal import LogError, SourceError
+from recorder.git_lfs import is_git_lfs_pointer
 from recorder.log.image_codec import opencv
 
-__all__ = ["Decoder", "encode_video", "even", "open_video", "write_video"]
+__all__ = ["Decoder", "VideoFacts", "describe_video", "encode_video", "even", "open_video", "write_video"]
 
 # ---- writing ----
 
@@ -195,6 +196,47 @@ class Decoder(Protocol):
         ...
 
 
+class VideoFacts(NamedTuple):
+    """The number of a video's frames, and their rate in Hz (0 if the file does not say it)."""
+
+    frames: int
+    rate: float
+
+
+def describe_video(path: Path) -> VideoFacts:
+    """Count a video's frames without decoding them.
+
+    Raises:
+        SourceError: the file is missing, a Git LFS pointer, or no video.
+        LogError: neither PyAV nor OpenCV is installed.
+    """
+    _check_video(path)
+    try:
+        import av
+    except ImportError:
+        cv2 = opencv(f"describing {path}")
+        file = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
+        if not file.isOpened():
+            raise SourceError(f"{path} is no video that OpenCV opens; fetch it again") from None
+        facts = VideoFacts(int(file.get(cv2.CAP_PROP_FRAME_COUNT)), float(file.get(cv2.CAP_PROP_FPS)))
+        file.release()
+        return facts
+    try:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            frames = stream.frames or sum(1 for packet in container.demux(stream) if packet.size)
+            return VideoFacts(frames, float(stream.average_rate or 0))
+    except (av.FFmpegError, IndexError) as error:
+        raise SourceError(f"{path} is no video: {error}") from error
+
+
+def _check_video(path: Path) -> None:
+    if not path.is_file():
+        raise SourceError(f"{path} is missing; fetch the videos of the data set too")
+    if is_git_lfs_pointer(path):
+        raise SourceError(f"{path} is a Git LFS pointer in place of the video; run `git lfs pull` in its repository")
+
+
 def open_video(path: Path, by: str | None = None) -> Decoder:
     """Open a video.
 
@@ -206,8 +248,7 @@ def open_video(path: Path, by: str | None = None) -> Decoder:
         SourceError: the file is missing or no video, or needs what is not installed.
         LogError: neither PyAV nor OpenCV is installed.
     """
-    if not path.is_file():
-        raise SourceError(f"{path} is missing; fetch the videos of the data set too")
+    _check_video(path)
     try:
         import av
     except ImportError:

@@ -15,9 +15,9 @@ from typing import Any
 
 from hal import LogError
 from recorder.json_data import JsonDict, JsonObject
-from recorder.names import LABELS, LOG_NAME
+from recorder.names import LABELS
 
-__all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "labelled", "read_labels"]
+__all__ = ["KEYS", "VERDICTS", "add_labels", "is_success", "label_file", "labelled", "read_labels"]
 
 KEYS = ("verdict", "success", "source", "expert", "remark")
 """The keys of a label."""
@@ -30,11 +30,11 @@ _OVERRIDES = {"verdict": "success", "source": "expert"}
 def add_labels(
     run: Path | str, episodes: Iterable[int], values: JsonObject, who: str, now_ns: int | None = None
 ) -> Path:
-    """Label some episodes of a run; the labels are on the disk when this returns.
+    """Label some episodes of a run or data set; the labels are on the disk when this returns.
 
     Args:
-        run: the run's folder.
-        episodes: their numbers in the run; whether they exist is not checked.
+        run: the run's folder, or another project's data set.
+        episodes: their numbers in it; whether they exist is not checked.
         values: any of `KEYS`; ``success`` and ``expert`` are true or false, ``verdict`` is one of `VERDICTS`.
         who: the person who gives the label.
         now_ns: wall clock; by default now.
@@ -43,15 +43,14 @@ def add_labels(
         The file of labels.
 
     Raises:
-        LogError: a key or value is not allowed, there is no run, or the file can't be written.
+        LogError: a key or value is not allowed, there is nothing at the path, or the file can't be written.
     """
-    folder = Path(run)
-    if not (folder / LOG_NAME).is_file():
-        raise LogError(f"{folder} is no run: there is no {LOG_NAME} in it; name the folder of one run")
+    if not Path(run).exists():
+        raise LogError(f"{run} does not exist; name the folder of one run, or a data set")
     _check(values)
     wall_ns = time.time_ns() if now_ns is None else now_ns
     lines = [{"episode": int(number), **values, "who": who, "wall_ns": wall_ns} for number in episodes]
-    path = folder / LABELS
+    path = label_file(Path(run))
     try:
         with path.open("a+b") as file:
             _end_torn_line(file)
@@ -61,6 +60,11 @@ def add_labels(
     except OSError as error:
         raise LogError(f"{path} can't be written: {error}") from error
     return path
+
+
+def label_file(run: Path) -> Path:
+    """Return the file of labels of a run or data set: in its folder, or beside a data set that is a single file."""
+    return run.with_name(f"{run.name}.{LABELS}") if run.is_file() else run / LABELS
 
 
 def _check(values: JsonObject) -> None:
@@ -92,7 +96,7 @@ def read_labels(run: Path | str) -> dict[int, JsonDict]:
     Raises:
         LogError: the file exists and can't be opened.
     """
-    path = Path(run) / LABELS
+    path = label_file(Path(run))
     try:
         text = path.read_bytes().decode(errors="replace")
     except FileNotFoundError:

@@ -25,7 +25,7 @@ import numpy as np
 from hal import RobotError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
-from recorder.names import TABLE_FOLDER, file_stamps
+from recorder.names import file_stamps
 from recorder.read.scan import Scan, edge
 from recorder.table.episodes import Segments, Split, split_episodes
 
@@ -198,22 +198,22 @@ class TableCache:
         return table, index["files"]
 
 
-def load_or_build(files: Mapping[int, Path], layout: FrameLayout) -> TableCache | None:
-    """Return the table beside a log, made or continued if necessary; None if nothing can be written there.
+def load_or_build(files: Mapping[int, Path], layout: FrameLayout, folder: Path) -> TableCache | None:
+    """Return the table of a log, made or continued if necessary; None if nothing can be written in its folder.
 
     Args:
         files: the log's files, by number.
         layout: the layout of the rows.
+        folder: where the table lies.
 
     Raises:
         LogError: the log can't be read.
     """
-    folder = next(iter(files.values())).parent / TABLE_FOLDER
     cached = TableCache.load(folder)
     if cached is not None and cached[1] == file_stamps(files):
         return cached[0]
     try:
-        folder.mkdir(exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
         with _locked(folder):
             return _renewed(folder, files, layout)
     except OSError:

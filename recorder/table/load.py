@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import tempfile
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from hal import LogError, SourceError, SpecMismatch
 from hal.frame_layout import FrameLayout
 from recorder.log.labels import labelled
-from recorder.names import LOG_NAME
+from recorder.names import LOG_NAME, TABLE_FOLDER
 from recorder.read.reader import LogReader
 from recorder.table.cache import TableCache, load_or_build
 from recorder.table.episodes import Segments, split_copy
 from recorder.table.memory import concatenated
+from recorder.table.run_index import INDEX_NAME, IndexedRun, RunIndex, stamps_of
+from recorder.table.spool import RowSpool
 from recorder.table.table import Table
 
 __all__ = ["build", "load_runs"]
@@ -22,29 +27,43 @@ __all__ = ["build", "load_runs"]
 _COPY_BYTES = 256 << 20
 """Size up to which the rows of several runs are copied together; larger rows are mapped one behind the other."""
 
+_INDEXED = 32
+"""Number of runs from which an index of all of them is kept."""
 
-def build(run_folder: Path | str) -> Table:
+
+def build(run_folder: Path | str, cache: Path | None = None) -> Table:
     """Return the table of one run, from the cache beside its log if that is up to date.
 
     If the log has grown, only its new part is read.
 
     Args:
         run_folder: the folder with the ``log.mcap``, or that file.
+        cache: a folder for the table; None is beside the log.
 
     Raises:
         LogError: there is no log, or it can't be read at all.
     """
-    layout, run, cached = _built(run_folder)
+    layout, run, cached = _built(run_folder, cache)
     return _table(layout, run, cached.segments() if isinstance(cached, TableCache) else cached)
 
 
-def _built(run_folder: Path | str) -> tuple[FrameLayout, Path, TableCache | Segments]:
+def _built(run_folder: Path | str, cache: Path | None = None) -> tuple[FrameLayout, Path, TableCache | Segments]:
     reader = LogReader(run_folder)
-    cached = load_or_build(reader.files, reader.layout)
+    files, run = reader.files, reader.path.parent
+    place = run / TABLE_FOLDER if cache is None else cache / f"{run.name}-{_digest(run)}"
+    cached = load_or_build(files, reader.layout, place)
     if cached is not None:
-        return reader.layout, reader.path.parent, cached
+        return reader.layout, run, cached
+    with tempfile.TemporaryDirectory(prefix="rlenv-robot-table-") as folder:  # beside the log nothing can be written
+        built = load_or_build(files, reader.layout, Path(folder))
+        if built is not None:
+            return reader.layout, run, built.segments()
     segments = split_copy(reader.layout, reader.frames(), reader.episodes())
-    return reader.layout, reader.path.parent, segments._replace(notes=reader.notes + segments.notes)
+    return reader.layout, run, segments._replace(notes=reader.notes + segments.notes)
+
+
+def _digest(run: Path) -> str:
+    return f"{zlib.crc32(str(run.resolve()).encode()):08x}"
 
 
 def _table(layout: FrameLayout, run: Path, segments: Segments) -> Table:
@@ -52,11 +71,15 @@ def _table(layout: FrameLayout, run: Path, segments: Segments) -> Table:
     return Table(layout, *segments[:3], infos, origin=str(run), notes=segments.notes)
 
 
-def load_runs(path: Path | str) -> Table:
+def load_runs(path: Path | str, cache: Path | None = None) -> Table:
     """Return one table of all runs in a folder, at any depth; a large table is mapped into memory.
 
     Between the runs of a large table there may be rows of zeros that belong to no episode. ``run`` in each episode's
     info is the run's folder. Runs that can't be read at all are noted.
+
+    Args:
+        path: the folder.
+        cache: a folder for the runs' tables; None is beside each log, or a temporary folder if nothing can be written.
 
     Raises:
         SourceError: there is no run, or none that can be read.
@@ -67,40 +90,73 @@ def load_runs(path: Path | str) -> Table:
     if not logs:
         what = "holds no runs" if root.exists() else "does not exist"
         raise SourceError(f"{root} {what}; name a folder with a {LOG_NAME} in it, or a folder of such folders")
-    runs, notes = [], []
+    index = RunIndex(_index_file(root, cache)) if len(logs) >= _INDEXED else None
+    runs: list[_Run] = []
+    notes = []
     for log in logs:
         try:
-            runs.append(_built(log))
+            runs.append(_opened(log, cache, index))
         except LogError as error:
             notes.append(str(error))
+    if index is not None:
+        index.save()
     if not runs:
         raise SourceError(f"no run in {root} can be read: " + "; ".join(notes))
     _check_layouts(runs)
     return _joined(runs, str(root), notes)
 
 
-_Run = tuple[FrameLayout, Path, TableCache | Segments]
+def _index_file(root: Path, cache: Path | None) -> Path:
+    return root / INDEX_NAME if cache is None else cache / f"{root.name}-{_digest(root)}{INDEX_NAME}"
+
+
+class _Run(NamedTuple):
+    """One run: the layout of its rows, its folder, and its table, in a file or in memory."""
+
+    layout: FrameLayout
+    folder: Path
+    table: IndexedRun | Segments
+
+    def whole(self) -> Table:
+        segments = self.table
+        if isinstance(segments, IndexedRun):
+            segments = segments.segments._replace(rows=segments.mapped(self.layout.spec.row_dtype))
+        return _table(self.layout, self.folder, segments)
+
+
+def _opened(log: Path, cache: Path | None, index: RunIndex | None) -> _Run:
+    known = None if index is None else index.get(log)
+    if known is not None:
+        return _Run(known[0], log.parent, known[1])
+    stamps = stamps_of(log) if index is not None else {}
+    layout, folder, table = _built(log, cache)
+    if not isinstance(table, TableCache):
+        return _Run(layout, folder, table)
+    run = IndexedRun.of(table)
+    if index is not None:
+        index.put(log, layout, run, stamps)
+    return _Run(layout, folder, run)
 
 
 def _check_layouts(runs: Sequence[_Run]) -> None:
     first, origin, _ = runs[0]
     for layout, run, _ in runs[1:]:
+        if layout is first:
+            continue
         difference = first.spec.difference(layout.spec)
         if difference:
             raise SpecMismatch(f"{origin} and {run} hold different rows; load them separately", difference)
 
 
 def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
-    layout, kind = runs[0][0], runs[0][0].spec.row_dtype
-    large = sum(cached.rows for *_, cached in runs if isinstance(cached, TableCache)) * kind.itemsize > _COPY_BYTES
-    if len(runs) > 1 and large and all(isinstance(cached, TableCache) for *_, cached in runs):
+    layout, kind = runs[0].layout, runs[0].layout.spec.row_dtype
+    filed = [run for run in runs if isinstance(run.table, IndexedRun)]
+    large = sum(run.table.rows for run in filed if isinstance(run.table, IndexedRun)) * kind.itemsize > _COPY_BYTES
+    if len(runs) > 1 and large and len(filed) == len(runs):
         rows, offsets, tables = _chained(runs, kind)
     else:
-        tables = [
-            _table(run_layout, run, rows.segments() if isinstance(rows, TableCache) else rows)
-            for run_layout, run, rows in runs
-        ]
-        rows = tables[0].rows if len(tables) == 1 else np.concatenate([table.rows for table in tables])
+        tables = [run.whole() for run in runs]
+        rows = tables[0].rows if len(tables) == 1 else _copied(tables, kind)
         offsets = np.cumsum([0] + [len(table.rows) for table in tables])[:-1]
     return Table(
         layout=layout,
@@ -113,11 +169,18 @@ def _joined(runs: Sequence[_Run], origin: str, notes: list[str]) -> Table:
     )
 
 
+def _copied(tables: Sequence[Table], kind: np.dtype) -> np.ndarray:
+    spool = RowSpool(kind)
+    for table in tables:
+        spool.add(table.rows)
+    return spool.rows()
+
+
 def _chained(runs: Sequence[_Run], kind: np.dtype) -> tuple[np.ndarray, np.ndarray, list[Table]]:
-    cached_runs = [(layout, run, cached) for layout, run, cached in runs if isinstance(cached, TableCache)]
-    rows, offsets = concatenated([(cached.path, cached.rows) for *_, cached in cached_runs], kind)
-    for (*_, cached), offset in zip(cached_runs, offsets.tolist(), strict=True):
-        for index, row in cached.mends.items():
+    filed = [(run, run.table) for run in runs if isinstance(run.table, IndexedRun)]
+    rows, offsets = concatenated([(table.path, table.rows) for _, table in filed], kind)
+    for (_, table), offset in zip(filed, offsets.tolist(), strict=True):
+        for index, row in table.mends.items():
             rows[offset + index] = row
     rows.setflags(write=False)
-    return rows, offsets, [_table(layout, run, cached.described(rows[:0])) for layout, run, cached in cached_runs]
+    return rows, offsets, [_table(run.layout, run.folder, table.segments) for run, table in filed]

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 
-__all__ = ["MISSING", "ImageOpener", "ImageSource", "Table", "no_images"]
+__all__ = ["MISSING", "ImageOpener", "ImageSource", "Table", "VideoSpan", "no_images"]
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,26 @@ MISSING = -1
 """Stands for the number of an image that does not exist."""
 
 
+class VideoSpan(NamedTuple):
+    """The part of a video that shows one episode.
+
+    Attributes:
+        camera: the camera's name.
+        file: the video.
+        episode: the episode's number in its data set.
+        seconds: where the episode begins in the video.
+        frames: the number of its frames.
+        fps: frames per second, by the data set's description.
+    """
+
+    camera: str
+    file: Path
+    episode: int
+    seconds: float
+    frames: int
+    fps: float
+
+
 class ImageSource(ABC):
     """The images of one run or of one data set. Any thread may call its methods."""
 
@@ -76,6 +97,10 @@ class ImageSource(ABC):
         Raises:
             SourceError, LogError: the image can't be read or decoded.
         """
+
+    def videos(self) -> Iterator[VideoSpan]:
+        """Yield the videos with the images; none, the default, if images are kept otherwise."""
+        yield from ()
 
     def stored(self, camera: str, number: int) -> bytes | memoryview | None:
         """Return an image's bytes as they were recorded (JPEG or PNG); None, the default, if they can't be had."""

@@ -1,24 +1,36 @@
-"""Adapt recorded data to a PyTorch `Dataset` of transitions."""
+"""Adapt recorded data to PyTorch: a `Dataset` of transitions with windows and images, its loader, and a normaliser."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import TypeAlias
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+from torch.utils.data import BatchSampler, DataLoader, Dataset, RandomSampler
 
 from hal import SourceError
+from recorder.json_data import JsonDict
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.adapters.columns import table_in
-from rlenv_robot.source import SourceData
+from rlenv_robot.data.options import FILTERS
+from rlenv_robot.source import SourceData, open_source
+from rlenv_robot.tables import Options, StepTable
 
-__all__ = ["TransitionDataset"]
+__all__ = ["Normalizer", "TransitionDataset", "make_loader"]
 
 Arrays: TypeAlias = "Mapping[str, np.ndarray | Arrays]"
-Tensors: TypeAlias = "dict[str, torch.Tensor | Tensors]"
+Tensors: TypeAlias = "JsonDict"
+"""Name -> tensor, list of texts, or further such mappings."""
+
+_Figures = Mapping[str, Mapping[str, np.ndarray]]
+
+_MASKS = ("stack_mask", "next_stack_mask", "chunk_mask", "future_mask")
+_IMAGES = ("images", "next_images", "future_images")
+_STATISTICS_FRAMES = 256
+"""Frames from which the statistics of images are computed."""
 
 
 class TransitionDataset(Dataset["Tensors"]):
@@ -26,27 +38,53 @@ class TransitionDataset(Dataset["Tensors"]):
 
     An item is a dictionary of tensors: ``observation``, ``next_observation`` and ``action`` (name -> tensor),
     ``reward`` (several agents: agent -> tensor), ``terminated`` and ``truncated`` (bool). A list of positions gives
-    a whole batch with one gather, many times as fast as item by item::
+    a whole batch with one gather, many times as fast as item by item; `make_loader` loads such batches.
 
-        sampler = BatchSampler(RandomSampler(dataset), batch_size=256, drop_last=True)
-        loader = DataLoader(dataset, sampler=sampler, batch_size=None)
+    With options, an item has windows and images too: ``stack``, ``chunk`` and ``future`` of
+    `rlenv_robot.data.frame_stack.Windows` with their masks, ``images`` (camera -> uint8) with theirs, and ``task``, the
+    text of the episode's task.
 
     Args:
         source: recorded data.
+        options: windows, images and filters, as `rlenv_robot.source.SourceData.sample_steps` takes them; filters select
+            the transitions that are counted. None gives plain transitions.
 
     Raises:
-        SourceError: there is no transition.
+        SourceError: there is no transition, an option is wrong, or a filter leaves nothing.
     """
 
-    def __init__(self, source: SourceData | Table) -> None:
+    def __init__(self, source: SourceData | Table, options: Options | None = None) -> None:
         table = table_in(source)
         self._transitions = source.transitions if isinstance(source, SourceData) else Transitions.of(table)
         if not len(self._transitions):
             raise SourceError(f"{table.origin} has no transition")
         self._layout = table.layout
+        self._options = None if options is None else dict(options)
+        self._source: SourceData | None = None
+        self._positions: np.ndarray | None = None
+        if self._options is not None:
+            self._source = source if isinstance(source, SourceData) else SourceData(table)
+            filters, self._wider = _divided(self._options)
+            self._positions = self._source.positions(filters) if filters else None
+            self._source.steps_at(np.zeros(1, np.int64), self._wider)  # a wrong option is refused here, not in a worker
+
+    def __getstate__(self) -> JsonDict:
+        """Return what a worker process needs: how to open the data again, if that is known, and not the data."""
+        source = self._source
+        if source is None or source.opened is None:
+            return self.__dict__
+        return {"opened": source.opened, "options": self._options}
+
+    def __setstate__(self, state: JsonDict) -> None:
+        """Open the data again."""
+        if "opened" not in state:
+            self.__dict__.update(state)
+            return
+        positional, named = state["opened"]
+        self.__dict__.update(TransitionDataset(open_source(*positional, **named), state["options"]).__dict__)
 
     def __len__(self) -> int:
-        return len(self._transitions)
+        return len(self._transitions) if self._positions is None else len(self._positions)
 
     def __getitem__(self, index: int | Sequence[int]) -> Tensors:
         """Return one transition, or a batch of them.
@@ -54,11 +92,19 @@ class TransitionDataset(Dataset["Tensors"]):
         Raises:
             IndexError: there is no such position.
         """
-        positions = np.asarray(index)
-        if positions.size and not (-len(self) <= positions.min() and positions.max() < len(self)):
+        asked = np.asarray(index)
+        if asked.size and not (-len(self) <= asked.min() and asked.max() < len(self)):
             raise IndexError(f"position {index} is out of range, there are {len(self)} transitions")
+        flat = np.atleast_1d(asked).astype(np.int64) % len(self)
+        if self._source is not None:
+            positions = flat if self._positions is None else self._positions[flat]
+            tensors = self._wide(self._source.steps_at(positions, self._wider))
+        else:
+            tensors = self._plain(flat)
+        return tensors if asked.ndim else _first(tensors)
+
+    def _plain(self, flat: np.ndarray) -> Tensors:
         transitions = self._transitions
-        flat = np.atleast_1d(positions).astype(np.int64) % len(self)
         facts, rows, after = transitions.facts[flat], transitions.rows(flat), transitions.next_rows(flat)
         rewards = {agent: transitions.rewards[agent][flat] for agent in transitions.rewards}
         values: Arrays = {
@@ -69,8 +115,25 @@ class TransitionDataset(Dataset["Tensors"]):
             "terminated": facts["terminated"] != 0,
             "truncated": facts["truncated"] != 0,
         }
-        tensors = _tensors(values)
-        return tensors if positions.ndim else _first(tensors)
+        return _tensors(values)
+
+    def _wide(self, steps: StepTable) -> Tensors:
+        extra = steps["extra_info"]
+        values: JsonDict = {name: steps[name] for name in ("observation", "action", "reward", "next_observation")}
+        values |= {name: extra[name] != 0 for name in ("terminated", "truncated")}
+        values |= {name: extra[name] for name in (*_MASKS, "future_observation", "discount") if name in extra}
+        for name in _IMAGES:
+            if name in extra:
+                values |= {name: extra[name], f"{name}_mask": extra[f"{name}_mask"]}
+        records = self._transitions.table.episodes
+        tasks = [str(records[number].get("task") or "") for number in extra["episode"].tolist()]
+        return {**_tensors(values), "task": tasks}
+
+
+def _divided(options: Options) -> tuple[JsonDict, JsonDict]:
+    """Return the filters among options, and the others."""
+    filters = {name: value for name, value in options.items() if name in FILTERS}
+    return filters, {name: value for name, value in options.items() if name not in FILTERS}
 
 
 def _tensors(values: Arrays) -> Tensors:
@@ -81,3 +144,164 @@ def _tensors(values: Arrays) -> Tensors:
 
 def _first(tensors: Tensors) -> Tensors:
     return {k: _first(v) if isinstance(v, dict) else v[0] for k, v in tensors.items()}
+
+
+# -- A loader ------------------------------------------------------------------------------------------------
+
+
+def make_loader(
+    source: SourceData | Table,
+    batch_size: int,
+    options: Options | None = None,
+    *,
+    workers: int = 0,
+    seed: int = 0,
+    normalizer: Normalizer | None = None,
+) -> DataLoader[Tensors]:
+    """Return a `DataLoader` of shuffled batches, such as ACT and diffusion policies train on::
+
+        loader = make_loader(open_source("my-set"), 32, {"chunk": 50, "images": {"layout": "chw", "next": False}})
+
+    Args:
+        source: recorded data; by `rlenv_robot.open_source` if there are workers, which then open the data themselves.
+        batch_size: transitions in a batch; the last, smaller batch is left out.
+        options: as for `TransitionDataset`.
+        workers: processes that load; 0 loads in this one.
+        seed: of the order.
+        normalizer: applied to each batch.
+
+    Raises:
+        SourceError: as `TransitionDataset`.
+    """
+    dataset = TransitionDataset(source, options)
+    order = RandomSampler(dataset, generator=torch.Generator().manual_seed(seed))
+    return DataLoader(
+        dataset,
+        sampler=BatchSampler(order, batch_size, drop_last=True),
+        batch_size=None,
+        num_workers=workers,
+        multiprocessing_context="spawn" if workers else None,  # a fork of threads that decode images would hang
+        collate_fn=partial(_normalized, normalizer) if normalizer is not None else None,
+        persistent_workers=workers > 0,
+    )
+
+
+def _normalized(normalizer: Normalizer, batch: Tensors) -> Tensors:
+    return normalizer(batch)
+
+
+# -- Normalisation -------------------------------------------------------------------------------------------
+
+
+class Normalizer:
+    """Brings observations, actions and images to mean 0 and standard deviation 1, and actions back.
+
+    Args:
+        mean, std: ``observation``, ``action`` and ``images`` -> name -> float32 array; of images (3,), of
+            their channels in the range 0 to 1.
+    """
+
+    LEAST = 1e-6
+    """Smallest standard deviation that is divided by; an element that never changes stays 0."""
+
+    def __init__(
+        self, mean: Mapping[str, Mapping[str, np.ndarray]], std: Mapping[str, Mapping[str, np.ndarray]]
+    ) -> None:
+        self.mean, self.std = (
+            {part: {name: torch.from_numpy(np.asarray(v, np.float32)) for name, v in values.items()}
+             for part, values in some.items()}
+            for some in (mean, std)
+        )  # fmt: skip
+
+    @staticmethod
+    def of(source: SourceData, options: Options | None = None, seed: int = 0) -> Normalizer:
+        """Measure recorded data.
+
+        Args:
+            source: the data.
+            options: the filters and the ``images`` that are trained on; images are measured on 256 frames.
+            seed: of the choice of frames.
+
+        Raises:
+            SourceError: an option is wrong, or a filter leaves nothing.
+        """
+        filters, wider = _divided(options or {})
+        positions = source.positions(filters)
+        transitions, layout = source.transitions, source.table.layout
+        sums: dict[str, dict[str, _Moments]] = {
+            part: {field.name: _Moments(field.shape) for field in spec}
+            for part, spec in (("observation", layout.observation), ("action", layout.action))
+        }
+        for begin in range(0, len(positions), 1 << 16):
+            some = positions[begin : begin + (1 << 16)]
+            for part, rows in (("observation", transitions.rows(some)), ("action", transitions.next_rows(some))):
+                for name, moments in sums[part].items():
+                    moments.add(rows[f"{part}_{name}"])
+        if "images" in wider:
+            drawn = np.random.default_rng(seed).choice(
+                positions, min(len(positions), _STATISTICS_FRAMES), replace=False
+            )
+            sums["images"] = _image_moments(source, np.sort(drawn), {"images": wider["images"]})
+        parts = {part: {name: moments.result() for name, moments in values.items()} for part, values in sums.items()}
+        mean, std = ({part: {name: both[k] for name, both in v.items()} for part, v in parts.items()} for k in (0, 1))
+        return Normalizer(mean, std)
+
+    def __call__(self, batch: Tensors) -> Tensors:
+        """Return a batch with normalised fields; images become float32, with their channels where they were."""
+        result = dict(batch)
+        for name in ("observation", "next_observation", "future_observation"):
+            if name in batch:
+                result[name] = self._scaled(batch[name], "observation")
+        result["action"] = self._scaled(batch["action"], "action")
+        for name in _IMAGES:
+            if name in batch and "images" in self.mean:
+                result[name] = {camera: self._image(camera, value) for camera, value in batch[name].items()}
+        return result
+
+    def _scaled(self, fields: Tensors, part: str) -> Tensors:
+        return {
+            name: (value.float() - self.mean[part][name]) / self.std[part][name].clamp(min=self.LEAST)
+            for name, value in fields.items()
+        }
+
+    def _image(self, camera: str, value: torch.Tensor) -> torch.Tensor:
+        shape = (3, 1, 1) if value.shape[-3] == 3 else (3,)
+        mean, std = (some["images"][camera].view(shape) for some in (self.mean, self.std))
+        return (value.float() / 255 - mean) / std.clamp(min=self.LEAST)
+
+    def actions(self, normalized: Tensors) -> Tensors:
+        """Return normalised actions, name -> (..., *shape), in their own units."""
+        part = "action"
+        return {
+            name: value * self.std[part][name].clamp(min=self.LEAST) + self.mean[part][name]
+            for name, value in normalized.items()
+        }
+
+
+class _Moments:
+    """Mean and standard deviation of values that come in blocks (Chan, Golub, LeVeque 1983)."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self._count = 0
+        self._mean, self._squares = np.zeros(shape), np.zeros(shape)
+
+    def add(self, values: np.ndarray) -> None:
+        block = values.astype(np.float64)
+        count, mean = len(block), block.mean(0)
+        gap, total = mean - self._mean, self._count + count
+        self._squares += np.square(block - mean).sum(0) + np.square(gap) * (self._count * count / total)
+        self._mean = self._mean + gap * (count / total)
+        self._count = total
+
+    def result(self) -> tuple[np.ndarray, np.ndarray]:
+        return self._mean, np.sqrt(self._squares / max(self._count, 1))
+
+
+def _image_moments(source: SourceData, positions: np.ndarray, options: Options) -> dict[str, _Moments]:
+    moments: dict[str, _Moments] = {}
+    for begin in range(0, len(positions), 16):
+        images = source.steps_at(positions[begin : begin + 16], options)["extra_info"]["images"]
+        for camera, values in images.items():
+            channels = np.moveaxis(values, -3, -1) if values.shape[-3] == 3 else values
+            moments.setdefault(camera, _Moments((3,))).add(channels.reshape(-1, 3) / 255)
+    return moments

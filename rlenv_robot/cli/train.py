@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from rlenv_robot.cli.output import progress_bars, search_bar
 
 if TYPE_CHECKING:
+    from rlenv_robot.data.relabel import Goal
     from rlenv_robot.policies.feedback import FeedbackPolicy
     from rlenv_robot.training.learner import Retraining
     from rlenv_robot.training.rollout import Outcome
@@ -123,7 +124,38 @@ def add_retrain(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seconds", type=float, default=15.0, help="wall time of the search (default: 15)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument("--profile", metavar="FILE", help="a profile: its task's settings")
+    parser.add_argument(
+        "--goal", type=_goal, default="recorded", metavar="GOAL",
+        help="goal that the episodes are rewarded for: recorded (default), hindsight (what each episode reached), or "
+        "values for all of them, such as target_position=0.2,0.0,0.1",
+    )  # fmt: skip
+    parser.add_argument(
+        "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
+    )
     parser.set_defaults(run=run_retrain)
+
+
+def _goal(text: str) -> Goal:
+    """Read a goal: a word, or ``field=numbers`` with semicolons between fields.
+
+    Raises:
+        argparse.ArgumentTypeError: the text is neither.
+    """
+    if text in ("recorded", "hindsight"):
+        return text
+    goal: dict[str, list[float] | float] = {}
+    for part in text.split(";"):
+        name, equals, numbers = part.partition("=")
+        try:
+            values = [float(number) for number in numbers.split(",")]
+        except ValueError:
+            values = []
+        if not (name.strip() and equals and values):
+            raise argparse.ArgumentTypeError(
+                f"{text!r} is no goal; write recorded, hindsight, or field=numbers such as target_position=0.2,0.0,0.1"
+            )
+        goal[name.strip()] = values if len(values) > 1 else values[0]
+    return goal
 
 
 def run_retrain(args: argparse.Namespace) -> int:
@@ -138,7 +170,9 @@ def run_retrain(args: argparse.Namespace) -> int:
     chosen = task(name, **settings)
     with progress_bars() as bars:
         bar = search_bar(bars, "retrain from the record", args.seconds)
-        retrained = retrain_from_record(Path(args.runs), start, chosen, args.seconds, args.seed, bar)
+        retrained = retrain_from_record(
+            Path(args.runs), start, chosen, args.seconds, args.seed, bar, args.goal, args.units
+        )
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)
     print(f"{out}: {_retrain_summary(retrained)}")

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from hal import SourceError
-from recorder.formats.registry import read_any
+from recorder.formats.foreign import find_git_lfs
+from recorder.formats.mapped import SUFFIXES
+from recorder.formats.registry import read_any, sets_in
+from recorder.git_lfs import is_git_lfs_pointer
 from recorder.names import LOG_NAME
+from recorder.table.combine import joined, subset
 from recorder.table.load import load_runs
+from recorder.table.spool import scratch_folder
 from recorder.table.table import Table
 
 __all__ = ["read_folder"]
@@ -20,27 +27,80 @@ _KNOWN = (
 _LISTED = 8
 
 
-def read_folder(folder: Path, **options: object) -> Table:
+def read_folder(
+    folder: Path | Sequence[Path], cache: Path | None = None, episodes: Sequence[int] | None = None, **options: object
+) -> Table:
     """Recognise the layout and read it.
 
     Args:
-        folder: with the data; robomimic's, and one log of ours, are single files.
+        folder: with the data; robomimic's, and one log of ours, are single files. Several folders, or a folder of
+            several data sets, are joined where they hold the same fields.
+        cache: where tables are kept that can't lie beside their data, or do not fit into memory; None takes the
+            system's folder for such files.
+        episodes: numbers of the episodes to read; None reads all.
         options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None is not given.
 
     Raises:
         SourceError: the folder is missing or holds no known layout, or its format has no such option.
     """
+    with scratch_folder(cache):
+        if isinstance(folder, Path):
+            return _read_one(folder, cache, episodes, options)
+        if not folder:
+            raise SourceError("no path was given; name at least one folder of recorded data")
+        table = _joined([_read_one(one, cache, None, options) for one in folder])
+        return table if episodes is None else subset(table, episodes)
+
+
+def _joined(tables: Sequence[Table]) -> Table:
+    if len(tables) == 1:
+        return tables[0]
+    return joined(tables, ", ".join(table.origin for table in tables[:_LISTED]) + (", ..." * (len(tables) > _LISTED)))
+
+
+def _read_one(folder: Path, cache: Path | None, episodes: Sequence[int] | None, options: Mapping[str, object]) -> Table:
     if not folder.exists():
         raise SourceError(f"{folder} does not exist; expected a folder of recorded data with {_KNOWN}")
-    table = read_any(folder, **options)
+    table = read_any(folder, episodes=episodes, **options)
     if table is not None:
         return table
     if folder.is_file() and folder.name != LOG_NAME:
+        if is_git_lfs_pointer(folder):
+            raise SourceError(f"{folder} is a Git LFS pointer in place of the file itself; run `git lfs pull` there")
+        if folder.suffix in SUFFIXES:
+            raise SourceError(f"{folder} has columns of unknown meaning; name them: open_source(..., columns=)")
         raise SourceError(f"{folder} is a file of no known kind; give the folder that it lies in, with {_KNOWN}")
     if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
         if given := sorted(name for name, value in options.items() if value is not None):
             raise SourceError(f"{folder} holds our own runs, whose units are recorded; leave {', '.join(given)} out")
-        return load_runs(folder)
+        table = load_runs(folder, cache)
+        return table if episodes is None else subset(table, episodes)
+    if sets := sets_in(folder):
+        table = _read_sets(folder, sets, options)
+        return table if episodes is None else subset(table, episodes)
+    raise SourceError(_nothing(folder))
+
+
+def _read_sets(folder: Path, sets: Sequence[Path], options: Mapping[str, object]) -> Table:
+    """Return the episodes of all data sets in a folder that can be read; notes name the others."""
+    tables, notes = [], []
+    for path in sets:
+        try:
+            table = read_any(path, **options)
+        except SourceError as error:
+            notes.append(f"{path} is left out: {error}")
+            continue
+        tables += [table] if table is not None else []
+    if not tables:
+        raise SourceError(f"no data set in {folder} can be read: {'; '.join(notes[:3])}")
+    table = replace(_joined(tables), origin=str(folder)) if len(tables) > 1 else tables[0]
+    return replace(table, notes=(*notes, *table.notes))
+
+
+def _nothing(folder: Path) -> str:
+    """Return why a folder holds no data that can be read."""
+    if (pointer := find_git_lfs(folder)) is not None:
+        return f"{folder} holds no data that can be read: {pointer} is a Git LFS pointer; run `git lfs pull` there"
     there = sorted(child.name for child in folder.iterdir())
     listed = ", ".join(there[:_LISTED]) + (", ..." if len(there) > _LISTED else "")
-    raise SourceError(f"{folder} holds no data that can be read; looked for {_KNOWN}; found {listed or 'nothing'}")
+    return f"{folder} holds no data that can be read; looked for {_KNOWN}; found {listed or 'nothing'}"

@@ -11,6 +11,7 @@ from hal import Field, IllegalAction, SourceError, Spec
 from hal.frame_layout import FrameLayout, reward_field
 from recorder.formats.runs import NO_REWARDS
 from recorder.json_data import JsonDict, JsonObject
+from recorder.table.spool import RowSpool
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.options import CheckedOptions
@@ -60,26 +61,33 @@ def relabelled(
             "record the environment itself, without one_at_a_time"
         )
     _check_conventions(table, task)
-    rows, layout = _task_rows(table, task)
-    stops, episodes, early = table.stops.copy(), [dict(record) for record in table.episodes], 0
-    for number, (start, stop) in enumerate(zip(table.starts, table.stops, strict=True)):
+    layout, group = _task_layout(table, task), _action_group(table, task)
+    spool = RowSpool(layout.spec.row_dtype)
+    starts, stops = np.zeros_like(table.starts), np.zeros_like(table.stops)
+    episodes, early = [dict(record) for record in table.episodes], 0
+    for number, (start, stop) in enumerate(zip(table.starts.tolist(), table.stops.tolist(), strict=True)):
+        starts[number] = stops[number] = spool.count
         if stop <= start:
             continue
+        rows = _task_rows(table.rows[start:stop], layout, group)
         measured = _Measured(_sensors(table, start, stop, sensors), task, table.origin)
         episode_goal = _goal(goal, task, measured, episodes[number], number)
-        _write_observation_and_reward(rows[start:stop], task, measured, episode_goal)
+        _write_observation_and_reward(rows, task, measured, episode_goal)
         over = np.asarray(task.terminated(measured, episode_goal), bool)
         early += bool(over[1:-1].any())
         if ends == "task":
-            stops[number] = start + _set_ends(rows[start:stop], over)
-        _add_verdict_reward(rows[start : stops[number]], layout, task, episodes[number].get("verdict"))
-        episodes[number] |= _episode_facts(rows[start : stops[number]], task, measured, episode_goal)
+            rows = rows[: _set_ends(rows, over)]
+        _add_verdict_reward(rows, layout, task, episodes[number].get("verdict"))
+        episodes[number] |= _episode_facts(rows, task, measured, episode_goal)
+        spool.add(rows)
+        stops[number] = spool.count
     notes_before = [note for note in table.notes if note != NO_REWARDS]
     notes = [*notes_before, f"observation and reward are computed anew for {task.name} with goal {_goal_name(goal)}"]
     if early:
         happened = "ends are moved there" if ends == "task" else "ends='task' would end them there"
         notes.append(f"{task.name} is over before the recording in {early} of {len(episodes)} episodes; {happened}")
-    return replace(table, layout=layout, rows=rows, stops=stops, episodes=tuple(episodes), notes=tuple(notes))
+    relabelled_table = replace(table, layout=layout, rows=spool.rows(), starts=starts, stops=stops)
+    return replace(relabelled_table, episodes=tuple(episodes), notes=tuple(notes))
 
 
 def _check_conventions(table: Table, task: Task) -> None:
@@ -98,18 +106,21 @@ def _check_conventions(table: Table, task: Task) -> None:
         )
 
 
-def _task_rows(table: Table, task: Task) -> tuple[np.ndarray, FrameLayout]:
-    """Return rows in the task's observation and action, and their layout; the rest stays as recorded."""
-    group = _action_group(table, task)
+def _task_layout(table: Table, task: Task) -> FrameLayout:
+    """Return the layout of rows with the task's observation and action; the rest stays as recorded."""
     agents = tuple(agent.name for agent in agents_of(task))
-    layout = FrameLayout(task.observation, task.action, agents, table.layout.applied, table.layout.sensors)
-    rows = layout.spec.rows(len(table.rows))
-    for name in set(rows.dtype.names or ()) & set(table.rows.dtype.names or ()):
+    return FrameLayout(task.observation, task.action, agents, table.layout.applied, table.layout.sensors)
+
+
+def _task_rows(recorded: np.ndarray, layout: FrameLayout, group: str) -> np.ndarray:
+    """Return one episode's rows in the task's layout, with the actions from a group of the recorded fields."""
+    rows = layout.spec.rows(len(recorded))
+    for name in set(rows.dtype.names or ()) & set(recorded.dtype.names or ()):
         if not name.startswith(("observation_", "action_")):
-            rows[name] = table.rows[name]
-    for name in task.action.names:
-        rows[f"action_{name}"] = table.rows[f"{group}_{name}"]
-    return rows, layout
+            rows[name] = recorded[name]
+    for name in layout.action.names:
+        rows[f"action_{name}"] = recorded[f"{group}_{name}"]
+    return rows
 
 
 class _Measured(dict[str, np.ndarray]):

@@ -20,6 +20,7 @@ from hal import SourceError, Spec
 from hal.field import JsonObject
 from recorder.table.transitions import columns
 from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.data.relabel import Goal
 from rlenv_robot.policies.feedback import FeedbackPolicy, Vectors
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import TaskLike, make_vector
@@ -220,7 +221,14 @@ class Retraining:
 
 
 def retrain_from_record(
-    runs: Path, start: FeedbackPolicy, task: Task, seconds: float, seed: int, progress: Progress
+    runs: Path,
+    start: FeedbackPolicy,
+    task: Task,
+    seconds: float,
+    seed: int,
+    progress: Progress,
+    goal: Goal = "recorded",
+    units: str | None = None,
 ) -> Retraining:
     """Improve a policy by model-based offline learning (clause B.2.2.3).
 
@@ -235,6 +243,8 @@ def retrain_from_record(
         seconds: of search.
         seed: of the split, the model's ensemble and the search.
         progress: called after every generation.
+        goal: that the episodes are rewarded for; see `rlenv_robot.data.relabel.Goal`.
+        units: of the joints of an SO-101 that LeRobot recorded, if the data set does not declare them.
 
     Raises:
         SpecMismatch: the policy is for another task.
@@ -242,7 +252,7 @@ def retrain_from_record(
         RobotError: the package ``cmaes`` is missing, or the reward is the same whatever a candidate does.
     """
     start.check(task.observation, task.action)
-    data = open_source(runs, task=task)
+    data = open_source(runs, task=task, goal=goal, units=units)
     data.init({"seed": seed})
     usable = int(np.count_nonzero(data.transitions.lengths))
     if usable < LEAST_EPISODES:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import hal
 import rlenv_robot
 from rlenv_robot import registry as catalogue
 from rlenv_robot.policies.policy import load_policy
@@ -136,3 +137,20 @@ def test_recorded_runs_are_enough(method: str, runs: Path, tmp_path: Path) -> No
     assert [point.steps for point in curve.points] == [2]
     policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": method})
     _acts(tmp_path / "policy.onnx")
+
+
+def test_a_real_lerobot_set_becomes_a_policy(shared_data: Path, tmp_path: Path) -> None:
+    """Another project's columns are rewarded anew as the task sees them; before, this ended in a KeyError."""
+    _needs("offline")
+    module = _module("offline")
+    reading = {"goal": "hindsight", "units": "percent"}
+    source = module.load(shared_data / "so101-pick-place", "so101-reach", **reading)
+    assert len(source) == 745
+    assert np.isfinite(source.transitions.returns).all()
+    policy, _ = module.train(source, "so101-reach", "td3bc", updates=2, tries=1, quiet=True)
+    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "offline"})
+    _acts(tmp_path / "policy.onnx")
+    with pytest.raises(hal.SourceError, match=r"no goal recorded.*goal='hindsight'"):
+        module.load(shared_data / "so101-pick-place", "so101-reach", units="percent")
+    with pytest.raises(hal.SourceError, match="units="):
+        module.load(shared_data / "so101-pick-place", "so101-reach", "hindsight")

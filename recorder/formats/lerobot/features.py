@@ -12,6 +12,7 @@ import numpy as np
 
 from hal import Field, SourceError, Spec, SpecError
 from hal.field import DTYPES
+from recorder.formats.foreign import shape_of
 from recorder.formats.runs import field_name
 from recorder.json_data import JsonObject
 
@@ -109,7 +110,10 @@ def sort_features(features: Mapping[str, JsonObject], where: str) -> Features:
         else:
             ignored.append(name)
     if not action or not observation:
-        raise SourceError(f"{where}: features must have action and observation.* in numbers, got {', '.join(features)}")
+        raise SourceError(
+            f"{where}: features must have action and observation.* in numbers, got {', '.join(features)}; "
+            "name those that stand for them: columns={'action': 'actions', 'observation.state': 'state'}"
+        )
     return Features(tuple(observation), tuple(action), reserved, tuple(videos), tuple(ignored))
 
 
@@ -129,14 +133,11 @@ def _parts(column: str, name: str, description: JsonObject, where: str) -> list[
 
 
 def _feature(column: str, name: str, description: JsonObject, where: str) -> Feature:
-    try:
-        shape = tuple(int(size) for size in description["shape"])
-    except (KeyError, TypeError, ValueError):
-        stored = description.get("shape")
-        raise SourceError(f"{where}: feature {column!r} has shape {stored}, expected a list") from None
+    shape = shape_of(description.get("shape"), f"{where}: feature {column!r}")
     dtype = "uint8" if description["dtype"] == "bool" else str(description["dtype"])
     names = tuple(_flat(description.get("names")))
-    elements = names if shape and len(names) == shape[-1] and prod(shape) == len(names) else ()
+    named = shape and len(names) == shape[-1] and prod(shape) == len(names)
+    elements = names if named and all(isinstance(one, str) for one in names) else ()
     return Feature(column, Field(field_name(name), shape, dtype, meaning=f"LeRobot's {column}", elements=elements))
 
 

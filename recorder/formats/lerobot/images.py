@@ -12,14 +12,15 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hal import SourceError
+from recorder.formats.foreign import check_file, fill_pattern, inside, whole_number
 from recorder.formats.images import Film
-from recorder.formats.lerobot.files import LeRobotFiles, open_files
+from recorder.formats.lerobot.files import LeRobotFiles, open_files, place_values
 from recorder.formats.parquet_columns import column, read_parquet
 from recorder.formats.runs import Run
 from recorder.images.video import Decoder, encode_video, even, open_video
-from recorder.json_data import JsonDict, JsonObject
+from recorder.json_data import JsonDict
 from recorder.log.image_codec import decode_bytes
-from recorder.table.table import MISSING, ImageSource, Table
+from recorder.table.table import MISSING, ImageSource, Table, VideoSpan
 
 __all__ = [
     "PREFIX", "VIDEO_PATH", "LeRobotFilm", "LeRobotImages", "LeRobotVideos", "PixelStats", "VideoPlace", "column_stats",
@@ -57,6 +58,7 @@ class LeRobotImages(ImageSource):
             for camera, name in self._features.items()
         }
         self._starts = np.concatenate([[0], np.cumsum(lengths + 1)])
+        self._indices = files.indices
 
     @property
     def cameras(self) -> tuple[str, ...]:
@@ -65,13 +67,15 @@ class LeRobotImages(ImageSource):
 
     def numbers(self, camera: str, rows: np.ndarray, how: str, max_age_ns: float) -> np.ndarray:
         """Return the number of each row's image; see `ImageSource.numbers`. Each image is as old as its frame."""
-        episode, frame = rows["episode"].astype(np.int64), rows["frame_no"].astype(np.int64)
+        episode = np.searchsorted(self._indices, rows["episode"].astype(np.int64))
+        frame = rows["frame_no"].astype(np.int64)
         return np.where(frame < self._counts[camera][episode], self._starts[episode] + frame, MISSING)
 
     def decode(self, camera: str, number: int, rgb: bool) -> np.ndarray:
         """Return an image's pixels; see `ImageSource.decode`."""
-        episode = int(np.searchsorted(self._starts, number, "right")) - 1
-        frame, name = number - int(self._starts[episode]), self._features[camera]
+        position = int(np.searchsorted(self._starts, number, "right")) - 1
+        frame, name = number - int(self._starts[position]), self._features[camera]
+        episode = int(self._indices[position])
         if name in self._videos.cameras:
             image = self._videos.at(name, episode, frame)
             return image if rgb else np.ascontiguousarray(image[..., ::-1])
@@ -80,6 +84,15 @@ class LeRobotImages(ImageSource):
         if pixels is None:
             raise SourceError(f"{name}, frame {frame} of episode {episode}: {len(data)} bytes are no image")
         return pixels
+
+    def videos(self) -> Iterator[VideoSpan]:
+        """Yield the part of a video that shows each episode; see `ImageSource.videos`."""
+        for camera, name in self._features.items():
+            if name in self._videos.cameras:
+                for index in self._indices.tolist():
+                    place = self._videos.place(name, index, 0)
+                    frames = int(self._counts[camera][np.searchsorted(self._indices, index)])
+                    yield VideoSpan(camera, place.file, index, place.seconds, frames, self._videos.fps)
 
 
 class _Column(NamedTuple):
@@ -94,6 +107,7 @@ class _EmbeddedImages:
 
     def __init__(self, files: LeRobotFiles) -> None:
         self._files = files
+        self._entries = {entry.index: entry for entry in files.entries}
         self._columns: OrderedDict[tuple[Path, str], _Column] = OrderedDict()
         self._lock = threading.Lock()
 
@@ -103,15 +117,15 @@ class _EmbeddedImages:
         Raises:
             SourceError: the image is missing.
         """
-        entry = self._files.entries[episode]
+        entry = self._entries[episode]
         if frame == entry.length:
             return bytes(entry.ours[f"last/{name}"])
         cells, rows = self._column(entry.file, name)
         cell = cells[rows[episode, frame]].as_py() if (episode, frame) in rows else None
         if cell and cell.get("bytes"):
             return bytes(cell["bytes"])
-        if cell and cell.get("path") and (self._files.root / cell["path"]).is_file():
-            return Path(self._files.root, cell["path"]).read_bytes()
+        if cell and cell.get("path"):
+            return check_file(inside(self._files.root, cell["path"], f"{entry.file}: {name}")).read_bytes()
         raise SourceError(f"{entry.file}: {name} has no image at frame {frame} of episode {episode}")
 
     def _column(self, file: Path, name: str) -> _Column:
@@ -169,9 +183,15 @@ class LeRobotVideos:
         self._by = by
         info = self._files.info
         self.cameras = tuple(name for name, about in info["features"].items() if about.get("dtype") == "video")
+        self._entries = {entry.index: entry for entry in self._files.entries}
         self._begins = _begins(self._files, self.cameras)
         self._mine = _ThreadsVideos()
         self._all: set[Decoder] = set()
+
+    @property
+    def fps(self) -> float:
+        """Frames per second, by the data set's description."""
+        return self._files.fps
 
     def place(self, camera: str, episode: int, frame: int) -> VideoPlace:
         """Return the place of an image.
@@ -188,13 +208,12 @@ class LeRobotVideos:
             raise SourceError(
                 f"{self._files.root} has no camera {camera!r}, it has {', '.join(self.cameras) or 'none'}"
             )
-        entries = self._files.entries
-        exists = 0 <= episode < len(entries)
-        if not exists or not 0 <= frame < entries[episode].length + (f"last/{camera}" in entries[episode].ours):
-            reason = f"it has {entries[episode].length}" if exists else "there is no such episode"
+        entry = self._entries.get(episode)
+        if entry is None or not 0 <= frame < entry.length + (f"last/{camera}" in entry.ours):
+            reason = "there is no such episode" if entry is None else f"it has {entry.length}"
             raise SourceError(f"{self._files.root}: no image of frame {frame} in episode {episode}: {reason}")
         begin = self._begins[camera][episode]
-        return VideoPlace(begin.file, begin.seconds + frame / float(self._files.info["fps"]))
+        return VideoPlace(begin.file, begin.seconds + frame / self._files.fps)
 
     def at(self, camera: str, episode: int, frame: int) -> np.ndarray:
         """Return one image: uint8, (height, width, 3), RGB.
@@ -248,36 +267,41 @@ class LeRobotVideos:
         self.close()
 
 
-def _begins(files: LeRobotFiles, cameras: tuple[str, ...]) -> dict[str, list[VideoPlace]]:
-    """Return camera -> the place where each episode begins."""
+def _begins(files: LeRobotFiles, cameras: tuple[str, ...]) -> dict[str, dict[int, VideoPlace]]:
+    """Return camera -> number of an episode -> the place where it begins."""
     if not cameras:
         return {}
-    pattern = files.info.get("video_path")
-    if not pattern:
-        raise SourceError(f"{files.root / 'meta' / 'info.json'}: there are videos, but no video_path")
-    if files.info["codebase_version"] == "v3.0":
-        return {camera: _begins_v3(files, camera, pattern) for camera in cameras}
-    size = int(files.info.get("chunks_size", 1000))
-    return {
-        camera: [
-            VideoPlace(files.root / pattern.format(episode_chunk=n // size, video_key=camera, episode_index=n), 0.0)
-            for n in range(len(files.entries))
-        ]
-        for camera in cameras
-    }
+    where = f"{files.root / 'meta' / 'info.json'}: video_path"
+    if not files.info.get("video_path"):
+        raise SourceError(f"{where} is missing, but there are videos")
+    of_files = _begins_v3 if files.info["codebase_version"] == "v3.0" else _begins_v2
+    return {camera: of_files(files, camera, where) for camera in cameras}
 
 
-def _begins_v3(files: LeRobotFiles, camera: str, pattern: str) -> list[VideoPlace]:
+def _begins_v2(files: LeRobotFiles, camera: str, where: str) -> dict[int, VideoPlace]:
+    size, places = files.info["chunks_size"], {}
+    for index in (entry.index for entry in files.entries):
+        values = place_values(index, index // size, index, size) | {"video_key": camera}
+        places[index] = VideoPlace(fill_pattern(files.root, files.info["video_path"], where, values), 0.0)
+    return places
+
+
+def _begins_v3(files: LeRobotFiles, camera: str, where: str) -> dict[int, VideoPlace]:
     keys = [f"videos/{camera}/{name}" for name in ("chunk_index", "file_index", "from_timestamp")]
     places: dict[int, VideoPlace] = {}
     for file in sorted((files.root / "meta" / "episodes").glob("chunk-*/file-*.parquet")):
         for line in read_parquet(file, ["episode_index", *keys]).to_pylist():
-            values: list[Any] = [line.get(key) for key in keys]
-            if None in values:
-                raise SourceError(f"{file}: episode {line['episode_index']} without {', '.join(keys)}")
-            names: JsonObject = {"video_key": camera, "chunk_index": values[0], "file_index": values[1]}
-            places[int(line["episode_index"])] = VideoPlace(files.root / pattern.format(**names), float(values[2]))
-    return [places[entry.index] for entry in files.entries]
+            index = whole_number(line.get("episode_index"), f"{file}: an episode_index")
+            chunk, number, seconds = (line.get(key) for key in keys)
+            if not isinstance(chunk, int) or not isinstance(number, int) or not isinstance(seconds, int | float):
+                raise SourceError(f"{file}: episode {index} without {', '.join(keys)}")
+            values = place_values(index, chunk, number, files.info["chunks_size"]) | {"video_key": camera}
+            places[index] = VideoPlace(
+                fill_pattern(files.root, files.info["video_path"], where, values), float(seconds)
+            )
+    if missing := [entry.index for entry in files.entries if entry.index not in places]:
+        raise SourceError(f"{files.root}: camera {camera!r} has no video of episode {missing[0]}")
+    return places
 
 
 # -- Writing, with the statistics that LeRobot keeps of images -----------------------------------------------

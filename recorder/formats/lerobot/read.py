@@ -13,6 +13,7 @@ then nothing is repeated or left out.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,7 +29,7 @@ from recorder.formats.lerobot.images import LeRobotImages
 from recorder.formats.lerobot.write import write_lerobot
 from recorder.formats.parquet_columns import column
 from recorder.formats.registry import Format
-from recorder.formats.runs import table_of
+from recorder.formats.runs import EpisodeSpool, left_out
 from recorder.json_data import JsonDict
 from recorder.table.table import Table
 
@@ -36,13 +37,23 @@ __all__ = ["LEROBOT", "is_lerobot", "load_lerobot"]
 
 Columns = dict[str, np.ndarray]
 
+_LATEST_S = 9e9
+"""Bound of a time stamp: what a count of nanoseconds can hold; seconds since 1970 are far below."""
+
 
 def is_lerobot(path: Path | str) -> bool:
     """Return whether a folder looks like a LeRobot data set."""
     return (Path(path) / "meta" / "info.json").is_file()
 
 
-def load_lerobot(path: Path | str, units: str | None = None, calibration: Path | str | None = None) -> Table:
+def load_lerobot(
+    path: Path | str,
+    units: str | None = None,
+    calibration: Path | str | None = None,
+    columns: Mapping[str, str] | None = None,
+    episodes: Sequence[int] | None = None,
+    keep_last: bool = False,
+) -> Table:
     """Read a LeRobot data set.
 
     Observation and action keep the data set's own units. For an SO-101 whose units are known the rows also have
@@ -54,26 +65,67 @@ def load_lerobot(path: Path | str, units: str | None = None, calibration: Path |
         path: the folder with ``meta`` and ``data``.
         units: of an SO-101's joints, ``degrees`` or ``percent``; None takes the data set's own declaration.
         calibration: the file in which LeRobot keeps the recording arm's calibration.
+        columns: LeRobot's name -> this data set's name, such as ``{"observation.state": "state"}``.
+        episodes: numbers of the episodes to read, as in the data set; None reads all.
+        keep_last: whether an episode's last observation and action become a row too, for imitation: the observation
+            after that action, which was not recorded, is then a repetition of the one before it.
 
     Raises:
-        SourceError: the folder is no data set, of another version, incomplete, or contradicts itself; or pyarrow is
-            missing.
+        SourceError: the folder is no data set, of another version, or no episode can be read; or pyarrow is missing.
         ValueError: the units are unknown, or the calibration can't be read.
     """
-    files = open_files(Path(path))
-    where = str(files.root / "meta" / "info.json")
-    features = sort_features(files.info["features"], where)
-    read = [(entry, _columns(entry, table, features)) for entry, table in files.episodes(features.columns)]
-    joint_units, reason = _joint_units(files, features, [columns for _, columns in read], units, calibration)
-    observation, action = features.specs
-    layout = FrameLayout(observation, action)
-    if joint_units is not None:
-        layout = FrameLayout(observation, action, applied=so101.COMMANDS, sensors=so101.SENSORS)
-    dtype = layout.spec.row_dtype
-    blank = _Blank(np.dtype(dtype), round(1e9 / float(files.info["fps"])), joint_units)
-    episodes = [_rows(entry, columns, features, blank) for entry, columns in read]
-    infos = [_info(entry, columns, features, files) for entry, columns in read]
-    return table_of(layout, episodes, infos, str(files.root), [*_notes(files, features, read), *reason], LeRobotImages)
+    given = None if units is None else so101.joint_units(units, calibration)
+    return _Reader(open_files(Path(path), columns, episodes), given, calibration is not None, keep_last).table()
+
+
+class _Reader:
+    """Reads one data set, an episode at a time."""
+
+    def __init__(self, files: LeRobotFiles, units: JointUnits | None, calibrated: bool, keep_last: bool) -> None:
+        self._files, self._keep_last = files, keep_last
+        self._features = sort_features(files.info["features"], str(files.root / "meta" / "info.json"))
+        self._units, self._reason = _joint_units(files, self._features, units, calibrated)
+        observation, action = self._features.specs
+        layout = FrameLayout(observation, action)
+        if self._units is not None:
+            layout = FrameLayout(observation, action, applied=so101.COMMANDS, sensors=so101.SENSORS)
+        self._layout = layout
+        self._blank = _Blank(np.dtype(layout.spec.row_dtype), round(1e9 / files.fps), self._units, keep_last)
+        self._damaged: list[str] = []
+
+    def table(self) -> Table:
+        infos: list[JsonDict] = []
+        spool = EpisodeSpool(self._layout)
+        for entry, read in self._files.episodes(self._features.columns):
+            try:
+                if isinstance(read, SourceError):
+                    raise read
+                columns = _columns(entry, read, self._features)
+                self._check_units(columns)
+                rows = _rows(entry, columns, self._features, self._blank)
+                info = _info(entry, columns, self._features, self._files, self._keep_last)
+            except _WrongUnits:
+                raise
+            except (ValueError, TypeError, KeyError, OverflowError) as error:
+                what = error if isinstance(error, SourceError) else f"{entry.file}, episode {entry.index}: {error!r}"
+                self._damaged.append(str(what))
+                continue
+            spool.add(rows)
+            infos.append(info)
+        lost = left_out(self._files.root, self._damaged, len(infos))
+        notes = [*lost, *self._files.notes, *_notes(self._files, self._features, infos), *self._reason]
+        return spool.table(infos, str(self._files.root), notes, LeRobotImages)
+
+    def _check_units(self, columns: Columns) -> None:
+        known = self._units
+        if known is not None and not so101.in_range(known, columns["observation.state"], columns["action"]):
+            raise _WrongUnits(
+                f"{self._files.root}: values lie beyond what {known.unit} can be; the unit must be another"
+            )
+
+
+class _WrongUnits(SourceError):
+    """The units can't be true: an error of the whole data set, not of one episode."""
 
 
 def _columns(entry: Entry, table: Any, features: Features) -> Columns:
@@ -87,9 +139,13 @@ def _columns(entry: Entry, table: Any, features: Features) -> Columns:
     order = np.argsort(frames, kind="stable")
     if (frames[order] != np.arange(entry.length)).any():
         raise SourceError(f"{where}: frame_index is not 0 to {entry.length - 1}; fetch the data set again")
-    columns: Columns = {"timestamp": column(table, "timestamp", np.float64, (), where)[order]}
-    if (np.diff(columns["timestamp"]) <= 0).any():
+    stamps = column(table, "timestamp", np.float64, (), where)[order]
+    if not (np.isfinite(stamps).all() and np.abs(stamps).max() < _LATEST_S):
+        wrong = stamps[~(np.abs(stamps) < _LATEST_S)][0]
+        raise SourceError(f"{where}: a timestamp is {wrong:g} s, expected seconds since its beginning; it is damaged")
+    if (np.diff(stamps) <= 0).any():
         raise SourceError(f"{where}: timestamp does not rise from frame to frame; the recording is damaged")
+    columns: Columns = {"timestamp": stamps}
     for feature in (*features.observation, *features.action):
         if feature.column not in columns:
             columns[feature.column] = column(table, feature.column, *feature.stored, where)[order]
@@ -106,17 +162,18 @@ def _ended(columns: Columns) -> bool:
 
 
 class _Blank(NamedTuple):
-    """Properties of the rows: their type, the control period in nanoseconds, the units from which SI is made."""
+    """Properties of the rows: type, control period in nanoseconds, units of SI columns, whether the last pair stays."""
 
     dtype: np.dtype
     period_ns: int
     units: JointUnits | None
+    keep_last: bool
 
 
 def _rows(entry: Entry, columns: Columns, features: Features, blank: _Blank) -> np.ndarray:
     """Make the rows of one episode: as many as pairs, plus one if the task ended or the last observation is known."""
     ended = _ended(columns)
-    count = entry.length + (ended or _knows_last(entry))
+    count = entry.length + (ended or blank.keep_last or _knows_last(entry))
     observed = {
         feature.column: _seen(entry, columns[feature.column], feature.column, count) for feature in features.observation
     }
@@ -170,7 +227,7 @@ def _stamps(entry: Entry, seconds: np.ndarray, count: int, period_ns: int) -> np
     return np.append(stamps, max(last, int(stamps[-1]) + 1))
 
 
-def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles) -> JsonDict:
+def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFiles, keep_last: bool) -> JsonDict:
     info: JsonDict = {
         "episode": entry.index,
         "tasks": list(entry.tasks),
@@ -187,6 +244,8 @@ def _info(entry: Entry, columns: Columns, features: Features, files: LeRobotFile
     if _ended(columns):
         return info | {"end": "done", "last_observation": "repeated"}
     info["end"] = "end of recording"
+    if keep_last:
+        return info | {"last_observation": "repeated"}
     info["last_action"] = {
         feature.field.name: feature.values(columns[feature.column])[-1].tolist() for feature in features.action
     }
@@ -204,7 +263,7 @@ def _kept_info(entry: Entry) -> JsonDict:
 
 
 def _joint_units(
-    files: LeRobotFiles, features: Features, episodes: list[Columns], units: str | None, calibration: Path | str | None
+    files: LeRobotFiles, features: Features, given: JointUnits | None, calibrated: bool
 ) -> tuple[JointUnits | None, list[str]]:
     """Return the units from which an SO-101's SI columns are made, or None, and notes on them.
 
@@ -212,44 +271,44 @@ def _joint_units(
         SourceError: units were given for data of which they can't be true.
     """
     robot = files.info.get("robot_type")
-    given = units is not None or calibration is not None
     reason = so101.why_not(str(robot), features)
     if reason is not None:
-        if given:
+        if given is not None or calibrated:
             raise SourceError(f"{files.root}: units and calibration are for an SO-101's joints: {reason or robot}")
         return None, [f"no SI columns for this {robot}: {reason}"] if reason else []
-    if given and units is None:
+    if calibrated and given is None:
         raise SourceError(
             f"{files.root}: a calibration alone does not tell the unit; give units='degrees' or 'percent'"
         )
-    if units is not None:
-        known: JointUnits | None = so101.joint_units(units, calibration)
-    else:
-        known = so101.declared_units(files.root)
+    known = so101.declared_units(files.root) if given is None else given
     if known is None:
         return None, [
             f"no SI columns for this {robot}: the data set does not say whether its joints are in degrees (LeRobot's "
             "default since 0.4.4) or in percent; give units=, or write them into it with `rlenv-robot data units`"
         ]
-    if not all(so101.in_range(known, columns["observation.state"], columns["action"]) for columns in episodes):
-        raise SourceError(f"{files.root}: values lie beyond what {known.unit} can be; the unit must be another")
-    source = "as given" if units is not None else f"as {so101.DECLARATION.name} declares"
+    source = "as given" if given is not None else f"as {so101.DECLARATION.name} declares"
     return known, [f"the joints are in {known.unit}, {source}", *known.assumed]
 
 
-def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Columns]]) -> list[str]:
+def _notes(files: LeRobotFiles, features: Features, infos: list[JsonDict]) -> list[str]:
     notes = []
-    guessed = [_ended(columns) for entry, columns in read if not _knows_last(entry)]
-    ended = sum(guessed)
-    if ended < len(guessed):
+    left_out = sum("last_action" in info for info in infos)
+    repeated = [info["end"] for info in infos if info.get("last_observation") == "repeated"]
+    ended = repeated.count("done")
+    if left_out:
         notes.append(
-            f"in {len(guessed) - ended} of {len(read)} episodes what followed the last action was not recorded; "
-            "that action is in the episode's info, not in the rows"
+            f"in {left_out} of {len(infos)} episodes what followed the last action was not recorded; "
+            "that action is in the episode's info, not in the rows (keep_last=True makes it a row)"
         )
     if ended:
         notes.append(
-            f"in {ended} of {len(read)} episodes next.done ended the task: "
+            f"in {ended} of {len(infos)} episodes next.done ended the task: "
             "the last row repeats the observation before it"
+        )
+    if len(repeated) > ended:
+        notes.append(
+            f"in {len(repeated) - ended} of {len(infos)} episodes what followed the last action was not recorded: "
+            "the last row repeats the observation before it, for imitation only"
         )
     videos = [name for name in features.videos if files.info["features"][name]["dtype"] == "video"]
     if videos and not (files.root / "videos").is_dir():
@@ -262,5 +321,5 @@ def _notes(files: LeRobotFiles, features: Features, read: list[tuple[Entry, Colu
 LEROBOT = Format(
     "lerobot", is_lerobot, load_lerobot, write_lerobot, True, LeRobotImages,
     candidates=lambda folder: (mark.parents[1] for mark in folder.rglob("meta/info.json")),
-    options=("units", "calibration"),
+    options=("units", "calibration", "columns", "episodes", "keep_last"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from hal import SourceError
 from hal.drivers.calibration import load_calibration
 from hal.robots.so101 import HIGH, JOINTS, LOW, SO101, forward_kinematics
 from hal.robots.so101_units import JointUnits
+from recorder.formats.foreign import inside
 from recorder.formats.lerobot.features import Features
 
 __all__ = [
@@ -60,7 +61,8 @@ def declared_units(root: Path) -> JointUnits | None:
     try:
         declared = json.loads(file.read_text(encoding="utf-8"))
         calibration = declared.get("calibration")
-        return joint_units(declared["joint_units"], None if calibration is None else file.parent / calibration)
+        place = None if calibration is None else inside(file.parent, calibration, str(file))
+        return joint_units(declared["joint_units"], place)
     except (OSError, KeyError, TypeError, AttributeError, ValueError, RecursionError) as error:
         raise SourceError(
             f'{file}: {error!r:.200}; expected {{"joint_units": "degrees" or "percent"}} and, where known, '

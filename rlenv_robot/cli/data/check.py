@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rlenv_robot.cli.data.selection import runs_in
+from rlenv_robot.cli.data.selection import add_reading, reading_options, runs_in
 from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
@@ -34,19 +34,22 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--ignore", metavar="KIND,...", default="", help="kinds of findings to leave out, such as clipped"
     )
+    add_reading(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if there are any."""
     from recorder.checks.table import ADVICE, check_table
+    from recorder.checks.videos import check_videos
     from rlenv_robot.data.folder import read_folder
 
     ignored = {kind for kind in args.ignore.split(",") if kind}
     for kind in sorted(ignored - ADVICE.keys()):
         raise ValueError(f"--ignore names the kind {kind!r}, allowed are {', '.join(ADVICE)}")
-    table = read_folder(args.path)
-    findings = [item for item in (*check_table(table), *_log_findings(args.path)) if item.kind not in ignored]
+    table = read_folder(args.path, **reading_options(args))
+    everything = (*check_table(table), *check_videos(table), *_log_findings(args.path))
+    findings = [item for item in everything if item.kind not in ignored]
     steps = int((table.stops - table.starts - 1).sum())
     if args.json:
         head = {"origin": table.origin, "episodes": len(table.starts), "steps": steps}

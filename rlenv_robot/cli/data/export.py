@@ -6,6 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
+from rlenv_robot.cli.data.selection import add_filters, add_reading, chosen, has_filters, reading_options
 from rlenv_robot.cli.output import counted
 
 __all__ = ["add", "run"]
@@ -36,12 +37,15 @@ Examples:
         action="store_true",
         help="lerobot: keep the recorded images, inside Parquet, instead of videos",
     )
+    add_filters(parser)
+    add_reading(parser)
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Write the data set, and print what the format can't hold."""
     from recorder.formats.registry import writable_format
+    from recorder.table.combine import subset
     from rlenv_robot.data.folder import read_folder
 
     data_format, write = writable_format(args.to)
@@ -52,7 +56,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--cameras, --size and --embed are for formats with images; {args.to} holds none")
     if args.embed and args.to != "lerobot":
         raise ValueError(f"--embed is for lerobot, which holds videos otherwise; leave it out for {args.to}")
-    table = read_folder(args.path)
+    table = read_folder(args.path, **reading_options(args))
+    if has_filters(args):
+        table = subset(table, chosen(table, args))
     notes = write(table, args.out, *filming)
     print(f"{args.out}: {counted(len(table.starts), 'episode')} as {args.to}")
     for note in notes:

@@ -7,9 +7,16 @@ import datetime
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Choice", "choice", "instead", "one_run", "provenance", "runs_in"]
+if TYPE_CHECKING:
+    from hal.field import JsonDict
+    from recorder.table.table import Table
+
+__all__ = [
+    "Choice", "add_filters", "add_reading", "choice", "chosen", "has_filters", "instead", "one_run", "provenance",
+    "reading_options", "runs_in",
+]  # fmt: skip
 
 _RANGE = re.compile(r"(\d+)(?:(-)(\d*))?")
 _LARGEST = 2**31
@@ -61,6 +68,90 @@ def choice(text: str) -> Choice:
     return Choice(ranges)
 
 
+# -- Options of several verbs -------------------------------------------------------------------------------
+
+
+def add_reading(parser: argparse.ArgumentParser) -> None:
+    """Declare how another project's data set is read."""
+    parser.add_argument("--columns", metavar="OURS=THEIRS,...", type=_columns,
+                        help="columns that stand for ours, such as action=actions,observation.state=state; several "
+                        "are joined by +")  # fmt: skip
+    parser.add_argument(
+        "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
+    )
+    parser.add_argument("--calibration", metavar="FILE", help="the recording arm's calibration, by LeRobot")
+    parser.add_argument(
+        "--keep-last", action="store_true", default=None, help="keep each episode's last action, for imitation"
+    )
+
+
+def reading_options(args: argparse.Namespace) -> JsonDict:
+    """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
+    return {name: getattr(args, name) for name in ("columns", "units", "calibration", "keep_last")}
+
+
+def _columns(text: str) -> dict[str, str | list[str]]:
+    columns: dict[str, str | list[str]] = {}
+    for part in text.split(","):
+        ours, equals, theirs = part.partition("=")
+        if not (ours.strip() and equals and theirs.strip()):
+            raise argparse.ArgumentTypeError(f"{part!r} is no mapping; write ours=theirs, such as action=actions")
+        names = [name.strip() for name in theirs.split("+")]
+        columns[ours.strip()] = names[0] if len(names) == 1 else names
+    return columns
+
+
+_FILTERS = ("source", "policy", "verdict", "expert", "success", "min_return", "top_fraction")
+
+
+def add_filters(parser: argparse.ArgumentParser) -> None:
+    """Declare filters of episodes; those of `rlenv_robot.data.filters`."""
+    group = parser.add_argument_group("filters of episodes")
+    group.add_argument("--episodes", type=choice, help="their numbers, such as 0,2,5-9 (default: all)")
+    for name in ("source", "policy", "verdict"):
+        group.add_argument(f"--{name}", metavar="WORD,...", help=f"episodes with one of these as their {name}")
+    for name in ("expert", "success"):
+        group.add_argument(f"--{name}", action=argparse.BooleanOptionalAction, help=f"whether {_MEANS[name]}")
+    group.add_argument("--min-return", type=float, metavar="R", help="undiscounted return of at least this")
+    group.add_argument("--top-fraction", type=float, metavar="F", help="the best share by return, such as 0.2")
+
+
+_MEANS = {"expert": "an expert demonstrated the episode", "success": "the task succeeded"}
+
+
+def has_filters(args: argparse.Namespace) -> bool:
+    """Return whether an option of `add_filters` was given."""
+    return args.episodes is not None or any(getattr(args, name) is not None for name in _FILTERS)
+
+
+def chosen(table: Table, args: argparse.Namespace) -> list[int]:
+    """Return the positions of the episodes that pass the options of `add_filters`.
+
+    Raises:
+        ValueError: a chosen episode does not exist.
+        SourceError: a filter needs what was not recorded, or leaves nothing.
+    """
+    import numpy as np
+
+    from recorder.table.transitions import Transitions
+    from rlenv_robot.data.filters import select
+    from rlenv_robot.data.options import FILTERS, read
+
+    numbers = list(range(len(table.starts)))
+    if args.episodes is not None:
+        numbers = args.episodes.among(numbers)
+    options: JsonDict = {name: getattr(args, name) for name in _FILTERS if getattr(args, name) is not None}
+    for name in ("source", "policy", "verdict"):
+        if name in options:
+            options[name] = options[name].split(",")
+    if not options:
+        return numbers
+    transitions = Transitions.of(table)
+    checked = read({**options, "episodes": numbers}, FILTERS, "the filters")
+    passing = np.unique(transitions.places(select(transitions, checked)).episode)
+    return [int(number) for number in passing]
+
+
 # -- Runs --------------------------------------------------------------------------------------------------
 
 
@@ -107,7 +198,7 @@ def instead(path: Path) -> str:
     data_format = recognised(path)
     if data_format is None:
         return ""
-    return f"; it is a data set of {data_format.name}: ls, show, check, plot, export and replay read it"
+    return f"; it is a data set of {data_format.name}, which this verb does not take"
 
 
 # -- Provenance --------------------------------------------------------------------------------------------

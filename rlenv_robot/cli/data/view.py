@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlenv_robot.cli.data.selection import choice, one_run, provenance, runs_in
+from rlenv_robot.cli.data.selection import add_reading, choice, one_run, provenance, reading_options, runs_in
 from rlenv_robot.cli.output import counted, one_line, print_table, progress
 
 if TYPE_CHECKING:
@@ -53,24 +54,39 @@ def run_ls(args: argparse.Namespace) -> int:
     return 0
 
 
+_TORN = ("torn", "damaged", "missing in", "are missing")
+"""Words of the notes on data that are not whole."""
+
+
 def _row(folder: Path, name: str) -> tuple[list[str], str]:
     """Return the cells of a run, and what is wrong with it, if anything is."""
     from hal import RobotError
     from rlenv_robot.data.folder import read_folder
 
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file() and "table" not in path.parts[-2:-1])
+    size = _size(folder)
     try:
         table = read_folder(folder)
-    except (RobotError, ValueError) as error:
+    except RobotError as error:
         return [name, "", "", "", "", "", _bytes(size), "unreadable"], one_line(error)
     steps = int((table.stops - table.starts - 1).sum())
     spans = [int(table.rows["stamp_ns"][b - 1]) - int(table.rows["stamp_ns"][a])
              for a, b in zip(table.starts, table.stops, strict=True)]  # fmt: skip
     wall = int(table.rows["wall_ns"][0]) if len(table.rows) else 0
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(wall / 1e9)) if wall else ""
-    torn = [note for note in table.notes if "torn" in note or "damaged" in note]
+    torn = [
+        note for note in table.notes if any(word in note for word in ("torn", "damaged", "missing in", "are missing"))
+    ]
     row = [name, began, _world(table.episodes), str(len(table.starts)), str(steps), f"{sum(spans) / 6e10:.1f}"]
     return [*row, _bytes(size), "torn" if torn else "whole"], torn[0] if torn else ""
+
+
+def _size(path: Path) -> int:
+    """Return the bytes of a file, or of all files in a folder but the cached tables; those that can't be read are 0."""
+    size = 0
+    for one in path.rglob("*") if path.is_dir() else (path,):
+        with suppress(OSError):
+            size += one.stat().st_size if one.is_file() and "table" not in one.parts[-2:-1] else 0
+    return size
 
 
 def _world(episodes: Any) -> str:
@@ -104,6 +120,7 @@ def add_show(parser: argparse.ArgumentParser) -> None:
         help="goal of the task: the recorded one, or what the episode reached in the end (default: recorded)",
     )  # fmt: skip
     parser.add_argument("--all", action="store_true", help=f"list every episode, not the first {_MAX_LISTED}")
+    add_reading(parser)
     parser.set_defaults(run=run_show)
 
 
@@ -111,7 +128,7 @@ def run_show(args: argparse.Namespace) -> int:
     """Print a summary, a table of episodes and a table of fields."""
     from rlenv_robot.source import open_source
 
-    source = open_source(args.path, args.task, goal=args.goal)
+    source = open_source(args.path, args.task, goal=args.goal, **reading_options(args))
     summary = source.statistics() or {}
     episodes = (source.statistics({"kind": "episodes"}) or {})["episodes"]
     print("\n".join([*_head(summary), *_provenance(Path(args.path))]))
@@ -211,6 +228,7 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help=".png, .svg or .pdf (default: episode.png); several files get numbers")  # fmt: skip
+    add_reading(parser)
     parser.set_defaults(run=run_plot)
 
 
@@ -219,7 +237,7 @@ def run_plot(args: argparse.Namespace) -> int:
     from recorder.figures.plot import plot_episode
     from rlenv_robot.data.folder import read_folder
 
-    table = read_folder(args.path)
+    table = read_folder(args.path, **reading_options(args))
     numbers = args.episodes.among(range(len(table.starts)))
     out = args.out or Path("episode.png")
     paths = []

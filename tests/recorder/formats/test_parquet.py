@@ -167,7 +167,7 @@ def test_damage_is_said(tmp_path: Path, make_table: Make) -> None:
         with pytest.raises(SourceError, match=message):
             load_parquet(tmp_path / "out")
     index.write_text("{")
-    with pytest.raises(SourceError, match="can't be read"):
+    with pytest.raises(SourceError, match="is not JSON"):
         load_parquet(tmp_path / "out")
 
 

@@ -89,7 +89,7 @@ def test_who_and_when_are_kept(tmp_path: Path, make_log: Any) -> None:
     make_log(tmp_path, [2])
     path = add_labels(tmp_path, [0], {"verdict": "discard"}, "ana", 5)
     assert json.loads(path.read_text()) == {"episode": 0, "verdict": "discard", "who": "ana", "wall_ns": 5}
-    with pytest.raises(LogError, match="is no run"):
+    with pytest.raises(LogError, match="does not exist"):
         add_labels(tmp_path / "elsewhere", [0], {"verdict": "discard"}, "ana")
 
 

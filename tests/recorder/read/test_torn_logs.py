@@ -48,7 +48,7 @@ def description_end(data: bytes) -> int:
 
 
 def descriptions_end(data: bytes) -> int:
-    """Where the last metadata record before the first chunk ends."""
+    """Return the end of the last metadata record before the first chunk."""
     records = McapReader(data, "whole").records
     first_chunk = next(record.start for record in records if record.kind == 6)
     return max(record.stop for record in records if record.kind == 12 and record.stop < first_chunk)

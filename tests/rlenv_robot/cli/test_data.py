@@ -97,7 +97,7 @@ def test_a_path_in_place_of_a_verb_is_shown(runs: Path, capsys: Captured) -> Non
         (("check", "{}/a", "--ignore", "noise"), "'noise', allowed are gap, clock"),
         (("plot", "{}/a", "--episodes", "7"), "there is no episode 7, there are 0 to 2"),
         (("plot", "{}/a", "--episodes", "1-x"), "'1-x' is not a choice of episodes"),
-        (("cut", "{}/a", "{}/new"), "give --episodes, --from or --until"),
+        (("cut", "{}/a", "{}/new"), "give --episodes, --from, --until or another filter"),
         (("cut", "{}/a", "{}/new", "--from", "3", "--until", "2"), "--from is 3, it must be below --until"),
         (("cut", "{}/a", "{}/new", "--from", "999"), "nothing is left: no frame lies in these"),
         (("cut", "{}/a", "{}/b", "--episodes", "0"), "is there already; runs are never overwritten"),

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal import SourceError
+from hal import SourceError, SpecMismatch
 from recorder.checks.table import check_table
 from rlenv_robot.cli.main import main
 from rlenv_robot.data.folder import read_folder
@@ -46,21 +46,51 @@ def test_the_twin_is_drawn_from_what_was_observed(reach: Path, tmp_path: Path) -
     assert (tmp_path / "frames" / "000030.png").stat().st_size > 1000
 
 
-OURS = (
-    ("cut", "reach", "few", "--episodes", "0"),
-    ("label", "reach", "0", "--verdict", "success"),
-    ("merge", "reach", "--to", "all"),
-    ("recover", "reach"),
-)
-
-
-@pytest.mark.parametrize("words", OURS, ids=lambda words: words[0])
 def test_what_is_for_our_runs_says_what_this_is(
-    words: tuple[str, ...], reach: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    reach: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(reach.parent)
-    assert main(["data", *words]) == 2
-    assert "it is a data set of lerobot: ls, show, check, plot, export and replay read it" in capsys.readouterr().err
+    assert main(["data", "recover", "reach"]) == 2
+    assert "it is a data set of lerobot, which this verb does not take" in capsys.readouterr().err
+
+
+FORMATS = pytest.mark.parametrize("name", ["lerobot", "minari", "robomimic", "parquet"])
+
+
+@FORMATS
+def test_sets_are_labelled_cut_merged_and_exported_with_filters(
+    name: str, reach: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("h5py", reason="the extra 'hdf5' is not installed")
+    monkeypatch.chdir(reach.parent)
+    end = ".hdf5" if name == "robomimic" else ""
+    old, few, all_, good = (f"{word}-v0{end}" for word in ("old", "few", "all", "good"))
+    assert main(["data", "export", "runs", old, "--to", name]) == 0
+    whole = read_folder(reach.parent / old)
+    assert main(["data", "label", old, "0,2", "--verdict", "success", "--by", "ana"]) == 0
+    verdicts = [info.get("verdict") for info in read_folder(reach.parent / old).episodes]
+    assert verdicts[::2] == ["success", "success"] != verdicts[1:2] * 2
+    assert main(["data", "cut", old, few, "--episodes", "1-", "--success"]) == 0
+    assert main(["data", "merge", old, few, "--to", all_]) == 0
+    assert main(["data", "export", old, good, "--to", name, "--top-fraction", "0.3"]) == 0
+    tables = [read_folder(reach.parent / path) for path in (few, all_, good)]
+    assert [len(table.starts) for table in tables] == [1, 4, 1]
+    for table, number, original in ((tables[0], 0, 2), (tables[1], 1, 1), (tables[1], 3, 2)):
+        rows = table.rows[table.starts[number] : table.stops[number]]
+        expected = whole.rows[whole.starts[original] : whole.stops[original]]
+        np.testing.assert_array_equal(rows["reward"], expected["reward"])
+        np.testing.assert_array_equal(rows["action_joint_target"], expected["action_joint_target"])
+    capsys.readouterr()
+    assert main(["data", "cut", old, "x", "--from", "1"]) == 2
+    assert "--from and --until are for our own runs" in capsys.readouterr().err
+
+
+def test_several_sets_open_as_one(reach: Path) -> None:
+    source = rr.open_source([reach, reach])
+    assert len(source.table.starts) == 6
+    assert len(rr.open_source([reach, reach], episodes=[0, 5]).table.starts) == 2
+    with pytest.raises(SpecMismatch, match="hold different rows"):
+        rr.open_source([reach, reach.parent / "runs"])
 
 
 def test_ls_lists_each_data_set_once_whatever_it_is(reach: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -91,3 +91,20 @@ def test_what_cannot_be_retrained_is_refused_in_a_line(folder: Path, capsys: pyt
         assert reason in capsys.readouterr().err
     assert main(["retrain", "runs", "--policy", "p.npz", "--out", "p2.npz"]) == 2
     assert "does not exist" in capsys.readouterr().err
+
+
+def test_a_goal_may_be_given_to_retrain(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Data of others have no goal; before, retrain asked for one that no flag gave."""
+    FeedbackPolicy.zeros(ReachVectors(), "so101-reach").save("p.npz", {})
+    assert main(["run", "so101-reach", "--policy", "p.npz", "--episodes", "2", "--record", "runs"]) == 0
+    arguments = ["retrain", "runs", "--policy", "p.npz", "--out", "p2.npz", "--goal"]
+    for goal, reason in (
+        ("hindsight", "has 2 episodes, a model of the robot needs 5"),  # the goal was taken
+        ("target_position=0.2,0.0,0.1", "has 2 episodes, a model of the robot needs 5"),
+        ("target_position=0.2", "target_position"),
+    ):
+        assert main([*arguments, goal]) == 2
+        assert reason in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main([*arguments, "somewhere"])
+    assert "write recorded, hindsight, or field=numbers" in capsys.readouterr().err

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from recorder.formats.lerobot.read import is_lerobot, load_lerobot
 from recorder.formats.lerobot.so101 import declare_units
 
 pa = pytest.importorskip("pyarrow")
+import pyarrow.compute as pc  # noqa: E402
 import pyarrow.parquet as pq  # noqa: E402
 
 DATA = Path(__file__).resolve().parents[5] / "shared" / "data"
@@ -75,7 +77,7 @@ def write_set(
     else:
         (root / "meta" / "episodes.jsonl").write_text("".join(json.dumps(episode) + "\n" for episode in episodes))
         for e in range(len(lengths)):
-            part = table.filter(pa.compute.equal(table["episode_index"], e))
+            part = table.filter(pc.equal(table["episode_index"], e))
             pq.write_table(part, root / "data" / "chunk-000" / f"episode_{e:06d}.parquet")
     return columns
 
@@ -228,13 +230,11 @@ def remove(pattern: str) -> Callable[[Path], None]:
     ("version", "harm", "message"),
     [
         ("v3.0", lambda root: edit(root, codebase_version="v1.6"), "codebase_version is 'v1.6', supported are v3.0"),
-        ("v3.0", lambda root: edit(root, total_frames=8), "total_frames is 8, .* gives 7"),
-        ("v2.1", lambda root: edit(root, total_episodes=3), "total_episodes is 3, .* gives 2"),
+        ("v2.1", lambda root: edit(root, fps=0), "fps is 0, expected a number above 0"),
         ("v2.1", lambda root: edit(root, features=None), "features is missing"),
         ("v3.0", remove("meta/info.json"), "is no LeRobot data set"),
         ("v3.0", remove("data/**/*.parquet"), r"file-000\.parquet is missing; the data set is incomplete"),
         ("v3.0", remove("meta/episodes/**/*.parquet"), "holds no chunk"),
-        ("v2.1", remove("data/**/episode_000001.parquet"), r"episode_000001\.parquet is missing"),
         ("v2.1", remove("meta/episodes.jsonl"), r"episodes\.jsonl is missing"),
         ("v3.0", lambda root: next(root.glob("data/**/*.parquet")).write_bytes(b"PAR1"), "can't be read"),
         ("v2.1", lambda root: (root / "meta" / "episodes.jsonl").write_text("{"), "is not JSON"),
@@ -247,12 +247,34 @@ def test_what_is_incomplete_is_refused(tmp_path: Path, version: str, harm: Any, 
         load_lerobot(tmp_path)
 
 
-def test_wrong_lengths_are_refused(tmp_path: Path) -> None:
-    write_set(tmp_path, "v3.0")
-    file = tmp_path / "data" / "chunk-000" / "file-000.parquet"
+@pytest.mark.parametrize(
+    ("version", "harm", "message", "left"),
+    [
+        ("v3.0", lambda root: edit(root, total_frames=8), "says total_frames 8, but 7", 2),
+        ("v2.1", lambda root: edit(root, total_episodes=105), "says total_episodes 105, but 2", 2),
+        ("v2.1", remove("data/**/episode_000001.parquet"), r"1 of 2 episodes .* left out.*episode_000001\.parquet", 1),
+        ("v2.1", lambda root: shorten(root, "episode_000000"), "holds 3 frames of episode 0, .* says 4", 1),
+        ("v3.0", lambda root: shorten(root, "file-000"), "holds 3 frames of episode 0, .* says 4", 1),
+    ],
+)
+def test_intact_episodes_of_an_incomplete_set_are_read(
+    tmp_path: Path, version: str, harm: Any, message: str, left: int
+) -> None:
+    write_set(tmp_path, version)
+    whole = load_lerobot(tmp_path)
+    harm(tmp_path)
+    table = load_lerobot(tmp_path)
+    assert len(table.starts) == left
+    assert any(re.search(message, note) for note in table.notes), table.notes
+    for number, info in enumerate(table.episodes):
+        rows = table.rows[table.starts[number] : table.stops[number]]
+        index = info["episode"]
+        assert rows.tobytes() == whole.rows[whole.starts[index] : whole.stops[index]].tobytes()
+
+
+def shorten(root: Path, name: str) -> None:
+    file = next(root.glob(f"data/**/{name}.parquet"))
     pq.write_table(pq.read_table(file).slice(1), file)
-    with pytest.raises(SourceError, match="holds 3 frames of episode 0, the data set's description says 4"):
-        load_lerobot(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -260,18 +282,96 @@ def test_wrong_lengths_are_refused(tmp_path: Path) -> None:
     [
         ("frame_index", [0, 1, 1, 3, 0, 1, 2], "episode 0: frame_index is not 0 to 3"),
         ("timestamp", [0.0, 0.1, 0.2, 0.3, 0.0, 0.2, 0.1], "episode 1: timestamp does not rise"),
-        ("timestamp", [0.0, None, 0.2, 0.3, 0.0, 0.2, 0.1], "'timestamp' has 1 empty values"),
+        ("timestamp", [0.0, float("nan"), 0.2, 0.3, 0.0, 0.1, 0.2], "episode 0: a timestamp is nan s"),
+        ("timestamp", [0.0, 0.1, 0.2, float("inf"), 0.0, 0.1, 0.2], "episode 0: a timestamp is inf s"),
+        ("timestamp", [0.0, 0.1, 0.2, 0.3, 0.0, 0.1, 1e300], r"episode 1: a timestamp is 1e\+300 s"),
+        ("timestamp", [0.0, None, 0.2, 0.3, 0.0, 0.1, 0.2], "'timestamp' has 1 empty values"),
+    ],
+)
+def test_episodes_with_damaged_columns_are_left_out(tmp_path: Path, name: str, values: list[Any], message: str) -> None:
+    write_set(tmp_path, "v3.0")
+    replace_column(tmp_path, name, values)
+    table = load_lerobot(tmp_path)
+    assert len(table.starts) == 1
+    assert re.search(f"1 of 2 episodes are damaged .*{message}", table.notes[0])
+
+
+def replace_column(root: Path, name: str, values: list[Any]) -> None:
+    file = root / "data" / "chunk-000" / "file-000.parquet"
+    table = pq.read_table(file)
+    pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(values)), file)
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "message"),
+    [
         ("action", ["a"] * 7, "'action' holds object"),
         ("action", [1.0] * 7, r"'action' has 4 numbers for 4 rows of shape \(2,\)"),
     ],
 )
-def test_damaged_columns_are_refused(tmp_path: Path, name: str, values: list[Any], message: str) -> None:
+def test_a_set_without_an_intact_episode_is_refused(tmp_path: Path, name: str, values: list[Any], message: str) -> None:
     write_set(tmp_path, "v3.0")
-    file = tmp_path / "data" / "chunk-000" / "file-000.parquet"
-    table = pq.read_table(file)
-    pq.write_table(table.set_column(table.column_names.index(name), name, pa.array(values)), file)
-    with pytest.raises(SourceError, match=message):
+    replace_column(tmp_path, name, values)
+    with pytest.raises(SourceError, match=f"none of its episodes can be read; .*{message}"):
         load_lerobot(tmp_path)
+
+
+@VERSIONS
+def test_other_names_of_columns_are_mapped(tmp_path: Path, version: str) -> None:
+    """A public set calls its columns ``state`` and ``actions``."""
+    write_set(tmp_path, version)
+    whole = load_lerobot(tmp_path)
+    names = {"observation.state": "state", "action": "actions"}
+    info = json.loads((tmp_path / "meta" / "info.json").read_text())
+    edit(tmp_path, features={names.get(name, name): about for name, about in info["features"].items()})
+    for file in tmp_path.glob("data/**/*.parquet"):
+        table = pq.read_table(file)
+        pq.write_table(table.rename_columns([names.get(name, name) for name in table.column_names]), file)
+    with pytest.raises(SourceError, match=r"columns=\{'action': 'actions'"):
+        load_lerobot(tmp_path)
+    assert load_lerobot(tmp_path, columns=names).rows.tobytes() == whole.rows.tobytes()
+    with pytest.raises(SourceError, match="columns names 'nothing'"):
+        load_lerobot(tmp_path, columns={"action": "nothing", "observation.state": "state"})
+
+
+@VERSIONS
+def test_some_episodes_are_read_alone(tmp_path: Path, version: str) -> None:
+    write_set(tmp_path, version, (4, 3, 5))
+    whole, part = load_lerobot(tmp_path), load_lerobot(tmp_path, episodes=[2])
+    assert part.rows.tobytes() == whole.rows[whole.starts[2] : whole.stops[2]].tobytes()
+    with pytest.raises(SourceError, match="no episode 3, it has 0 to 2"):
+        load_lerobot(tmp_path, episodes=[3])
+
+
+@VERSIONS
+def test_the_last_pair_is_kept_if_asked_for(tmp_path: Path, version: str) -> None:
+    columns = write_set(tmp_path, version)
+    table = load_lerobot(tmp_path, keep_last=True)
+    assert table.stops.tolist() == [5, 9]
+    np.testing.assert_array_equal(table.rows["action_target"][[4, 8]], columns["action"][[3, 6]])
+    np.testing.assert_array_equal(table.rows["observation_state"][4], columns["observation.state"][3])
+    assert table.rows["truncated"][[4, 8]].tolist() == [1, 1]
+    assert any("for imitation only" in note for note in table.notes)
+
+
+@pytest.mark.slow
+def test_reading_takes_time_in_proportion(tmp_path: Path) -> None:
+    """The number of rows that are looked at, which no load changes: each file's index is searched, not scanned."""
+    lengths = (50,) * 400
+    write_set(tmp_path, "v3.0", lengths)
+    looked = 0
+    real = np.flatnonzero
+
+    def counted(values: Any) -> Any:
+        nonlocal looked
+        looked += np.size(values)
+        return real(values)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(np, "flatnonzero", counted)
+        table = load_lerobot(tmp_path)
+    assert len(table.starts) == len(lengths)
+    assert looked < 10 * len(table.rows)
 
 
 @VERSIONS

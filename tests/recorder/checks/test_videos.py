@@ -1,0 +1,70 @@
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from recorder.checks.videos import check_videos
+from recorder.formats.lerobot.read import load_lerobot
+from recorder.images.video import write_video
+from recorder.table.table import Table
+from tests.recorder.formats.lerobot.test_read import edit, write_set
+
+pytest.importorskip("pyarrow", reason="the extra 'parquet' is not installed")
+pytest.importorskip("cv2", reason="OpenCV is not installed")
+
+
+def frames(count: int) -> list[np.ndarray]:
+    return [np.full((48, 64, 3), 20 * number, np.uint8) for number in range(count)]
+
+
+@pytest.fixture
+def filmed(tmp_path: Path) -> Path:
+    """A data set of version 2.1 with a video for each of its two episodes."""
+    write_set(tmp_path, "v2.1")
+    edit(tmp_path, video_path="videos/{video_key}/episode_{episode_index:06d}.mp4")
+    for number, count in enumerate((4, 3)):
+        write_video(tmp_path / "videos" / "observation.images.top" / f"episode_{number:06d}.mp4", frames(count), 10)
+    return tmp_path
+
+
+def found(root: Path) -> list[str]:
+    return [finding.message for finding in check_videos(load_lerobot(root))]
+
+
+def test_whole_videos_have_no_finding(filmed: Path) -> None:
+    assert found(filmed) == []
+
+
+def video(root: Path, number: int) -> Path:
+    return root / "videos" / "observation.images.top" / f"episode_{number:06d}.mp4"
+
+
+@pytest.mark.parametrize(
+    ("harm", "message"),
+    [
+        (lambda path: path.unlink(), "is missing"),
+        (lambda path: path.write_bytes(b"no video"), "is no video"),
+        (lambda path: path.write_bytes(b"version https://git-lfs.github.com/spec/v1\noid"), "git lfs pull"),
+        (lambda path: write_video(path, frames(2), 10), "has 2 frames, the episodes in it need 3"),
+        (lambda path: write_video(path, frames(3), 18.18), "frames a second, the data set says 10"),
+    ],
+)
+def test_each_harm_is_found(filmed: Path, harm: Callable[[Path], Any], message: str) -> None:
+    path = video(filmed, 1)
+    shutil.copy(path, path.with_suffix(".old"))
+    harm(path)
+    assert any(message in one for one in found(filmed))
+
+
+def test_stamps_that_contradict_the_rate_are_said(filmed: Path) -> None:
+    table = load_lerobot(filmed)
+    rows = np.array(table.rows)
+    rows["stamp_ns"] = rows["stamp_ns"] * 20 // 18
+    slow: Table = replace(table, rows=rows)
+    assert any("the data set says 10 Hz, its stamps have 9 Hz" in finding.message for finding in check_videos(slow))
