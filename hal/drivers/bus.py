@@ -4,13 +4,18 @@ Neither protocol numbers its packets, so a late or a doubled answer looks like t
 things tell them apart here. Bytes that came before a request are discarded. The length of a read serves as its number:
 a servo is not asked for as many bytes as an answer that may still come would have, but for one or a few more. A write
 is confirmed by reading the registers back, never by its acknowledgement.
+
+Feetech's checksum of one byte passes one damaged packet in 256. Where an answer of a grouped read is missing, packets
+that may be spliced of two answers are refused. On a noisy line servos are asked one by one, so that no other answer and
+no noise before one can stand in for the end of an answer that was cut.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol
 
 from hal.drivers.packets import Codec
@@ -24,11 +29,20 @@ LATE_NS = 100_000_000
 DOUBLED_NS = 4_000_000
 """Longest time after its transaction at which the copy of an answer may still come, nanoseconds."""
 
-EARLY = 0.9
-"""Share of the shortest duration of such a transaction after which its answers are awaited."""
+AWAITED = 1.02
+"""Share of the shortest duration of such a transaction after which its answers are looked for.
+
+One look after the last answer costs less processor time than one for each answer.
+"""
 
 MOST_EXTRA = 4
 """Most bytes that a read asks for beyond those that are wanted."""
+
+NOISY, QUIET = 0.2, 0.05
+"""Shares of transactions with bytes outside packets: from the one on servos are asked one by one, up to the other."""
+
+_NOISE_WEIGHT = 0.05
+_MOST_REQUESTS = 256
 
 
 class ServoRefused(RobotError):
@@ -113,6 +127,7 @@ class BusCounts:
         missing: answers that did not come in time.
         noise: headers that led to no whole packet with a right checksum.
         stray: whole packets that are no answer to the request: late ones, of another length, of another servo.
+        spliced: answers that were refused, since they may be made of two.
         doubled: second answers of a servo within one transaction.
         echoed: copies of requests.
         discarded: bytes that had come before a request.
@@ -123,6 +138,7 @@ class BusCounts:
     missing: int = 0
     noise: int = 0
     stray: int = 0
+    spliced: int = 0
     doubled: int = 0
     echoed: int = 0
     discarded: int = 0
@@ -131,6 +147,27 @@ class BusCounts:
     def to_dict(self) -> dict[str, int]:
         """Return plain data."""
         return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+@dataclass(slots=True)
+class _Timing:
+    """The length and the times of a transaction of one shape."""
+
+    expected: int
+    allowed_ns: int
+    fastest_ns: int = 0
+
+
+@dataclass(slots=True)
+class _Found:
+    """The answers among received bytes, and how much else there was."""
+
+    replies: dict[int, Reply] = field(default_factory=dict)
+    rejected: int = 0
+    outside: int = 0
+    stray: int = 0
+    doubled: int = 0
+    echoed: int = 0
 
 
 class ServoBus:
@@ -151,8 +188,12 @@ class ServoBus:
         settings = settings or BusSettings()
         self._byte_s, self._turnaround_s, self._latency_s = 10.0 / port.baud, settings.turnaround_s, settings.latency_s
         self._pending: dict[int, dict[int, int]] = {}  # servo -> length of an answer -> until when it may come
-        self._sent: list[tuple[int, int, bytes]] = []  # the last requests, as an echo of them is decoded
-        self._fastest_ns: dict[tuple[int, int, int], int] = {}  # shape of a transaction -> its shortest duration
+        self._free_ns = 0  # from when on no old answer may come
+        self._sent: deque[bytes] = deque(maxlen=4)  # the last requests, whose echoes may come
+        self._timings: dict[tuple[int, int, int], _Timing] = {}  # by length of request, number and size of answers
+        self._requests: dict[tuple[int, int, tuple[int, ...]], bytes] = {}  # grouped reads, as they are repeated
+        self._noise = 0.0  # share of recent transactions with bytes outside packets
+        self._one_by_one = False
         self._lock = threading.Lock()
 
     def wire_s(self, sent: int, answers: int, count: int) -> float:
@@ -201,15 +242,42 @@ class ServoBus:
             ConnectionLost: the line is gone.
         """
         with self._lock:
-            asked, length = self._group(servos, count)
-            if len(asked) < len(servos) and self._wait_for_copies(servos):
+            if self._one_by_one:
+                replies, length = self._read_each(address, count, servos), count
+            else:
                 asked, length = self._group(servos, count)
-            if not asked:
-                return {}
-            replies = self._transact(self.codec.sync_read(address, length, asked), asked, length)
+                if len(asked) < len(servos) and self._wait_for_copies(servos):
+                    asked, length = self._group(servos, count)
+                if not asked:
+                    return {}
+                replies = self._transact(self._sync_read_request(address, length, asked), asked, length)
         if length != count:
             replies = {servo: reply._replace(data=reply.data[:count]) for servo, reply in replies.items()}
-        return {servo: reply for servo, reply in replies.items() if self.codec.refusal(reply.alarm) is None}
+        if any(reply.alarm for reply in replies.values()):
+            return {servo: reply for servo, reply in replies.items() if self.codec.refusal(reply.alarm) is None}
+        return replies
+
+    def _sync_read_request(self, address: int, count: int, servos: Sequence[int]) -> bytes:
+        """Return the request of a grouped read, made once for all its repetitions."""
+        key = (address, count, tuple(servos))
+        request = self._requests.get(key)
+        if request is None:
+            if len(self._requests) >= _MOST_REQUESTS:
+                self._requests.clear()
+            request = self._requests[key] = self.codec.sync_read(address, count, servos)
+        return request
+
+    def _read_each(self, address: int, count: int, servos: Sequence[int]) -> dict[int, Reply]:
+        """Read the same registers of several servos by a request for each."""
+        replies = {}
+        for servo in servos:
+            length = self._free_length(servo, count)
+            if length is None:
+                continue
+            reply = self._transact(self.codec.read(servo, address, length), (servo,), length).get(servo)
+            if reply is not None:
+                replies[servo] = reply._replace(data=reply.data[:count])
+        return replies
 
     def write(self, servo: int, address: int, data: bytes, *, verify: bool = True, attempts: int = 4) -> int:
         """Write registers of one servo and read them back; write again where a packet was lost.
@@ -294,74 +362,111 @@ class ServoBus:
         port, counts = self.port, self.counts
         counts.transactions += 1
         counts.discarded += port.discard()
-        self._remember(request)
+        self._sent.append(request)
         port.send(request)
         if not servos:
             return {}
-        sent_ns = port.now_ns()
-        deadline_ns = sent_ns + int(self._allowed_s(len(request), len(servos), count) * 1e9)
-        expected = len(servos) * self.codec.status_size(count)
-        data = b""
         shape = (len(request), len(servos), count)
-        if fastest_ns := self._fastest_ns.get(shape):
-            port.sleep(fastest_ns * EARLY / 1e9)  # one look at the end costs less than one for each answer
-        while True:
-            left_ns = deadline_ns - port.now_ns()
-            received = port.receive(left_ns / 1e9) if left_ns > 0 else b""
-            data += received
-            if received and len(data) < expected:
-                continue
-            scan = self.codec.scan(data, answers=True, longest=count + 16, final=not received)
-            replies, tally = self._sort(scan.packets, servos, count)
-            if len(replies) == len(servos) or not received:
+        timing = self._timings.get(shape)
+        if timing is None:
+            timing = self._timings[shape] = self._time(shape)
+        sent_ns = port.now_ns()
+        deadline_ns = sent_ns + timing.allowed_ns
+        if timing.fastest_ns:
+            port.sleep(timing.fastest_ns * AWAITED / 1e9)
+        data = port.receive(max(deadline_ns - port.now_ns(), 0) / 1e9)
+        packets = self._answers(data, servos, count)
+        while packets is None and (left_ns := deadline_ns - port.now_ns()) > 0:
+            received = port.receive(left_ns / 1e9)
+            if not received:
                 break
+            data += received
+            if len(data) < timing.expected:
+                continue
+            packets = self._answers(data, servos, count)
+            if packets is None and len(self._search(data, servos, count, final=False).replies) == len(servos):
+                break
+        now_ns = port.now_ns()
+        if packets is not None:
+            replies = {servo: Reply(values, error, now_ns) for servo, error, values in packets}
+            self._hear_noise(False)
+        else:
+            replies = self._sort_out(data, servos, count)
         if len(replies) == len(servos):
-            self._fastest_ns[shape] = min(port.now_ns() - sent_ns, self._fastest_ns.get(shape, deadline_ns))
-        counts.noise += scan.rejected
-        counts.stray, counts.doubled, counts.echoed = (
-            counts.stray + tally[0], counts.doubled + tally[1], counts.echoed + tally[2]
-        )  # fmt: skip
-        counts.missing += len(servos) - len(replies)
-        self._expect(servos, count, replies)
+            timing.fastest_ns = min(now_ns - sent_ns, timing.fastest_ns or deadline_ns)
+        self._expect(servos, count, replies, now_ns)
         return replies
 
-    def _sort(
-        self, packets: Sequence[tuple[int, int, bytes]], servos: Sequence[int], count: int
-    ) -> tuple[dict[int, Reply], tuple[int, int, int]]:
-        """Return the answers to the present request, and how many packets were stray, doubled and echoed."""
-        stamp_ns = self.port.now_ns()
-        replies: dict[int, Reply] = {}
-        ambiguous: set[int] = set()
-        echoes = list(self._sent)
-        stray = doubled = echoed = 0
-        for packet in packets:
-            servo, error, data = packet
-            if echoes and packet in echoes:
-                echoed += 1
-                echoes.remove(packet)  # one echo for each request: an equal answer after it is an answer
-            elif servo not in servos or len(data) != count:
-                stray += 1
-            elif servo in replies or servo in ambiguous:
-                doubled += 1
-                if servo in replies and replies[servo].data != data:
-                    ambiguous.add(servo)  # two different answers: nothing says which one is right
-                    del replies[servo]
-            else:
-                replies[servo] = Reply(data, error, stamp_ns)
-        return replies, (stray, doubled, echoed)
+    def _answers(self, data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
+        """Return the answers in bytes that hold nothing else, and no echo: that of a read looks like an answer."""
+        return None if data.startswith(tuple(self._sent)) else self.codec.answers(data, servos, count)
 
-    def _remember(self, request: bytes) -> None:
-        """Keep how echoes of the last requests are decoded, where the protocol does not tell them from answers."""
-        self._sent = [*self._sent[-3:], *self.codec.scan(request, answers=True).packets]
+    def _time(self, shape: tuple[int, int, int]) -> _Timing:
+        sent, answers, count = shape
+        allowed_ns = int(self._allowed_s(sent, answers, count) * 1e9)
+        return _Timing(answers * self.codec.status_size(count), allowed_ns)
+
+    def _sort_out(self, data: bytes, servos: Sequence[int], count: int) -> dict[int, Reply]:
+        """Return the answers among all received bytes, and count whatever else there is."""
+        found, counts = self._search(data, servos, count, final=True), self.counts
+        counts.noise += found.rejected
+        counts.stray += found.stray
+        counts.doubled += found.doubled
+        counts.echoed += found.echoed
+        replies = found.replies
+        if len(replies) < len(servos):
+            spliced = [servo for servo, reply in replies.items()
+                       if self.codec.may_be_spliced(servo, reply.alarm, reply.data)]  # fmt: skip
+            for servo in spliced:
+                del replies[servo]
+            counts.spliced += len(spliced)
+        counts.missing += len(servos) - len(replies)
+        self._hear_noise(found.outside > 0)
+        return replies
+
+    def _hear_noise(self, noisy: bool) -> None:
+        """Note whether bytes of a transaction lay outside packets, and choose how groups are read from now on."""
+        self._noise += (noisy - self._noise) * _NOISE_WEIGHT
+        self._one_by_one = self._noise > (QUIET if self._one_by_one else NOISY)
+
+    def _search(self, data: bytes, servos: Sequence[int], count: int, *, final: bool) -> _Found:
+        """Find the answers to the present request among received bytes."""
+        stamp_ns = self.port.now_ns()
+        found = _Found()
+        if data.startswith(self._sent[-1]):
+            found.echoed, data = 1, data[len(self._sent[-1]) :]
+        scan = self.codec.scan(data, answers=True, longest=count + 16, final=final)
+        found.rejected, found.outside = scan.rejected, scan.outside
+        earlier = list(self._sent)[: -1 if found.echoed else None]
+        echoes = [packet for request in earlier for packet in self.codec.scan(request, answers=True).packets]
+        ambiguous: set[int] = set()
+        for packet in scan.packets:
+            servo, error, values = packet
+            if echoes and packet in echoes:
+                found.echoed += 1
+                echoes.remove(packet)  # one echo for each request: an equal answer after it is an answer
+            elif servo not in servos or len(values) != count:
+                found.stray += 1
+            elif servo in found.replies or servo in ambiguous:
+                found.doubled += 1
+                if servo in found.replies and found.replies[servo].data != values:
+                    ambiguous.add(servo)  # two different answers: nothing says which one is right
+                    del found.replies[servo]
+            else:
+                found.replies[servo] = Reply(values, error, stamp_ns)
+        return found
 
     # -- answers that may still come -------------------------------------------------------------------------------
 
-    def _expect(self, servos: Sequence[int], count: int, replies: Mapping[int, Reply]) -> None:
-        now_ns = self.port.now_ns()  # the end of the transaction: a copy follows its answer
+    def _expect(self, servos: Sequence[int], count: int, replies: Mapping[int, Reply], now_ns: int) -> None:
+        """Note which answers may still come after the end of a transaction: copies, and late ones."""
         for servo in servos:
             until_ns = now_ns + (DOUBLED_NS if servo in replies else LATE_NS)
             lengths = self._pending.setdefault(servo, {})
-            lengths[count] = max(until_ns, lengths.get(count, 0))
+            if lengths.get(count, 0) < until_ns:
+                lengths[count] = until_ns
+            if self._free_ns < until_ns:
+                self._free_ns = until_ns
 
     def _blocked(self, servo: int, now_ns: int) -> dict[int, int]:
         """Return the lengths of answers of a servo that may still come."""
@@ -395,15 +500,17 @@ class ServoBus:
             self.port.receive(left_ns / 1e9)
         return True
 
-    def _group(self, servos: Sequence[int], count: int) -> tuple[list[int], int]:
+    def _group(self, servos: Sequence[int], count: int) -> tuple[Sequence[int], int]:
         """Return the servos that can be asked together, and the length that tells their answers from old ones."""
         now_ns = self.port.now_ns()
+        if now_ns >= self._free_ns:
+            return servos, count
         blocked = {servo: self._blocked(servo, now_ns) for servo in servos}
         lengths = range(count, count + MOST_EXTRA + 1)
         taken = set().union(*blocked.values())
         for length in lengths:
             if length not in taken:
-                return list(servos), length
+                return servos, length
         able = {length: [servo for servo in servos if length not in blocked[servo]] for length in lengths}
         length = max(lengths, key=lambda length: len(able[length]))  # of equal ones the first, which is the shortest
         return able[length], length

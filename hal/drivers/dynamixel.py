@@ -7,15 +7,15 @@ the instruction on, an ``FD`` is stuffed in after it, so a header never lies ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hal.drivers.packets import Scan, grouped_size
 
 __all__ = [
     "ACTION", "ALERT", "BROADCAST", "ERRORS", "FAST_SYNC_READ", "HEADER", "PING", "READ", "REBOOT", "REG_WRITE",
-    "STATUS", "SYNC_READ", "SYNC_WRITE", "WRITE", "crc", "ping", "read", "refusal", "request", "scan", "status",
-    "status_size", "sync_read", "sync_write", "write",
+    "STATUS", "SYNC_READ", "SYNC_WRITE", "WRITE", "answers", "crc", "may_be_spliced", "ping", "read", "refusal",
+    "request", "scan", "status", "status_size", "sync_read", "sync_write", "write",
 ]  # fmt: skip
 
 HEADER: Final = b"\xff\xff\xfd\x00"
@@ -140,7 +140,7 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
     An adapter's echo of a request is no answer, since its instruction is not `STATUS`.
     """
     packets: list[tuple[int, int, bytes]] = []
-    at = rejected = 0
+    at = rejected = inside = 0
     size = len(data)
     while True:
         at = data.find(HEADER, at)
@@ -159,6 +159,7 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
                     body = data[at + 7 : end - 2].replace(_PATTERN + b"\xfd", _PATTERN)
                     if answers == (body[0] == STATUS) and len(body) > answers:
                         packets.append((data[at + 4], body[answers], body[1 + answers :]))
+                    inside += end - at
                     at = end
                 else:
                     rejected += 1
@@ -168,4 +169,27 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
             break
         rejected += 1
         at += 1
-    return Scan(packets, at, rejected)
+    return Scan(packets, at, rejected, size - inside)
+
+
+def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
+    """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`.
+
+    Where a byte was stuffed, the lengths differ, and `scan` finds the answers.
+    """
+    size = status_size(count)
+    if len(data) != size * len(servos):
+        return None
+    packets = []
+    for at, servo in zip(range(0, len(data), size), servos, strict=True):
+        packet = data[at : at + size]
+        head = HEADER + bytes((servo,)) + (size - 7).to_bytes(2, "little") + bytes((STATUS,))
+        if packet[:8] != head or crc(packet[:-2]) != packet[-2] | packet[-1] << 8 or _PATTERN in packet[7:-2]:
+            return None
+        packets.append((servo, packet[8], packet[9:-2]))
+    return packets
+
+
+def may_be_spliced(servo: int, error: int, data: bytes) -> bool:
+    """Return False: a CRC of 16 bits covers the packet, and no header lies inside one."""
+    return False

@@ -6,15 +6,15 @@ alarm bits. Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/protocol/ft-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from hal.drivers.packets import Scan, grouped_size
 
 __all__ = [
     "ACTION", "ALARMS", "BROADCAST", "CALIBRATE", "HEADER", "PING", "READ", "REG_WRITE", "RESET_STATUS", "RESTART",
-    "RESTORE", "SYNC_READ", "SYNC_WRITE", "WRITE", "alarm_names", "ping", "read", "refusal", "request", "scan",
-    "signed", "status", "status_size", "sync_read", "sync_write", "to_signed", "write",
+    "RESTORE", "SYNC_READ", "SYNC_WRITE", "WRITE", "alarm_names", "answers", "may_be_spliced", "ping", "read",
+    "refusal", "request", "scan", "signed", "status", "status_size", "sync_read", "sync_write", "to_signed", "write",
 ]  # fmt: skip
 
 HEADER: Final = b"\xff\xff"
@@ -101,7 +101,7 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
     first ones of the next packet stand in for them, so a packet must be followed by a header, or by nothing.
     """
     packets: list[tuple[int, int, bytes]] = []
-    at = rejected = 0
+    at = rejected = inside = 0
     size = len(data)
     highest = BROADCAST - 1 if answers else BROADCAST
     while True:
@@ -118,6 +118,7 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
             if end <= size:
                 if sum(data[at + 2 : end]) & 0xFF == 0xFF and (end == size or HEADER.startswith(data[end : end + 2])):
                     packets.append((data[at + 2], data[at + 4], data[at + 5 : end - 1]))
+                    inside += end - at
                     at = end
                 else:
                     rejected += 1
@@ -127,7 +128,34 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
             break
         rejected += 1
         at += 1
-    return Scan(packets, at, rejected)
+    return Scan(packets, at, rejected, size - inside)
+
+
+def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
+    """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`."""
+    size, length = _OVERHEAD + count, count + 2
+    if len(data) != size * len(servos):
+        return None
+    packets = []
+    at = 0
+    for servo in servos:
+        end = at + size
+        if data[at : at + 2] != HEADER or data[at + 2] != servo or data[at + 3] != length:
+            return None
+        if sum(data[at + 2 : end]) & 0xFF != 0xFF:
+            return None
+        packets.append((servo, data[at + 4], data[at + 5 : end - 1]))
+        at = end
+    return packets
+
+
+def may_be_spliced(servo: int, error: int, data: bytes) -> bool:
+    """Return whether a header lies in an answer's data or checksum.
+
+    The checksum of one byte passes one such packet in 256: an answer that lost its last bytes, with the first ones of
+    the next answer in their place.
+    """
+    return HEADER in status(servo, error, data)[5:]
 
 
 # -- Numbers -----------------------------------------------------------------------------------------------------

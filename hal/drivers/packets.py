@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 __all__ = ["Codec", "Request", "Scan", "Status", "grouped_size"]
@@ -44,11 +44,13 @@ class Scan(NamedTuple):
         packets: the whole packets whose checksum is right, in their order.
         consumed: how many bytes need not be looked at again.
         rejected: how many headers led to no packet.
+        outside: how many bytes belong to no packet.
     """
 
     packets: list[tuple[int, int, bytes]]
     consumed: int
     rejected: int
+    outside: int
 
 
 class Codec(Protocol):
@@ -73,6 +75,22 @@ class Codec(Protocol):
             longest: the most bytes of params or data that a packet may have; a longer one is noise.
             final: whether nothing more will come. Otherwise the search waits at a header whose packet is incomplete.
         """
+        ...
+
+    def answers(self, data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
+        """Return the answers in bytes that hold nothing else, one of each servo and in their order, else None.
+
+        This is what comes nearly always, and it costs a fraction of `scan`.
+
+        Args:
+            data: received bytes.
+            servos: the ids that were asked.
+            count: bytes of data in each answer.
+        """
+        ...
+
+    def may_be_spliced(self, servo: int, error: int, data: bytes) -> bool:
+        """Return whether a packet may be the beginning of one answer with another's beginning in place of its end."""
         ...
 
     def read(self, servo: int, address: int, count: int) -> bytes:

@@ -104,13 +104,17 @@ class SerialPort:
             ConnectionLost: the line is gone.
         """
         fd = self._open_fd()
-        events = self._poll.poll(timeout_s * 1e3)
-        if not events:
-            return b""
+        data = self._read(fd)  # mostly they are there by now, and a wait would be one call more
+        if data is None and self._poll.poll(timeout_s * 1e3):
+            data = self._read(fd)
+        return data or b""
+
+    def _read(self, fd: int) -> bytes | None:
+        """Return the bytes that are there, or None."""
         try:
             data = os.read(fd, 4096)
         except BlockingIOError:
-            return b""
+            return None
         except OSError as error:
             raise self._lost(error) from error
         if not data:

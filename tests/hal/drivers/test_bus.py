@@ -167,14 +167,37 @@ def test_a_write_survives_lost_packets() -> None:
     assert written > 190
 
 
-def test_noise_before_an_answer_is_skipped() -> None:
-    bus, port = bus_of([Memory(servo) for servo in IDS], LineFaults(noise=1.0))
-    lost = 0
-    for _ in range(50):
-        lost += len(IDS) - len(bus.sync_read(56, 2, IDS))
+def test_on_a_noisy_line_servos_are_asked_one_by_one() -> None:
+    faults = LineFaults(noise=1.0)
+    bus, port = bus_of([Memory(servo) for servo in IDS], faults)
+
+    def fresh() -> int:
         port.sleep(0.2)
-    assert bus.read(1, 56, 2).data == b"\0\0"
-    assert lost == 50 * 5, "an answer that noise follows is dropped; only the last one has nothing after it"
+        return len(bus.sync_read(56, 2, IDS))
+
+    together = [fresh() for _ in range(4)]
+    assert together == [1] * 4, "an answer that noise follows is dropped; only the last one has nothing after it"
+    assert [fresh() for _ in range(50)][-20:] == [6] * 20, "noise before the only answer is skipped"
+    before = bus.counts.transactions
+    fresh()
+    assert bus.counts.transactions - before == 6
+    faults.noise = 0.0
+    [fresh() for _ in range(20)]
+    before = bus.counts.transactions
+    assert fresh() == 6
+    assert bus.counts.transactions - before == 1, "the line is quiet again"
+
+
+@pytest.mark.parametrize("replaced", [2, 3, 4])
+def test_an_answer_whose_end_another_one_replaced_is_refused(replaced: int) -> None:
+    other, passed = feetech.status(2, 0, b"\1\2\3\4"), 0
+    for value in range(256):
+        spliced = feetech.status(1, 0, bytes((value, 11, 12, 13)))[:-replaced] + other[:replaced]
+        passed += len(feetech.scan(spliced, answers=True, final=True).packets)
+        bus, port = bus_of([Memory(1), Memory(2)])
+        port.line.receive = lambda data, baud, at_ns, cut=spliced: [(at_ns + 1, cut)]  # type: ignore[method-assign]
+        assert bus.sync_read(56, 4, (1, 2)) == {}
+    assert passed == 1, "the checksum alone lets one of them through"
 
 
 def test_an_unplugged_line_is_lost_at_once() -> None:
@@ -228,6 +251,7 @@ class Adversary:
         self.asked = 0
 
     def shuffle(self) -> None:
+        self.truth.clear()
         for servo in self.servos:
             servo.memory[:] = self.random.bytes(256)
             servo.alarm = int(self.random.choice([0, 0, 1, 32]))
@@ -240,7 +264,8 @@ class Adversary:
             arrivals.append((at, data))  # an echo
         if instruction == feetech.SYNC_READ:
             ids = tuple(params[2:])
-        self.truth = {servo: bytes(self.servos[servo - 1].memory[params[0] : params[0] + params[1]]) for servo in ids}
+        for servo in ids:
+            self.truth[servo] = bytes(self.servos[servo - 1].memory[params[0] : params[0] + params[1]])
         for servo in ids:
             self.asked += 1
             packet = feetech.status(servo, self.servos[servo - 1].alarm, self.truth[servo])

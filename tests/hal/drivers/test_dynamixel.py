@@ -84,3 +84,13 @@ def test_error_bytes_have_meanings() -> None:
     assert dynamixel.refusal(dynamixel.ALERT) is None, "an alarm of the hardware refuses nothing"
     assert dynamixel.refusal(7) == "access denied, such as EEPROM while torque is on"
     assert dynamixel.refusal(0x7F) == "error 127"
+
+
+@given(st.lists(st.integers(0, 252), min_size=1, max_size=6), st.integers(0, 255), st.binary(max_size=20))
+def test_answers_that_hold_nothing_else_are_found_at_once(ids: list[int], error: int, values: bytes) -> None:
+    packets = [(servo, error, values) for servo in ids]
+    data = b"".join(dynamixel.status(*packet) for packet in packets)
+    assert dynamixel.answers(data, ids, len(values)) in (packets, None), "None where a byte is stuffed"
+    assert (dynamixel.answers(data, ids, len(values)) is None) == (b"\xff\xff\xfd" in bytes((error,)) + values)
+    for at in range(len(data)):
+        assert dynamixel.answers(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :], ids, len(values)) is None

@@ -45,9 +45,9 @@ def test_bytes_are_the_vendors(name: str) -> None:
 @pytest.mark.parametrize("name", VECTORS)
 def test_the_vendors_bytes_are_read(name: str) -> None:
     wanted = bytes.fromhex(VECTORS[name][1])
-    (packet,), consumed, rejected = feetech.scan(wanted, answers=False)
+    (packet,), consumed, rejected, outside = feetech.scan(wanted, answers=False)
     assert feetech.request(*packet) == wanted
-    assert (consumed, rejected) == (len(wanted), 0)
+    assert (consumed, rejected, outside) == (len(wanted), 0, 0)
 
 
 @given(st.lists(PACKETS, max_size=5), NOISE)
@@ -133,3 +133,13 @@ def test_what_does_not_fit_is_refused() -> None:
 def test_alarms_have_names() -> None:
     assert feetech.alarm_names(0b100101) == ["voltage", "temperature", "overload"]
     assert feetech.alarm_names(0b10000000) == ["bit 7"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 253), st.integers(0, 255)), min_size=1, max_size=6), st.binary(max_size=20))
+def test_answers_that_hold_nothing_else_are_found_at_once(answers: list[tuple[int, int]], values: bytes) -> None:
+    packets = [(servo, alarm, values) for servo, alarm in answers]
+    data, ids = b"".join(feetech.status(*packet) for packet in packets), [servo for servo, _ in answers]
+    assert feetech.answers(data, ids, len(values)) == packets
+    assert feetech.answers(data[:-1], ids, len(values)) is None
+    for at in range(len(data)):
+        assert feetech.answers(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :], ids, len(values)) is None
