@@ -13,19 +13,10 @@ from hal.drivers.sts3215 import STEPS, TABLE
 from hal.errors import DeadlineExceeded
 from hal.robots.so101 import JOINTS
 
-__all__ = ["SweepFile", "finish_calibration", "release", "sweep_joint", "write_calibration"]
+__all__ = ["SweepFile", "finish_calibration", "sweep_joint", "write_calibration"]
 
 _LOST = 10
 """Number of reads in a row that may fail in a sweep."""
-
-
-def release(bus: ServoBus, servo: int) -> None:
-    """Take a servo's torque away, so that its joint can be moved by hand.
-
-    Raises:
-        DeadlineExceeded: it does not answer.
-    """
-    bus.write(servo, TABLE["torque_enable"].address, b"\x00")
 
 
 def sweep_joint(

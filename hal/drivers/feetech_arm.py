@@ -6,9 +6,9 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from hal.drivers.fitness import FitnessSettings, ServoFacts, UnfitArm, check_arm
 from hal.drivers.health import HealthSettings, HealthWatch
 from hal.drivers.serial_port import SerialPort
 from hal.drivers.sts3215 import FEEDBACK, STEPS, TABLE, Feedback, decode_feedback
+from hal.drivers.torque import ON, damp, let_down, write_all
 from hal.errors import ConnectionLost, EpisodeError, Fault, RobotError, RobotStopped, StopReason
 from hal.field import JsonDict
 from hal.robot import RobotSpec, RobotState
@@ -30,15 +31,18 @@ __all__ = ["FeetechArm"]
 _log = logging.getLogger(__name__)
 
 _TORQUE, _GOAL, _LIMIT = TABLE["torque_enable"], TABLE["goal_position"], TABLE["torque_limit"]
-_OFF, _ON, _DAMPING = b"\x00", b"\x01", b"\x02"
 
 _HOLD_STEPS = 115
 """Farthest that a held goal lies from the position, steps (10 degrees): a servo carries a load by its error."""
 
-_SETTLE_S = 3.0
-"""Longest time for which damping may let the arm down before the torque goes, seconds."""
+_SETTLE_S = 4.0
+"""Longest time for which damping may let the arm down; if it still moves then, it stays in damping, seconds."""
 
-_NO_AGES: Mapping[str, int] = MappingProxyType({})
+_SILENT_NS = 60_000_000
+"""Age from which on a servo's newest answer is a fault, nanoseconds: more than one period was lost."""
+
+_GRIP_S = 1.0
+"""Time for which the gripper pushes on a thing with its full limit before it only holds it, seconds."""
 
 
 class FeetechArm:
@@ -47,10 +51,12 @@ class FeetechArm:
     The constructor stores settings only. The first `reset` opens the port, compares servos and calibration
     (`hal.drivers.fitness`), writes the EEPROM registers that differ, and puts torque on with each goal at the measured
     position, so that nothing moves. A lost answer is asked for once more; a position that stays old carries its age. A
-    blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop.
+    blocked or hot joint stops the arm (`hal.drivers.health`) until a reset clears the stop. A gripper that closes on a
+    thing is no blocked one: after a second its torque limit falls to ``grip_torque``, until it opens.
 
     `close` lets the arm down by damping, a mode of the servo that needs no controller, and takes the torque away when
-    it has come to rest. The STS3215 has no watchdog: if the process is killed, every servo holds its last goal.
+    it has come to rest, never before. The STS3215 has no watchdog: if the process is killed, every servo holds its last
+    goal.
 
     Args:
         port: of the adapter, best as ``/dev/serial/by-id/...``; or a `hal.drivers.bus.Port` that is open.
@@ -59,6 +65,9 @@ class FeetechArm:
         p, i, d: gains of the position law, registers 21, 23 and 22. LeRobot's are 16, 0 and 32.
         torque_limit: largest duty cycle of the arm's joints, 0 to 1.
         gripper_torque_limit: largest duty cycle of the gripper, which may push for long.
+        grip_torque: largest duty cycle of the gripper while it holds a thing.
+        on_stop: what a stop does: ``hold`` the arm, or ``damp`` it, so that it sinks slowly.
+        rate_hz: control periods a second.
         travel_tolerance_deg: most difference between the calibration's travel and the model's.
         turnaround_s, latency_s: as for `hal.drivers.bus.BusSettings`.
         now, sleep: the clock, seconds.
@@ -79,27 +88,39 @@ class FeetechArm:
         d: int = 32,
         torque_limit: float = 1.0,
         gripper_torque_limit: float = 0.5,
+        grip_torque: float = 0.25,
+        on_stop: Literal["hold", "damp"] = "hold",
+        rate_hz: float = SO101.rate_hz,
         travel_tolerance_deg: float = 3.0,
         turnaround_s: float = 0.0005,
         latency_s: float = 0.004,
         now: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        for name, value in (("torque_limit", torque_limit), ("gripper_torque_limit", gripper_torque_limit)):
+        shares = {"torque_limit": torque_limit, "gripper_torque_limit": gripper_torque_limit}
+        for name, value in {**shares, "grip_torque": grip_torque}.items():
             if not 0.05 <= value <= 1.0:
                 raise ValueError(f"the setting {name} is {value}, allowed are 0.05 to 1")
+        if on_stop not in ("hold", "damp"):
+            raise ValueError(f"the setting on_stop is {on_stop!r}, allowed are 'hold' and 'damp'")
         self._port, self._baud = port, baud
         self._calibration = calibration if isinstance(calibration, Calibration) else load_calibration(calibration)
         self._kept = {"p": p, "i": i, "d": d}
         self._limits = {name: gripper_torque_limit if name == "gripper" else torque_limit for name in JOINTS}
+        self._grip_torque, self._on_stop = min(grip_torque, gripper_torque_limit), on_stop
+        self._eased: frozenset[str] = frozenset()  # joints whose limit is that of a grip
+        self._spec = SO101 if rate_hz == SO101.rate_hz else replace(SO101, rate_hz=rate_hz)
         self._fitness = FitnessSettings(travel_tolerance_deg=travel_tolerance_deg)
         self._bus_settings = BusSettings(turnaround_s, latency_s)
-        self._rate = Rate(SO101.rate_hz, now, sleep)
+        self._rate = Rate(rate_hz, now, sleep)
         self._now, self._sleep = now, sleep
         self._health = HealthWatch(HealthSettings())
         self._bus: ServoBus | None = None
         self._group: GroupRead | None = None
         self._facts: dict[str, ServoFacts] = {}
+        self._measured: dict[str, Feedback] = {}  # the newest of each joint
+        self._names = dict(zip(self._calibration.ids, JOINTS, strict=True))
+        self._signs = np.array([-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()])
         self._stopped: str | None = None
         self._is_reset = self._closed = False
         self._changing = threading.Lock()  # between a stop from another thread and the goals of a step
@@ -108,7 +129,7 @@ class FeetechArm:
     @property
     def spec(self) -> RobotSpec:
         """The description that the simulated arm has too."""
-        return SO101
+        return self._spec
 
     @property
     def bus(self) -> ServoBus | None:
@@ -178,34 +199,68 @@ class FeetechArm:
             raise RobotStopped(self._health.verdict)
         return self._state(target.copy(), faults)
 
+    def read(self) -> RobotState | None:
+        """Read all servos and command nothing, also after a stop; None while the port is closed.
+
+        Raises:
+            ConnectionLost: the port is lost.
+        """
+        if self._closed or self._bus is None:
+            return None
+        try:
+            missing = self._refresh()
+        except ConnectionLost:
+            self._disconnect()
+            raise
+        return self._state(self._calibration.angles(self._positions("goal")), self._look(missing))
+
     def stop(self, reason: str | StopReason) -> None:
         """Hold every joint at or near its position, and refuse every command until a reset clears the stop.
 
         A goal that is farther from its joint than 10 degrees is brought nearer; a nearer one stays, since a servo
-        carries its load by that error. Called from any thread; idempotent.
+        carries its load by that error. With ``on_stop="damp"`` the arm sinks slowly instead. Each servo is asked
+        whether it has the order, and told again if not. Called from any thread; idempotent.
         """
         with self._changing:
             if self._stopped is not None:
                 return
             self._stopped = str(reason)
-            if self._group is None or len(self._group.newest) < len(JOINTS):
+            bus = self._bus
+            if bus is None or len(self._measured) < len(JOINTS):
                 return
-            present, goals = self._positions("position"), self._positions("goal")
             try:
-                self._write_goals(present + np.clip(goals - present, -_HOLD_STEPS, _HOLD_STEPS))
+                if self._on_stop == "damp":
+                    missed = damp(bus, self._calibration.ids)
+                else:
+                    present, goals = self._positions("position"), self._positions("goal")
+                    held = present + np.clip(goals - present, -_HOLD_STEPS, _HOLD_STEPS)
+                    missed = write_all(bus, _GOAL.address, self._packed(held))
             except ConnectionLost as error:
-                _log.error("the arm could not be told to hold: %s", error)
+                _log.error("the arm could not be told to stop: %s", error)
+                return
+            if missed:
+                _log.error("no answer to the stop from %s", ", ".join(self._names[servo] for servo in missed))
+
+    def damp(self) -> bool:
+        """Let the arm sink slowly, braked by its servos, until the next reset; return whether it does."""
+        with self._changing:
+            if self._stopped is not None or self._bus is None:
+                return False
+            self._is_reset = False
+            return not damp(self._bus, self._calibration.ids)
 
     def close(self) -> None:
-        """Let the arm down by damping, take the torque away, and release the port. Calling it twice is allowed."""
+        """Let the arm down by damping, take the torque away, and release the port. Calling it twice is allowed.
+
+        An arm that still moves after 4 s stays in damping: its torque is never taken away in the midst of a motion.
+        """
         if self._closed:
             return
         self._closed = True
         if self._bus is None:
             return
         try:
-            if self._group is not None:
-                self._let_down()
+            let_down(self._bus, self._calibration.ids, self._sleep, _SETTLE_S)
         except RobotError as error:
             _log.error("the arm keeps its torque, since it could not be let down: %s", error)
         finally:
@@ -219,7 +274,10 @@ class FeetechArm:
             name: {"firmware": facts.firmware, "volts": facts.volts, "temperature": facts.temperature}
             for name, facts in self._facts.items()
         }
-        return {"servos": servos, "bus": self._bus.counts.to_dict(), "eeprom_writes": self.eeprom_writes}
+        return {
+            "servos": servos, "gains": self._kept, "torque_limits": self._limits, "bus": self._bus.counts.to_dict(),
+            "eeprom_writes": self.eeprom_writes,
+        }  # fmt: skip
 
     # -- connecting ------------------------------------------------------------------------------------------------
 
@@ -230,7 +288,7 @@ class FeetechArm:
             facts, misfits = check_arm(bus, self._calibration, self._fitness)
             if misfits:
                 raise UnfitArm(misfits)
-            self._facts = facts
+            self._facts, self._eased = facts, frozenset()
             self._configure(bus)
         except BaseException:
             bus.close()
@@ -262,28 +320,16 @@ class FeetechArm:
             raise ConnectionLost("not every servo answers; check the cables, then reset again")
         for servo in self._calibration.ids:
             held = bus.read(servo, _TORQUE.address, _GOAL.address + _GOAL.size - _TORQUE.address).data
-            if held[0] == _ON[0]:
+            if held[0] == ON[0]:
                 continue  # it holds its goal already: another one would move it
             position = _GOAL.pack(decode_feedback(group.newest[servo].data).position)
             bus.write(servo, _GOAL.address, position)
-            bus.write(servo, _TORQUE.address, _ON)
+            bus.write(servo, _TORQUE.address, ON)
         self._refresh()
-
-    def _let_down(self) -> None:
-        _, bus = self._opened()
-        for servo in self._calibration.ids:
-            bus.write(servo, _TORQUE.address, _DAMPING)
-        end, still = self._now() + _SETTLE_S, 0
-        while self._now() < end and still < 5:
-            self._sleep(1 / SO101.rate_hz)
-            missing = self._refresh()
-            moving = any(abs(feedback.speed) > 50 for feedback in self._feedback().values())
-            still = 0 if moving or missing else still + 1
-        for servo in self._calibration.ids:
-            bus.write(servo, _TORQUE.address, _OFF)
 
     def _disconnect(self) -> None:
         bus, self._bus, self._group, self._is_reset = self._bus, None, None, False
+        self._measured.clear()
         if bus is not None:
             bus.close()
 
@@ -295,43 +341,61 @@ class FeetechArm:
         return self._group, self._bus
 
     def _refresh(self) -> tuple[int, ...]:
-        return self._opened()[0].refresh()
-
-    def _feedback(self) -> dict[str, Feedback]:
-        newest = self._opened()[0].newest
-        return {
-            name: decode_feedback(newest[servo].data)
-            for name, servo in zip(JOINTS, self._calibration.ids, strict=True)
-            if servo in newest
-        }
+        """Read all servos; return those whose newest measurement is an old one."""
+        group = self._opened()[0]
+        missing = group.refresh()
+        for servo, reply in group.newest.items():
+            if servo not in missing:
+                self._measured[self._names[servo]] = decode_feedback(reply.data)
+        return missing
 
     def _positions(self, key: str) -> np.ndarray:
-        return np.array([getattr(feedback, key) for feedback in self._feedback().values()])
+        return np.array([getattr(self._measured[name], key) for name in JOINTS])
 
     def _write_goals(self, goals: Sequence[int] | np.ndarray) -> None:
-        """Write goals in steps, each within the range of its joint, with one request."""
+        """Write goals in steps with one request."""
+        self._opened()[1].sync_write(_GOAL.address, self._packed(goals))
+
+    def _packed(self, goals: Sequence[int] | np.ndarray) -> dict[int, bytes]:
+        """Return the bytes of goals in steps, each within the range of its joint, by servo."""
         packed = {}
         for joint, goal in zip(self._calibration.joints.values(), goals, strict=True):
             packed[joint.id] = _GOAL.pack(min(max(int(goal), joint.range_min), joint.range_max))
-        self._opened()[1].sync_write(_GOAL.address, packed)
+        return packed
 
     def _look(self, missing: tuple[int, ...]) -> tuple[Fault, ...]:
-        ids = dict(zip(JOINTS, self._calibration.ids, strict=True))
-        fresh = {name: feedback for name, feedback in self._feedback().items() if ids[name] not in missing}
-        faults = self._health.look(self._now(), fresh, self._limits)
-        silent = [name for name in JOINTS if ids[name] in missing]
+        group, _ = self._opened()
+        absent = {self._names[servo] for servo in missing}
+        fresh = {name: measured for name, measured in self._measured.items() if name not in absent}
+        limits = self._limits | dict.fromkeys(self._eased, self._grip_torque)
+        closing = {name: -int(sign) for name, sign in zip(JOINTS, self._signs, strict=True)}
+        faults = self._health.look(self._now(), fresh, limits, closing)
+        self._ease_grips()
+        silent = [self._names[servo] for servo in missing if group.age_ns(servo) > _SILENT_NS]
         if silent:
             faults += (Fault("servo_silent", silent[0], f"no answer from {', '.join(silent)}; check the cables"),)
         return faults
 
+    def _ease_grips(self) -> None:
+        """Lower the torque limit of a joint that holds a thing, and put it back when it lets go."""
+        now_s = self._now()
+        eased = frozenset(joint for joint, since_s in self._health.grips.items() if now_s - since_s >= _GRIP_S)
+        changed = {
+            self._calibration.joints[joint].id: self._grip_torque if joint in eased else self._limits[joint]
+            for joint in eased ^ self._eased
+        }
+        if not changed:
+            return
+        packed = {servo: _LIMIT.pack(round(limit * 1000)) for servo, limit in changed.items()}
+        missed = {self._names[servo] for servo in write_all(self._opened()[1], _LIMIT.address, packed, attempts=1)}
+        self._eased = eased ^ (missed & (eased ^ self._eased))  # what did not arrive is told again in the next period
+
     def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
         group, bus = self._opened()
-        feedback = self._feedback()
-        position = self._calibration.angles([measured.position for measured in feedback.values()])
-        signs = [-1.0 if joint.drive_mode else 1.0 for joint in self._calibration.joints.values()]
-        speed = np.array([measured.speed for measured in feedback.values()]) * STEP_RAD * signs
+        position = self._calibration.angles(self._positions("position"))
+        speed = self._positions("speed") * STEP_RAD * self._signs
         command = self.spec.commands["joint_target"]
-        goal = self._calibration.angles([measured.goal for measured in feedback.values()])
+        goal = self._calibration.angles(self._positions("goal"))
         sensors = {
             "joint_position": _wrapped(position).astype(np.float32),
             "joint_velocity": np.clip(speed, *self.spec.sensors["joint_velocity"].bounds).astype(np.float32),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from hal.drivers import feetech
@@ -11,7 +11,7 @@ from hal.drivers.calibration import Calibration
 from hal.drivers.sts3215 import MODEL, STEPS, TABLE, decode_feedback
 from hal.errors import DeadlineExceeded, RobotError
 
-__all__ = ["FitnessSettings", "Misfit", "ServoFacts", "UnfitArm", "check_arm", "read_facts"]
+__all__ = ["FitnessSettings", "Misfit", "ServoFacts", "UnfitArm", "check_arm", "check_servos", "read_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,9 +123,32 @@ def check_arm(
         ConnectionLost: the line is gone.
     """
     settings = settings or FitnessSettings()
+    facts, misfits = check_servos(bus, dict(zip(calibration.joints, calibration.ids, strict=True)), settings)
+    for name, found in facts.items():
+        misfits += _identity(name, found, calibration)
+    if len(facts) == len(calibration.joints):
+        misfits += _outside(facts, calibration, settings)
+    misfits += _travel(calibration, settings)
+    return facts, misfits
+
+
+def check_servos(
+    bus: ServoBus, ids: Mapping[str, int], settings: FitnessSettings | None = None
+) -> tuple[dict[str, ServoFacts], list[Misfit]]:
+    """Read servos and check all that needs no calibration, as `check_arm`.
+
+    Args:
+        bus: the bus.
+        ids: joint -> id of its servo.
+        settings: the limits.
+
+    Raises:
+        ConnectionLost: the line is gone.
+    """
+    settings = settings or FitnessSettings()
     facts: dict[str, ServoFacts] = {}
     misfits: list[Misfit] = []
-    for name, servo in zip(calibration.joints, calibration.ids, strict=True):
+    for name, servo in ids.items():
         found = read_facts(bus, servo)
         if found is None:
             misfits.append(
@@ -139,21 +162,23 @@ def check_arm(
         else:
             facts[name] = found
     for name, found in facts.items():
-        misfits += _identity(name, found, calibration)
+        misfits += _model(name, ids[name], found)
         misfits += _settings(name, found)
         misfits += _state(name, found, settings)
-    misfits += _together(facts, calibration, settings)
-    misfits += _travel(calibration, settings)
+    misfits += _together(facts)
     return facts, misfits
+
+
+def _model(name: str, servo: int, facts: ServoFacts) -> Iterator[Misfit]:
+    if facts.registers["model"] != MODEL:
+        yield Misfit(
+            "model", name, f"servo {servo} is of model {facts.registers['model']}, wanted is {MODEL} (STS3215)",
+            "Put in an STS3215, or use a driver for that servo",
+        )  # fmt: skip
 
 
 def _identity(name: str, facts: ServoFacts, calibration: Calibration) -> Iterator[Misfit]:
     registers, joint = facts.registers, calibration.joints[name]
-    if registers["model"] != MODEL:
-        yield Misfit(
-            "model", name, f"servo {joint.id} is of model {registers['model']}, wanted is {MODEL} (STS3215)",
-            "Put in an STS3215, or use a driver for that servo",
-        )  # fmt: skip
     for key, cure in (
         ("homing_offset", "Use this arm's own file, or calibrate it: rlenv-robot calibrate"),
         ("min_position", "Use this arm's own file, or write it to the servos: rlenv-robot calibrate --write"),
@@ -209,7 +234,7 @@ def _state(name: str, facts: ServoFacts, settings: FitnessSettings) -> Iterator[
         )  # fmt: skip
 
 
-def _together(facts: dict[str, ServoFacts], calibration: Calibration, settings: FitnessSettings) -> Iterator[Misfit]:
+def _together(facts: dict[str, ServoFacts]) -> Iterator[Misfit]:
     firmwares = {found.firmware for found in facts.values()}
     if len(firmwares) > 1:
         listed = ", ".join(f"{name} {found.firmware}" for name, found in facts.items())
@@ -217,8 +242,6 @@ def _together(facts: dict[str, ServoFacts], calibration: Calibration, settings: 
             "firmware", "", f"the servos have different firmware: {listed}",
             "Update all of them to one version with Feetech's tool, then calibrate again",
         )  # fmt: skip
-    if len(facts) == len(calibration.joints):
-        yield from _outside(facts, calibration, settings)
 
 
 def _outside(facts: dict[str, ServoFacts], calibration: Calibration, settings: FitnessSettings) -> Iterator[Misfit]:

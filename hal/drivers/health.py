@@ -1,4 +1,4 @@
-"""The watch over an arm's servos while they work: blocked joints, heat, alarms and a sagging supply."""
+"""The watch over an arm's servos while they work: blocked joints, grips, heat, alarms and a sagging supply."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["HealthSettings", "HealthWatch"]
 
 @dataclass(frozen=True, slots=True)
 class HealthSettings:
-    """The limits from which on a servo counts as blocked or hot.
+    """The limits from which on a servo counts as blocked, gripping or hot.
 
     Attributes:
         stall_s: how long it may push without moving, seconds.
@@ -23,14 +23,21 @@ class HealthSettings:
         standstill: speed below which it stands, steps a second; the servo reports multiples of 50.
         max_temperature: degrees Celsius at which it is stopped. The servo's own limit is 70, at which it drops the arm.
         warm_s: how far ahead the temperature is predicted, seconds.
+        resistance: of the motor's winding, ohm. Source: Rhoban's BAM.
+        heating: rise of the case's temperature for each joule of heat, degrees; an estimate from users' reports
+            (`sim.servo_bus.feetech_servo`).
+        gripping: joints that hold things by pushing towards lower steps; a standstill there is a grip.
     """
 
-    stall_s: float = 0.35
+    stall_s: float = 0.3
     stall_load: float = 0.85
     stall_steps: int = 35
     standstill: int = 60
     max_temperature: int = 65
     warm_s: float = 20.0
+    resistance: float = 2.676
+    heating: float = 0.012
+    gripping: frozenset[str] = frozenset({"gripper"})
 
 
 class HealthWatch:
@@ -41,6 +48,7 @@ class HealthWatch:
 
     Attributes:
         verdict: why the arm must stop, with the joint's name; or None.
+        grips: joints that hold a thing, and since when, seconds.
     """
 
     def __init__(self, settings: HealthSettings | None = None) -> None:
@@ -50,16 +58,25 @@ class HealthWatch:
     def clear(self) -> None:
         """Forget everything: somebody looked at the arm."""
         self.verdict: str | None = None
+        self.grips: dict[str, float] = {}
         self._pushing: dict[str, float] = {}  # joint -> since when
         self._warming: dict[str, tuple[float, float]] = {}  # joint -> when, and how warm it was then
+        self._losses: dict[str, tuple[float, float]] = {}  # joint -> when, and mean heat of its winding up to then, W
 
-    def look(self, now_s: float, feedback: Mapping[str, Feedback], limits: Mapping[str, float]) -> tuple[Fault, ...]:
+    def look(
+        self,
+        now_s: float,
+        feedback: Mapping[str, Feedback],
+        limits: Mapping[str, float],
+        closing: Mapping[str, int] | None = None,
+    ) -> tuple[Fault, ...]:
         """Judge measurements.
 
         Args:
             now_s: monotonic time of the measurements, seconds.
             feedback: by joint; only fresh ones.
             limits: torque limit of each joint, 0 to 1.
+            closing: of the joints that grip, the direction in which they close: -1 towards lower steps, or 1.
 
         Returns:
             A fault for each alarm that is on, and one for the verdict.
@@ -69,24 +86,30 @@ class HealthWatch:
             if measured.alarms:
                 names = ", ".join(feetech.alarm_names(measured.alarms))
                 faults.append(Fault("servo_alarm", joint, f"{joint}: the servo's alarm is on: {names}"))
-            reason = self._stall(now_s, joint, measured, limits[joint]) or self._heat(now_s, joint, measured)
+            direction = (closing or {}).get(joint, -1) if joint in self._settings.gripping else 0
+            reason = self._stall(now_s, joint, measured, limits[joint], direction) or self._heat(now_s, joint, measured)
             self.verdict = self.verdict or reason
         if self.verdict is not None:
             faults.append(Fault("servo", self.verdict.partition(" ")[0], self.verdict))
         return tuple(faults)
 
-    def _stall(self, now_s: float, joint: str, measured: Feedback, limit: float) -> str | None:
+    def _stall(self, now_s: float, joint: str, measured: Feedback, limit: float, closing: int) -> str | None:
         settings = self._settings
+        ahead = measured.goal - measured.position
         pushes = (
             abs(measured.load) >= settings.stall_load * limit
             and abs(measured.speed) <= settings.standstill
-            and abs(measured.goal - measured.position) >= settings.stall_steps
+            and abs(ahead) >= settings.stall_steps
         )
         if not pushes:
             self._pushing.pop(joint, None)
+            self.grips.pop(joint, None)
             return None
         since_s = self._pushing.setdefault(joint, now_s)
         if now_s - since_s < settings.stall_s:
+            return None
+        if ahead * closing > 0:
+            self.grips.setdefault(joint, since_s)
             return None
         return (
             f"{joint} is blocked: it has pushed with {abs(measured.load):.0%} duty and {abs(measured.current):.2f} A "
@@ -94,17 +117,22 @@ class HealthWatch:
         )
 
     def _heat(self, now_s: float, joint: str, measured: Feedback) -> str | None:
-        limit = self._settings.max_temperature
+        limit, warm_s = self._settings.max_temperature, self._settings.warm_s
         begin_s, begin = self._warming.setdefault(joint, (now_s, float(measured.temperature)))
         rate = 0.0
         if now_s - begin_s > 10.0:  # the sensor has whole degrees, so a shorter time shows no slope
             rate = max((measured.temperature - begin) / (now_s - begin_s), 0.0)
         if now_s - begin_s > 60.0:
             self._warming[joint] = (now_s, float(measured.temperature))
-        expected = measured.temperature + rate * self._settings.warm_s
+        # The case follows the winding late, so the current shows the heat that is still to come.
+        before_s, mean = self._losses.get(joint, (now_s, 0.0))
+        share = min(max(now_s - before_s, 0.0) / warm_s, 1.0)
+        mean += (measured.current**2 * self._settings.resistance - mean) * share
+        self._losses[joint] = (now_s, mean)
+        expected = measured.temperature + max(rate, mean * self._settings.heating) * warm_s
         if expected < limit:
             return None
         return (
-            f"{joint} is hot: {measured.temperature} degrees, {expected:.0f} expected in {self._settings.warm_s:g} s, "
+            f"{joint} is hot: {measured.temperature} degrees, {expected:.0f} expected in {warm_s:g} s, "
             f"allowed are {limit}; let it cool, and look what loads it"
         )

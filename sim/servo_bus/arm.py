@@ -64,6 +64,7 @@ class ServoArm:
         pose: of the arm at first, rad.
         motor: of every servo.
         supply_ohm: resistance of the supply and its cable, by which the voltage sags.
+        cube: whether a cube lies on the table; its pose is in ``data``.
 
     Attributes:
         model, data: MuJoCo's, for looking at.
@@ -77,10 +78,12 @@ class ServoArm:
         pose: Sequence[float] = REST,
         motor: ServoMotor = STS3215,
         supply_ohm: float = 0.08,
+        *,
+        cube: bool = False,
     ) -> None:
         self.servos, self._motor, self._supply_ohm = tuple(servos), motor, supply_ohm
         self._zeros = tuple(zeros)
-        self.model = _torque_driven(motor)
+        self.model = _torque_driven(motor, cube)
         self.data = mujoco.MjData(self.model)
         self._qpos = [int(self.model.joint(name).qposadr[0]) for name in JOINTS]
         self._dofs = [int(self.model.joint(name).dofadr[0]) for name in JOINTS]
@@ -175,9 +178,9 @@ class ServoArm:
             servo.volts = volts
 
 
-def _torque_driven(motor: ServoMotor) -> mujoco.MjModel:
+def _torque_driven(motor: ServoMotor, cube: bool) -> mujoco.MjModel:
     """Return the model of the arm with a torque in place of each position servo."""
-    mjcf = so101_mjcf(looks=False)
+    mjcf = so101_mjcf(cube, looks=False)
     for name in JOINTS:
         actuator, joint = mjcf.actuator(name), mjcf.joint(name)
         actuator.gaintype = mujoco.mjtGain.mjGAIN_FIXED

@@ -42,10 +42,14 @@ class VirtualSo101:
 @pytest.fixture
 def virtual_arm() -> Callable[..., VirtualSo101]:
     def make(
-        zeros: Sequence[int] = ZEROS, pose: Sequence[float] = REST, faults: LineFaults | None = None, **options: Any
+        zeros: Sequence[int] = ZEROS,
+        pose: Sequence[float] = REST,
+        faults: LineFaults | None = None,
+        cube: bool = False,
+        **options: Any,
     ) -> VirtualSo101:
         servos = so101_servos(zeros, **options)
-        arm = ServoArm(servos, zeros, pose)
+        arm = ServoArm(servos, zeros, pose, cube=cube)
         line = ServoLine(servos, faults=faults, before_request=arm.advance)
         joints = {
             name: replace(joint, homing_offset=servo.get("homing_offset"))

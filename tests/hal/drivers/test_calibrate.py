@@ -10,8 +10,9 @@ import pytest
 
 from hal.drivers import feetech
 from hal.drivers.bus import ServoBus
-from hal.drivers.calibrate import SweepFile, finish_calibration, release, sweep_joint, write_calibration
+from hal.drivers.calibrate import SweepFile, finish_calibration, sweep_joint, write_calibration
 from hal.drivers.calibration import CalibrationError
+from hal.drivers.torque import switch_off
 from hal.robots.so101 import JOINTS
 from sim.robots.so101 import REST
 
@@ -87,7 +88,7 @@ def test_nothing_is_written_while_torque_is_on(virtual_arm: Callable) -> None:
     world.arm.servos[3].write(40, b"\x01")
     with pytest.raises(CalibrationError, match="wrist_flex: its torque is on"):
         write_calibration(bus, world.calibration)
-    release(bus, 4)
+    assert switch_off(bus, [4]) == []
     assert world.arm.servos[3].drive == "off"
     assert write_calibration(bus, world.calibration) == 0
 
