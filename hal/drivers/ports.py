@@ -1,23 +1,26 @@
-"""The serial ports of this machine: their lasting names, who may use them, who does, and what slows them down."""
+"""The serial ports of this machine: their names, rights, holders and delays, and the servos behind them."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from hal.drivers import feetech
 from hal.drivers.bus import BusSettings, ServoBus
 from hal.drivers.serial_port import SerialPort, port_holders
-from hal.drivers.sts3215 import MODEL, TABLE
+from hal.drivers.sts3215 import MODEL, STEPS, TABLE
 from hal.errors import RobotError
 
-__all__ = ["PortInfo", "list_ports", "scan_servos"]
+__all__ = ["PortInfo", "Wiggle", "find_wiggle", "list_ports", "scan_servos"]
 
 _PATTERNS = ("ttyACM*", "ttyUSB*")
 _FTDI_MS = 1
 _PATIENCE_S = 0.1  # no loop waits here, and an adapter may be slow
+_WIGGLE_STEPS = 114  # 10 degrees, more than an arm that holds itself gives way
 _MAKERS = {"1a86": "QinHeng (CH340, CH343)", "0403": "FTDI", "10c4": "Silicon Labs", "16d0": "ROBOTIS"}
 
 
@@ -121,3 +124,84 @@ def scan_servos(path: str | Path, baud: int = 1_000_000, highest: int = 20) -> l
     finally:
         bus.close()
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Wiggle:
+    """The joint that somebody moved.
+
+    Attributes:
+        port: as it was given.
+        servo: the servo's id.
+        degrees: how far it moved.
+    """
+
+    port: str
+    servo: int
+    degrees: float
+
+
+@dataclass(slots=True)
+class _Watched:
+    """The servos of one port, and how far each has moved."""
+
+    name: str
+    bus: ServoBus
+    servos: tuple[int, ...]
+    last: dict[int, int] = field(default_factory=dict)
+    travel: dict[int, int] = field(default_factory=dict)
+
+    def look(self) -> Wiggle | None:
+        """Read the positions; return the joint that has moved far enough."""
+        register = TABLE["present_position"]
+        for servo, reply in self.bus.sync_read(register.address, register.size, self.servos).items():
+            position = register.unpack(reply.data)
+            step = (position - self.last.get(servo, position) + STEPS // 2) % STEPS - STEPS // 2
+            self.last[servo] = position
+            self.travel[servo] = self.travel.get(servo, 0) + step
+            if abs(self.travel[servo]) >= _WIGGLE_STEPS:
+                return Wiggle(self.name, servo, abs(self.travel[servo]) * 360 / STEPS)
+        return None
+
+
+def find_wiggle(
+    paths: Sequence[str],
+    *,
+    baud: int = 1_000_000,
+    highest: int = 6,
+    longest_s: float = 60.0,
+    ready: Callable[[dict[str, int]], None] = lambda servos: None,
+    now: Callable[[], float] = time.monotonic,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Wiggle | None:
+    """Watch several ports until somebody moves a joint by hand; nothing is written to the servos.
+
+    Args:
+        paths: of the ports.
+        baud: bits a second.
+        highest: the highest id to ask.
+        longest_s: time to wait, seconds.
+        ready: called when all ports are watched, with the number of servos at each port.
+        now, sleep: the clock, seconds.
+
+    Returns:
+        The joint that moved first by 10 degrees; None where none did.
+
+    Raises:
+        ConnectionLost: a port can't be opened, or is lost.
+    """
+    with ExitStack() as ends:
+        watched = []
+        for path in paths:
+            bus = ServoBus(SerialPort(path, baud), feetech, BusSettings(latency_s=_PATIENCE_S))
+            ends.callback(bus.close)
+            watched.append(_Watched(path, bus, tuple(id_ for id_ in range(1, highest + 1) if bus.present(id_))))
+        ready({port.name: len(port.servos) for port in watched})
+        end_s = now() + longest_s
+        while now() < end_s:
+            for port in watched:
+                found = port.look() if port.servos else None
+                if found is not None:
+                    return found
+            sleep(0.02)
+    return None

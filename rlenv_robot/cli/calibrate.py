@@ -6,6 +6,7 @@ import argparse
 import select
 import sys
 import time
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,18 +14,26 @@ if TYPE_CHECKING:
 
 __all__ = ["add", "run"]
 
+Sweep = tuple[str, tuple[int, int]]
+"""A joint, and the lowest and the highest reading of its encoder."""
+
+_LET_DOWN_S = 10.0
+"""Longest time for which damping may let the arm down, seconds."""
+
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
         "Calibrate an SO-101 with Feetech servos: the torque goes off, you move one joint after the other to both of "
-        "its ends, and its travel is compared with the model's. Offsets and limits are written to the servos, and to "
-        "the file. An interrupted calibration goes on at the joint where it was."
+        "its ends, and its travel is compared with the model's. With --motor the arm does so itself, at a low torque. "
+        "Offsets and limits are written to the servos, and to the file. An interrupted calibration goes on at the "
+        "joint where it was."
     )
     parser.epilog = """
 Examples:
 
   rlenv-robot calibrate arm.json --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
+  rlenv-robot calibrate arm.json --motor --port /dev/serial/by-id/usb-1a86_USB_Single_Serial-if00
   rlenv-robot calibrate arm.json --from-lerobot ~/.cache/huggingface/lerobot/calibration/robots/so_follower/me.json
   rlenv-robot calibrate arm.json --verify --port /dev/ttyACM0
 """
@@ -34,6 +43,7 @@ Examples:
     parser.add_argument("--tolerance-deg", type=float, default=3.0, help="of a travel from the model's (default: 3)")
     parser.add_argument("--ids", type=int, nargs=6, default=[1, 2, 3, 4, 5, 6], metavar="ID",
                         help="the servos in the order of the joints (default: 1 to 6)")  # fmt: skip
+    parser.add_argument("--motor", action="store_true", help="let the arm sweep its joints itself, at a low torque")
     parser.add_argument("--restart", action="store_true", help="sweep all joints anew")
     action = parser.add_mutually_exclusive_group()
     action.add_argument("--report", action="store_true", help="print what LeRobot's units mean on this arm")
@@ -106,8 +116,8 @@ def _verify(args: argparse.Namespace, bus: ServoBus) -> int:
 
 
 def _sweep(args: argparse.Namespace, bus: ServoBus) -> int:
-    from hal.drivers.calibrate import SweepFile, finish_calibration, release, sweep_joint, write_calibration
-    from hal.drivers.calibration import calibration_from_sweep, portability_report, save_calibration
+    from hal.drivers.calibrate import SweepFile, finish_calibration, write_calibration
+    from hal.drivers.calibration import portability_report, save_calibration
     from hal.robots.so101 import JOINTS
 
     ids = dict(zip(JOINTS, args.ids, strict=True))
@@ -115,17 +125,12 @@ def _sweep(args: argparse.Namespace, bus: ServoBus) -> int:
     sweeps = {} if args.restart else file.load()
     if sweeps:
         print(f"going on after {', '.join(sweeps)}; --restart begins anew")
-    print("the torque goes off now: hold the arm, it falls")
-    for servo in ids.values():
-        release(bus, servo)
-    for name in JOINTS:
-        if name in sweeps:
-            continue
-        print(f"{name}: move it gently to both of its ends, then press Enter", flush=True)
-        ends = sweep_joint(bus, ids[name], _enter_pressed, time.sleep)
-        calibration_from_sweep(name, ids[name], *ends, args.tolerance_deg)  # raises where an end was missed
-        sweeps[name] = ends
-        file.save(sweeps)
+    missing = [name for name in JOINTS if name not in sweeps]
+    if missing:
+        by = _sweep_by_motor if args.motor else _sweep_by_hand
+        for name, ends in by(bus, ids, missing, args.tolerance_deg):
+            sweeps[name] = ends
+            file.save(sweeps)
     calibration = finish_calibration(bus, sweeps, ids, args.tolerance_deg)
     written = write_calibration(bus, calibration)
     save_calibration(args.file, calibration)
@@ -134,6 +139,53 @@ def _sweep(args: argparse.Namespace, bus: ServoBus) -> int:
     for line in portability_report(calibration):
         print(line)
     return 0
+
+
+def _sweep_by_hand(bus: ServoBus, ids: dict[str, int], names: list[str], tolerance_deg: float) -> Iterator[Sweep]:
+    from hal import RobotError
+    from hal.drivers.calibrate import sweep_joint
+    from hal.drivers.calibration import calibration_from_sweep
+    from hal.drivers.torque import let_down
+
+    print("the arm is let down, and its torque goes off: hold it")
+    if not let_down(bus, tuple(ids.values()), time.sleep, _LET_DOWN_S):
+        raise RobotError("the torque is not off, since a joint still moves or a servo is silent; try again")
+    for name in names:
+        print(f"{name}: move it gently to both of its ends, then press Enter", flush=True)
+        ends = sweep_joint(bus, ids[name], _enter_pressed, time.sleep)
+        calibration_from_sweep(name, ids[name], *ends, tolerance_deg)  # raises where an end was missed
+        yield name, ends
+
+
+def _sweep_by_motor(bus: ServoBus, ids: dict[str, int], names: list[str], tolerance_deg: float) -> Iterator[Sweep]:
+    from hal.drivers.calibration import calibration_from_sweep
+    from hal.drivers.motor_sweep import ORDER, MotorSweep
+
+    print(
+        "Clear 0.5 m around the arm. Hold it in its zero pose, within 10 degrees: pointing forward, the upper arm "
+        "upright, forearm and gripper level, the jaw above the fixed finger, the finger tips 16 mm apart. Press Enter: "
+        "the torque goes on at a low limit, the arm holds itself, and moves one joint after the other to both ends. "
+        "Ctrl-C lets it down.",
+        flush=True,
+    )
+    sys.stdin.readline()
+    sweep = MotorSweep(bus, ids, time.sleep)
+    done = False
+    try:
+        sweep.begin()
+        for name in ORDER:
+            if name not in names:
+                continue
+            print(f"{name} ...", flush=True)
+            ends = sweep.sweep(name)
+            calibration_from_sweep(name, ids[name], *ends, tolerance_deg)  # raises where an end was missed
+            yield name, ends
+        done = sweep.fold()
+    finally:
+        if not done:
+            sweep.end()
+    if sweep.eeprom_writes:
+        print(f"{sweep.eeprom_writes} registers of the servos were written to count from the zero pose")
 
 
 def _enter_pressed(lowest: int, highest: int) -> bool:

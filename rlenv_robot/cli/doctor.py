@@ -64,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def examine() -> list[Finding]:
-    """Examine Python, packages, rendering, cameras and the network."""
+    """Examine Python, packages, rendering, cameras, serial ports and the network."""
     return [
         _python(),
         *(_needed(name) for name in _NEEDED),
@@ -74,6 +74,7 @@ def examine() -> list[Finding]:
         _rendering_with_torch(),
         _screen(),
         _cameras(),
+        *_serial_ports(),
         _port(),
         Finding("processors", True, str(os.cpu_count())),
     ]
@@ -165,6 +166,18 @@ def _cameras() -> Finding:
         advice = 'connect one, or name a file or a stream as "source" (docs/cameras.md)'
         return Finding("USB cameras", None, "none", advice)
     return Finding("USB cameras", True, ", ".join(devices))
+
+
+def _serial_ports() -> list[Finding]:
+    from hal.drivers.ports import list_ports
+
+    ports = list_ports()
+    if not ports:
+        return [Finding("serial ports", None, "none", "for a real arm: plug its adapter in (docs/servos.md)")]
+    return [
+        Finding("serial port", None if port.advice else True, f"{port.name}, {port.adapter}", "; ".join(port.advice))
+        for port in ports
+    ]
 
 
 def _port() -> Finding:

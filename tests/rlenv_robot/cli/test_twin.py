@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from threading import Event, Thread
@@ -14,6 +16,8 @@ import pytest
 
 import rlenv_robot as rr
 from hal.drivers.calibration import load_calibration, nominal_calibration, save_calibration
+from hal.drivers.feetech_arm import FeetechArm
+from hal.errors import ConnectionLost, RobotStopped
 from hal.robots.so101 import JOINTS, SO101
 from rlenv_robot.cli.main import main
 from rlenv_robot.cli.twin import obey
@@ -48,6 +52,81 @@ def arm(tmp_path: Path) -> Iterator[ServoArm]:
     (tmp_path / "robot.toml").write_text(PROFILE.format(folder=tmp_path))
     with ServoTerminal(ServoLine(servos, before_request=arm.advance), tmp_path / "arm", arm.advance):
         yield arm
+
+
+def served(folder: Path) -> tuple[subprocess.Popen[str], str]:
+    """Start ``rlenv-robot serve`` in a process of its own; return it and its address."""
+    command = [sys.executable, "-m", "rlenv_robot", "serve", str(folder / "robot.toml")]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if line.startswith("serving"):
+            return process, line.split()[-1]
+    raise AssertionError("it did not serve")
+
+
+def swing(env: rr.Environment, obs: rr.tables.Observation, steps: int) -> None:
+    target = obs["observation"]["joint_goal"].copy()
+    for _ in range(steps):
+        target[0] = min(target[0] + 0.02, 0.5)
+        obs, _ = env.step({"env_id": env.env_id, "frame_no": obs["frame_no"], "action": {"joint_target": target}})
+        if obs["truncated"]:
+            return
+
+
+@pytest.mark.slow
+@pytest.mark.process
+def test_a_killed_server_leaves_the_arm_holding_and_its_successor_takes_over(arm: ServoArm, tmp_path: Path) -> None:
+    first, address = served(tmp_path)
+    second = None
+    try:
+        with rr.make("so101-reach", robot=address) as env:
+            swing(env, env.reset({"seed": 1}), 15)
+            first.kill()
+            assert first.wait(30) == -signal.SIGKILL
+        time.sleep(1.0)  # nobody talks to the servos
+        before, goals = arm.joints, [servo.get("goal_position") for servo in arm.servos]
+        assert {servo.drive for servo in arm.servos} == {"on"}
+        second, address = served(tmp_path)  # as a supervisor does
+        np.testing.assert_allclose(arm.joints, before, atol=0.05)
+        assert [servo.get("goal_position") for servo in arm.servos] == goals, "nothing is commanded before a reset"
+        with rr.make("so101-reach", robot=address) as env:
+            obs = env.reset({"seed": 2})
+            swing(env, obs, 5)
+        second.terminate()
+        assert second.wait(60) == 0
+        assert {servo.drive for servo in arm.servos} == {"off"}, "it was let down"
+    finally:
+        for process in (first, second):
+            if process is not None:
+                process.kill()
+                process.wait()
+                assert process.stdout is not None
+                process.stdout.close()
+
+
+def test_an_adapter_that_was_unplugged_comes_back_by_an_explicit_act(tmp_path: Path) -> None:
+    servos = so101_servos()
+    arm = ServoArm(servos)
+    link = tmp_path / "arm"
+    with ServoTerminal(ServoLine(servos, before_request=arm.advance), link, arm.advance) as terminal:
+        robot = FeetechArm(link, nominal_calibration(), latency_s=0.3)
+        target = robot.reset({}).applied["joint_target"]
+        robot.step({"joint_target": target})
+        terminal.unplug()
+        with pytest.raises(ConnectionLost):
+            robot.step({"joint_target": target})
+        robot.stop("the port is lost")
+        with pytest.raises(ConnectionLost):
+            robot.reset({"clear_stop": "tried"})
+        before = arm.joints
+        terminal.plug()
+        with pytest.raises(RobotStopped):
+            robot.reset({})
+        state = robot.reset({"clear_stop": "plugged in"})
+        np.testing.assert_allclose(state.sensors["joint_position"], before, atol=0.05)
+        robot.step({"joint_target": state.applied["joint_target"]})
+        robot.close()
 
 
 def test_a_profile_alone_gives_the_driver(arm: ServoArm, tmp_path: Path) -> None:
