@@ -5,9 +5,9 @@ things tell them apart here. Bytes that came before a request are discarded. The
 a servo is not asked for as many bytes as an answer that may still come would have, but for one or a few more. A write
 is confirmed by reading the registers back, never by its acknowledgement.
 
-Feetech's checksum of one byte passes one damaged packet in 256. Where an answer of a grouped read is missing, packets
-that may be spliced of two answers are refused. On a noisy line servos are asked one by one, so that no other answer and
-no noise before one can stand in for the end of an answer that was cut.
+Feetech's checksum of one byte passes one damaged packet in 256. An answer that may be spliced of two is accepted only
+if the servo's next answer says the same. On a noisy line servos are asked one by one, so that no noise before the next
+answer can stand in for the end of one that was cut.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class BusCounts:
         missing: answers that did not come in time.
         noise: headers that led to no whole packet with a right checksum.
         stray: whole packets that are no answer to the request: late ones, of another length, of another servo.
-        spliced: answers that were refused, since they may be made of two.
+        spliced: answers that were not accepted, since they may be made of two.
         doubled: second answers of a servo within one transaction.
         echoed: copies of requests.
         discarded: bytes that had come before a request.
@@ -192,6 +192,7 @@ class ServoBus:
         self._sent: deque[bytes] = deque(maxlen=4)  # the last requests, whose echoes may come
         self._timings: dict[tuple[int, int, int], _Timing] = {}  # by length of request, number and size of answers
         self._requests: dict[tuple[int, int, tuple[int, ...]], bytes] = {}  # grouped reads, as they are repeated
+        self._suspects: dict[int, bytes] = {}  # servo -> its last answer that may be made of two
         self._noise = 0.0  # share of recent transactions with bytes outside packets
         self._one_by_one = False
         self._lock = threading.Lock()
@@ -217,12 +218,15 @@ class ServoBus:
             ConnectionLost: the line is gone.
         """
         with self._lock:
-            length = self._free_length(servo, count)
-            if length is None:
-                self._drain(servo)
-                length = count
-            replies = self._transact(self.codec.read(servo, address, length), (servo,), length)
-        reply = replies.get(servo)
+            spliced, reply = self.counts.spliced, None
+            for _ in range(2):
+                length = self._free_length(servo, count)
+                if length is None:
+                    self._drain(servo)
+                    length = count
+                reply = self._transact(self.codec.read(servo, address, length), (servo,), length).get(servo)
+                if reply is not None or self.counts.spliced == spliced:
+                    break  # otherwise a second answer may confirm the first
         if reply is None:
             raise DeadlineExceeded(
                 f"servo {servo} did not answer a read of register {address}", self._allowed_s(8, 1, length),
@@ -414,15 +418,19 @@ class ServoBus:
         counts.doubled += found.doubled
         counts.echoed += found.echoed
         replies = found.replies
-        if len(replies) < len(servos):
-            spliced = [servo for servo, reply in replies.items()
-                       if self.codec.may_be_spliced(servo, reply.alarm, reply.data)]  # fmt: skip
-            for servo in spliced:
+        for servo, reply in list(replies.items()):
+            if self.codec.may_be_spliced(servo, reply.alarm, reply.data) and not self._confirms(servo, reply.data):
                 del replies[servo]
-            counts.spliced += len(spliced)
+                counts.spliced += 1
         counts.missing += len(servos) - len(replies)
         self._hear_noise(found.outside > 0)
         return replies
+
+    def _confirms(self, servo: int, data: bytes) -> bool:
+        """Return whether an answer that may be made of two says what the servo's last such answer said."""
+        before, self._suspects[servo] = self._suspects.get(servo, b""), data
+        length = min(len(before), len(data))
+        return length > 0 and before[:length] == data[:length]
 
     def _hear_noise(self, noisy: bool) -> None:
         """Note whether bytes of a transaction lay outside packets, and choose how groups are read from now on."""

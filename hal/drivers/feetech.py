@@ -134,7 +134,7 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
 def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
     """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`."""
     size, length = _OVERHEAD + count, count + 2
-    if len(data) != size * len(servos):
+    if len(data) != size * len(servos) or data.count(HEADER) > len(servos):
         return None
     packets = []
     at = 0

@@ -80,7 +80,7 @@ class Codec(Protocol):
     def answers(self, data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
         """Return the answers in bytes that hold nothing else, one of each servo and in their order, else None.
 
-        This is what comes nearly always, and it costs a fraction of `scan`.
+        This is what comes nearly always, and it costs a fraction of `scan`. None also where an answer may be spliced.
 
         Args:
             data: received bytes.

@@ -1,8 +1,8 @@
 """Strangers' drivers, unchanged, take the virtual servo bus for a real one, and do to its registers what ours does.
 
 The programs are LeRobot 0.4.4, feetech-servo-sdk 1.0.0, dynamixel-sdk 3.8.4 and 4.1.0, and rustypot 1.13.1. None is a
-dependency of this project, and tests skip where one is missing. Of LeRobot only the buses are used; its unrelated
-imports of torch, accelerate and datasets are replaced by empty modules where these are not installed.
+dependency of this project, and tests skip where one is missing. Of LeRobot the buses and the SO-101 follower are used;
+its unrelated imports of torch, accelerate, datasets and its processors are replaced by empty modules.
 """
 
 from __future__ import annotations
@@ -12,12 +12,18 @@ import json
 import subprocess
 import sys
 from collections.abc import Sequence
+from pathlib import Path
+from threading import Timer
 
+import numpy as np
 import pytest
 
 from hal.drivers import dynamixel, feetech
 from hal.drivers.bus import BusSettings, ServoBus
+from hal.drivers.calibration import load_calibration
 from hal.drivers.serial_port import SerialPort
+from hal.robots.so101 import HIGH, JOINTS, LOW
+from hal.robots.so101_units import JointUnits
 from sim.servo_bus.arm import ServoArm, so101_servos
 from sim.servo_bus.dynamixel_servo import DynamixelServo
 from sim.servo_bus.line import ServoLine
@@ -103,6 +109,36 @@ print(json.dumps({"ping": bus.ping(3), "missing": bus.ping(9),
 """
 
 
+FOLLOWER = """
+import pathlib, time
+for name in ("lerobot.processor",):
+    sys.modules[name] = Empty(name)
+import builtins
+from lerobot.robots.so_follower import SOFollower, SOFollowerRobotConfig
+folder = pathlib.Path(sys.argv[2])
+def config():
+    return SOFollowerRobotConfig(port=path, id="arm", calibration_dir=folder)
+builtins.input = lambda text: print("middle", flush=True) or time.sleep(1.0) or "c"
+robot = SOFollower(config())
+robot.bus.connect()
+print("calibrating", flush=True)
+robot.calibrate()
+robot.configure()
+robot.bus.enable_torque()
+told = {"calibrated": robot.is_calibrated, "seen": robot.get_observation()}
+goal = {name: value + (5.0 if name == "shoulder_pan.pos" else 0.0) for name, value in told["seen"].items()}
+told["sent"] = robot.send_action(goal)
+time.sleep(1.5)
+told["moved"] = robot.get_observation()
+robot.disconnect()
+again = SOFollower(config())
+again.connect()
+told["connected"] = again.is_connected
+again.disconnect()
+print(json.dumps(told))
+"""
+
+
 def needed(*packages: str) -> None:
     for package in packages:
         if importlib.util.find_spec(package) is None:
@@ -149,6 +185,77 @@ def test_lerobots_feetech_bus_does_to_the_registers_what_ours_does() -> None:
         theirs.write(40, b"\x00" if servo.memory[40] == 0 else b"\x01")  # LeRobot takes the torque away as it leaves
         theirs.write(55, servo.memory[55:56])
         assert bytes(theirs.memory[:56]) == bytes(servo.memory[:56])
+
+
+class Person:
+    """Move each joint of a virtual arm to both of its ends and back to the middle, whatever the table is like."""
+
+    def __init__(self, arm: ServoArm) -> None:
+        self.arm, self.sweeping = arm, False
+        self.begun_ns: int | None = None
+        self.middle, self.half = (np.array(HIGH) + LOW) / 2, (np.array(HIGH) - LOW) / 2
+
+    def advance(self, now_ns: int) -> None:
+        if self.sweeping:
+            self.begun_ns = self.begun_ns or now_ns
+            share = np.sin((now_ns - self.begun_ns) / 1e9 * 2 * np.pi / 3.0)
+            self.place(self.middle + share * self.half, now_ns)
+        elif {servo.drive for servo in self.arm.servos} == {"off"}:
+            self.place(self.middle, now_ns)
+        else:
+            self.arm.advance(now_ns)
+
+    def place(self, joints: np.ndarray, now_ns: int) -> None:
+        self.arm.data.qpos[self.arm._qpos], self.arm.data.qvel[:], self.arm.time_ns = joints, 0.0, now_ns
+        self.arm._measure()
+
+
+def test_lerobots_so101_follower_connects_calibrates_reads_and_writes(tmp_path: Path) -> None:
+    needed("lerobot", "serial", "scservo_sdk", "draccus", "huggingface_hub")
+    zeros = (2048, 700, 3900, 2100, 1500, 3000)
+    servos = so101_servos(zeros, calibrated=False)
+    arm = ServoArm(servos, zeros)
+    arm.model.opt.gravity[:] = 0
+    arm.model.geom_contype[:] = 0
+    person = Person(arm)
+    with ServoTerminal(ServoLine(servos, before_request=person.advance), on_time=person.advance) as terminal:
+        process = subprocess.Popen(
+            [sys.executable, "-u", "-W", "ignore", "-c", STAND_INS + FOLLOWER, terminal.path, str(tmp_path)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        lines = []
+
+        def finish() -> None:
+            person.sweeping = False
+            print(file=process.stdin, flush=True)
+
+        try:
+            for line in process.stdout:
+                lines.append(line)
+                if "Recording positions" in line:
+                    person.sweeping = True
+                    Timer(7.0, finish).start()  # two whole swings
+            assert process.wait(60) == 0, lines
+        finally:
+            process.kill()
+            process.wait()
+            process.stdin.close()
+            process.stdout.close()
+    told = json.loads(lines[-1])
+    assert told["calibrated"]
+    assert told["connected"]
+    calibration = load_calibration(tmp_path / "arm.json")  # LeRobot's own file
+    for name, joint, servo in zip(JOINTS, calibration.joints.values(), servos, strict=True):
+        assert servo.get("homing_offset") == joint.homing_offset, name
+        assert (servo.get("min_position"), servo.get("max_position")) == (joint.range_min, joint.range_max), name
+        assert servo.get("p") == 16
+    assert calibration.misfits(tolerance_deg=3.0) == [], "it swept the model's travel"
+    seen, moved = (np.array([told[key][f"{name}.pos"] for name in JOINTS]) for key in ("seen", "moved"))
+    np.testing.assert_allclose(JointUnits("degrees").to_radians(seen)[:4], person.middle[:4], atol=0.06)
+    assert 2.0 < moved[0] - seen[0] < 8.0, "the pan went where it was told"
+    np.testing.assert_allclose(moved[1:5], seen[1:5], atol=3.0)
 
 
 def test_the_vendors_feetech_sdk_reads_and_writes() -> None:

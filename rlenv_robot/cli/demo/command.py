@@ -10,7 +10,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -35,8 +36,8 @@ from rlenv_robot.training.learner import (
 from rlenv_robot.training.rollout import Outcome, evaluate, run_episode
 
 __all__ = [
-    "DemoSettings", "Deployment", "FixtureStandIn", "Retraining", "RobotProcess", "deploy", "fresh_folder",
-    "held_out_seed", "retrain", "run", "simulate", "train", "write_twin_profile",
+    "DemoSettings", "Deployment", "FixtureStandIn", "Retraining", "ServingProcess", "deploy", "fresh_folder",
+    "held_out_seed", "retrain", "run", "serving", "simulate", "train", "virtual_arm", "write_robot_profile",
 ]  # fmt: skip
 
 
@@ -78,33 +79,35 @@ class FixtureStandIn:
         self._thread.join(5)
 
 
-class RobotProcess:
-    """Run ``rlenv-robot serve`` as a child process on a free port of loopback.
+class ServingProcess:
+    """Run a verb of ``rlenv-robot`` that serves as a child process.
 
     Args:
-        profile: the TOML file to serve.
+        words: the verb and its arguments.
+        pattern: matches the line that says where it serves; its first group is the address.
         log: the file for the process's output.
 
     Attributes:
-        address: of the server, once it serves.
+        address: where it serves, once it does.
 
     Raises:
-        RobotError: on entry: the server ended, or did not serve within 30 s.
+        RobotError: on entry: the process ended, or did not serve within 30 s.
     """
 
-    def __init__(self, profile: Path, log: Path) -> None:
-        self._profile, self._log = profile, log
+    def __init__(self, words: Sequence[str], pattern: str, log: Path) -> None:
+        self._words, self._pattern, self._log = tuple(words), re.compile(pattern), log
         self._process: subprocess.Popen[str] | None = None
         self._reader: threading.Thread | None = None
         self._addresses: queue.Queue[str] = queue.Queue()
         self.address = ""
 
-    def __enter__(self) -> RobotProcess:
-        command = [sys.executable, "-m", "rlenv_robot", "serve", str(self._profile), "--address", "tcp://127.0.0.1:*"]
-        # In a session of its own, so that Ctrl-C reaches only the demonstration, which then ends the server properly.
+    def __enter__(self) -> ServingProcess:
+        # In a session of its own, so that Ctrl-C reaches only the demonstration, which then ends it properly.
         self._process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, start_new_session=True
-        )
+            [sys.executable, "-m", "rlenv_robot", *self._words],
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            start_new_session=True,
+        )  # fmt: skip
         assert self._process.stdout is not None
         self._reader = threading.Thread(target=self._read, args=(self._process.stdout,), daemon=True)
         self._reader.start()
@@ -112,10 +115,10 @@ class RobotProcess:
             self.address = self._addresses.get(timeout=30)
         except queue.Empty:
             self.__exit__()
-            raise DeadlineExceeded("the robot's server did not start", 30, f"see {self._log}") from None
+            raise DeadlineExceeded(f"rlenv-robot {self._words[0]} did not start", 30, f"see {self._log}") from None
         if not self.address:
             self.__exit__()
-            raise RobotError(f"the robot's server ended before it served: {_tail(self._log)}")
+            raise RobotError(f"rlenv-robot {self._words[0]} ended before it served: {_tail(self._log)}")
         return self
 
     def _read(self, stream: IO[str]) -> None:
@@ -123,7 +126,7 @@ class RobotProcess:
             for line in stream:
                 log.write(line)
                 log.flush()
-                match = re.search(r"at (tcp://\S+)", line)
+                match = self._pattern.search(line)
                 if match:
                     self._addresses.put(match.group(1))
         self._addresses.put("")
@@ -159,6 +162,7 @@ class DemoSettings:
         train_s, retrain_s: wall time of the two searches, seconds.
         episodes: the number in each deployment.
         simulated: the number of episodes of each evaluation in simulation.
+        robot: ``bus``, a virtual arm behind a serial bus and the driver of a real one; or ``twin``, without these.
     """
 
     folder: Path
@@ -167,6 +171,12 @@ class DemoSettings:
     retrain_s: float = 12.0
     episodes: int = 20
     simulated: int = 200
+    robot: str = "bus"
+
+    @property
+    def place(self) -> str:
+        """The robot's name in the table of results."""
+        return {"bus": "virtual arm, over the network", "twin": "twin, over the network"}[self.robot]
 
 
 @dataclass(frozen=True)
@@ -200,29 +210,48 @@ def held_out_seed(settings: DemoSettings) -> int:
     return 7_000_000 + settings.seed
 
 
-def write_twin_profile(settings: DemoSettings, fixture: str) -> Path:
-    """Write the profile of the served robot: a twin whose resets a fixture confirms."""
-    path = settings.folder / "twin.toml"
+def write_robot_profile(settings: DemoSettings, fixture: str) -> Path:
+    """Write the profile of the served robot, whose resets a fixture confirms."""
+    path = settings.folder / "robot.toml"
+    if settings.robot == "twin":
+        robot = f'where = "twin"\nseed = {settings.seed}\n'
+    else:
+        port, calibration = (json.dumps(str(settings.folder.resolve() / name)) for name in ("arm", "arm.json"))
+        robot = f'driver = "feetech"\noptions = {{port = {port}, calibration = {calibration}, latency_s = 0.1}}\n'
     path.write_text(
-        "# Written by rlenv-robot demo. To serve it again, start a fixture at this address, then rlenv-robot serve.\n"
-        '[robot]\nkind = "so101"\nwhere = "twin"\n'
-        f"seed = {settings.seed}\n\n"
+        "# Written by rlenv-robot demo. To serve it again, start a fixture at this address"
+        + (", the virtual arm" if settings.robot == "bus" else "")
+        + f', then rlenv-robot serve.\n[robot]\nkind = "so101"\n{robot}\n'
         f'[reset]\nsignal = "fixture"\nfixture = "{fixture}"\nsignal_deadline_s = 10\n',
         encoding="utf-8",
     )
     return path
 
 
+def virtual_arm(settings: DemoSettings, name: str) -> ServingProcess:
+    """Return the process of a virtual arm behind the serial port ``arm`` in the folder, not yet started."""
+    port, calibration = (str(settings.folder.resolve() / file) for file in ("arm", "arm.json"))
+    words = ("twin", "so101", "--bus", "--link", port, "--calibration", calibration, "--seed", str(settings.seed))
+    return ServingProcess(words, r"^virtual so101 at (\S+):", settings.folder / f"{name}-arm.log")
+
+
+def serving(profile: Path, log: Path) -> ServingProcess:
+    """Return the process of ``rlenv-robot serve`` on a free port of loopback, not yet started."""
+    return ServingProcess(("serve", str(profile), "--address", "tcp://127.0.0.1:*"), r"at (tcp://\S+)", log)
+
+
 def deploy(
     settings: DemoSettings, policy: FeedbackPolicy, name: str, progress: Callable[[Outcome], None]
 ) -> Deployment:
-    """Stages 2 and 4: serve the twin in a second process, run the policy on it over the network, and record it."""
+    """Stages 2 and 4: serve the arm in other processes, run the policy on it over the network, and record it."""
     folder = settings.folder / name
     outcomes: list[Outcome] = []
-    with FixtureStandIn() as fixture:
-        profile = write_twin_profile(settings, fixture.address)
+    with FixtureStandIn() as fixture, ExitStack() as ends:
+        profile = write_robot_profile(settings, fixture.address)
+        if settings.robot == "bus":
+            ends.enter_context(virtual_arm(settings, name))
         with (
-            RobotProcess(profile, settings.folder / f"{name}-server.log") as server,
+            serving(profile, settings.folder / f"{name}-server.log") as server,
             make(
                 "so101-reach", server.address, mode="inference", record=folder, info={"policy": name, "source": name}
             ) as env,
@@ -251,7 +280,9 @@ def run(args: argparse.Namespace) -> int:
         raise ValueError(f"--episodes is {args.episodes}, a model of the arm needs at least {LEAST_EPISODES}")
     if not (args.train_s > 0 and args.retrain_s > 0):
         raise ValueError("--train-s and --retrain-s must be above 0")
-    settings = DemoSettings(fresh_folder(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes)
+    settings = DemoSettings(
+        fresh_folder(Path(args.out)), args.seed, args.train_s, args.retrain_s, args.episodes, robot=args.robot
+    )
     started = time.monotonic()
     with progress_bars() as bars:
         trained = _train(settings, bars)
@@ -302,8 +333,8 @@ def _deploy_first(settings: DemoSettings, trained: Training, bars: ProgressBars)
     seed = held_out_seed(settings)
     row = Row("trained in simulation", "simulation", seed, simulated)
     advance(1, f"{row.success:.0%} of {len(simulated)} reached")
-    deployed = _deploy(settings, trained, "before", "2 serve, deploy and record on the twin", bars)
-    return [row, Row("trained in simulation", "twin, over the network", seed, deployed.outcomes)], deployed
+    deployed = _deploy(settings, trained, "before", "2 serve, deploy and record", bars)
+    return [row, Row("trained in simulation", settings.place, seed, deployed.outcomes)], deployed
 
 
 def _retrain(settings: DemoSettings, trained: Training, deployed: Deployment, bars: ProgressBars) -> Retraining:
@@ -319,7 +350,7 @@ def _deploy_second(settings: DemoSettings, retrained: Retraining, bars: Progress
     simulated = simulate(settings, retrained.training.policy)
     seed = held_out_seed(settings)
     return [
-        Row("retrained from the record", "twin, over the network", seed, redeployed.outcomes),
+        Row("retrained from the record", settings.place, seed, redeployed.outcomes),
         Row("retrained from the record", "simulation", seed, simulated),
     ], redeployed
 
@@ -345,7 +376,9 @@ def _report(
     plot_distances(folder / "distances.png", rows, Reach().tolerance_m * 1e3)
     plot_learning(folder / "learning.png", [("in simulation", trained), ("from the record", retrained.training)])
     plot_model(folder / "model.png", retrained.error, retrained.unchanged, SO101.period_s)
-    figures = [("Where every episode ended", folder / "distances.png", "All rows on the twin have the same targets.")]
+    figures = [
+        ("Where every episode ended", folder / "distances.png", "All rows over the network have the same targets.")
+    ]
     before, after = (deployment.run for deployment in deployments)
     notes = [f"{trained.steps:,} simulated control steps in {trained.elapsed_s[-1]:.0f} s of training.",
              f"The fixture was asked for {sum(d.fixture_asked for d in deployments)} resets.",
@@ -368,7 +401,7 @@ def _report(
             "The episodes of each search. The second search moves a learned model of the robot.",
         ),
         ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
-        (f"Episode {number} before", folder / "episode-before.png", "The first policy on the twin."),
+        (f"Episode {number} before", folder / "episode-before.png", f"The first policy on the {settings.place}."),
         (f"Episode {number} after", folder / "episode-after.png", "The same target, by the retrained policy."),
     ]
     html_report(folder / "report.html", rows, figures, notes)

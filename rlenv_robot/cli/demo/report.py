@@ -167,7 +167,7 @@ def html_report(
         "<meta name='viewport' content='width=device-width, initial-scale=1'>",
         f"<title>so101-reach: the main job</title><style>{_STYLE}</style></head><body><main>",
         "<h1>so101-reach, end to end</h1>",
-        "<p>Trained in simulation, deployed over the network on a twin with a real arm's faults, recorded, "
+        "<p>Trained in simulation, deployed over the network on another arm, recorded, "
         "retrained from that record alone, and deployed again.</p>",
         f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
         *(f"<p>{html.escape(note)}</p>" for note in notes),

@@ -200,6 +200,19 @@ def test_an_answer_whose_end_another_one_replaced_is_refused(replaced: int) -> N
     assert passed == 1, "the checksum alone lets one of them through"
 
 
+def test_an_answer_that_does_hold_a_header_is_confirmed_by_a_second_one() -> None:
+    servos = [Memory(servo) for servo in IDS]
+    servos[1].memory[56:60] = b"\x01\xff\xff\x02"
+    bus, port = bus_of(servos)
+    assert bus.read(2, 56, 4).data == b"\x01\xff\xff\x02"
+    assert bus.counts.transactions == 2
+    port.sleep(0.2)
+    assert bus.sync_read(56, 4, IDS)[2].data == b"\x01\xff\xff\x02", "it says what it said before"
+    servos[1].memory[56] = 2
+    assert set(bus.sync_read(56, 4, IDS)) == {1, 3, 4, 5, 6}
+    assert bus.counts.spliced == 2
+
+
 def test_an_unplugged_line_is_lost_at_once() -> None:
     faults = LineFaults()
     bus, _ = bus_of([Memory(1)], faults)

@@ -139,7 +139,8 @@ def test_alarms_have_names() -> None:
 def test_answers_that_hold_nothing_else_are_found_at_once(answers: list[tuple[int, int]], values: bytes) -> None:
     packets = [(servo, alarm, values) for servo, alarm in answers]
     data, ids = b"".join(feetech.status(*packet) for packet in packets), [servo for servo, _ in answers]
-    assert feetech.answers(data, ids, len(values)) == packets
+    spliced = any(feetech.may_be_spliced(*packet) for packet in packets)
+    assert feetech.answers(data, ids, len(values)) == (None if spliced else packets)
     assert feetech.answers(data[:-1], ids, len(values)) is None
     for at in range(len(data)):
         assert feetech.answers(data[:at] + bytes((data[at] ^ 4,)) + data[at + 1 :], ids, len(values)) is None

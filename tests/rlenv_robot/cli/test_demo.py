@@ -10,6 +10,7 @@ import pytest
 
 from rlenv_robot.cli.demo.report import Row, cells
 from rlenv_robot.cli.main import main
+from rlenv_robot.config.profile import Profile, load_profile
 from rlenv_robot.source import open_source
 from rlenv_robot.training.rollout import Outcome
 
@@ -33,15 +34,15 @@ def test_the_main_job_trains_deploys_records_retrains_and_reports(
     rows = figures["rows"]
     assert [row["where"] for row in rows] == [
         "simulation",
-        "twin, over the network",
-        "twin, over the network",
+        "virtual arm, over the network",
+        "virtual arm, over the network",
         "simulation",
     ]
     assert [row["episodes"] for row in rows] == [200, EPISODES, EPISODES, 200]
     for row, name in ((rows[1], "before"), (rows[2], "after")):
         check_against_the_record(row, out / name)
         assert f"{row['success']:.0%}" in printed
-    for name in ("report.html", "distances.png", "episode-before.png", "policy-1.npz", "policy-2.npz", "twin.toml"):
+    for name in ("report.html", "distances.png", "episode-before.png", "policy-1.npz", "policy-2.npz", "robot.toml"):
         assert (out / name).stat().st_size > 0
     assert f"asked for {2 * EPISODES} resets" in printed
 
@@ -66,6 +67,15 @@ def check_against_the_record(row: dict[str, object], run: Path) -> None:
             assert gap == pytest.approx(outcome["metrics"]["distance_mm"], abs=1e-2)
         assert recorded["extra_info"]["return"] == pytest.approx(outcome["total"], rel=1e-5)
         assert recorded["extra_info"]["success"] == outcome["success"]
+
+
+def test_the_robot_is_a_virtual_arm_or_a_twin(tmp_path: Path) -> None:
+    from rlenv_robot.cli.demo.command import DemoSettings, write_robot_profile
+
+    bus = load_profile(write_robot_profile(DemoSettings(tmp_path), "tcp://127.0.0.1:1")).robot
+    assert (bus.driver, bus.options["port"]) == ("feetech", str(tmp_path / "arm"))
+    twin = load_profile(write_robot_profile(DemoSettings(tmp_path, seed=3, robot="twin"), "tcp://127.0.0.1:1")).robot
+    assert (twin.where, twin.seed, twin.driver) == ("twin", 3, Profile().robot.driver)
 
 
 def test_a_second_demonstration_does_not_overwrite_the_first(tmp_path: Path) -> None:
