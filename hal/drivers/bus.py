@@ -229,7 +229,7 @@ class ServoBus:
                     break  # otherwise a second answer may confirm the first
         if reply is None:
             raise DeadlineExceeded(
-                f"servo {servo} did not answer a read of register {address}", self._allowed_s(8, 1, length),
+                f"servo {servo} did not answer a read of register {address}", self._allowed_s(8, 1, count),
                 "check its cable, its power, its id and the baud rate",
             )  # fmt: skip
         self._check(servo, address, reply)
