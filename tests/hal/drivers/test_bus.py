@@ -182,7 +182,7 @@ def test_on_a_noisy_line_servos_are_asked_one_by_one() -> None:
     fresh()
     assert bus.counts.transactions - before == 6
     faults.noise = 0.0
-    [fresh() for _ in range(20)]
+    [fresh() for _ in range(60)]
     before = bus.counts.transactions
     assert fresh() == 6
     assert bus.counts.transactions - before == 1, "the line is quiet again"
