@@ -31,7 +31,7 @@ ENVIRONMENT_FAULTS = {
     **frame_faults.FAULTS, **seed_faults.FAULTS, **ownership_faults.FAULTS, **refusal_faults.FAULTS,
     **end_faults.FAULTS,
 }  # fmt: skip
-PATIENCE = Deadlines(step=3.0, reset=6.0)
+PATIENCE = Deadlines(step=3.0, reset=3.0)
 
 
 @pytest.fixture(autouse=True)
