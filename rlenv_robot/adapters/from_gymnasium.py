@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -17,7 +18,10 @@ from rlenv_robot.tables import ExtraInfo, Options, check_options
 from rlenv_robot.tasks.agents import Agent, observed_fields
 from rlenv_robot.world import EnvDescription, TimeStep
 
-__all__ = ["GymnasiumWorld", "PettingZooWorld", "from_gymnasium", "from_pettingzoo"]
+__all__ = [
+    "ForeignWorld", "GymnasiumWorld", "PettingZooWorld", "SpaceFields", "by_agent", "check_flags", "copied_info",
+    "field_name", "from_gymnasium", "from_pettingzoo", "plain_mapping", "plain_number",
+]  # fmt: skip
 
 _OPTIONS = {
     "seed": "whole number from 0: given to the environment's reset",
@@ -26,13 +30,13 @@ _OPTIONS = {
 _REWARD = Field("reward", (), "float64", meaning="as the environment gives it")
 
 
-def _named(name: str) -> str:
+def field_name(name: str) -> str:
     """Return a field's name for a key of theirs."""
     plain = re.sub(r"[^a-z0-9]+", "_", str(name).lower()).strip("_") or "value"
     return plain if plain[0].isalpha() else f"n{plain}"
 
 
-class _Leaves:
+class SpaceFields:
     """Convert between a space of theirs and named fields.
 
     Args:
@@ -45,11 +49,11 @@ class _Leaves:
 
     def __init__(self, space: spaces.Space, name: str) -> None:
         self.space = space
-        self._parts: dict[Any, _Leaves] = {}
+        self._parts: dict[Any, SpaceFields] = {}
         self.fields: tuple[Field, ...]
         if isinstance(space, spaces.Dict | spaces.Tuple):
             items = space.spaces.items() if isinstance(space, spaces.Dict) else enumerate(space.spaces)
-            self._parts = {key: _Leaves(part, f"{name}_{_named(str(key))}") for key, part in items}
+            self._parts = {key: SpaceFields(part, f"{name}_{field_name(str(key))}") for key, part in items}
             self.fields = tuple(field for part in self._parts.values() for field in part.fields)
         else:
             self.fields = (_field(space, name),)
@@ -107,12 +111,30 @@ def _field(space: spaces.Space, name: str) -> Field:
     )
 
 
-class _Foreign:
-    """The members of `World` that environments of both kinds share."""
+class ForeignWorld:
+    """Members of `World` that environments of Gymnasium and PettingZoo share."""
 
     observation: Spec
     action: Spec
     _env: Any
+
+    @cached_property
+    def remarks(self) -> dict[str, None]:
+        """Sentences on what the environment does that its own project's checkers warn of, and that works here."""
+        return {}
+
+    def remark_on_types(self, numbers: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+        """Remark on NumPy's scalars in place of Python's numbers and flags."""
+        for name, value in numbers.items():
+            if not isinstance(value, int | float):
+                self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take Python's numbers alone"] = (
+                    None
+                )
+        for name, value in flags.items():
+            if not isinstance(value, bool):
+                self.remarks[f"{name} is a NumPy {type(value).__name__}; some trainers take True and False alone"] = (
+                    None
+                )
 
     @property
     def name(self) -> str:
@@ -162,7 +184,7 @@ class _Foreign:
         return {"seed": None if seed is None else int(seed), "options": options.get("options")}
 
 
-class GymnasiumWorld(_Foreign):
+class GymnasiumWorld(ForeignWorld):
     """A `World` around an environment of Gymnasium; what breaks Gymnasium's interface raises TypeError.
 
     Args:
@@ -174,8 +196,8 @@ class GymnasiumWorld(_Foreign):
 
     def __init__(self, env: Any) -> None:
         self._env = env
-        self._observed = _Leaves(env.observation_space, "observation")
-        self._acting = _Leaves(env.action_space, "action")
+        self._observed = SpaceFields(env.observation_space, "observation")
+        self._acting = SpaceFields(env.action_space, "action")
         self.observation = Spec("observation", self._observed.fields)
         self.action = Spec("action", self._acting.fields)
 
@@ -199,16 +221,18 @@ class GymnasiumWorld(_Foreign):
         answer = self._env.step(self._acting.to_value(action))
         expected = "observation, reward, terminated, truncated and info"
         observation, reward, terminated, truncated, info = _parts(answer, 5, "step", expected)
-        return self._timestep(observation, _number(reward, "reward"), terminated, truncated, info)
+        timestep = self._timestep(observation, plain_number(reward, "reward"), terminated, truncated, info)
+        self.remark_on_types({"reward": reward}, {"terminated": terminated, "truncated": truncated})
+        return timestep
 
     def _timestep(self, observation: Any, reward: float, terminated: Any, truncated: Any, info: Any) -> TimeStep:
-        _check_flags(terminated=terminated, truncated=truncated)
+        check_flags(terminated=terminated, truncated=truncated)
         named = self._observed.to_fields(observation, "observation")
-        extra: ExtraInfo = {"info": _copied(_mapping(info, "info"))}
+        extra: ExtraInfo = {"info": copied_info(plain_mapping(info, "info"))}
         return TimeStep(named, reward, bool(terminated), bool(truncated), extra)
 
 
-class PettingZooWorld(_Foreign):
+class PettingZooWorld(ForeignWorld):
     """A `World` around a parallel environment of PettingZoo; what breaks its interface raises TypeError.
 
     An agent that has left the episode observes zeros, or what is nearest in its range, and earns 0; its actions are
@@ -225,9 +249,9 @@ class PettingZooWorld(_Foreign):
         self._env = env
         if not env.possible_agents:
             raise ValueError("the environment names no possible_agents, so its agents can't be described")
-        self._names = {agent: _named(agent) for agent in env.possible_agents}
-        self._observed = {a: _Leaves(env.observation_space(a), f"{n}_observation") for a, n in self._names.items()}
-        self._acting = {a: _Leaves(env.action_space(a), f"{n}_action") for a, n in self._names.items()}
+        self._names = {agent: field_name(agent) for agent in env.possible_agents}
+        self._observed = {a: SpaceFields(env.observation_space(a), f"{n}_observation") for a, n in self._names.items()}
+        self._acting = {a: SpaceFields(env.action_space(a), f"{n}_action") for a, n in self._names.items()}
         self.observation = Spec("observation", tuple(f for part in self._observed.values() for f in part.fields))
         self.action = Spec("action", tuple(f for part in self._acting.values() for f in part.fields))
         self.agents = tuple(
@@ -252,8 +276,9 @@ class PettingZooWorld(_Foreign):
             TypeError: the answer is not observations and infos by agent.
         """
         answer = _parts(self._env.reset(**self._request(options)), 2, "reset", "observations and infos")
+        self._check_agents()
         live = list(self._env.agents)
-        observations, infos = (_of(part, live, name) for part, name in zip(answer, _PARTS[::4], strict=True))
+        observations, infos = (by_agent(part, live, name) for part, name in zip(answer, _PARTS[::4], strict=True))
         return self._timestep(observations, dict.fromkeys(live, 0.0), False, False, infos)
 
     def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
@@ -265,17 +290,31 @@ class PettingZooWorld(_Foreign):
         live = list(self._env.agents)
         answer = self._env.step({agent: self._acting[agent].to_value(action) for agent in live})
         observations, rewards, terminated, truncated, infos = (
-            _of(part, live, name)
+            by_agent(part, live, name)
             for part, name in zip(_parts(answer, 5, "step", ", ".join(_PARTS)), _PARTS, strict=True)
         )
         for agent in live:
-            _check_flags(**{f"terminations[{agent!r}]": terminated[agent], f"truncations[{agent!r}]": truncated[agent]})
+            check_flags(**{f"terminations[{agent!r}]": terminated[agent], f"truncations[{agent!r}]": truncated[agent]})
+            self.remark_on_types({"a reward": rewards[agent]}, {"terminated": terminated[agent]})
+        for name, part in zip(_PARTS, answer, strict=True):
+            if set(part) - set(live):
+                self.remarks[f"{name} name agents that are not in the episode"] = None
         if set(self._env.agents) != {agent for agent in live if not (terminated[agent] or truncated[agent])}:
             raise TypeError(f"agents are {self._env.agents} after a step, expected those that did not end")
         over = not self._env.agents
         cut = over and any(truncated.values())
-        numbers = {agent: _number(rewards[agent], f"rewards[{agent!r}]") for agent in live}
+        numbers = {agent: plain_number(rewards[agent], f"rewards[{agent!r}]") for agent in live}
         return self._timestep(observations, numbers, over and not cut, cut, infos)
+
+    def _check_agents(self) -> None:
+        """Check that agents are known, and that their spaces are the ones that were described."""
+        unknown = [agent for agent in self._env.agents if agent not in self._names]
+        if unknown:
+            raise TypeError(f"agents has {unknown[0]!r}, possible_agents has {', '.join(map(str, self._names))}")
+        for agent in self._env.agents:
+            for name, leaves in (("observation_space", self._observed[agent]), ("action_space", self._acting[agent])):
+                if getattr(self._env, name)(agent) is not leaves.space:
+                    raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
 
     def _timestep(
         self, observations: Mapping[str, Any], rewards: Mapping[str, float], terminated: bool, truncated: bool,
@@ -287,7 +326,7 @@ class PettingZooWorld(_Foreign):
                 named |= leaves.to_fields(observations[agent], f"observations[{agent!r}]")
             else:
                 named |= {f.name: np.zeros(f.shape, f.numpy_dtype).clip(*f.bounds) for f in leaves.fields}
-        own = {agent: _copied(_mapping(info, f"infos[{agent!r}]")) for agent, info in infos.items()}
+        own = {agent: copied_info(plain_mapping(info, f"infos[{agent!r}]")) for agent, info in infos.items()}
         extra: ExtraInfo = {"agents": observed_fields(self.agents), "info": own}
         everyone = {agent: rewards.get(agent, 0.0) for agent in self._names}
         return TimeStep(named, everyone, terminated, truncated, extra)
@@ -303,34 +342,55 @@ def _parts(answer: Any, count: int, call: str, expected: str) -> tuple[Any, ...]
     return answer
 
 
-def _of(part: Any, agents: list[str], name: str) -> Mapping[str, Any]:
+def by_agent(part: Any, agents: list[str], name: str) -> Mapping[str, Any]:
+    """Return one of their mappings, if it has an entry for each of these agents.
+
+    Raises:
+        TypeError: it has not.
+    """
     if not isinstance(part, Mapping) or not set(agents) <= set(part):
         raise TypeError(f"{name} are {part!r:.80}, expected one for each of {', '.join(map(str, agents))}")
     return part
 
 
-def _number(value: Any, name: str) -> float:
+def plain_number(value: Any, name: str) -> float:
+    """Return a number of theirs.
+
+    Raises:
+        TypeError: it is none.
+    """
     if isinstance(value, bool) or not isinstance(value, int | float | np.integer | np.floating):
         raise TypeError(f"{name} is {value!r:.80} ({type(value).__name__}), expected a number")
     return float(value)
 
 
-def _mapping(value: Any, name: str) -> dict[Any, Any]:
+def plain_mapping(value: Any, name: str) -> dict[Any, Any]:
+    """Return a dictionary of theirs.
+
+    Raises:
+        TypeError: it is none.
+    """
     if not isinstance(value, dict):
         raise TypeError(f"{name} is a {type(value).__name__}, expected a dictionary")
     return value
 
 
-def _check_flags(**flags: Any) -> None:
+def check_flags(**flags: Any) -> None:
+    """Refuse flags that are neither True nor False.
+
+    Raises:
+        TypeError: naming the first of them.
+    """
     for name, flag in flags.items():
         if not isinstance(flag, bool | np.bool_):
             raise TypeError(f"{name} is {flag!r} ({type(flag).__name__}), expected True or False")
 
 
-def _copied(value: Any) -> Any:
+def copied_info(value: Any) -> Any:
+    """Return a copy of an ``info``, down to its arrays."""
     if isinstance(value, np.ndarray):
         return value.copy()
-    return {key: _copied(item) for key, item in value.items()} if isinstance(value, dict) else value
+    return {key: copied_info(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def from_gymnasium(env: Any, env_id: str | None = None) -> Environment:
@@ -350,16 +410,14 @@ def from_pettingzoo(env: Any, env_id: str | None = None) -> Environment:
     """Put an environment of PettingZoo under the standard's contract.
 
     Args:
-        env: a ``ParallelEnv``, or an ``AECEnv`` that PettingZoo can turn into one; owned from now on.
+        env: a ``ParallelEnv``, whose agents act at once, or an ``AECEnv``, whose agents act in turn; owned from now on.
         env_id: 1 to 36 characters; by default a new one.
 
     Raises:
-        ValueError: a space has no fields of a fixed size, or the agents act in turn and can't act at once.
+        ValueError: a space has no fields of a fixed size, or there are no possible_agents.
     """
     if hasattr(env, "agent_iter"):
-        from pettingzoo.utils.conversions import aec_to_parallel
+        from rlenv_robot.adapters.from_pettingzoo_turns import TurnsWorld
 
-        if not env.metadata.get("is_parallelizable", False):
-            raise ValueError("the agents act in turn and can't act at once; expected a parallel environment")
-        env = aec_to_parallel(env)
+        return Environment(TurnsWorld(env), env_id)
     return Environment(PettingZooWorld(env), env_id)

@@ -60,6 +60,8 @@ def check_environment(
         plan = [*_plan(probe), *instance_checks(probe, factory), *_last(probe, left)]
         supervisor = Supervisor(log, getattr(subject, "stop", None), subject.close)
         checks = supervisor.run(plan, only)
+        for text in getattr(getattr(subject, "world", None), "remarks", ()):
+            probe.note("R6.5", text)
     return Report(f"environment {name or subject.env_id}", checks, probe.notes, time.monotonic() - began)
 
 
@@ -118,6 +120,9 @@ class _Basics:
             for field in spec:
                 if not field.meaning.strip() or not field.unit.strip():
                     raise Failed(f"{spec.name}.{field.name} has no meaning or no unit")
+        for field in probe.env.action:
+            if field.numpy_dtype.kind == "f" and not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
+                probe.note("R4.2", f"action.{field.name} has no finite range; most trainers need one")
         if not isinstance(probe.env.env_id, str) or not 1 <= len(probe.env.env_id) <= 36:
             raise Failed(f"env_id is {probe.env.env_id!r}", "it must be a string of 1 to 36 characters")
         reward = probe.declared_reward

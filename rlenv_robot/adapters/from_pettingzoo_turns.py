@@ -1,0 +1,219 @@
+"""Put environments of PettingZoo whose agents act in turn (AEC) under the standard's contract."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from gymnasium import spaces
+
+from hal import IllegalAction, Spec, Violation
+from hal.frame_layout import FrameLayout
+from rlenv_robot.adapters.from_gymnasium import (
+    ForeignWorld,
+    SpaceFields,
+    by_agent,
+    check_flags,
+    copied_info,
+    field_name,
+    plain_mapping,
+    plain_number,
+)
+from rlenv_robot.tables import Options
+from rlenv_robot.world import EnvDescription, TimeStep
+
+__all__ = ["TurnsWorld"]
+
+_PARTS = ("rewards", "terminations", "truncations", "infos")
+_MASK = "action_mask"
+_CODES = {"rule": "the action mask forbids the action"}
+
+
+class TurnsWorld(ForeignWorld):
+    """A `rlenv_robot.world.TurnBasedWorld` around an AEC environment; what breaks its interface raises TypeError.
+
+    ``extra_info["agent"]`` says whose turn it is. Agents with equal spaces share one spec; otherwise the fields of each
+    bear its name, and those of the others hold zeros, or what is nearest in their range. Rewards are by agent, and are
+    those of one step. Agents that left the episode have no turns; it ends with its last agent. An action that the
+    ``action_mask`` of observation or info forbids is refused.
+
+    Args:
+        env: a ``pettingzoo.AECEnv``; owned from now on.
+
+    Raises:
+        ValueError: a space has no fields of a fixed size, or there are no possible_agents.
+    """
+
+    zero_sum = False
+
+    def __init__(self, env: Any) -> None:
+        self._env = env
+        names = list(getattr(env, "possible_agents", ()))
+        if not names:
+            raise ValueError("the environment names no possible_agents, so its agents can't be described")
+        self.players = tuple(names)
+        self._observed = _by_player(names, "observation", [env.observation_space(name) for name in names])
+        self._acting = _by_player(names, "action", [env.action_space(name) for name in names])
+        self.observation, self.action = _spec("observation", self._observed), _spec("action", self._acting)
+        self._earned: dict[str, float] = {}
+        self._was_cut = False
+        self._last: tuple[str, Any] = (names[0], None)
+
+    @property
+    def description(self) -> EnvDescription:
+        """The name, the options of a reset, and whose turn it is."""
+        extra = {"agent": f"whose turn it is: {', '.join(self.players)}", "info": "the agent's own"}
+        return replace(super().description, extra_info=extra, error_codes=_CODES)
+
+    @property
+    def layout(self) -> FrameLayout:
+        """Observation, action, and rewards by agent."""
+        return FrameLayout(self.observation, self.action, self.players, turns=True)
+
+    def reset(self, options: Options) -> TimeStep:
+        """Reset their environment.
+
+        Raises:
+            ValueError: an unknown option.
+            TypeError: the environment is not as PettingZoo's interface says.
+        """
+        answer = self._env.reset(**self._request(options))
+        if answer is not None:
+            raise TypeError(f"reset gave {answer!r:.80}, expected nothing: observations come from observe and last")
+        self._earned, self._was_cut = dict.fromkeys(self.players, 0.0), False
+        for agent in self._env.agents:
+            self._check_spaces(agent)
+        self._check_parts()
+        return self._timestep(dict.fromkeys(self.players, 0.0))
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
+        """Step the agent whose turn it is.
+
+        Raises:
+            IllegalAction: the action mask forbids the action; nothing changed.
+            TypeError: the environment is not as PettingZoo's interface says.
+        """
+        agent = self._env.agent_selection
+        fields = self._acting[agent]
+        own = {field.name: action[field.name] for field in fields.fields}
+        self._check_mask(own)
+        rewards = self._move(fields.to_value(own))
+        if self._env.agents:  # the last agents may leave below, and with them their observations
+            self._last = self._env.agent_selection, self._env.observe(self._env.agent_selection)
+        while self._env.agents and self._is_over(self._env.agent_selection):
+            self._check_last(self._env.agent_selection, self._env.observe(self._env.agent_selection))
+            self._move(None)
+        return self._timestep({name: rewards.get(name, 0.0) for name in self.players})
+
+    def _move(self, action: Any) -> dict[str, float]:
+        """Let the agent whose turn it is act, and return what everyone earned by that."""
+        mover, live = self._env.agent_selection, list(self._env.agents)
+        self._earned[mover] = 0.0
+        answer = self._env.step(action)
+        if answer is not None:
+            raise TypeError(f"step gave {answer!r:.80}, expected nothing: observations come from observe and last")
+        if action is None and mover in self._env.agents:
+            raise TypeError(f"agent {mover!r} is over and still in agents after its last step")
+        if set(self._env.agents) - set(live):
+            raise TypeError(f"agents has {sorted(set(self._env.agents) - set(live))}, which were not in the episode")
+        self._check_parts()
+        rewards = {name: plain_number(value, f"rewards[{name!r}]") for name, value in self._env.rewards.items()}
+        for name, value in rewards.items():
+            self._earned[name] = self._earned.get(name, 0.0) + value
+        return rewards if action is not None else {}
+
+    def _is_over(self, agent: str) -> bool:
+        self._was_cut |= bool(self._env.truncations[agent])
+        return bool(self._env.terminations[agent] or self._env.truncations[agent])
+
+    # -- what their interface promises -----------------------------------------------------------------
+
+    def _check_spaces(self, agent: str) -> None:
+        if agent not in self.players:
+            raise TypeError(f"agents has {agent!r}, possible_agents has {', '.join(map(str, self.players))}")
+        for name, parts in (("observation_space", self._observed), ("action_space", self._acting)):
+            if getattr(self._env, name)(agent) is not parts[agent].space:
+                raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
+
+    def _check_parts(self) -> None:
+        live = list(self._env.agents)
+        for name in _PARTS:
+            part = by_agent(getattr(self._env, name), live, name)
+            if set(part) != set(live):
+                raise TypeError(f"{name} are of {sorted(map(str, part))}, expected of the agents {', '.join(live)}")
+        for agent in live:
+            flags = {name: getattr(self._env, name)[agent] for name in ("terminations", "truncations")}
+            check_flags(**{f"{name}[{agent!r}]": flag for name, flag in flags.items()})
+            plain_mapping(self._env.infos[agent], f"infos[{agent!r}]")
+            self.remark_on_types({"a reward": self._env.rewards[agent]}, flags)
+
+    def _check_last(self, agent: str, observation: Any) -> None:
+        """Check ``last`` against the parts that it sums up."""
+        observed, earned, terminated, truncated, info = self._env.last()
+        parts = (self._env.terminations[agent], self._env.truncations[agent])
+        if (terminated, truncated) != parts or info != self._env.infos[agent]:
+            raise TypeError(
+                f"last() says {terminated}, {truncated} and {info!r:.60} of {agent!r}, its parts something else"
+            )
+        if abs(plain_number(earned, "last()[1]") - self._earned.get(agent, 0.0)) > 1e-9:
+            raise TypeError(f"last() says that {agent!r} earned {earned} since its last action, rewards sum up to "
+                            f"{self._earned.get(agent, 0.0)}")  # fmt: skip
+        if type(observed) is not type(observation):
+            raise TypeError(f"last() gave a {type(observed).__name__}, observe a {type(observation).__name__}")
+
+    # -- tables ----------------------------------------------------------------------------------------
+
+    def _timestep(self, rewards: dict[str, float]) -> TimeStep:
+        over = not self._env.agents
+        agent, observation = self._last if over else (self._env.agent_selection, None)
+        named = {f.name: np.clip(np.zeros(f.shape, f.numpy_dtype), *f.bounds) for f in self.observation}
+        extra: dict[str, Any] = {"agent": agent}
+        if not over:
+            observation = self._env.observe(agent)
+            self._check_last(agent, observation)
+        named |= self._observed[agent].to_fields(observation, f"observe({agent!r})")
+        extra["info"] = {} if over else copied_info(self._env.infos[agent])
+        return TimeStep(named, rewards, over and not self._was_cut, over and self._was_cut, extra)
+
+    def seen_by(self, player: str) -> Mapping[str, np.ndarray] | None:
+        """Return a player's own observation by the names of the spec.
+
+        Raises:
+            KeyError: there is no such player.
+        """
+        return self._observed[player].to_fields(self._env.observe(player), f"observe({player!r})")
+
+    def legal(self) -> Mapping[str, np.ndarray] | None:
+        """Return which actions the mask of observation or info allows; None where there is no mask."""
+        if not self._env.agents:
+            return None
+        agent = self._env.agent_selection
+        fields, observation = self._acting[agent], self._env.observe(agent)
+        mask = self._env.infos[agent].get(_MASK)
+        if isinstance(observation, dict):
+            mask = observation.get(_MASK, mask)
+        if mask is None or not isinstance(fields.space, spaces.Discrete):
+            return None
+        return {fields.fields[0].name: np.asarray(mask, bool)}
+
+    def _check_mask(self, own: Mapping[str, np.ndarray]) -> None:
+        for name, mask in (self.legal() or {}).items():
+            low = int(self.action[name].bounds[0])
+            if not mask[int(own[name]) - low]:
+                message = f"action.{name} is {int(own[name])}, allowed are {(np.flatnonzero(mask) + low).tolist()}"
+                raise IllegalAction(Violation("rule", f"action.{name}", (), message))
+
+
+def _by_player(names: list[str], what: str, found: list[Any]) -> dict[str, SpaceFields]:
+    """Return the fields of each player's space, under common names where all spaces are equal."""
+    alike = all(space == found[0] for space in found)
+    return {
+        name: SpaceFields(space, what if alike else f"{field_name(name)}_{what}")
+        for name, space in zip(names, found, strict=True)
+    }
+
+
+def _spec(name: str, parts: Mapping[str, SpaceFields]) -> Spec:
+    return Spec(name, tuple({field.name: field for part in parts.values() for field in part.fields}.values()))
