@@ -33,6 +33,7 @@ VERBS = {
     "protocol": Verb("rlenv_robot.cli.check:add_protocol", "describe an environment"),
     "check": Verb("rlenv_robot.cli.check", "test an environment against its contract"),
     "new": Verb("rlenv_robot.cli.new", "write a robot, a task, a driver or a package to begin with"),
+    "certify": Verb("rlenv_robot.cli.certify", "measure how a served robot stops, as a signed certificate"),
     "doctor": Verb("rlenv_robot.cli.doctor", "show what this machine has and what it lacks"),
 }
 """Every verb, in the order of the help."""

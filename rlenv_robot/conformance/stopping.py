@@ -1,0 +1,247 @@
+"""A certificate of stopping: how soon one served robot stops and holds on one machine, measured, and signed.
+
+Times are those of the client that measures, so that each holds the network's share too. The robot goes home by its own
+resets and is then commanded to stay where it is; nothing else moves. What is certified is the software's part: the time
+until the robot's driver has confirmed the stop, not the time in which a mass comes to rest.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from hal import RobotError, RobotState
+from real import RemoteRobot
+
+__all__ = ["FORMAT", "certify", "sign", "spread_ms", "verify"]
+
+FORMAT = "rlenv-robot certificate of stopping, 1"
+
+_REASON = "a trial of the certificate of stopping"
+_STEPS_S = 0.3
+_PATIENCE_S = 10.0
+
+# -- Measure ---------------------------------------------------------------------------------------------------
+
+
+def certify(
+    address: str,
+    *,
+    trials: int = 100,
+    keys: str | Path | None = None,
+    profile: str | Path | None = None,
+    progress: Callable[[int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Stop a served robot, and fall silent, many times in each state; return the certificate, not yet signed.
+
+    Args:
+        address: of the server. Nobody else may move the robot meanwhile.
+        trials: of each kind, at least 1.
+        keys: folder of this client's keys, with the role ``move`` or ``operate``.
+        profile: the server's profile, whose digest goes into the certificate.
+        progress: called with the trials done and their number.
+
+    Returns:
+        Plain data. ``stops`` maps a state to the `spread_ms` of the times from the call to the confirmation;
+        ``silences`` to that of the times from the last command's call until the state is ``holding``, which can be
+        the watchdog and two control periods. The robot is left stopped.
+
+    Raises:
+        ValueError: fewer than 1 trial, or a profile that can't be read.
+        RobotError: the robot refused a reset, or did not confirm a stop.
+    """
+    if trials < 1:
+        raise ValueError(f"trials is {trials}, it must be at least 1")
+    digest = None if profile is None else sha256(Path(profile).read_bytes()).hexdigest()
+    began = datetime.now(UTC)
+    with closing(RemoteRobot(address, keys=keys)) as mover, closing(RemoteRobot(address, keys=keys)) as button:
+        button.stand_by()
+        bench = _Bench(mover, button)
+        kinds: dict[str, Callable[[], float]] = {
+            "ready": bench.stop_when_ready, "running": bench.stop_when_running, "holding": bench.stop_when_holding,
+            "stopped": bench.stop_when_stopped, "silence": bench.fall_silent,
+        }  # fmt: skip
+        took: dict[str, list[float]] = {kind: [] for kind in kinds}
+        for done in range(trials * len(kinds)):
+            kind = tuple(kinds)[done % len(kinds)]
+            took[kind].append(kinds[kind]())
+            if progress is not None:
+                progress(done + 1, trials * len(kinds))
+        button.stop("the certificate of stopping is finished")
+        status, spec = button.status(), mover.spec
+    silences = took.pop("silence")
+    return {
+        "format": FORMAT,
+        "robot": {"name": spec.name, "digest": spec.digest, "rate_hz": spec.rate_hz},
+        "began": began.isoformat(timespec="seconds"),
+        "trials_of_each": trials,
+        "stops": {kind: spread_ms(times) for kind, times in took.items()},
+        "silences": {"running": spread_ms(silences)},
+        "server": {name: status.get(name) for name in ("real_time", "cadence", "stop", "datagrams") if name in status},
+        "profile_sha256": digest,
+        "client": _machine(),
+    }
+
+
+def spread_ms(seconds: Sequence[float]) -> dict[str, float]:
+    """Return number, median, 99.9 % and longest of times, in milliseconds; 99.9 % by the nearest rank, rounded up."""
+    times = sorted(seconds)
+    rank = min(math.ceil(0.999 * len(times)), len(times)) - 1
+    return {
+        "number": len(times),
+        "median": round(statistics.median(times) * 1e3, 3),
+        "99.9%": round(times[rank] * 1e3, 3),
+        "longest": round(times[-1] * 1e3, 3),
+    }
+
+
+class _Bench:
+    """Bring a robot into a state, and stop it there."""
+
+    def __init__(self, mover: RemoteRobot, button: RemoteRobot) -> None:
+        self._mover, self._button = mover, button
+
+    def stop_when_ready(self) -> float:
+        self._reset()
+        return self._stop()
+
+    def stop_when_running(self) -> float:
+        state = self._reset()
+        with self._stepping(state):
+            time.sleep(_STEPS_S)
+            return self._stop()
+
+    def stop_when_holding(self) -> float:
+        self._mover.step(dict(self._reset().applied))
+        self._until("holding")
+        return self._stop()
+
+    def stop_when_stopped(self) -> float:
+        self._button.stop(_REASON)
+        return self._stop()
+
+    def fall_silent(self) -> float:
+        """Step for a while, then not; return the time from the last command's call until the state is ``holding``."""
+        command = dict(self._reset().applied)
+        end = time.monotonic() + _STEPS_S
+        while (called := time.monotonic()) < end:
+            self._mover.step(command)
+            last = called
+        self._until("holding")
+        return time.monotonic() - last
+
+    def _reset(self) -> RobotState:
+        return self._mover.reset({"clear_stop": _REASON})
+
+    def _stop(self) -> float:
+        began = time.monotonic()
+        self._button.stop(_REASON)
+        return time.monotonic() - began
+
+    def _until(self, state: str) -> None:
+        end = time.monotonic() + _PATIENCE_S
+        while (status := self._button.status()).get("state") != state:
+            if time.monotonic() > end:
+                raise RobotError(
+                    f"the robot was not {state} within {_PATIENCE_S:g} s, it was {status.get('state')}; a server in "
+                    "lockstep has no watchdog and can't be certified"
+                )
+
+    @contextmanager
+    def _stepping(self, state: RobotState) -> Iterator[None]:
+        """Step in another thread until a stop ends it."""
+        ended: list[RobotError] = []
+
+        def step() -> None:
+            try:
+                while True:
+                    self._mover.step(dict(state.applied))
+            except RobotError as error:
+                ended.append(error)
+
+        thread = threading.Thread(target=step, name="certificate of stopping", daemon=True)
+        thread.start()
+        yield
+        thread.join(_PATIENCE_S)
+        if thread.is_alive() or _REASON not in str(ended[0]):
+            raise RobotError(f"the steps did not end by the stop: {ended[0] if ended else 'they go on'}")
+
+
+def _machine() -> dict[str, Any]:
+    return {
+        "system": platform.platform(),
+        "processor": platform.machine(),
+        "processors": os.cpu_count(),
+        "load": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "packages": {name: version(name) for name in ("rlenv-robot", "pyzmq", "numpy", "cryptography")},
+    }
+
+
+# -- Sign ------------------------------------------------------------------------------------------------------
+
+
+def sign(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
+    """Return a certificate with a signature by Ed25519 (RFC 8032) over its canonical JSON.
+
+    Args:
+        certificate: of `certify`; a signature that it has is replaced.
+        key: file of the private key: 64 hexadecimal digits. A missing one is made, readable by its owner alone.
+
+    Raises:
+        ValueError: the file holds no such key, or others can read it.
+    """
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    path = Path(key)
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
+            file.write(Ed25519PrivateKey.generate().private_bytes_raw().hex() + "\n")
+    if path.stat().st_mode & 0o077:
+        raise ValueError(f"{path}: others can read this private key; chmod 600 {path}")
+    try:
+        private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text(encoding="ascii").strip()))
+    except ValueError:
+        raise ValueError(f"{path} holds no private key of 64 hexadecimal digits") from None
+    public = private.public_key().public_bytes_raw().hex()
+    return {**certificate, "signature": {"key": public, "ed25519": private.sign(_signed(certificate)).hex()}}
+
+
+def verify(certificate: dict[str, Any]) -> str:
+    """Return the public key whose owner signed a certificate, as 64 hexadecimal digits.
+
+    Whose key that is, the certificate can't say: compare it with the one that the owner gave you.
+
+    Raises:
+        ValueError: the certificate has no signature, or was changed after it was signed.
+    """
+    from cryptography.exceptions import InvalidSignature
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+
+    try:
+        key, signature = (str(certificate["signature"][name]) for name in ("key", "ed25519"))
+        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), _signed(certificate))
+    except (KeyError, TypeError, ValueError):
+        raise ValueError("the certificate has no signature that can be read") from None
+    except InvalidSignature:
+        raise ValueError("the signature does not fit: the certificate was changed after it was signed") from None
+    return key
+
+
+def _signed(certificate: dict[str, Any]) -> bytes:
+    """Return the bytes that the signature covers: all but itself, with sorted keys and without spaces."""
+    content = {name: value for name, value in certificate.items() if name != "signature"}
+    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
