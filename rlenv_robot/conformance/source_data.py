@@ -6,7 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from rlenv_robot.conformance.source_draws import Draws
 from rlenv_robot.conformance.source_probe import BATCH, Refused, SourceProbe, StandardSource
 from rlenv_robot.conformance.source_tables import Trajectory, packed, read_actions, read_steps, read_trajectory
 from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
-from rlenv_robot.conformance.tables import copied_values, deep_difference
+from rlenv_robot.conformance.tables import Unchecked, copied_values, deep_difference
 
 __all__ = ["check_source"]
 
@@ -124,7 +124,7 @@ class _Tables:
             for size in (-1, 1.5, "3", None, 0):
                 self._check_refused(call, size)
 
-    def _check_refused(self, call: Callable[..., Any], size: object) -> None:
+    def _check_refused(self, call: Callable[..., Unchecked], size: object) -> None:
         try:
             answer = call(size)
         except ValueError:
@@ -202,7 +202,7 @@ class _Tables:
             _check_hidden(table)
 
 
-def _overwrite(value: Any) -> None:
+def _overwrite(value: Unchecked) -> None:
     """Write into all arrays of a table that let themselves be written into."""
     if isinstance(value, Mapping):
         for item in value.values():
@@ -214,7 +214,7 @@ def _overwrite(value: Any) -> None:
         value[...] = 77
 
 
-def _check_hidden(table: Any) -> None:
+def _check_hidden(table: Unchecked) -> None:
     if isinstance(table, Mapping):
         for key, item in table.items():
             if key in _HIDDEN:
@@ -276,12 +276,12 @@ class _Facts:
             raise NotTried(f"statistics of a part are refused: {reason}") from None
         self._check_statistics(told, [one for one in data.values() if one.total >= limit - 1e-9])
 
-    def _ask(self, **options: object) -> Any:
+    def _ask(self, **options: object) -> Unchecked:
         probe = self._probe
         probe.init()
         return probe.log.call("statistics", probe.source.statistics, *((options,) if options else ()))
 
-    def _check_statistics(self, told: Any, data: list[Trajectory]) -> None:
+    def _check_statistics(self, told: Unchecked, data: list[Trajectory]) -> None:
         if isinstance(told, Sequence) and not isinstance(told, str | bytes):
             known = self._probe.contents
             for table in told:
@@ -303,7 +303,7 @@ class _Facts:
             raise NotTried("statistics name no figure that can be compared: episodes, steps, returns, lengths, fields")
 
     @staticmethod
-    def _compare(name: str, told: Any, values: np.ndarray) -> None:
+    def _compare(name: str, told: Unchecked, values: np.ndarray) -> None:
         if not isinstance(told, Mapping):
             if told != len(values):
                 raise Failed(f"statistics say {told} {name}, the data have {len(values)}")
@@ -316,7 +316,7 @@ class _Facts:
                                  f"that of the samples is {np.asarray(expected).tolist()}")  # fmt: skip
 
 
-_MOMENTS: Mapping[str, Callable[[np.ndarray], Any]] = {
+_MOMENTS: Mapping[str, Callable[[np.ndarray], Unchecked]] = {
     "mean": lambda values: values.mean(axis=0),
     "std": lambda values: values.std(axis=0),
     "min": lambda values: values.min(axis=0),
@@ -342,7 +342,7 @@ def _figures(data: list[Trajectory]) -> dict[tuple[str, ...], np.ndarray]:
     return figures
 
 
-def _entry(told: Mapping[str, Any], names: tuple[str, ...]) -> Any:
+def _entry(told: Mapping[str, Unchecked], names: tuple[str, ...]) -> Unchecked:
     """Return what statistics hold under one of the names, here or in ``fields``; None if there is nothing."""
     for part in (told, told.get("fields")):
         for name in names:

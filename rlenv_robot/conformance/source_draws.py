@@ -6,14 +6,13 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.source_probe import BATCH, Refused, SourceProbe
 from rlenv_robot.conformance.source_tables import read_steps
-from rlenv_robot.conformance.tables import deep_difference
+from rlenv_robot.conformance.tables import Unchecked, deep_difference
 
 __all__ = ["Draws"]
 
@@ -212,7 +211,7 @@ class Draws:
         raise Failed(f"a return threshold above all returns gave a trajectory of return {answer[0].total:g}")
 
 
-def _unlikely(drawn: Counter[Any], chances: Mapping[Any, float]) -> tuple[int, float] | None:
+def _unlikely(drawn: Counter[Unchecked], chances: Mapping[Unchecked, float]) -> tuple[int, float] | None:
     """Return count and expected count of what came too often or too seldom to be chance; None if nothing did."""
     total = sum(drawn.values())
     rest_count, rest = 0, 0.0

@@ -6,11 +6,12 @@ import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Protocol
 
 from rlenv_robot.conformance.report import Failed, Note, NotTried
 from rlenv_robot.conformance.source_tables import Step, Trajectory, read_steps, read_trajectory
 from rlenv_robot.conformance.supervisor import CallLog
+from rlenv_robot.conformance.tables import Unchecked
 
 __all__ = ["BATCH", "Refused", "SourceProbe", "StandardSource"]
 
@@ -31,19 +32,19 @@ class StandardSource(Protocol):
         """Set the data set to its first or to a given state."""
         ...
 
-    def sample_steps(self, batch_size: int, extra_info: Mapping[str, object] = ...) -> Any:
+    def sample_steps(self, batch_size: int, extra_info: Mapping[str, object] = ...) -> Unchecked:
         """Return a batch of Table 5."""
         ...
 
-    def sample_trajectories(self, trajectory_size: int, extra_info: Mapping[str, object] = ...) -> Sequence[Any]:
+    def sample_trajectories(self, trajectory_size: int, extra_info: Mapping[str, object] = ...) -> Sequence[Unchecked]:
         """Return a batch of Table 6."""
         ...
 
-    def get_all_actions(self, extra_info: Mapping[str, object] = ...) -> Any:
+    def get_all_actions(self, extra_info: Mapping[str, object] = ...) -> Unchecked:
         """Return all actions of the current state as Table 2."""
         ...
 
-    def statistics(self, extra_info: Mapping[str, object] = ...) -> Any:
+    def statistics(self, extra_info: Mapping[str, object] = ...) -> Unchecked:
         """Return trajectories or scalars."""
         ...
 
@@ -74,7 +75,7 @@ class SourceProbe:
         """Set the data set to a state; by default to its first one, with the probe's seed."""
         self.log.call("init", self.source.init, {"seed": self.seed, **options})
 
-    def batch(self, size: object, **options: object) -> Any:
+    def batch(self, size: object, **options: object) -> Unchecked:
         """Draw a batch as it comes."""
         arguments = (size, options) if options else (size,)
         return self.log.call("sample_steps", self.source.sample_steps, *arguments)
@@ -83,7 +84,7 @@ class SourceProbe:
         """Draw steps."""
         return read_steps(self.batch(size, **options), size, self.note)
 
-    def tables(self, size: object, **options: object) -> Any:
+    def tables(self, size: object, **options: object) -> Unchecked:
         """Draw trajectories as they come."""
         arguments = (size, options) if options else (size,)
         return self.log.call("sample_trajectories", self.source.sample_trajectories, *arguments)
@@ -97,7 +98,7 @@ class SourceProbe:
             raise Failed(f"{len(tables)} trajectories came, {size} were asked for")
         return [read_trajectory(table, self.note) for table in tables]
 
-    def asked(self, call: Callable[[], Any]) -> Any:
+    def asked(self, call: Callable[[], Unchecked]) -> Unchecked:
         """Make a call with options that the standard leaves open.
 
         Raises:

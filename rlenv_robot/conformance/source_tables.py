@@ -6,12 +6,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
 
 import numpy as np
 
 from rlenv_robot.conformance.report import Failed
-from rlenv_robot.conformance.tables import Noter, check_keys, is_int32, silent
+from rlenv_robot.conformance.tables import Noter, Unchecked, check_keys, is_int32, silent
 
 __all__ = ["Step", "Trajectory", "packed", "read_actions", "read_steps", "read_trajectory"]
 
@@ -69,7 +68,7 @@ class Trajectory:
     env_id: str
     trajectory_id: int
     steps: tuple[Step, ...]
-    extra_info: Mapping[str, Any]
+    extra_info: Mapping[str, Unchecked]
 
     @property
     def total(self) -> float:
@@ -98,14 +97,14 @@ def read_steps(batch: object, size: int | None = None, note: Noter = silent) -> 
     return [step for row in batch for step in _of_columns(_with_axis(row), 1, note)]
 
 
-def _with_axis(value: Any) -> Any:
+def _with_axis(value: Unchecked) -> Unchecked:
     """Return a single Table 5 with a leading axis of one."""
     if isinstance(value, Mapping):
         return {key: _with_axis(item) for key, item in value.items()}
     return [value] if isinstance(value, str) else np.asarray(value)[None]
 
 
-def _of_columns(batch: Mapping[str, Any], size: int | None, note: Noter) -> list[Step]:
+def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -> list[Step]:
     table = check_keys(batch, _TABLE_5, _TABLE_5_OPTIONAL, "Table 5")
     if "extra_info" in table:
         note("R2", "Table 5 carries extra_info beside the standard's own keys")
@@ -121,7 +120,7 @@ def _of_columns(batch: Mapping[str, Any], size: int | None, note: Noter) -> list
     frames = _whole("frame_no", table["frame_no"], count, note)
     observation = _fields("observation", table["observation"], count)
     action = _fields("action", table["action"], count)
-    following: Any = None
+    following: Unchecked = None
     if "next_observation" in table:
         following = _fields("next_observation", table["next_observation"], count)
         _check_alike(observation, following)
@@ -143,7 +142,7 @@ def _row(values: Values, row: int) -> dict[str, np.ndarray]:
     return {name: value[row] for name, value in values.items()}
 
 
-def _whole(name: str, value: Any, count: int, note: Noter) -> list[int]:
+def _whole(name: str, value: Unchecked, count: int, note: Noter) -> list[int]:
     array = np.asarray(value)
     if array.dtype == bool and name == "done":
         note("R2", "done is True or False; Table 5 describes an int32")
@@ -159,7 +158,7 @@ def _whole(name: str, value: Any, count: int, note: Noter) -> list[int]:
     return numbers
 
 
-def _fields(name: str, values: Any, count: int) -> dict[str, np.ndarray]:
+def _fields(name: str, values: Unchecked, count: int) -> dict[str, np.ndarray]:
     if not isinstance(values, Mapping) or not values:
         raise Failed(f"{name} is {values!r:.60}", "it must be a structure: name -> values with a leading axis")
     arrays = {key: np.asarray(value) for key, value in values.items()}
@@ -184,7 +183,7 @@ def _check_alike(observation: Values, following: Values) -> None:
             )
 
 
-def _rewards(value: Any, count: int) -> list[Any]:
+def _rewards(value: Unchecked, count: int) -> list[Unchecked]:
     if isinstance(value, Mapping):
         if not value:
             raise Failed("reward maps no agent to a number")
@@ -289,7 +288,7 @@ def read_actions(table: object, note: Noter = silent) -> tuple[str, int, list[Va
     Raises:
         Failed: it is something else.
     """
-    entries: Mapping[str, Any] = check_keys(table, _TABLE_2, (), "Table 2")
+    entries: Mapping[str, Unchecked] = check_keys(table, _TABLE_2, (), "Table 2")
     name, number = entries["env_id"], entries["frame_no"]
     if not isinstance(name, str) or not 1 <= len(name) <= 36:
         raise Failed(f"env_id is {name!r}", "Table 2 requires a string of 1 to 36 characters")

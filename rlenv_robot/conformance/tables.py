@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, TypeGuard
+from typing import Any, TypeAlias, TypeGuard
 
 import numpy as np
 
@@ -12,13 +12,16 @@ from hal import Field, IllegalAction, Spec
 from rlenv_robot.conformance.report import Failed
 
 __all__ = [
-    "Noter", "check_keys", "check_observation", "check_reward", "check_structure", "copied_values", "deep_difference",
-    "difference", "is_int32", "silent",
+    "Noter", "Unchecked", "check_keys", "check_observation", "check_reward", "check_structure", "copied_values",
+    "deep_difference", "difference", "is_int32", "silent",
 ]  # fmt: skip
 
 _TABLE_1 = frozenset({"env_id", "frame_no", "observation", "terminated", "truncated"})
 _TABLE_3 = frozenset({"env_id", "frame_no", "reward"})
 _LARGEST = 2**31 - 1
+
+Unchecked: TypeAlias = Any
+"""A value that a subject under test returned, before a check has looked at it."""
 
 Noter = Callable[[str, str], None]
 """Takes the clause and the text of a note on something that the standard leaves open."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
 
 import numpy as np
 
@@ -12,6 +11,7 @@ from rlenv_robot.conformance.probe import StandardEnvironment
 from rlenv_robot.conformance.report import Failed, NotTried, Report
 from rlenv_robot.conformance.supervisor import CallLog, Deadlines, PlannedCheck, Supervisor
 from rlenv_robot.conformance.tables import (
+    Unchecked,
     check_keys,
     check_observation,
     check_reward,
@@ -150,7 +150,7 @@ class _Rows:
                 return
         probe.note("R2", f"no end within {_MOST_STEPS} steps of a batch; later frames were not looked at")
 
-    def _check_table(self, table: Any) -> None:
+    def _check_table(self, table: Unchecked) -> None:
         probe = self._probe
         check_keys(table, _TABLE_1, ("extra_info",), "Table 1 of a batch")
         names = list(table["env_id"])
@@ -169,8 +169,8 @@ class _Rows:
             except Failed as finding:
                 raise Failed(f"row {row}: {finding}") from finding
 
-    def _check_rewards(self, reward: Any, table: Table) -> None:
-        entries: Any = check_keys(reward, _TABLE_3, (), "Table 3 of a batch")
+    def _check_rewards(self, reward: Unchecked, table: Table) -> None:
+        entries: Unchecked = check_keys(reward, _TABLE_3, (), "Table 3 of a batch")
         columns = entries["reward"].values() if isinstance(entries["reward"], Mapping) else [entries["reward"]]
         for column in columns:
             if np.shape(column) != (self._probe.num,):
@@ -235,7 +235,7 @@ class _Rows:
             for what, break_it in self._illegal(row):
                 self._refuse(actions, row, what, break_it)
 
-    def _illegal(self, row: int) -> Iterator[tuple[str, Callable[[dict[str, Any]], None]]]:
+    def _illegal(self, row: int) -> Iterator[tuple[str, Callable[[dict[str, Unchecked]], None]]]:
         for field in self._probe.envs.action:
             whole = field.numpy_dtype.kind != "f"
             low, high = field.bounds
@@ -244,8 +244,13 @@ class _Rows:
                 if bound.ravel()[0] in (limits.min, limits.max):
                     continue
 
-                def beyond(request: dict[str, Any], name: str = field.name, bound: Any = bound, sign: int = sign,
-                           whole: bool = whole) -> None:  # fmt: skip
+                def beyond(
+                    request: dict[str, Unchecked],
+                    name: str = field.name,
+                    bound: np.ndarray = bound,
+                    sign: int = sign,
+                    whole: bool = whole,
+                ) -> None:
                     values = np.array(request["action"][name], np.int64 if whole else float)
                     flat = values[row : row + 1].reshape(-1)
                     flat[-1] = bound.ravel()[-1] + sign * (1 if whole else 0.01 + abs(float(bound.ravel()[-1])) * 1e-3)
@@ -255,14 +260,14 @@ class _Rows:
                 yield f"{field.name} {what} its range", beyond
             if not whole:
 
-                def not_a_number(request: dict[str, Any], name: str = field.name) -> None:
+                def not_a_number(request: dict[str, Unchecked], name: str = field.name) -> None:
                     values = np.array(request["action"][name])
                     values[row] = np.nan
                     request["action"] = {**request["action"], name: values}
 
                 yield f"{field.name} not a number", not_a_number
 
-        def stale(request: dict[str, Any]) -> None:
+        def stale(request: dict[str, Unchecked]) -> None:
             numbers = np.array(request["frame_no"])
             numbers[row] += 1
             request["frame_no"] = numbers
@@ -270,7 +275,11 @@ class _Rows:
         yield "another frame_no", stale
 
     def _refuse(
-        self, actions: list[dict[str, np.ndarray]], row: int, what: str, break_it: Callable[[dict[str, Any]], None]
+        self,
+        actions: list[dict[str, np.ndarray]],
+        row: int,
+        what: str,
+        break_it: Callable[[dict[str, Unchecked]], None],
     ) -> None:
         probe = self._probe
         table, others = probe.reset(), [other for other in range(probe.num) if other != row]
@@ -321,7 +330,7 @@ class _Rows:
                 if problem:
                     raise Failed(f"{problem} of row {row} differs after malformed batches", "they move nobody")
 
-    def _broken(self, request: dict[str, Any]) -> Iterator[tuple[str, object]]:
+    def _broken(self, request: dict[str, Unchecked]) -> Iterator[tuple[str, object]]:
         yield "a list instead of Table 2", list(request.values())
         for key in request:
             yield f"Table 2 without {key}", {name: value for name, value in request.items() if name != key}

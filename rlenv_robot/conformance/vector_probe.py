@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from hal import Spec
 from rlenv_robot.conformance.report import Failed, Note
 from rlenv_robot.conformance.supervisor import CallLog
-from rlenv_robot.conformance.tables import copied_values, difference
+from rlenv_robot.conformance.tables import Unchecked, copied_values, difference
 
 __all__ = ["StandardVector", "VectorProbe", "compare_rows", "reward_of", "row_difference"]
 
-Table = Mapping[str, Any]
+Table = Mapping[str, Unchecked]
 
 Answer = tuple[Table, Table]
 """Tables 1 and 3 of a batch."""
@@ -36,11 +36,11 @@ class StandardVector(Protocol):
         """The spec of one environment's action."""
         ...
 
-    def reset(self, options: Mapping[str, object] = ...) -> Any:
+    def reset(self, options: Mapping[str, object] = ...) -> Unchecked:
         """Begin an episode in all environments; return Table 1 with a leading axis."""
         ...
 
-    def step(self, action: Mapping[str, object]) -> tuple[Any, Any]:
+    def step(self, action: Mapping[str, object]) -> tuple[Unchecked, Unchecked]:
         """Step all environments; take Table 2 and return Tables 1 and 3, each with a leading axis."""
         ...
 
@@ -75,7 +75,7 @@ class VectorProbe:
 
     def step(self, request: object) -> Answer:
         """Send Table 2, or something else in its place."""
-        answer: Any = self.log.call("step", self.envs.step, request)
+        answer: Unchecked = self.log.call("step", self.envs.step, request)
         if not isinstance(answer, tuple) or len(answer) != 2:
             raise Failed(f"step returned {answer!r:.80}", "it must return two tables, 1 and 3")
         return answer
@@ -100,7 +100,7 @@ class VectorProbe:
             frames.append((copied_values(table), copied_values(reward)))
         return frames
 
-    def row(self, table: Table, row: int) -> dict[str, Any]:
+    def row(self, table: Table, row: int) -> dict[str, Unchecked]:
         """Return Table 1 of one row, without extra information."""
         return {
             "env_id": table["env_id"][row],
@@ -115,7 +115,7 @@ def _stacked(actions: list[dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     return {name: np.stack([action[name] for action in actions]) for name in actions[0]}
 
 
-def reward_of(table: Table, row: int) -> Any:
+def reward_of(table: Table, row: int) -> Unchecked:
     """Return the reward of one row of Table 3: a number, or one for each agent."""
     reward = table["reward"]
     if isinstance(reward, Mapping):

@@ -1,10 +1,9 @@
-"""Put environments of PettingZoo whose agents act in turn (AEC) under the standard's contract."""
+"""Put environments of PettingZoo, whose agents act at once or in turn, under the standard's contract."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -12,8 +11,10 @@ from gymnasium import spaces
 from hal import IllegalAction, Spec, Violation
 from hal.frame_layout import FrameLayout
 from rlenv_robot.adapters.from_gymnasium import (
+    Foreign,
     ForeignWorld,
     SpaceFields,
+    answer_parts,
     by_agent,
     check_flags,
     copied_info,
@@ -21,14 +22,117 @@ from rlenv_robot.adapters.from_gymnasium import (
     plain_mapping,
     plain_number,
 )
-from rlenv_robot.tables import Options
+from rlenv_robot.env import Environment
+from rlenv_robot.tables import ExtraInfo, Options
+from rlenv_robot.tasks.agents import Agent, observed_fields
 from rlenv_robot.world import EnvDescription, TimeStep
 
-__all__ = ["TurnsWorld"]
+__all__ = ["PettingZooWorld", "TurnsWorld", "from_pettingzoo"]
 
+_AT_ONCE = ("observations", "rewards", "terminations", "truncations", "infos")
 _PARTS = ("rewards", "terminations", "truncations", "infos")
 _MASK = "action_mask"
 _CODES = {"rule": "the action mask forbids the action"}
+
+
+class PettingZooWorld(ForeignWorld):
+    """A `World` around a parallel environment of PettingZoo; what breaks its interface raises TypeError.
+
+    An agent that has left the episode observes zeros, or what is nearest in its range, and earns 0; its actions are
+    left out. The episode ends with its last agent.
+
+    Args:
+        env: a ``pettingzoo.ParallelEnv``; owned from now on.
+
+    Raises:
+        ValueError: a space has no fields of a fixed size, or there are no agents.
+    """
+
+    def __init__(self, env: Foreign) -> None:
+        self._env = env
+        if not env.possible_agents:
+            raise ValueError("the environment names no possible_agents, so its agents can't be described")
+        self._names = {agent: field_name(agent) for agent in env.possible_agents}
+        self._observed = {a: SpaceFields(env.observation_space(a), f"{n}_observation") for a, n in self._names.items()}
+        self._acting = {a: SpaceFields(env.action_space(a), f"{n}_action") for a, n in self._names.items()}
+        self.observation = Spec("observation", tuple(f for part in self._observed.values() for f in part.fields))
+        self.action = Spec("action", tuple(f for part in self._acting.values() for f in part.fields))
+        self.agents = tuple(
+            Agent(
+                agent,
+                {field.name.removeprefix(f"{name}_"): field.name for field in self._observed[agent].fields},
+                {field.name.removeprefix(f"{name}_"): field.name for field in self._acting[agent].fields},
+            )
+            for agent, name in self._names.items()
+        )
+
+    @property
+    def layout(self) -> FrameLayout:
+        """Observation, action, and rewards by agent."""
+        return FrameLayout(self.observation, self.action, tuple(self._names))
+
+    def reset(self, options: Options) -> TimeStep:
+        """Reset their environment.
+
+        Raises:
+            ValueError: an unknown option.
+            TypeError: the answer is not observations and infos by agent.
+        """
+        answer = answer_parts(self._env.reset(**self._request(options)), 2, "reset", "observations and infos")
+        self._check_agents()
+        live = list(self._env.agents)
+        observations, infos = (by_agent(part, live, name) for part, name in zip(answer, _AT_ONCE[::4], strict=True))
+        return self._timestep(observations, dict.fromkeys(live, 0.0), False, False, infos)
+
+    def step(self, action: Mapping[str, np.ndarray], extra_info: Mapping[str, object]) -> TimeStep:
+        """Step all their agents that are in the episode.
+
+        Raises:
+            TypeError: the answer is not as PettingZoo's interface says.
+        """
+        live = list(self._env.agents)
+        answer = self._env.step({agent: self._acting[agent].to_value(action) for agent in live})
+        observations, rewards, terminated, truncated, infos = (
+            by_agent(part, live, name)
+            for part, name in zip(answer_parts(answer, 5, "step", ", ".join(_AT_ONCE)), _AT_ONCE, strict=True)
+        )
+        for agent in live:
+            check_flags(**{f"terminations[{agent!r}]": terminated[agent], f"truncations[{agent!r}]": truncated[agent]})
+            self.remark_on_types({"a reward": rewards[agent]}, {"terminated": terminated[agent]})
+        for name, part in zip(_AT_ONCE, answer, strict=True):
+            if set(part) - set(live):
+                self.remarks[f"{name} name agents that are not in the episode"] = None
+        if set(self._env.agents) != {agent for agent in live if not (terminated[agent] or truncated[agent])}:
+            raise TypeError(f"agents are {self._env.agents} after a step, expected those that did not end")
+        over = not self._env.agents
+        cut = over and any(truncated.values())
+        numbers = {agent: plain_number(rewards[agent], f"rewards[{agent!r}]") for agent in live}
+        return self._timestep(observations, numbers, over and not cut, cut, infos)
+
+    def _check_agents(self) -> None:
+        """Check that agents are known, and that their spaces are the ones that were described."""
+        unknown = [agent for agent in self._env.agents if agent not in self._names]
+        if unknown:
+            raise TypeError(f"agents has {unknown[0]!r}, possible_agents has {', '.join(map(str, self._names))}")
+        for agent in self._env.agents:
+            for name, leaves in (("observation_space", self._observed[agent]), ("action_space", self._acting[agent])):
+                if getattr(self._env, name)(agent) is not leaves.space:
+                    raise TypeError(f"{name}({agent!r}) is another object at each call, expected one and the same")
+
+    def _timestep(
+        self, observations: Mapping[str, Foreign], rewards: Mapping[str, float], terminated: bool, truncated: bool,
+        infos: Mapping[str, Foreign],
+    ) -> TimeStep:  # fmt: skip
+        named: dict[str, np.ndarray] = {}
+        for agent, leaves in self._observed.items():
+            if agent in observations:
+                named |= leaves.to_fields(observations[agent], f"observations[{agent!r}]")
+            else:
+                named |= {f.name: np.zeros(f.shape, f.numpy_dtype).clip(*f.bounds) for f in leaves.fields}
+        own = {agent: copied_info(plain_mapping(info, f"infos[{agent!r}]")) for agent, info in infos.items()}
+        extra: ExtraInfo = {"agents": observed_fields(self.agents), "info": own}
+        everyone = {agent: rewards.get(agent, 0.0) for agent in self._names}
+        return TimeStep(named, everyone, terminated, truncated, extra)
 
 
 class TurnsWorld(ForeignWorld):
@@ -48,7 +152,7 @@ class TurnsWorld(ForeignWorld):
 
     zero_sum = False
 
-    def __init__(self, env: Any) -> None:
+    def __init__(self, env: Foreign) -> None:
         self._env = env
         names = list(getattr(env, "possible_agents", ()))
         if not names:
@@ -59,7 +163,7 @@ class TurnsWorld(ForeignWorld):
         self.observation, self.action = _spec("observation", self._observed), _spec("action", self._acting)
         self._earned: dict[str, float] = {}
         self._was_cut = False
-        self._last: tuple[str, Any] = (names[0], None)
+        self._last: tuple[str, Foreign] = (names[0], None)
 
     @property
     def description(self) -> EnvDescription:
@@ -107,7 +211,7 @@ class TurnsWorld(ForeignWorld):
             self._move(None)
         return self._timestep({name: rewards.get(name, 0.0) for name in self.players})
 
-    def _move(self, action: Any) -> dict[str, float]:
+    def _move(self, action: Foreign) -> dict[str, float]:
         """Let the agent whose turn it is act, and return what everyone earned by that."""
         mover, live = self._env.agent_selection, list(self._env.agents)
         self._earned[mover] = 0.0
@@ -149,7 +253,7 @@ class TurnsWorld(ForeignWorld):
             plain_mapping(self._env.infos[agent], f"infos[{agent!r}]")
             self.remark_on_types({"a reward": self._env.rewards[agent]}, flags)
 
-    def _check_last(self, agent: str, observation: Any) -> None:
+    def _check_last(self, agent: str, observation: Foreign) -> None:
         """Check ``last`` against the parts that it sums up."""
         observed, earned, terminated, truncated, info = self._env.last()
         parts = (self._env.terminations[agent], self._env.truncations[agent])
@@ -169,7 +273,7 @@ class TurnsWorld(ForeignWorld):
         over = not self._env.agents
         agent, observation = self._last if over else (self._env.agent_selection, None)
         named = {f.name: np.clip(np.zeros(f.shape, f.numpy_dtype), *f.bounds) for f in self.observation}
-        extra: dict[str, Any] = {"agent": agent}
+        extra: dict[str, Foreign] = {"agent": agent}
         if not over:
             observation = self._env.observe(agent)
             self._check_last(agent, observation)
@@ -206,7 +310,7 @@ class TurnsWorld(ForeignWorld):
                 raise IllegalAction(Violation("rule", f"action.{name}", (), message))
 
 
-def _by_player(names: list[str], what: str, found: list[Any]) -> dict[str, SpaceFields]:
+def _by_player(names: list[str], what: str, found: list[Foreign]) -> dict[str, SpaceFields]:
     """Return the fields of each player's space, under common names where all spaces are equal."""
     alike = all(space == found[0] for space in found)
     return {
@@ -217,3 +321,18 @@ def _by_player(names: list[str], what: str, found: list[Any]) -> dict[str, Space
 
 def _spec(name: str, parts: Mapping[str, SpaceFields]) -> Spec:
     return Spec(name, tuple({field.name: field for part in parts.values() for field in part.fields}.values()))
+
+
+def from_pettingzoo(env: Foreign, env_id: str | None = None) -> Environment:
+    """Put an environment of PettingZoo under the standard's contract.
+
+    Args:
+        env: a ``ParallelEnv``, whose agents act at once, or an ``AECEnv``, whose agents act in turn; owned from now on.
+        env_id: 1 to 36 characters; by default a new one.
+
+    Raises:
+        ValueError: a space has no fields of a fixed size, or there are no possible_agents.
+    """
+    if hasattr(env, "agent_iter"):
+        return Environment(TurnsWorld(env), env_id)
+    return Environment(PettingZooWorld(env), env_id)
