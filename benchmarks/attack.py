@@ -340,8 +340,9 @@ def move(address: str, keys: str, pipe: Any) -> None:
             took, faults = [], []
 
 
-def press(address: str, keys: str, pipe: Any) -> None:
-    """Stop the robot twice a second, from a connection that stands; at every word, send the times."""
+def press(address: str, keys: str, pipe: Any, quiet: Any) -> None:
+    """Stop the robot twice a second, from a connection that stands, unless told to be quiet; at every word, send the
+    times."""
     logging.disable(logging.CRITICAL)
     ask_real_time(CLIENTS_PRIORITY)
     button = RemoteRobot(address, keys=keys)
@@ -350,6 +351,8 @@ def press(address: str, keys: str, pipe: Any) -> None:
     faults: list[str] = []
     while True:
         time.sleep(random.uniform(0.8, 1.2) * PRESS_S)
+        while quiet.is_set():
+            time.sleep(0.01)
         began = time.monotonic()
         try:
             button.stop("the button of the benchmark")
@@ -396,7 +399,8 @@ class Trial:
         self.mover_pipe, theirs = CONTEXT.Pipe()
         self.mover = started(move, self.control, str(folder / "mover"), theirs)
         self.button_pipe, theirs = CONTEXT.Pipe()
-        self.button = started(press, self.control, str(folder / "button"), theirs)
+        self.quiet = CONTEXT.Event()
+        self.button = started(press, self.control, str(folder / "button"), theirs, self.quiet)
         self.session = self._ask(self.mover_pipe)[2]
 
     def target(self) -> Target:
@@ -454,14 +458,14 @@ class Trial:
 
         A stop of the button may come first; then there is nothing to measure, and 0 is returned.
         """
-        os.kill(self.button.pid, signal.SIGSTOP)
+        self.quiet.set()
         time.sleep(0.3)  # the client is back from the last stop
         began = time.monotonic_ns()
         os.kill(self.mover.pid, signal.SIGSTOP)
         time.sleep(FROZEN_S)
         history = self.about()["history"]
-        for process in (self.mover, self.button):
-            os.kill(process.pid, signal.SIGCONT)
+        os.kill(self.mover.pid, signal.SIGCONT)
+        self.quiet.clear()
         before = [each.after for each in history if each.stamp_ns <= began]
         if before and before[-1] is not State.RUNNING:
             return 0.0

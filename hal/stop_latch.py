@@ -152,7 +152,9 @@ class StopLatch:
             if clearance is None:
                 number, latched = self.state
                 if seen is not None and seen != number:
-                    raise RobotStopped(f"{latched or 'the robot was stopped'} (after this reset was asked for)")
+                    raise RobotStopped(
+                        f"{latched or 'the robot was stopped'} (a stop of which this reset did not know)"
+                    )
                 if latched is not None and not _is_reason(why):
                     raise RobotStopped(latched)
                 clearance = self._clearance = Clearance(self, number, why if isinstance(why, str) else "")

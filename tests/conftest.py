@@ -25,15 +25,22 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--soak", action="store_true", help="run the long tests too")
     parser.addoption("--kills", type=int, default=6, help="programs to kill in each test of killed logs (default 6)")
     parser.addoption("--mutations", type=int, default=300, help="damaged data sets to read (default 300)")
-    parser.addoption("--trials", type=int, default=40, help="trials of each race of a stop (default 40)")
+    parser.addoption("--trials", type=int, help="trials of each race of a stop (default 40), and of each fault (5)")
     parser.addoption("--transactions", type=int, default=3000, help="faulty transactions on a servo bus (default 3000)")
 
 
 @pytest.fixture
 def trials(request: pytest.FixtureRequest) -> int:
     """Return how often a race is tried."""
-    trials: int = request.config.getoption("--trials")
-    return trials
+    trials: int | None = request.config.getoption("--trials")
+    return 40 if trials is None else trials
+
+
+@pytest.fixture
+def repeats(request: pytest.FixtureRequest) -> int:
+    """Return how often a fault is caused that no chance decides about."""
+    trials: int | None = request.config.getoption("--trials")
+    return 5 if trials is None else trials
 
 
 @pytest.fixture

@@ -105,19 +105,23 @@ class Puppet:
         self.calls.append("close")
 
 
+AT_100_HZ = replace(TWO_JOINTS, rate_hz=100.0)
+
+
 class LatchingPuppet(Puppet):
     """Keep a stop until the next reset and refuse steps until then, as real drivers do.
 
     Args:
         step_s: duration of a step, seconds.
+        spec: of the robot.
 
     Attributes:
         fails: whether its steps raise.
         refused: how many steps were called after its stop, which it refused as `hal.Robot` asks for.
     """
 
-    def __init__(self, step_s: float = 0.0005) -> None:
-        super().__init__(replace(TWO_JOINTS, rate_hz=100.0))
+    def __init__(self, step_s: float = 0.0005, spec: RobotSpec = AT_100_HZ) -> None:
+        super().__init__(spec)
         self.fails, self.refused = False, 0
         self._step_s, self._stopped, self._bus = step_s, "", threading.Lock()
 

@@ -6,14 +6,14 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import zmq
 
 from hal.clock import OffsetEstimator
-from hal.errors import ConnectionLost, EpisodeError, WireError
+from hal.errors import ConnectionLost, EpisodeError, RobotStopped, WireError
 from hal.robot import RobotSpec
 from real.client.datagrams import DatagramPath
 from real.protocol import messages as wire
@@ -23,7 +23,7 @@ from real.protocol.handshake import ClientKeys, Handshake
 from real.protocol.messages import Message, MessageKind, receive_frames, send_frames
 from real.protocol.sockets import notice_vanished_peers
 
-__all__ = ["Connection", "Delays", "server_spec"]
+__all__ = ["Connection", "Delays", "server_spec", "stop_number"]
 
 _log = logging.getLogger(__name__)
 
@@ -60,6 +60,7 @@ class Connection:
             when its answer left (the server's clock), and when the answer came (our clock); nanoseconds.
         wanted_by: the name of another client that asks for the robot, until this client has answered; or None.
         no_datagrams: why steps go by ZeroMQ; None: they go by datagrams.
+        stop_number: of the newest stop when the server last answered that the robot is stopped; None before.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Connection:
         self.exchange: tuple[int, int, int, int] | None = None
         self.wanted_by: str | None = None
         self.no_datagrams: str | None = "no session was begun"
+        self.stop_number: int | None = None
         self._path: DatagramPath | None = None
         self._keyed = keys is not None
         self._offset = offset or OffsetEstimator()
@@ -135,7 +137,10 @@ class Connection:
                 self.exchange = (asked_ns, *message.times, time.monotonic_ns())
                 self._offset.add(*self.exchange)
             if message.kind is MessageKind.ERROR:
-                raise error_from_list(message.detail)
+                error = error_from_list(message.detail)
+                if isinstance(error, RobotStopped):
+                    self.stop_number = stop_number(message.detail[3])
+                raise error
             if message.kind is not MessageKind.EVENT:
                 return True
             self._take_progress(message)
@@ -291,6 +296,12 @@ class Connection:
         self._socket.close()
         if self._path is not None:
             self._path.close()
+
+
+def stop_number(values: Any) -> int | None:
+    """Return the number of the newest stop from a status or an error's values; None: an older server gives none."""
+    number = values.get("stop_number") if isinstance(values, Mapping) else None
+    return number if type(number) is int else None
 
 
 def server_spec(message: Message) -> RobotSpec:

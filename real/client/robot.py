@@ -22,7 +22,7 @@ from hal.guard import check_fresh
 from hal.reset.confirmation import Answer
 from hal.reset.record import ResetRecord
 from hal.robot import RobotSpec, RobotState, SampleSink, StreamSpec
-from real.client.connection import Connection, Delays, server_spec
+from real.client.connection import Connection, Delays, server_spec, stop_number
 from real.control.settings import check_above_zero, check_choice
 from real.protocol.handshake import load_keys
 from real.protocol.messages import Message, MessageKind, address_at_host, answer_from_list, check_address
@@ -170,10 +170,12 @@ class RemoteRobot:
     def reset(self, options: Mapping[str, Any]) -> RobotState:
         """Reset as `Robot.reset` does; connect, or connect again, if need be.
 
-        An interruption (Ctrl-C) while the robot moves home stops it.
+        An interruption (Ctrl-C) while the robot moves home stops it. A reset with ``clear_stop`` clears the stop that
+        this client was told of, and none that came after it; where it was told of none, the newest one at the call.
 
         Raises:
-            RobotStopped: a stop was asked for here, and the options do not clear it.
+            RobotStopped: the robot is stopped, and the options do not clear that; or another stop has come since this
+                client was told of one: it stays, and the next reset may clear it.
             ConnectionLost: the server does not answer or refuses this key, or another client holds the robot.
             SpecMismatch: the server's robot is another than expected, with a line for every difference.
             DeadlineExceeded: the reset took too long; the robot was stopped.
@@ -183,7 +185,9 @@ class RemoteRobot:
             stops = self._check_clears(options.get("clear_stop"))
             self._returned = None
             connection = self._connected()
-            detail = {"options": dict(options), "deadline_s": float(self.settings.reset_timeout_s)}
+            detail: dict[str, Any] = {"options": dict(options), "deadline_s": float(self.settings.reset_timeout_s)}
+            if options.get("clear_stop") and (number := self._known_stop(connection)) is not None:
+                detail["stop_number"] = number
             self.last_reset = None
             try:
                 robot_state = self._robot_state(self._ask(connection, MessageKind.RESET, detail, (), _GRACE_S))
@@ -192,7 +196,18 @@ class RemoteRobot:
                     self.stop("its client was interrupted during a reset")
                 raise
             self._clear_stop(stops)
+            connection.stop_number = None
             return robot_state
+
+    def _known_stop(self, connection: Connection) -> int | None:
+        """Return the number of the newest stop that a reset may clear; None where the server gives no numbers.
+
+        That is the stop that this client was told of. Where it was told of none, it is the newest one by now.
+        """
+        if connection.stop_number is None:
+            status = self._ask(connection, MessageKind.STATUS, None, (), self.settings.connect_timeout_s).detail
+            return stop_number(status)
+        return connection.stop_number
 
     def _check_clears(self, why: Any) -> int:
         """Refuse a reset that does not clear the stop; return how many stops were asked for until now."""
@@ -352,6 +367,8 @@ class RemoteRobot:
         stop = StopReason.of(reason)
         with self._stopped_lock:
             self._stopped, self._stops = self._stopped or stop, self._stops + 1
+        if (connection := self._connection) is not None:
+            connection.stop_number = None  # the next reset may clear this stop too
         try:
             done = self._ask_to_stop({"reason": encodable(stop.text, 1000), "orderly": stop.orderly})
         except ConnectionLost as error:

@@ -56,7 +56,7 @@ class DriverStopper:
         """The reason for which the last stop is not known to have reached the driver, or None."""
         called_s, failure = self._called_s, self._failure
         if called_s is not None and (late_s := self._now() - called_s) > STOP_S:
-            return f"the driver's stop() has not returned for {late_s:.1f} s; use the robot's own stop button"
+            return _not_returned(late_s)
         return None if failure is None else f"the driver's stop() failed: {failure}; use the robot's own stop button"
 
     def call_stop(self, reason: str | StopReason) -> int:
@@ -80,11 +80,17 @@ class DriverStopper:
                 self._stop()
         return number
 
-    def wait(self, number: int) -> None:
-        """Wait until a call has returned, for at most `STOP_S`; not at all while an earlier call hangs."""
+    def wait(self, number: int) -> str | None:
+        """Wait until a call has returned, for at most `STOP_S`; not at all while an earlier call hangs.
+
+        Returns:
+            Why the call is not known to have worked, or None.
+        """
         with self._changed:
             if self.trouble is None or self._called_s is None:
                 self._changed.wait_for(lambda: self._answered >= number, STOP_S)
+            has_returned = self._answered >= number
+        return self.trouble if has_returned else self.trouble or _not_returned(STOP_S)
 
     def _stop(self) -> None:
         while True:
@@ -138,6 +144,10 @@ class DriverStopper:
         if errors:
             raise errors[0]
         return None
+
+
+def _not_returned(seconds: float) -> str:
+    return f"the driver's stop() has not returned for {seconds:.1f} s; use the robot's own stop button"
 
 
 _LONGEST_LOOK_S = 0.25

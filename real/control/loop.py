@@ -243,9 +243,9 @@ class ControlLoop:
         self._latch.stop(reason)
         call = self._stopper.call_stop(reason)
         self.lifecycle.stop(reason)
-        self._stopper.wait(call)
+        trouble = self._stopper.wait(call)
         self._latch.log()  # here too: the driver's stop may not return
-        return self._stopper.trouble
+        return trouble
 
     @property
     def driver_trouble(self) -> str | None:

@@ -47,7 +47,7 @@ class Authenticator:
         self._losses = dict.fromkeys(_MAY_ENTER, 0)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(IO_THREADS)
         self._zap: _Zap | None = None
-        self._shut_out: dict[str, float] = {}  # until when, by key; only keys of the list get so far
+        self._shut_out: dict[tuple[str, str], float] = {}  # until when, by domain and key; only keys of the list
         self._lines = RateLimiter(_LINES_PER_S, _LINES_AT_ONCE)
 
     @property
@@ -113,7 +113,7 @@ class Authenticator:
     def callback(self, domain: str, key: bytes) -> bool:
         """Return whether a client may connect; pyzmq calls this on its thread, with the key in Z85."""
         public = z85.decode(key).hex()
-        if domain == CONTROL and time.monotonic() < self._shut_out.get(public, 0.0):
+        if time.monotonic() < self._shut_out.get((domain, public), 0.0):
             return False
         entry, address = self.entry(public, 0.0), self._zap.address if self._zap is not None else ""
         logs = not self._lines.spent
@@ -135,9 +135,9 @@ class Authenticator:
             _log.info("%s (%s) came from %s", entry.name, entry.role, address)
         return True
 
-    def shut_out(self, key: str, seconds: float) -> None:
-        """Refuse new connections of a key to the control socket for so long; its stops have a socket of their own."""
-        self._shut_out[key] = time.monotonic() + seconds
+    def shut_out(self, key: str, seconds: float, domain: str = CONTROL) -> None:
+        """Refuse new connections of a key to the socket of a domain for so long; those to the other sockets go on."""
+        self._shut_out[domain, key] = time.monotonic() + seconds
 
     def close(self) -> None:
         """End the thread and the context; its sockets must be closed by then. Calling it twice is allowed."""

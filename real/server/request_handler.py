@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgpack
 import zmq
 
-from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, WireError
+from hal.errors import ConnectionLost, DeadlineExceeded, EpisodeError, RobotError, RobotStopped, WireError
 from hal.reset.confirmation import Answer
 from hal.robot import Robot, RobotSpec, RobotState
 from real.control.limits import RateLimiter
@@ -50,7 +50,8 @@ MOST_WAITING = 64
 """Commands that wait for the control loop at most, as during a reset; a client of ours sends one at a time."""
 
 _LONGEST_READ_NS = 10_000_000
-"""Reading one message takes longer only where it has ten thousands of frames; its connection is then cut off."""
+"""Processor time of reading one message, nanoseconds. It takes longer only where the message has ten thousands of
+frames; its connection is then cut off."""
 
 _FLOOD, _FLOOD_S = 64, 10.0
 """Messages of a client that are dropped, within so many seconds, before its connections are cut off."""
@@ -176,13 +177,13 @@ class RequestHandler:
             zmq.Again: none came in the time that flags and socket allow.
         """
         first = self._router.recv(flags, copy=False)
-        began_ns = time.monotonic_ns()
+        began_ns = time.thread_time_ns()  # this thread's own: another program's turn is not the sender's fault
         descriptor = int(first.get(zmq.SRCFD))
         # The key is the authenticator's note of the handshake: a property of the connection, not of what is sent.
         key = None if self._authenticator is None else str(first.get("User-Id"))
         parts = receive_frames(self._router, wire.MAX_FRAMES)  # a ROUTER's peer sends one frame at least
         received = _Received(first.bytes, key, time.monotonic_ns(), parts, stops=self._known_stops)
-        if len(parts) > wire.MAX_FRAMES and received.came_ns - began_ns > _LONGEST_READ_NS:
+        if len(parts) > wire.MAX_FRAMES and time.thread_time_ns() - began_ns > _LONGEST_READ_NS:
             self._limiter.cut_off(descriptor, "too many frames")
             self._shut_out(key)
         moves = received.peer == self._holder and self._lease.holder is not None
@@ -376,11 +377,14 @@ class RequestHandler:
         options, deadline_s = detail_value(message, "options", dict), detail_value(message, "deadline_s", float)
         if not 0 < deadline_s <= _LONGEST_RESET_S:
             raise WireError(f"a reset's deadline of {deadline_s} s, allowed are 0 to {_LONGEST_RESET_S:g}")
+        stops = self._message_stops
+        if "stop_number" in message.detail:  # the client says which stops it knows of: surer than when it was read
+            stops = detail_value(message, "stop_number", int)
         self._lease.order(message.session, message.sequence, self._key)
         self._holder = peer
         request_id, now = self._request_id(peer, message), time.monotonic()
         self._pending, self._beat = _Pending(request_id, now + deadline_s, deadline_s), now + BEAT_S
-        self._loop.reset(request_id, options, self._message_stops)
+        self._loop.reset(request_id, options, stops)
 
     def _step(self, peer: bytes, message: Message) -> None:
         if len(message.frames) != 1:
@@ -501,7 +505,10 @@ class RequestHandler:
             self.tell("alive", "")
 
     def _refuse(self, request_id: RequestId, error: Exception) -> None:
-        self._send(request_id, MessageKind.ERROR, error_to_list(error))
+        detail = error_to_list(error)
+        if isinstance(error, RobotStopped):  # a reset with this number clears this stop, and no later one
+            detail[3]["stop_number"] = self._loop.stops
+        self._send(request_id, MessageKind.ERROR, detail)
 
     def _send(self, request_id: RequestId, kind: MessageKind, detail: Any = None, frames: Sequence[Any] = ()) -> None:
         times = (request_id.came_ns, time.monotonic_ns()) if request_id.came_ns else None

@@ -41,6 +41,7 @@ from real.server.lease import Lease
 from real.server.request_handler import Judging, RequestHandler
 from real.server.stop_endpoint import LARGEST_STOP, StopEndpoint
 from real.server.transport import LockstepTransport, ThreadTransport, Transport
+from real.server.turns import MOST_MESSAGES
 from real.telemetry.images import ImagePublisher
 from real.telemetry.state import Publisher
 
@@ -60,8 +61,9 @@ SLOW_LISTENERS_QUEUE = 4
 LOOK_S = 0.1
 """Time between two checks of a server that serves for ever for its end, seconds."""
 
-WAITING_ANSWERS = 64
-"""Messages that wait for a client that does not read; further ones are dropped."""
+WAITING_ANSWERS = MOST_MESSAGES + 16
+"""Answers that wait for a client that does not read; further ones are dropped. More than requests of a client may wait,
+so that each request of a client that reads is answered."""
 
 STOPS_IO_THREAD, OTHERS_IO_THREAD = 2, 1
 """As masks (zmq_setsockopt(3), ZMQ_AFFINITY): stops don't share a thread of ZeroMQ's with what others send."""
@@ -327,10 +329,10 @@ class Server:
         ``reading_age_s`` (of the newest reading, or None), ``real_time``, ``late_commands``, ``descriptors`` (files and
         connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
         (messages of clients that send without waiting), ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop``
-        (endpoint for stops alone), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
-        (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the failure to write it,
-        or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and by what the ``last``
-        one).
+        (endpoint for stops alone), ``stop_number`` (of the newest stop; it grows with each), ``pictures`` (endpoint and
+        health of the cameras, or None), ``recording`` (`ServerObserver.to_dict`, or None), where stops are kept,
+        ``stop_file`` (its path, and the failure to write it, or None), and ``guard`` where motion is checked (how many
+        commands were ``held_back``, and by what the ``last`` one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -346,6 +348,7 @@ class Server:
             "cut_off": self._limiter.cut,
             "dropped": 0 if self._handler is None else self._handler.dropped,
             "stop": self._stop_address,
+            "stop_number": loop.stops,
             "datagrams": None if self._datagrams is None else self._datagrams.to_dict(),
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
             "reading_age_s": loop.reading_age_s,

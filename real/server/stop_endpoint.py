@@ -6,6 +6,7 @@ import contextlib
 import logging
 import threading
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 import zmq
@@ -16,6 +17,7 @@ from real.control.loop import ControlLoop
 from real.control.realtime import ask_real_time
 from real.protocol import messages as wire
 from real.protocol.errors import error_to_list
+from real.protocol.keys import STOPS
 from real.protocol.messages import Message, MessageKind, detail_value, send_frames
 from real.protocol.text import printable
 from real.server.connections import ConnectionLimiter, wire_bytes
@@ -23,12 +25,12 @@ from real.server.connections import ConnectionLimiter, wire_bytes
 if TYPE_CHECKING:
     from real.server.authenticator import Authenticator
 
-__all__ = ["KEPT_S", "LARGEST_STOP", "STOPS_PER_S", "StopEndpoint", "stop_robot"]
+__all__ = ["KEPT_S", "LARGEST_STOP", "MOST_WRONGS", "SHUT_OUT_S", "STOPS_PER_S", "StopEndpoint", "stop_robot"]
 
 _log = logging.getLogger(__name__)
 
-KEPT_S = 0.02
-"""Longest wait of a stop's answer for the file that keeps the stop, seconds; a disk usually takes a fiftieth of it."""
+KEPT_S = 0.01
+"""Longest wait of a stop's answer for the file that keeps the stop, seconds; a disk usually takes a 25th of it."""
 
 LARGEST_STOP = 8192
 """Bytes of a stop; a reason of 1000 characters has at most 4000."""
@@ -36,8 +38,15 @@ LARGEST_STOP = 8192
 STOPS_PER_S = 50.0
 """Stops that a connection may send a second, after a burst of twice as many; then it is cut off."""
 
+_LONGEST_READ_NS = 5_000_000
+"""Processor time of reading one message, nanoseconds, which only thousands of frames take."""
+
+MOST_WRONGS, _WRONGS_S, SHUT_OUT_S = 64, 10.0, 60.0
+"""Messages of a key that are no stops, within so many seconds, before it gets no new connection to this endpoint, and
+for how long, seconds. One message of thousands of frames suffices."""
+
 _LOOK_MS = 100
-_MOST_PEERS = 4096
+_MOST_PEERS = 1024
 _REPORT_S = 1.0
 
 
@@ -60,7 +69,8 @@ class StopEndpoint:
     """Read stops, and nothing else, on a thread of its own. It shares only the loop's latch with the other threads.
 
     A message is one frame of at most `LARGEST_STOP` bytes. A connection that sends anything else, or more than
-    `STOPS_PER_S`, is answered where possible, and cut off; its client can still stop at the control socket.
+    `STOPS_PER_S`, is answered where possible, and cut off; its client can still stop at the control socket. A key that
+    goes on like that gets no new connection here for a while. Its connections that stand go on.
 
     Args:
         router: bound; closed here.
@@ -84,6 +94,8 @@ class StopEndpoint:
         self._router, self._loop, self._limiter, self._number = router, loop, limiter, number
         self._authenticator = authenticator
         self._allowances: dict[bytes, RateLimiter] = {}
+        self._wrongs: Counter[str] = Counter()  # messages that were no stops, by key
+        self._wrongs_s = 0.0
         self._silent_until_s = 0.0
         self._alive_s = time.monotonic()
         self._over = threading.Event()
@@ -129,9 +141,11 @@ class StopEndpoint:
         key = None if self._authenticator is None else str(first.get("User-Id"))
         frame = self._router.recv()
         if self._router.getsockopt(zmq.RCVMORE):
-            self._limiter.cut_off(descriptor, "no stop", self._number)
+            began_ns = time.thread_time_ns()
             while self._router.getsockopt(zmq.RCVMORE):
                 self._router.recv()
+            is_long = time.thread_time_ns() - began_ns > _LONGEST_READ_NS
+            self._take_wrong(descriptor, key, MOST_WRONGS if is_long else 1)
             return
         self._limiter.note(descriptor, key, wire_bytes([frame], key is not None), self._number)
         if self._is_too_often(peer):
@@ -144,12 +158,24 @@ class StopEndpoint:
             self._check(message, key)
             detail = stop_robot(self._loop, message)
         except RobotError as error:
-            self._limiter.cut_off(descriptor, "no stop", self._number)
+            self._take_wrong(descriptor, key)
             kind, detail = MessageKind.ERROR, error_to_list(error)
         to = (0, 0) if message is None else (message.session, message.sequence)
         parts = wire.encode(kind, *to, detail, (), (came_ns, time.monotonic_ns()), escape=True)
         with contextlib.suppress(zmq.ZMQError):  # the peer is gone, or does not read; the robot is stopped
             send_frames(self._router, [peer, *parts], zmq.NOBLOCK)
+
+    def _take_wrong(self, descriptor: int, key: str | None, count: int = 1) -> None:
+        """Cut off a connection that sent what is no stop, and keep its key out for a while where it does so often."""
+        self._limiter.cut_off(descriptor, "no stop", self._number)
+        if key is None or self._authenticator is None:
+            return
+        if (now_s := time.monotonic()) > self._wrongs_s:
+            self._wrongs.clear()
+            self._wrongs_s = now_s + _WRONGS_S
+        self._wrongs[key] += count
+        if self._wrongs[key] >= MOST_WRONGS:
+            self._authenticator.shut_out(key, SHUT_OUT_S, STOPS)
 
     def _check(self, message: Message, key: str | None) -> None:
         if message.kind is not MessageKind.STOP:

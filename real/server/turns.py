@@ -15,7 +15,7 @@ PER_S = 1500.0
 """Messages a second that are handled for all clients together that do not move the robot. At 60 microseconds each they
 take a tenth of Python's lock."""
 
-MOST_MESSAGES = 128
+MOST_MESSAGES = 64
 """Messages of one client that wait at most."""
 
 MOST_BYTES = 256 * 1024

@@ -57,7 +57,7 @@ def test_a_reset_that_was_asked_for_before_a_stop_does_not_begin() -> None:
     latch = StopLatch()
     asked = latch.stop("smoke")
     latch.stop("fire")
-    with pytest.raises(RobotStopped, match="after this reset was asked for"), latch.resetting("steam", asked):
+    with pytest.raises(RobotStopped, match="of which this reset did not know"), latch.resetting("steam", asked):
         pass
     with latch.resetting("steam", latch.number) as clearance:
         clearance.use()

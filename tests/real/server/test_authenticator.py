@@ -13,9 +13,6 @@ from real import Connection, MessageKind, RemoteRobot, Server, Watcher
 from real.protocol.handshake import load_keys
 from real.protocol.keys import Role, allow, load_pair, new_pair, revoke
 
-TRIALS = int(os.environ.get("RLENV_TRIALS", "5"))
-"""Repetitions of each attack."""
-
 
 @pytest.fixture
 def server(robot, tmp_path, identities):
@@ -125,7 +122,7 @@ def test_a_watcher_with_a_stolen_session_still_only_watches(server, client, iden
     ],
 )
 def test_another_movers_key_with_the_sessions_number_gets_nowhere(
-    server, client, identities, robot, target, role, kind, detail
+    server, client, identities, robot, target, role, kind, detail, repeats
 ):
     mover = client(identities("laptop"))
     mover.reset({})
@@ -136,14 +133,14 @@ def test_another_movers_key_with_the_sessions_number_gets_nowhere(
         thief.session = mover._session
     row = robot.spec.commands.pack({"target": (0.9, 0)})
     refusal = "held by" if detail and detail.get("resume") is False else "belongs to the key"
-    for attempt in range(TRIALS):
+    for attempt in range(repeats):
         thief.sequence = 1000 + 10 * attempt
         with pytest.raises(ConnectionLost, match=refusal):
             thief.ask(kind, detail, [row], 2)
         mover.step(target(0.5, 0))
     thief.close()
     assert set(robot.commands) == {(0.5, 0.0)}
-    assert len(robot.commands) == TRIALS
+    assert len(robot.commands) == repeats
 
 
 def test_a_key_taken_off_the_list_loses_its_rights_in_mid_episode(server, client, identities, tmp_path, target, until):

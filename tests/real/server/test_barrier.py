@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -15,9 +14,6 @@ from hal.reset.confirmation import Automatic
 from real import RemoteRobot, Server
 from real.server.request_handler import RequestHandler
 from tests.fakes import Integrator, until
-
-TRIALS = int(os.environ.get("RLENV_TRIALS", "5"))
-"""Repetitions of each attack; 1000 takes some minutes."""
 
 SURROGATE = "\ud83d"
 UNDECODABLE = "/dev/tty\udcff"
@@ -64,9 +60,9 @@ def remote(server: Server) -> Iterator[RemoteRobot]:
     remote.close()
 
 
-def test_a_lone_surrogate_in_a_fixtures_note_arrives_escaped(remote: RemoteRobot) -> None:
+def test_a_lone_surrogate_in_a_fixtures_note_arrives_escaped(remote: RemoteRobot, repeats: int) -> None:
     remote.reset({})
-    for _ in range(TRIALS):
+    for _ in range(repeats):
         answer = remote.judge("how was it?", 3.0)
         assert answer is not None
         assert answer.note == "\\ud83d"
@@ -79,20 +75,22 @@ def test_an_answer_that_is_none_is_an_error_for_its_client(remote: RemoteRobot, 
         remote.judge("how was it?", 3.0)
 
 
-def test_a_lone_surrogate_in_a_refusal_reaches_the_client(remote: RemoteRobot, confirmation: Judge) -> None:
+def test_a_lone_surrogate_in_a_refusal_reaches_the_client(
+    remote: RemoteRobot, confirmation: Judge, repeats: int
+) -> None:
     confirmation.refuses = True
-    for _ in range(TRIALS):
+    for _ in range(repeats):
         with pytest.raises(ResetFailed, match="ud83d"):
             remote.reset({})
 
 
 def test_an_undecodable_name_in_a_drivers_exception_reaches_the_client(
-    remote: RemoteRobot, robot: Integrator, target: Target
+    remote: RemoteRobot, robot: Integrator, target: Target, repeats: int
 ) -> None:
     def lost() -> None:
         raise OSError(UNDECODABLE)
 
-    for _ in range(TRIALS):
+    for _ in range(repeats):
         robot.on_step = lambda: None
         remote.reset({"clear_stop": "plugged in"})
         robot.on_step = lost

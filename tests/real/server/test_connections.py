@@ -10,14 +10,16 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from hal import Answer, ConnectionLost, EpisodeError
 from real import Connection, MessageKind, RemoteRobot, Server
+from real.protocol.handshake import load_keys
 from real.protocol.messages import MAX_FRAMES, decode, encode, receive_frames, send_frames
-from real.server.connections import PER_ADDRESS, _borrowed, _Connection, wire_bytes
+from real.server.connections import PER_ADDRESS, PER_KEY, _borrowed, _Connection, wire_bytes
 from real.server.request_handler import MOST_WAITING
 from tests.fakes import Integrator, until
 
@@ -62,7 +64,9 @@ def descriptors() -> Iterator[None]:
 @pytest.mark.slow
 @pytest.mark.process
 @pytest.mark.usefixtures("descriptors")
-def test_a_stop_button_that_stands_by_gets_through_though_no_descriptor_is_left(start: Callable[..., Any]) -> None:
+def test_a_stop_button_that_stands_by_gets_through_though_no_descriptor_is_left(
+    start: Callable[..., Any], repeats: int
+) -> None:
     server = start(SERVER, "100")  # fewer than an address may have connections
     address = server.line()
     with closing(RemoteRobot(address, connect_timeout_s=20)) as button, ExitStack() as connections:
@@ -71,7 +75,8 @@ def test_a_stop_button_that_stands_by_gets_through_though_no_descriptor_is_left(
         newcomer = RemoteRobot(address, connect_timeout_s=0.5)
         with pytest.raises(ConnectionLost):
             newcomer.stop("locked out")
-        for trial in range(int(os.environ.get("RLENV_TRIALS", "5"))):
+        for trial in range(repeats):
+            time.sleep(0.025)  # more than 50 stops a second are a flood
             button.stop(f"trial {trial}")
             server.tell()
             assert int(server.line()) == trial + 1, "by the connection that stands, and once"
@@ -206,6 +211,30 @@ def test_one_address_gets_its_share_of_connections(robot: Integrator) -> None:
     assert robot.stops[0] == "heard"
 
 
+@pytest.mark.slow
+def test_one_key_gets_its_share_of_connections_and_the_mover_goes_on(
+    robot: Integrator, target: Any, identities: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A hundred connections of a watcher; what is beyond its share is cut off, and other keys notice nothing."""
+    watcher, mover = load_keys(identities("watcher", "watch")), identities("mover")
+    status = encode(MessageKind.STATUS, 0, 1)
+    with (
+        Server(robot, keys=tmp_path / "server", watchdog_s=30.0, max_command_age_s=None) as server,
+        closing(RemoteRobot(server.address, keys=mover, connect_timeout_s=20.0, step_timeout_s=20.0)) as remote,
+        ExitStack() as connections,
+    ):
+        remote.reset({})
+        for _ in range(100):
+            connection = connections.enter_context(closing(Connection(server.address, keys=watcher)))
+            send_frames(connection._socket, status)
+        until(lambda: server.about()["cut_off"].get(f"more than {PER_KEY} of one key", 0) >= 100 - PER_KEY, 60.0)
+        for n in range(20):
+            remote.step(target(n / 20, 0))
+        remote.stop("heard")
+    assert len(robot.commands) >= 20
+    assert robot.stops[0] == "heard"
+
+
 LEFT_EARLY = """
 import sys
 from real import Server
@@ -227,12 +256,12 @@ PING = b"\x04\x0b\x04PING\x00\x01beat"
     ids=["subscriptions", "control", "stops"],
 )
 def test_a_peer_that_leaves_in_the_midst_of_its_flood_does_not_abort_the_process(
-    start: Callable[..., Any], endpoint: int, kind: bytes, data: bytes
+    start: Callable[..., Any], endpoint: int, kind: bytes, data: bytes, repeats: int
 ) -> None:
     """libzmq's assertion `!_io_error` ended the server, where a full queue, a lost peer and a heartbeat met."""
     server = start(LEFT_EARLY)
     address = server.line().split()[endpoint]
-    for _ in range(int(os.environ.get("RLENV_TRIALS", "3"))):
+    for _ in range(repeats):
         with raw_peer(address, kind) as peer:
             peer.setblocking(False)
             with contextlib.suppress(OSError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -191,6 +191,44 @@ def test_a_key_that_was_taken_off_the_list_stops_no_more(
 
         until(refused)
     assert "list" in str(refusals[0])
+
+
+def test_a_key_that_sends_no_stops_again_and_again_gets_no_new_connection(
+    robot: Integrator, identities: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Nor does it keep others from stopping; its own connection that stands may still stop."""
+    bad, good = identities("bad", "stop"), identities("good", "stop")
+    with (
+        Server(robot, keys=tmp_path / "server") as server,
+        closing(RemoteRobot(server.address, keys=bad, connect_timeout_s=20.0)) as standing,
+        closing(RemoteRobot(server.address, keys=good, connect_timeout_s=20.0)) as button,
+    ):
+        standing.stand_by()
+        endpoint = server.about()["stop"]
+        with zmq.Context.instance().socket(zmq.DEALER) as noise:
+            noise.linger = 0
+            load_keys(bad).secure(noise)
+            noise.connect(endpoint)
+            for _ in range(20 * stop_endpoint.MOST_WRONGS):
+                with suppress(zmq.Again):  # it is cut off, and connects again
+                    noise.send(b"no stop", zmq.NOBLOCK)
+                time.sleep(0.0002)
+
+            def is_shut_out() -> bool:
+                with suppress(zmq.Again):
+                    noise.send(b"no stop", zmq.NOBLOCK)
+                with closing(Connection(endpoint, keys=load_keys(bad))) as newcomer:
+                    try:
+                        newcomer.ask(MessageKind.STOP, STOP, (), 1.0)
+                    except ConnectionLost:
+                        return True
+                return False
+
+            until(is_shut_out, 30.0)
+        button.stop("by a good key")
+        standing.stop("by the connection that stands")
+    assert "by a good key" in robot.stops
+    assert "by the connection that stands" in robot.stops
 
 
 def test_a_fault_in_one_stop_does_not_end_the_thread(
