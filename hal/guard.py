@@ -264,7 +264,11 @@ class Guard(RobotWrapper):
         if limiter.leads:
             return dict(
                 way.advance_led(
-                    values, {**values, **limiter.stop_values()}, limiter.braking_values, limiter.brake_instead
+                    values,
+                    {**values, **limiter.stop_values()},
+                    limiter.braking_values,
+                    limiter.brake_instead,
+                    limiter.detour_values(),
                 )
             )
         return dict(way.advance(values))

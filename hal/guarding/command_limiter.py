@@ -66,6 +66,11 @@ class CommandLimiter:
         """Return the led commands on the way of braking from now on, at a share of its time."""
         return {name: led.shaped(led.profile.braking_positions(share)) for name, led in self._led.items()}
 
+    def detour_values(self) -> dict[str, np.ndarray]:
+        """Return how much longer than straight the way of braking is, of led commands that turn round on it."""
+        detours = {name: led.profile.detours() for name, led in self._led.items()}
+        return {name: self._led[name].shaped(values) for name, values in detours.items() if any(values)}
+
     def stop_values(self) -> dict[str, np.ndarray]:
         """Return where the led commands stop if they brake from now on."""
         return {name: led.shaped(led.profile.stop_positions()) for name, led in self._led.items()}

@@ -25,25 +25,33 @@ Commands = Mapping[str, np.ndarray]
 
 
 class MotionCheck(Protocol):
-    """The shape of a robot, as far as its commands are poses. A simulation's model provides it; for one thread."""
+    """The shape of a robot, as far as its commands are poses. A simulation's model provides it; for one thread.
+
+    Distances are those of two parts, or of a part and a box. They are numbered from 0 to n - 1.
+    """
 
     @property
     def resolution_m(self) -> float:
         """The longest way by which two parts may come nearer to each other between two looks at them, metres."""
         ...
 
-    def motion_m(self, begin: Commands, end: Commands) -> float:
-        """Return a bound on how much two parts may come nearer to each other, or a part to a box, on the way, metres.
-
-        Args:
-            begin, end: command name -> target of one robot; the way is straight in the commands.
-        """
+    @property
+    def levers_m(self) -> np.ndarray:
+        """By how much each distance may shrink while one number of a pose changes by 1, metres, shape (k, n)."""
         ...
 
-    def clearances_m(self, commands: Commands) -> np.ndarray:
-        """Return by how much each distance is longer than it has to be, metres, shape (n,); negative: too near.
+    def pose(self, commands: Commands) -> np.ndarray:
+        """Return the numbers of the commands that move parts, shape (k,), float64."""
+        ...
+
+    def clearances_m(self, pose: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
+        """Return by how much distances are longer than they have to be, metres; negative: too near.
 
         A distance that is long enough may be given shorter than it is, but not below 0.
+
+        Args:
+            pose: as `pose` returns it.
+            numbers: of the distances, ascending; None: all of them.
         """
         ...
 
@@ -55,9 +63,11 @@ class MotionCheck(Protocol):
 class ClearWay:
     """Let commands through as far as their way is clear. For one thread.
 
-    The way from one command to the next is looked at in steps that are as long as the shortest distance allows
-    (conservative advancement, Mirtich 1996); while everything is farther away than the robot can have moved, nothing is
-    computed. A way that begins too near may lead only where no distance that is too short grows shorter.
+    A distance is looked at only where the robot may have used it up since the last look: no distance shrinks by more
+    than its levers times the motion (conservative advancement, Mirtich 1996). Between two looks, a distance is at least
+    half of what both leave beyond the motion, so that a way with enough room at both ends needs no look in between. On
+    all other ways the distances in question are looked at in steps of half the check's resolution. A way that begins
+    too near may lead only where no distance that is too short grows shorter.
 
     A command that is led along a trajectory goes on where the place at which it would stop can be reached as well: the
     way of that place from period to period is looked at too, and the way of braking in `MOST_LOOKS` poses at most.
@@ -89,7 +99,12 @@ class ClearWay:
         return commands if problem is None else self._commands.at
 
     def advance_led(
-        self, commands: Commands, stops: Commands, braking: Callable[[float], Commands], brake: Callable[[], Commands]
+        self,
+        commands: Commands,
+        stops: Commands,
+        braking: Callable[[float], Commands],
+        brake: Callable[[], Commands],
+        detours: Commands | None = None,
     ) -> Commands:
         """Return the commands where they, and a stop after them, are clear, or else those of braking; go on from there.
 
@@ -98,9 +113,11 @@ class ClearWay:
             stops: where the robot stops if it brakes after it.
             braking: returns the commands at a share of the time of that braking.
             brake: returns the commands of braking in place of the first ones.
+            detours: by how much the way of braking is longer than it is from its beginning to its end, for commands
+                that turn round on it.
         """
         earlier, earlier_stops = self._commands.copy(), self._stops.copy()
-        problem = self._commands.go(commands) or self._stops.go(stops) or self._on_braking(commands, stops, braking)
+        problem = self._commands.go(commands) or self._stops.go(stops) or self._on_braking(commands, braking, detours)
         self._note(problem)
         if problem is None:
             return commands
@@ -109,17 +126,43 @@ class ClearWay:
         self._commands.follow(slower)
         return slower
 
-    def _on_braking(self, commands: Commands, stops: Commands, braking: Callable[[float], Commands]) -> str | None:
-        """Return what is in the way of braking, or None."""
-        way_m = self._check.motion_m(commands, stops)
-        if self._commands.is_free(way_m):
+    def _on_braking(
+        self, commands: Commands, braking: Callable[[float], Commands], detours: Commands | None
+    ) -> str | None:
+        """Return what is in the way of braking, or None.
+
+        Poses are looked at where neither end of a stretch proves that it is clear, the middle one first.
+        """
+        check, begin, end = self._check, self._commands, self._stops
+        detour: np.ndarray | float = 0.0
+        if detours:
+            detour = check.pose({**{name: np.zeros_like(value) for name, value in commands.items()}, **detours})
+        way = np.abs(end.pose - begin.pose) + detour
+        way_m = begin.length_m(way)
+        if way_m < begin.free_m + end.free_m:
             return None
-        looks = min(MOST_LOOKS, math.ceil(way_m / self._check.resolution_m))
-        for look in range(1, looks):  # the end has been looked at; evenly spaced where the deceleration is constant
-            pose = {**commands, **braking(1.0 - math.sqrt(1.0 - look / looks))}
-            problem = self._commands.problem(self._check.clearances_m(pose))
-            if problem is not None:
-                return problem
+        numbers = _unproven(begin.clearances_m(), end.clearances_m(), way @ check.levers_m)
+        if not numbers.size:
+            return None
+        first, last = begin.look(numbers), end.look(numbers)
+        looks = min(MOST_LOOKS, math.ceil(way_m / check.resolution_m))
+        levers_m, least_m = check.levers_m[:, numbers], begin.least_m[numbers]
+        stretches = [(0, looks, begin.pose, end.pose, first, last)]
+        while stretches:
+            low, high, pose, next_pose, clear_m, next_clear_m = stretches.pop()
+            motion_m = (np.abs(next_pose - pose) + detour) @ levers_m
+            if high - low < 2 or not _unproven(clear_m, next_clear_m, motion_m).size:
+                continue
+            look = (low + high) // 2
+            # Evenly spaced where the deceleration is constant.
+            middle = check.pose({**commands, **braking(1.0 - math.sqrt(1.0 - look / looks))})
+            found_m = check.clearances_m(middle, numbers)
+            if (found_m < least_m).any():
+                return check.describe(int(numbers[np.argmin(found_m - least_m)]))
+            stretches += [
+                (look, high, middle, next_pose, found_m, next_clear_m),
+                (low, look, pose, middle, clear_m, found_m),
+            ]
         return None
 
     def _note(self, problem: str | None) -> None:
@@ -141,76 +184,157 @@ class ClearWay:
         return {"held_back": self.held_back, "last": self.last}
 
 
+def _unproven(begin_m: np.ndarray, end_m: np.ndarray, motion_m: np.ndarray) -> np.ndarray:
+    """Return the numbers of the distances that may be too short on a way, by their clearances at both of its ends.
+
+    Where the way is as long as ``motion_m``, some point of it is at most as far from one end as the clearance there,
+    and every other point from the other end: the smallest clearance is (begin + end - motion) / 2 at least.
+    """
+    return np.flatnonzero(begin_m + end_m <= motion_m)
+
+
 class _Track:
-    """A place that goes from pose to pose.
+    """A place that goes from pose to pose. Its arrays are replaced and never changed, so that copies are cheap.
 
     Args:
         check: knows the distances.
 
     Attributes:
         at: the commands of the pose.
+        pose: the numbers of `at` that move parts, shape (k,).
+        free_m: the length of a way that is clear wherever it leads, metres.
+        least_m: what each clearance must keep, shape (n,): 0, or less of one that was too short before.
     """
 
     def __init__(self, check: MotionCheck) -> None:
         self._check = check
+        self._most_m = check.levers_m.max(1, initial=0.0)
         self.at: Commands = {}
-        self._free_m = 0.0  # no distance is nearer to too short than this
-        self._least_m: np.ndarray = np.zeros(0)  # what each distance must keep
+        self.pose: np.ndarray = np.zeros(len(self._most_m))
+        self.free_m = 0.0
+        self.least_m: np.ndarray = np.zeros(0)
+        self._clear_m: np.ndarray = np.zeros(0)  # the least that each clearance was, `_gone` ago
+        self._gone = self.pose  # the way since then, the same unit as the pose
 
     def copy(self) -> _Track:
         """Return a track at the same pose."""
-        other = _Track(self._check)
-        other.at, other._free_m, other._least_m = self.at, self._free_m, self._least_m
+        other = object.__new__(_Track)
+        other.__dict__.update(self.__dict__)
         return other
+
+    def length_m(self, way: np.ndarray) -> float:
+        """Return by how much any distance may shrink on a way, metres; its numbers are at least 0."""
+        return float(way @ self._most_m)
 
     def begin(self, commands: Commands) -> None:
         """Begin at a pose, clear or not."""
-        self.at = dict(commands)
-        clearances_m = self._check.clearances_m(commands)
-        self._least_m = np.minimum(clearances_m, 0.0) - _ROUNDING_M
-        self._free_m = float(clearances_m.min(initial=np.inf))
+        self.at, self.pose = dict(commands), self._check.pose(commands)
+        clearances_m = self._check.clearances_m(self.pose)
+        self.least_m = np.minimum(clearances_m, 0.0) - _ROUNDING_M
+        self._keep(clearances_m)
+
+    def _keep(self, clearances_m: np.ndarray) -> None:
+        self._clear_m, self._gone = clearances_m, np.zeros_like(self.pose)
+        self.free_m = float(clearances_m.min(initial=np.inf))
+
+    def clearances_m(self) -> np.ndarray:
+        """Return the least that each clearance can be now."""
+        clearances_m: np.ndarray = self._clear_m - self._gone @ self._check.levers_m
+        return clearances_m
+
+    def look(self, numbers: np.ndarray) -> np.ndarray:
+        """Look at some distances here, and return their clearances."""
+        found_m = self._check.clearances_m(self.pose, numbers)
+        clearances_m = self.clearances_m()
+        clearances_m[numbers] = found_m
+        self._keep(clearances_m)
+        return found_m
 
     def follow(self, commands: Commands) -> None:
         """Go to a pose that was found clear before."""
-        free_m = self._free_m - self._check.motion_m(self.at, commands)
-        if free_m > 0.0:
-            self.at, self._free_m = dict(commands), free_m
-        else:
-            self.begin(commands)
+        pose = self._check.pose(commands)
+        self._gone = self._gone + np.abs(pose - self.pose)
+        self.at, self.pose = dict(commands), pose
+        clearances_m = self.clearances_m()
+        self._keep(clearances_m)
+        short = np.flatnonzero(clearances_m <= 0.0)
+        if short.size:
+            found_m = self.look(short)
+            self._lower(short, found_m)
 
-    def is_free(self, way_m: float) -> bool:
-        """Return whether a way of that length leads to nothing, wherever it leads."""
-        return way_m < self._free_m
-
-    def problem(self, clearances_m: np.ndarray) -> str | None:
-        """Return which parts are too near, or None."""
-        if not (clearances_m < self._least_m).any():
-            return None
-        return self._check.describe(int(np.argmin(clearances_m - self._least_m)))
+    def _lower(self, numbers: np.ndarray, found_m: np.ndarray) -> None:
+        least_m = self.least_m.copy()
+        least_m[numbers] = np.minimum(found_m, 0.0) - _ROUNDING_M
+        self.least_m = least_m
 
     def go(self, end: Commands) -> str | None:
         """Go to a pose as far as the way is clear, and return what blocked it, or None where it is reached."""
-        check, begin = self._check, self.at
-        left_m = whole_m = check.motion_m(begin, end)
-        if self.is_free(left_m):
-            self.at, self._free_m = dict(end), self._free_m - left_m
+        check = self._check
+        pose = check.pose(end)
+        way = np.abs(pose - self.pose)
+        way_m = self.length_m(way)
+        if way_m < self.free_m or not way_m:
+            self.at, self.pose, self.free_m = dict(end), pose, self.free_m - way_m
+            self._gone = self._gone + way
             return None
-        while left_m > 0.0:
-            left_m = max(0.0, left_m - max(self._free_m, check.resolution_m))
-            ahead = end if left_m == 0.0 else _between(begin, end, 1.0 - left_m / whole_m)
-            clearances_m = check.clearances_m(ahead)
-            problem = self.problem(clearances_m)
-            if problem is not None:
-                return problem
-            self.at = dict(ahead)
-            self._least_m = np.minimum(clearances_m, 0.0) - _ROUNDING_M
-            self._free_m = float(clearances_m.min(initial=np.inf))
+        begin_m, motions_m = self.clearances_m(), way @ check.levers_m
+        numbers = np.flatnonzero((begin_m <= motions_m) & (motions_m > 0.0))
+        if numbers.size:
+            return self._walk(end, pose, way_m, begin_m, motions_m, numbers)
+        self.at, self.pose = dict(end), pose
+        self._keep(begin_m - motions_m)
         return None
 
+    def _walk(
+        self,
+        end: Commands,
+        end_pose: np.ndarray,
+        way_m: float,
+        clearances_m: np.ndarray,
+        motions_m: np.ndarray,
+        numbers: np.ndarray,
+    ) -> str | None:
+        """Go to a pose, look at some distances in small steps, and return what blocked the way, or None.
 
-def _between(begin: Commands, end: Commands, share: float) -> dict[str, np.ndarray]:
-    """Return the commands at a share of the straight way; one that is no float, such as a gear, has its end."""
-    return {
-        name: np.asarray(begin[name] + share * (value - begin[name]), value.dtype) if value.dtype.kind == "f" else value
-        for name, value in end.items()
-    }
+        Args:
+            end, end_pose: of the way.
+            way_m: by how much any distance may shrink on it.
+            clearances_m: the least that each can be at its beginning.
+            motions_m: by how much each may shrink on it.
+            numbers: of the distances that the way may use up.
+        """
+        check, begin = self._check, self.at
+        step, motion_m = 0.5 * check.resolution_m / way_m, motions_m[numbers]
+        share, near_m = 0.0, clearances_m[numbers]
+        end_m = check.clearances_m(end_pose, numbers)
+        is_clear_there = not (end_m < self.least_m[numbers]).any()
+        while share < 1.0:
+            before = share
+            if is_clear_there and not _unproven(near_m, end_m, (1.0 - share) * motion_m).size:
+                share = 1.0
+            else:
+                share = min(1.0, share + max(step, float((near_m / motion_m).min())))
+            if share == 1.0:
+                ahead, pose, near_m = dict(end), end_pose, end_m
+            else:
+                ahead, pose = self._between(begin, end, share)
+                near_m = check.clearances_m(pose, numbers)
+            least_m = self.least_m[numbers]
+            if (near_m < least_m).any():
+                return check.describe(int(numbers[np.argmin(near_m - least_m)]))
+            clearances_m = clearances_m - (share - before) * motions_m
+            clearances_m[numbers] = near_m
+            self.at, self.pose = ahead, pose
+            self._lower(numbers, near_m)
+            self._keep(clearances_m)
+        return None
+
+    def _between(self, begin: Commands, end: Commands, share: float) -> tuple[dict[str, np.ndarray], np.ndarray]:
+        """Return the commands at a share of the straight way; one that is no float, such as a gear, has its end."""
+        commands = {
+            name: np.asarray(begin[name] + share * (value - begin[name]), value.dtype)
+            if value.dtype.kind == "f"
+            else value
+            for name, value in end.items()
+        }
+        return commands, self._check.pose(commands)

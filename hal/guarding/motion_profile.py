@@ -212,6 +212,9 @@ class MotionProfile:
         self.states: tuple[MotionState, ...] = ()
         self._before: tuple[MotionState, ...] = ()
         self._seconds = 0.0
+        self._braking_from: tuple[MotionState, ...] | None = None  # the states that the next two belong to
+        self._ways: list[tuple[_Stretch, ...]] = []
+        self._braking_s = 0.0
 
     def begin(self, positions: Sequence[float]) -> None:
         """Begin at rest.
@@ -253,16 +256,28 @@ class MotionProfile:
 
     def braking_positions(self, share: float) -> list[float]:
         """Return the positions on the way that braking from now on takes, at a share of its time."""
-        seconds = share * max(
-            (
-                sum(stretch.seconds for stretch in _stretches(state.velocity, state.acceleration, limits))
+        if self._braking_from is not self.states:
+            self._braking_from = self.states
+            self._ways = [
+                _stretches(state.velocity, state.acceleration, limits)
                 for state, limits in zip(self.states, self._limits, strict=True)
-            ),
-            default=0.0,
-        )
-        return [
-            _brake(state, seconds, limits).position for state, limits in zip(self.states, self._limits, strict=True)
-        ]
+            ]
+            self._braking_s = max((sum(stretch.seconds for stretch in way) for way in self._ways), default=0.0)
+        seconds = share * self._braking_s
+        return [_follow(state, way, 0.0, seconds).position for state, way in zip(self.states, self._ways, strict=True)]
+
+    def detours(self) -> list[float]:
+        """Return by how much the way of braking from now on is longer, at most, than from its beginning to its end.
+
+        An element turns round where its acceleration leads it beyond rest before the acceleration can end. It does so
+        within the time |acceleration| / jerk, and its speed falls all the while.
+        """
+        found = []
+        for (_, velocity, acceleration), limits in zip(self.states, self._limits, strict=True):
+            seconds = abs(acceleration) / limits.jerk
+            turns = velocity * (velocity + 0.5 * acceleration * seconds) < 0.0
+            found.append(2.0 * abs(velocity) * seconds if turns else 0.0)
+        return found
 
     def stop_positions(self) -> list[float]:
         """Return where each element stops if it brakes from now on."""

@@ -19,6 +19,12 @@ _log = logging.getLogger(__name__)
 _LONGEST_PIECE = 1.5
 """Longest piece of a part for its distance to boxes, as a multiple of its thickness: a longer part is cut in pieces."""
 
+_FAR_M = 0.2
+"""Distance of two parts beyond which it does not matter, metres. A larger one makes looks rarer and dearer."""
+
+_FEW = 5
+"""Distances of pieces that are computed one by one; more of them together."""
+
 Box = Sequence[float]
 """Lowest x, y, z and highest x, y, z in the world frame of the model, metres."""
 
@@ -65,15 +71,16 @@ class ModelCheck:
         }
         if not self._columns:
             raise SpecError(f"robot {sim_model.spec.name!r}: no command is a pose, so no motion of it can be checked")
+        self._order = np.concatenate(list(self._columns.values()))
         moved = self._moved_bodies()
         bodies = moved | {ancestor for body in moved for ancestor in self._ancestors(body)}
         geoms = self._geoms(bodies)
-        self._levers = {name: self._lever_arms(columns, geoms) for name, columns in self._columns.items()}
         self._out, self._in = (_boxes(boxes, key) for key, boxes in (("keep_out", keep_out), ("keep_in", keep_in)))
         self._pieces = _Pieces(self._model, [geom for geom in geoms if int(self._model.geom_bodyid[geom]) in moved])
-        self._first, self._second = np.zeros(0, np.intp), np.zeros(0, np.intp)
+        self._pairs: list[tuple[int, int]] = []
         if self_collision:
             self._compare(geoms, sim_model.spec.home)
+        self._levers_m = self._levers()
 
     # -- what is compared ----------------------------------------------------------------------------------
 
@@ -100,25 +107,42 @@ class ModelCheck:
             if int(model.geom_bodyid[geom]) in bodies and (model.geom_contype[geom] or model.geom_conaffinity[geom])
         ]
 
-    def _lever_arms(self, columns: np.ndarray, geoms: Sequence[int]) -> np.ndarray:
-        """Return how far a part can move at most with one unit of each column: its distance from the joint's axis."""
-        model, arms = self._model, np.zeros(len(columns))
-        for index, column in enumerate(columns.tolist()):
-            (joint,) = np.flatnonzero(model.jnt_qposadr == column)
-            body = int(model.jnt_bodyid[joint])
-            if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_SLIDE:
-                arms[index] = 1.0
-                continue
-            for geom in geoms:
-                chain, at = 0.0, int(model.geom_bodyid[geom])
-                if at != body and body not in self._ancestors(at):
-                    continue
-                while at != body:
-                    chain, at = chain + float(np.linalg.norm(model.body_pos[at])), int(model.body_parentid[at])
-                    chain += self._slide_m(at) if at != body else 0.0
-                near = float(np.linalg.norm(model.jnt_pos[joint]) + np.linalg.norm(model.geom_pos[geom]))
-                arms[index] = max(arms[index], chain + near + float(model.geom_rbound[geom]))
-        return arms
+    def _levers(self) -> np.ndarray:
+        """Return by how much each distance may shrink with one unit of each column, shape (columns, distances).
+
+        A joint changes the distance of two parts if it moves one of them, and not both.
+        """
+        joints = [int(np.flatnonzero(self._model.jnt_qposadr == column)[0]) for column in self._order]
+        boxes = len(self._out) + len(self._in)
+        levers = np.zeros((len(joints), len(self._pairs) + boxes * len(self._pieces.geoms)))
+        rbound = self._model.geom_rbound
+        for row, joint in zip(levers, joints, strict=True):
+            for number, pair in enumerate(self._pairs):
+                arms = [self._lever_m(joint, geom, float(rbound[geom])) for geom in pair]
+                row[number] = max(arms) if min(arms) == 0.0 else 0.0
+            pieces = zip(self._pieces.geoms, self._pieces.reaches_m, strict=True)
+            row[len(self._pairs) :] = [self._lever_m(joint, geom, reach_m) for geom, reach_m in pieces] * boxes
+        return levers
+
+    def _lever_m(self, joint: int, geom: int, reach_m: float) -> float:
+        """Return how far a part can move with one unit of a joint: its longest distance from the axis; 0: not at all.
+
+        Args:
+            joint: turns or slides.
+            geom: the part.
+            reach_m: how far a point of the part is from its middle at most, metres.
+        """
+        model = self._model
+        chain, at, body = 0.0, int(model.geom_bodyid[geom]), int(model.jnt_bodyid[joint])
+        if at != body and body not in self._ancestors(at):
+            return 0.0
+        if model.jnt_type[joint] == mujoco.mjtJoint.mjJNT_SLIDE:
+            return 1.0
+        while at != body:
+            chain, at = chain + float(np.linalg.norm(model.body_pos[at])), int(model.body_parentid[at])
+            chain += self._slide_m(at) if at != body else 0.0
+        near = float(np.linalg.norm(model.jnt_pos[joint]) + np.linalg.norm(model.geom_pos[geom]))
+        return chain + near + reach_m
 
     def _slide_m(self, body: int) -> float:
         """Return how far the slides of a body can lead it away."""
@@ -137,13 +161,15 @@ class ModelCheck:
                 one, other = (int(weld[model.geom_bodyid[geom]]) for geom in (first, second))
                 if one != other and parents.get(one) != other and parents.get(other) != one:
                     pairs.append((first, second))
-        self._first, self._second = (np.array([pair[side] for pair in pairs], np.intp) for side in (0, 1))
-        self._place({name: np.asarray(value, np.float64) for name, value in home.items()})
-        near = self._pair_clearances_m() < 0.0
-        if near.any():
-            names = ", ".join(self._pair(number) for number in np.flatnonzero(near).tolist())
+        for name, value in home.items():
+            if name in self._columns:
+                self._data.qpos[self._columns[name]] = np.asarray(value).ravel()
+        mujoco.mj_kinematics(self._model, self._data)
+        near = [pair for pair in pairs if self._distance_m(*pair) < self._clearance_m]
+        if near:
+            names = ", ".join(self._names(pair) for pair in near)
             _log.warning("these parts are too near to each other at home, and are not compared: %s", names)
-        self._first, self._second = self._first[~near], self._second[~near]
+        self._pairs = [pair for pair in pairs if pair not in near]
 
     # -- as MotionCheck ------------------------------------------------------------------------------------
 
@@ -152,23 +178,37 @@ class ModelCheck:
         """The clearance: two parts that keep it at both ends of a step do not touch in between."""
         return self._clearance_m
 
-    def motion_m(self, begin: Mapping[str, np.ndarray], end: Mapping[str, np.ndarray]) -> float:
-        """Return the sum over the joints of their way times the longest lever arm, as `MotionCheck.motion_m`."""
-        return sum(float(np.abs(end[name] - begin[name]).ravel() @ arms) for name, arms in self._levers.items())
+    @property
+    def levers_m(self) -> np.ndarray:
+        """The longest distances of parts from the joints' axes, as `MotionCheck.levers_m`."""
+        return self._levers_m
 
-    def clearances_m(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+    def pose(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return the angles of the joints that the commands move, as `MotionCheck.pose`."""
+        if len(self._columns) == 1:
+            (name,) = self._columns
+            return np.array(commands[name], np.float64).ravel()
+        return np.concatenate([np.asarray(commands[name], np.float64).ravel() for name in self._columns])
+
+    def clearances_m(self, pose: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
         """Return the clearances of the pairs of parts, then those of the boxes, as `MotionCheck.clearances_m`."""
-        self._place(commands)
-        parts = [self._pair_clearances_m()] if len(self._first) else []
-        if len(self._out) or len(self._in):
-            parts.append(self._pieces.clearances_m(self._data, self._out, self._in, self._clearance_m))
-        return np.concatenate(parts) if parts else np.zeros(0)
+        data, pairs = self._data, self._pairs
+        data.qpos[self._order] = pose
+        mujoco.mj_kinematics(self._model, data)
+        chosen = range(self._levers_m.shape[1]) if numbers is None else numbers.tolist()
+        distances = [self._distance_m(*pairs[number]) for number in chosen if number < len(pairs)]
+        clearances = np.array(distances, np.float64)
+        if len(distances) < len(chosen):
+            beyond = np.array(chosen[len(distances) :], np.intp) - len(pairs)
+            clearances = np.concatenate([clearances, self._pieces.distances_m(data, self._out, self._in, beyond)])
+        clearances -= self._clearance_m
+        return clearances
 
     def describe(self, number: int) -> str:
         """Return the names of the two parts, or of the part and the box, as `MotionCheck.describe`."""
-        if number < len(self._first):
-            return self._pair(number)
-        box, piece = divmod(number - len(self._first), len(self._pieces.geoms))
+        if number < len(self._pairs):
+            return self._names(self._pairs[number])
+        box, piece = divmod(number - len(self._pairs), len(self._pieces.geoms))
         part = self._name(self._pieces.geoms[piece])
         if box < len(self._out):
             return f"{part} and the box keep_out[{box}]"
@@ -176,27 +216,12 @@ class ModelCheck:
 
     # ------------------------------------------------------------------------------------------------------
 
-    def _place(self, commands: Mapping[str, np.ndarray]) -> None:
-        qpos = self._data.qpos
-        for name, columns in self._columns.items():
-            if name in commands:
-                qpos[columns] = np.asarray(commands[name]).ravel()
-        mujoco.mj_kinematics(self._model, self._data)
+    def _distance_m(self, first: int, second: int) -> float:
+        """Return how far two parts are from each other, `_FAR_M` at most; negative where they penetrate."""
+        return float(mujoco.mj_geomDistance(self._model, self._data, first, second, _FAR_M, None))
 
-    def _pair_clearances_m(self) -> np.ndarray:
-        """Return exact clearances where two parts may be near, and of far ones what their spheres leave."""
-        model, data, clearance_m = self._model, self._data, self._clearance_m
-        first, second = self._first, self._second
-        apart = data.geom_xpos[first] - data.geom_xpos[second]
-        clearances: np.ndarray = np.sqrt(np.einsum("ij,ij->i", apart, apart))
-        clearances -= model.geom_rbound[first] + model.geom_rbound[second] + clearance_m
-        for number in np.flatnonzero(clearances < clearance_m).tolist():
-            distance = mujoco.mj_geomDistance(model, data, first[number], second[number], 4.0 * clearance_m, None)
-            clearances[number] = distance - clearance_m
-        return clearances
-
-    def _pair(self, number: int) -> str:
-        return f"{self._name(int(self._first[number]))} and {self._name(int(self._second[number]))}"
+    def _names(self, pair: tuple[int, int]) -> str:
+        return f"{self._name(pair[0])} and {self._name(pair[1])}"
 
     def _name(self, geom: int) -> str:
         model = self._model
@@ -213,6 +238,7 @@ class _Pieces:
 
     Attributes:
         geoms: the part of each piece.
+        reaches_m: the distance of each piece's farthest corner from the middle of its part, at most, metres.
     """
 
     def __init__(self, model: mujoco.MjModel, geoms: Sequence[int]) -> None:
@@ -232,29 +258,57 @@ class _Pieces:
                 halves.append(size)
         self._middles, self._halves = (np.array(each).reshape(-1, 3, 1) for each in (middles, halves))
         self._index = np.array(self.geoms, np.intp)
+        self._sizes = [(middle.tolist(), half.tolist()) for middle, half in zip(middles, halves, strict=True)]
+        self.reaches_m: list[float] = [
+            float(np.linalg.norm(middle) + np.linalg.norm(half)) for middle, half in zip(middles, halves, strict=True)
+        ]
 
-    def clearances_m(
-        self, data: mujoco.MjData, outside: np.ndarray, inside: np.ndarray, clearance_m: float
+    def distances_m(
+        self, data: mujoco.MjData, outside: np.ndarray, inside: np.ndarray, numbers: np.ndarray
     ) -> np.ndarray:
-        """Return the clearance of each piece from each box, box by box: shape (boxes * pieces,).
+        """Return the distances of pieces from boxes: how far outside of the ones and inside of the others they are.
 
         Args:
             data: with the poses of the geoms.
             outside, inside: middle and half size of each box, (n, 2, 3).
-            clearance_m: distance that is kept.
+            numbers: the distances, numbered box by box: ``box * pieces + piece``, ascending.
         """
-        turn = data.geom_xmat[self._index].reshape(-1, 3, 3)
-        middle = data.geom_xpos[self._index] + (turn @ self._middles)[:, :, 0]
-        half = (np.abs(turn) @ self._halves)[:, :, 0]
-        found = []
-        if len(outside):
-            gaps = np.abs(middle - outside[:, None, 0]) - (outside[:, None, 1] + half)
+        if len(numbers) <= _FEW:
+            return np.array([self._distance_m(data, outside, inside, number) for number in numbers.tolist()])
+        box, piece = np.divmod(numbers, len(self.geoms))
+        geoms = self._index[piece]
+        turn = data.geom_xmat[geoms].reshape(-1, 3, 3)
+        middle = data.geom_xpos[geoms] + (turn @ self._middles[piece])[:, :, 0]
+        half = (np.abs(turn) @ self._halves[piece])[:, :, 0]
+        split = int(np.searchsorted(box, len(outside)))
+        distances: np.ndarray = np.empty(len(numbers))
+        if split:
+            to = outside[box[:split]]
+            gaps = np.abs(middle[:split] - to[:, 0]) - (to[:, 1] + half[:split])
             beyond = np.maximum(gaps, 0.0)
-            found.append(np.sqrt(np.einsum("bpi,bpi->bp", beyond, beyond)) + np.minimum(gaps.max(2), 0.0))
-        if len(inside):
-            found.append((inside[:, None, 1] - half - np.abs(middle - inside[:, None, 0])).min(2))
-        clearances: np.ndarray = np.concatenate(found).ravel() - clearance_m
-        return clearances
+            distances[:split] = np.sqrt(np.einsum("ni,ni->n", beyond, beyond)) + np.minimum(gaps.max(1), 0.0)
+        if split < len(numbers):
+            to = inside[box[split:] - len(outside)]
+            distances[split:] = (to[:, 1] - half[split:] - np.abs(middle[split:] - to[:, 0])).min(1)
+        return distances
+
+    def _distance_m(self, data: mujoco.MjData, outside: np.ndarray, inside: np.ndarray, number: int) -> float:
+        """Return one of `distances_m`: for a few of them Python's floats are faster than short arrays."""
+        box, piece = divmod(number, len(self.geoms))
+        geom = self.geoms[piece]
+        turn, at = data.geom_xmat[geom].tolist(), data.geom_xpos[geom].tolist()
+        (mx, my, mz), (hx, hy, hz) = self._sizes[piece]
+        within = box >= len(outside)
+        middles, halves = (inside[box - len(outside)] if within else outside[box]).tolist()
+        gaps: list[float] = []
+        for axis in range(3):
+            a, b, c = turn[3 * axis : 3 * axis + 3]
+            apart = abs(at[axis] + a * mx + b * my + c * mz - middles[axis])
+            half = abs(a) * hx + abs(b) * hy + abs(c) * hz
+            gaps.append(halves[axis] - half - apart if within else apart - halves[axis] - half)
+        if within:
+            return min(gaps)
+        return math.hypot(*(max(gap, 0.0) for gap in gaps)) + min(max(gaps), 0.0)
 
 
 def _boxes(boxes: Sequence[Box], key: str) -> np.ndarray:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -11,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Automatic, Guard, Homing, HomingSettings, Limits, ResetFailed
-from hal.guarding.motion_check import ClearWay
+from hal.guarding.motion_check import MOST_LOOKS, ClearWay
 from real.control.driver import park
 from tests.fakes import TWO_JOINTS, ManualClock, Puppet
 
@@ -23,15 +24,16 @@ class Corner:
 
     def __init__(self, walls: tuple[float, float] = (0.5, 9.0), post: tuple[float, float] | None = None) -> None:
         self.walls, self.post, self.looks = np.array(walls), post, 0
+        self.levers_m = np.array([[1.0, 0.0], [0.0, 1.0]] if post is None else [[1.0, 0.0, 1.0], [0.0, 1.0, 1.0]])
 
-    def motion_m(self, begin: Mapping[str, np.ndarray], end: Mapping[str, np.ndarray]) -> float:
-        return float(np.abs(np.asarray(end["target"], float) - begin["target"]).sum())
+    def pose(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+        return np.array(commands["target"], float)
 
-    def clearances_m(self, commands: Mapping[str, np.ndarray]) -> np.ndarray:
+    def clearances_m(self, pose: np.ndarray, numbers: np.ndarray | None = None) -> np.ndarray:
         self.looks += 1
-        at = np.asarray(commands["target"], float)
-        post = [] if self.post is None else [float(np.hypot(*(at - self.post))) - 0.1]
-        return np.array([*(self.walls - at), *post])
+        post = [] if self.post is None else [float(np.hypot(*(pose - self.post))) - 0.1]
+        clearances = np.array([*(self.walls - pose), *post])
+        return clearances if numbers is None else clearances[numbers]
 
     def describe(self, number: int) -> str:
         return ("the hip and its wall", "the knee and its wall", "the post and the robot")[number]
@@ -72,11 +74,37 @@ def test_no_commands_come_too_near(goals: list[tuple[float, float]]) -> None:
     at = np.zeros(2)
     for goal in goals:
         told = np.asarray(way.advance(target(*goal))["target"], float)
-        for share in np.linspace(0, 1, 50):  # also on the way: too near by half a step at most
-            between = {"target": at + share * (told - at)}
-            assert judge.clearances_m(between).min() >= -check.resolution_m
-        assert judge.clearances_m({"target": told}).min() >= -2e-6
+        for share in np.linspace(0, 1, 50):  # also on the way: too near by half a look's step at most
+            assert judge.clearances_m(at + share * (told - at)).min() >= -check.resolution_m / 4 - 2e-6
+        assert judge.clearances_m(told).min() >= -2e-6
         at = told
+
+
+places = st.tuples(st.floats(-1, 1, width=32), st.floats(-1, 1, width=32))
+
+
+@given(places, places, places)
+def test_no_braking_is_accepted_that_looking_at_everything_refuses(
+    bend: tuple[float, float], commands: tuple[float, float], stops: tuple[float, float]
+) -> None:
+    """Braking leads along two straight lines; the reference looks at every distance in every pose."""
+    walls, post = (0.5, 0.6), (-0.4, -0.4)
+    way, judge = ClearWay(Corner(walls, post)), Corner(walls, post)
+
+    def braking(share: float) -> dict[str, np.ndarray]:
+        begin, middle, end = (np.array(place, np.float64) for place in (commands, bend, stops))
+        at = begin + 2 * share * (middle - begin) if share < 0.5 else middle + (2 * share - 1) * (end - middle)
+        return target(*at)
+
+    begin, middle, end = (np.array(place) for place in (commands, bend, stops))
+    detours = target(*(np.abs(middle - begin) + np.abs(end - middle) - np.abs(end - begin)))
+    way.begin(target(0.0, 0.0))
+    told = way.advance_led(target(*commands), target(*stops), braking, lambda: target(0.0, 0.0), detours)
+    if way.held_back:
+        np.testing.assert_array_equal(told["target"], np.zeros(2))
+        return
+    between = [judge.pose(braking(1.0 - math.sqrt(1.0 - look / MOST_LOOKS))) for look in range(MOST_LOOKS + 1)]
+    assert min(judge.clearances_m(pose).min() for pose in between) >= -2e-6
 
 
 def test_in_free_space_nothing_is_computed() -> None:

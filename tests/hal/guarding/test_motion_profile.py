@@ -181,3 +181,15 @@ def test_an_element_that_was_not_applied_begins_anew_there() -> None:
 def test_limits_of_each_element() -> None:
     assert element_limits(4.0, (1.0, 2.0), None, (2,)) == ((4.0, 1.0, math.inf), (4.0, 2.0, math.inf))
     assert element_limits((1.0, 2.0), 3.0, 5.0, (2, 2)) == ((1.0, 3.0, 5.0), (2.0, 3.0, 5.0)) * 2
+
+
+@given(limits, st.floats(-1.0, 1.0), st.floats(-1.0, 1.0))
+def test_the_way_of_braking_is_not_longer_than_its_detour_says(
+    bounds: ElementLimits, speed: float, rate: float
+) -> None:
+    profile = MotionProfile([bounds])
+    profile.states = (MotionState(0.0, speed * bounds.velocity, rate * bounds.acceleration),)
+    (detour,) = profile.detours()
+    places = [profile.braking_positions(share)[0] for share in np.linspace(0.0, 1.0, 400)]
+    length = float(np.abs(np.diff(places)).sum())
+    assert length <= abs(places[-1] - places[0]) + detour + 1e-6 * max(1.0, length)

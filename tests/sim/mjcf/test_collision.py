@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from hal import Guard, RobotSpec, SpecError
+from hal.guarding.motion_check import ClearWay
 from sim.mjcf.collision import ModelCheck
 from sim.mjcf.robot import from_mjcf
 from sim.model import SimModel, at_rate
@@ -92,10 +93,10 @@ def test_what_is_clear_is_clear_in_mujoco_too(arm: SimModel, judge: Judge) -> No
     early = []
     for pose in poses(arm.spec, 400, 0):
         near = judge.distances_m(pose, judge.pairs) - CLEARANCE_M
-        measured = parts.clearances_m(command(pose)).min()
+        measured = parts.clearances_m(pose).min()
         if min(near, measured) < 0:
             assert measured == pytest.approx(near, abs=1e-5)
-        wall, least = judge.distances_m(pose, judge.walls) - CLEARANCE_M, boxes.clearances_m(command(pose)).min()
+        wall, least = judge.distances_m(pose, judge.walls) - CLEARANCE_M, boxes.clearances_m(pose).min()
         if wall < 0:
             assert least < 0
         elif wall < 0.09:
@@ -154,6 +155,45 @@ def test_commands_that_are_not_led_keep_clear(arm: SimModel, judge: Judge) -> No
     robot.close()
 
 
+def least_on_the_way(check: ModelCheck, begin: np.ndarray, end: np.ndarray, looks: int = 60) -> np.ndarray:
+    """The smallest clearance of each distance on a straight way, by looking at all of them all the way."""
+    shares = np.linspace(0, 1, looks)
+    return np.min([check.clearances_m(begin + share * (end - begin)) for share in shares], axis=0)
+
+
+@pytest.mark.slow
+def test_no_way_is_accepted_that_looking_at_everything_refuses(arm: SimModel, trials: int) -> None:
+    """Ways of all lengths, most of them near something; what is held back is held back for a reason."""
+    check = ModelCheck(arm, clearance_m=CLEARANCE_M, keep_out=OUT, keep_in=IN)
+    way, dice = ClearWay(check), np.random.default_rng(3)
+    low, high = arm.spec.commands["joint_target"].bounds
+    accepted, refused, nearest = 0, 0, np.inf
+    for goal in poses(arm.spec, trials, 4).astype(np.float64):
+        at = np.array(arm.spec.home["joint_target"], np.float64)
+        way.begin(command(at))
+        for _ in range(40):
+            towards = (goal - at) * dice.choice((0.01, 0.03, 0.2, 1.0)) + dice.normal(0, 0.003, 6)
+            end = np.clip(at + towards, low, high).astype(np.float32)
+            before = way.held_back
+            reached = way.advance(command(end))["joint_target"].astype(np.float64)
+            found = least_on_the_way(check, at, reached)
+            nearest = min(nearest, float(found.min()))
+            assert found.min() >= -check.resolution_m / 4 - 2e-6
+            assert check.clearances_m(reached).min() >= -2e-6
+            if way.held_back == before:
+                accepted += 1
+                np.testing.assert_array_equal(reached.astype(np.float32), end)
+            else:
+                refused += 1
+                rest = least_on_the_way(check, reached, end.astype(np.float64), 200)
+                assert rest.min() < 1e-3, "it was held back, and nothing was in its way"
+                goal = poses(arm.spec, 1, int(dice.integers(2**31)))[0].astype(np.float64)
+            at = reached
+    print(f"{accepted} accepted, {refused} held back; nearest on an accepted way {nearest * 1e3:.3f} mm")
+    assert accepted
+    assert refused
+
+
 def test_neighbours_and_what_touches_at_home_are_not_compared(caplog: pytest.LogCaptureFixture) -> None:
     mjcf = """
     <mujoco model="two"><option timestep="0.01"/><worldbody>
@@ -171,10 +211,12 @@ def test_neighbours_and_what_touches_at_home_are_not_compared(caplog: pytest.Log
         "these parts are too near to each other at home, and are not compared: left and right"
     ]
     field = "angle_target"
-    clear = check.clearances_m({field: np.zeros(4)})
+    clear = check.clearances_m(check.pose({field: np.zeros(4)}))
     assert [check.describe(number) for number in range(len(clear))] == ["left and far", "middle and far"]
-    assert check.clearances_m({field: np.array([0, 0, 3.1, 0])}).min() < 0, "folded back onto the left"
-    assert check.motion_m({field: np.zeros(4)}, {field: np.array([0, 0, 0.1, 0])}) >= 0.1 * 0.4
+    assert check.clearances_m(np.array([0, 0, 3.1, 0])).min() < 0, "folded back onto the left"
+    reach = 0.3 + 0.1  # of the far part, from the joint before it
+    expected = [[0, 0], [reach + 0.05, 0], [reach, reach], [0.1, 0.1]]
+    np.testing.assert_allclose(check.levers_m, expected, err_msg="no distance changes by a joint that moves both parts")
 
 
 @pytest.mark.parametrize(
