@@ -206,6 +206,10 @@ class Blocking(Puppet):
         super().close()
 
 
+def _threads(name: str) -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name in (name, "rlenv-robot control")]
+
+
 @pytest.mark.parametrize("call", ["stop", "close"])
 def test_a_driver_that_blocks(repeats: int, call: str) -> None:
     """Stops are latched and answered, the loop moves nothing, and its end does not wait for the driver."""
@@ -228,6 +232,7 @@ def test_a_driver_that_blocks(repeats: int, call: str) -> None:
             wrong.append((trial, outcome))
         arm.released.set()
         until(lambda: "close" in arm.calls or "close()" not in abandoned)  # noqa: B023
+        until(lambda: not _threads(f"rlenv-robot {call}"))
     report(f"a driver that blocks in {call}", wrong, repeats)
 
 
@@ -263,7 +268,7 @@ def test_a_measurement_that_is_no_number(repeats: int) -> None:
         arm = Blind(dice.randrange(1, 30))
         served = Loop(Guard(Homing(Guard(arm), Automatic(), HomingSettings(velocity=3.0, settle_s=0.05))))
         served.reset()
-        until(lambda: served.loop.stopped and not arm.armed and served.loop.idle)  # noqa: B023
+        until(lambda: served.loop.stopped and not arm.armed and served.loop.nothing_waits())  # noqa: B023
         time.sleep(0.005)
         calls = len(arm.calls)
         time.sleep(0.02)
@@ -284,7 +289,7 @@ def test_a_reset_that_is_refused(trials: int) -> None:
         judge.refuses = False
         served.reset(clear_stop="the next trial")
         served.loop.stop("smoke")
-        until(lambda: served.loop.idle)
+        until(lambda: served.loop.nothing_waits())
         steps, judge.refuses = len(arm.told), True
         refused = served.reset(clear_stop="looked")
         judge.refuses = False
@@ -380,7 +385,7 @@ def test_a_pause_in_a_command(repeats: int) -> None:
     served = Loop(Homing(Guard(arm), Automatic(), QUICK), now=arm.now, control_hz=50.0, max_command_age_s=0.1)
     for trial in range(repeats):
         served.reset(start={"target": (0.0, 0.0)})
-        until(lambda: served.loop.idle)
+        until(lambda: served.loop.nothing_waits())
         begun = len(arm.told)
         arm.jump_at = begun + dice.randrange(2, 9)
         outcome = served.step(0.3, 0.0)
