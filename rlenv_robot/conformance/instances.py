@@ -315,6 +315,8 @@ class Leftovers:
 def _is_left(path: str) -> bool:
     if path.startswith(("/dev/", "/proc/", "/sys/")) or "__pycache__" in path:
         return False
+    if sys.pycache_prefix is not None and Path(path).is_relative_to(sys.pycache_prefix):
+        return False  # Python's bytecode, not the subject's file
     return Path(path).exists()
 
 
