@@ -141,15 +141,21 @@ def test_recorded_runs_are_enough(method: str, runs: Path, tmp_path: Path) -> No
 
 def test_a_real_lerobot_set_becomes_a_policy(shared_data: Path, tmp_path: Path) -> None:
     """Another project's columns are rewarded anew as the task sees them; before, this ended in a KeyError."""
-    _needs("offline")
+    for package in ("tianshou", "torch", "pyarrow"):
+        pytest.importorskip(package, reason=f"{package} is not installed")
+    import torch
+
     module = _module("offline")
     reading = {"goal": "hindsight", "units": "percent"}
     source = module.load(shared_data / "so101-pick-place", "so101-reach", **reading)
     assert len(source) == 745
     assert np.isfinite(source.transitions.returns).all()
     policy, _ = module.train(source, "so101-reach", "td3bc", updates=2, tries=1, quiet=True)
-    policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "offline"})
-    _acts(tmp_path / "policy.onnx")
+    weights = torch.cat([one.detach().ravel() for one in policy.actor.parameters()])
+    assert torch.isfinite(weights).all()
+    if all(find_spec(package) for package in ONNX):
+        policy.save_onnx(tmp_path / "policy.onnx", "so101-reach", {"trainer": "offline"})
+        _acts(tmp_path / "policy.onnx")
     with pytest.raises(hal.SourceError, match=r"no goal recorded.*goal='hindsight'"):
         module.load(shared_data / "so101-pick-place", "so101-reach", units="percent")
     with pytest.raises(hal.SourceError, match="units="):
