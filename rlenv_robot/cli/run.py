@@ -5,7 +5,10 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from rlenv_robot.cli.arm_log import gap_lines, runs_at
 
 if TYPE_CHECKING:
     from hal import Robot
@@ -52,6 +55,8 @@ def run(args: argparse.Namespace) -> int:
     if args.episodes < 1:
         raise ValueError(f"--episodes is {args.episodes}, it must be at least 1")
     policy = _policy(args)
+    folder = _record_folder(args)
+    known = runs_at(folder)
     with _environment(args) as env:
         policy.check(env.observation, env.action)
         outcomes = []
@@ -64,6 +69,8 @@ def run(args: argparse.Namespace) -> int:
             outcomes.append(outcome)
             print(_line(episode, outcome, _has_goal(env)), flush=True)
     _summarise(outcomes, _has_goal(env))
+    for line in gap_lines(runs_at(folder) - known) if args.robot != "sim" else ():
+        print(line)
     return 0
 
 
@@ -97,6 +104,13 @@ def _environment(args: argparse.Namespace) -> Environment:
         args.name, where, mode="inference", record=record, info=info, keys=keys, profile=profile,
         judge=Terminal() if args.verdicts else None, operator=_operator(args, options), **options,
     )  # fmt: skip
+
+
+def _record_folder(args: argparse.Namespace) -> Path | None:
+    from rlenv_robot.config.profile import load_profile
+
+    name = args.record or (load_profile(args.profile).record.folder if args.profile else "")
+    return Path(name) if name else None
 
 
 def _robot(args: argparse.Namespace, options: Mapping[str, Any]) -> tuple[str | Robot, str | None]:

@@ -1,4 +1,4 @@
-"""Make a task without a goal of a MuJoCo model: its actuators are the action, its sensors the observation."""
+"""Make a task without a goal of a robot or of a MuJoCo model: its commands are the action, its sensors observed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from functools import cached_property
 import numpy as np
 
 from hal import Field, Spec
-from rlenv_robot.robot_models import RobotModel
+from rlenv_robot.robot_models import RobotModel, find_robot_model, is_model_file
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.task import Arrays, Episode, check_settings
 
@@ -20,16 +20,16 @@ _ELEMENT = re.compile(r"([a-z0-9_]+)(?:\[(\d+)\])?")
 
 @dataclass(frozen=True)
 class Free:
-    """Move the robot of a MuJoCo model (MJCF) without a goal.
+    """Move a robot, or the robot of a MuJoCo model (MJCF), without a goal.
 
-    The action commands the model's actuators, the observation is what its joints and sensors measure, as
-    `sim.mjcf.robot.from_mjcf` describes them. The reward of a step is one number that was measured after it,
-    ``reward_from``, or else 0. An episode ends with its time alone.
+    The action is the robot's command, the observation what its sensors measure. Of a MuJoCo model they are its
+    actuators, and its joints and sensors, as `sim.mjcf.robot.from_mjcf` describes them. The reward of a step is one
+    number that was measured after it, ``reward_from``, or else 0. An episode ends with its time alone.
 
     Attributes:
-        path: of the model's file, ending in ``.xml``.
+        path: of the model's file, ending in ``.xml``; or the name of a robot model, such as ``so101``.
         reward_from: which measured number is the reward, such as ``tip[2]``; empty for none.
-        start_noise: each hinge (rad) and slide (m) starts up to so far from the model's own start.
+        start_noise: each hinge (rad) and slide (m) of a file's model starts up to so far from the model's own start.
         steps: length of an episode in control periods.
 
     Raises:
@@ -46,6 +46,8 @@ class Free:
         check_settings(self.steps)
         if not 0 <= self.start_noise < np.inf:
             raise ValueError(f"start_noise is {self.start_noise}, it must be 0 or above")
+        if self.start_noise and not is_model_file(self.path):
+            raise ValueError(f"start_noise is for the file of a MuJoCo model, and this is the robot {self.path!r}")
         self._rewarded  # noqa: B018  # what can't be measured is said now, and not in the first step
 
     @property
@@ -60,7 +62,9 @@ class Free:
 
     @cached_property
     def robot_model(self) -> RobotModel:
-        """The robot model of the file."""
+        """The robot model of the file, or of that name."""
+        if not is_model_file(self.path):
+            return find_robot_model(self.path)
         return RobotModel.from_file(self.path, self.start_noise)
 
     @cached_property

@@ -396,7 +396,8 @@ def _gain(model: mujoco.MjModel, path: str, name: str, number: int, attribute: s
     if attribute == "kv":
         return Target(name, "actuator_biasprm", biases[[2]], -1.0, lowest=0.0)
     gains = _rows(model.actuator_gainprm, [number])
-    return Target(name, "actuator_gainprm", gains[[0]], 1.0, (("actuator_biasprm", biases[:2]),), 0.0)
+    following = biases[:2][bias[:2] != 0]  # a constant torque of 0 follows nothing, and may be named beside the gain
+    return Target(name, "actuator_gainprm", gains[[0]], 1.0, (("actuator_biasprm", following),), 0.0)
 
 
 def _check(path: str, field: str, dtype: np.dtype) -> None:

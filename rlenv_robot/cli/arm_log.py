@@ -1,0 +1,148 @@
+"""Read the motions of an arm from the log that a command line names."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rlenv_robot.cli.data.selection import Choice, choice
+
+if TYPE_CHECKING:
+    from recorder.table.table import Table
+    from rlenv_robot.data.sim_to_real.motion import RecordedMotion
+    from sim.model import SimModel
+
+__all__ = ["add_log", "chosen_episodes", "frames_of", "gap_lines", "log_motions", "open_log", "robot_named", "runs_at"]
+
+
+def add_log(parser: argparse.ArgumentParser, several: bool = False) -> None:
+    """Declare the arguments that name recorded data, and the robot that recorded them."""
+    parser.add_argument(
+        "logs" if several else "log", metavar="LOG", type=Path, nargs="+" if several else None,
+        help="a run, a folder of runs, or a LeRobot data set",
+    )  # fmt: skip
+    parser.add_argument("--robot", help="the robot model that recorded it, such as so101 (default: as the data say)")
+    parser.add_argument("--units", choices=("degrees", "percent"), help="of the joints of a LeRobot data set")
+    parser.add_argument("--calibration", metavar="FILE", help="LeRobot's calibration of the arm that recorded it")
+
+
+def open_log(path: Path, args: argparse.Namespace) -> Table:
+    """Read the table at a path, in the units that the arguments name.
+
+    Raises:
+        SourceError, LogError: there are no such data.
+        ValueError: the units or the calibration are not allowed.
+    """
+    from rlenv_robot.data.folder import read_folder
+
+    return read_folder(path, units=args.units, calibration=args.calibration)
+
+
+def robot_named(table: Table, args: argparse.Namespace) -> str:
+    """Return the robot model's name: as the arguments say, else as the data do.
+
+    Raises:
+        ValueError: neither says it.
+    """
+    from rlenv_robot.data.sim_to_real.motion import robot_of
+
+    name = args.robot or robot_of(table)
+    if name is None:
+        raise ValueError(f"{table.origin} does not say which robot recorded it; name it: --robot so101")
+    return str(name)
+
+
+def frames_of(texts: Sequence[str]) -> dict[int, tuple[int, int | None]]:
+    """Read ``EPISODE:FIRST-LAST`` or ``EPISODE:FIRST-``, both frames included.
+
+    Raises:
+        ValueError: a text is none of these.
+    """
+    frames: dict[int, tuple[int, int | None]] = {}
+    for text in texts:
+        episode, _, part = text.partition(":")
+        first, dash, last = part.partition("-")
+        if not (episode.isdigit() and first.isdigit() and dash and (not last or last.isdigit())):
+            raise ValueError(f"--frames is {text!r}, expected EPISODE:FIRST-LAST, such as 0:40-344 or 0:40-")
+        if last and int(last) <= int(first):
+            raise ValueError(f"--frames is {text!r}, its last frame must be later than its first")
+        frames[int(episode)] = (int(first), int(last) + 1 if last else None)
+    return frames
+
+
+def chosen_episodes(text: str | None, table: Table) -> list[int] | None:
+    """Return the indices that a choice such as ``0,2-5`` names; None for no choice.
+
+    Raises:
+        ValueError: the choice is none, or an episode does not exist.
+    """
+    if text is None:
+        return None
+    try:
+        chosen: Choice = choice(text)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(str(error)) from error
+    return chosen.among(range(len(table.starts)))
+
+
+def log_motions(
+    table: Table,
+    sim_model: SimModel,
+    episodes: Sequence[int] | None,
+    frames: Mapping[int, tuple[int, int | None]],
+) -> list[RecordedMotion]:
+    """Return the motions of the chosen episodes.
+
+    Raises:
+        SourceError: the robot's joints are not in the data.
+    """
+    from rlenv_robot.data.sim_to_real.motion import read_motions
+
+    return read_motions(table, sim_model, episodes, frames)
+
+
+# -- The gap of a run that was just recorded -----------------------------------------------------------------
+
+
+def runs_at(folder: Path | None) -> frozenset[Path]:
+    """Return the runs directly in a folder; none where there is no folder."""
+    from recorder.names import LOG_NAME
+
+    return frozenset() if folder is None else frozenset(log.parent for log in folder.glob(f"*/{LOG_NAME}"))
+
+
+def gap_lines(runs: Iterable[Path]) -> list[str]:
+    """Measure the gap of runs to the nominal simulation, keep it beside their logs, and return lines about it.
+
+    Args:
+        runs: new ones. One whose robot has no simulation, or a free base, gives no line: the gap is a by-product, and
+            what prevents it is no error of the run.
+
+    Returns:
+        The last episode's gap, and an alarm for each joint that has left the history of the runs beside.
+    """
+    from hal import RobotError
+    from rlenv_robot.data.folder import read_folder
+    from rlenv_robot.data.sim_to_real.drift import drifts, earlier_gaps, save_gaps
+    from rlenv_robot.data.sim_to_real.gap import measure_gap
+    from rlenv_robot.data.sim_to_real.motion import read_motions, robot_of
+    from rlenv_robot.data.sim_to_real.open_loop import replay_model
+
+    lines = []
+    for run in runs:
+        try:
+            table = read_folder(run)
+            robot = robot_of(table)
+            if robot is None:
+                continue
+            model = replay_model("sim", robot)
+            gaps = [measure_gap(model, motion)[0] for motion in read_motions(table, model.sim_model)]
+            history = earlier_gaps(run.parent, run)
+            save_gaps(run, gaps)
+            lines.append(gaps[-1].line())
+            lines += [f"episode {gap.episode}: {drift.line()}" for gap in gaps for drift in drifts(gap, history)]
+        except (RobotError, ValueError, OSError):
+            continue
+    return lines

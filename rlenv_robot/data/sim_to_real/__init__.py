@@ -1,0 +1,1 @@
+"""Measure and close the gap between a simulated arm and recordings of a real one."""
