@@ -4,8 +4,8 @@
 
 The servos run in a process of their own. "At once" is a bus without wire time: it shows what a client costs. "Wire" has
 the wire's time and a turn-around of 0.14 ms for each servo: it shows how near a client comes to the bus's own limit.
-Each client reads six positions (LeRobot, rustypot) and ours also the 15 bytes that hold every measurement. Processor
-time is that of the calling thread, in which all of them work.
+Each client reads six positions (LeRobot, rustypot) and ours also the 15 bytes that hold every measurement, 5 ms after
+the read before. Processor time is that of the calling thread, in which all of them work, within the reads alone.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ from hal.drivers.serial_port import SerialPort
 
 IDS = (1, 2, 3, 4, 5, 6)
 TURNAROUND_S = 0.00014
-ROUNDS, READS = 7, 200
+ROUNDS, READS = 7, 60
+PAUSE_S = 0.005
+"""Time between two reads, as in a loop of 200 periods a second."""
 
 SERVER = """
 import sys, time
@@ -63,11 +65,14 @@ def measure(name: str, read: Callable[[], object], wire_s: float | None) -> None
     """Print medians over rounds: CPU and duration of a read, and their spread."""
     cpu, wall = [], []
     for _ in range(ROUNDS):
-        cpu_s, wall_s = time.thread_time(), time.perf_counter()
+        cpu_s = wall_s = 0.0
         for _ in range(READS):
+            time.sleep(PAUSE_S)
+            begin_cpu_s, begin_s = time.thread_time(), time.perf_counter()
             read()
-        cpu.append((time.thread_time() - cpu_s) / READS * 1e3)
-        wall.append((time.perf_counter() - wall_s) / READS * 1e3)
+            cpu_s, wall_s = cpu_s + time.thread_time() - begin_cpu_s, wall_s + time.perf_counter() - begin_s
+        cpu.append(cpu_s / READS * 1e3)
+        wall.append(wall_s / READS * 1e3)
     times = "" if wire_s is None else f", {statistics.median(wall) / wire_s / 1e3:.2f} times wire and turn-around"
     print(
         f"  {name:28} CPU {statistics.median(cpu):.3f} ms ({min(cpu):.3f} to {max(cpu):.3f}), "

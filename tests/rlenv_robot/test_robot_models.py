@@ -6,7 +6,11 @@ from dataclasses import replace
 
 import pytest
 
-from rlenv_robot.robot_models import find_robot_model, robot_names
+from hal import Spec
+from hal.drivers.calibration import nominal_calibration
+from hal.drivers.feetech_arm import FeetechArm
+from hal.robots.so101 import SO101
+from rlenv_robot.robot_models import RobotModel, find_robot_model, robot_names
 
 
 @pytest.mark.parametrize("name", robot_names())
@@ -48,3 +52,28 @@ def test_a_served_robot_begins_where_it_lies() -> None:
     first = robot.reset({"start": {"joint_target": [0.5] * 6}}).sensors["joint_position"]
     robot.close()
     assert abs(first - 0.5).max() > 0.3, "hardware does not jump to a start"
+
+
+def test_an_so101_is_one_robot_in_simulation_on_a_bus_and_as_a_twin() -> None:
+    model = find_robot_model("so101")
+    driver = FeetechArm("/dev/null", nominal_calibration())
+    twin = model.make_served_simulation("twin", seed=1)
+    specs = [model.load_spec(), model.make_sim_model().spec, twin.spec, driver.spec]
+    assert {spec.digest for spec in specs} == {SO101.digest}
+    assert {spec.home["joint_target"] for spec in specs} == {SO101.home["joint_target"]}
+    assert {str(spec.limits.to_dict()) for spec in specs} == {str(SO101.limits.to_dict())}
+    twin.close()
+
+
+def test_a_driver_with_another_order_of_joints_is_refused_with_the_differences() -> None:
+    field = SO101.commands["joint_target"]
+    swapped = replace(field, elements=(field.elements[1], field.elements[0], *field.elements[2:]))
+    other = replace(SO101, commands=Spec("so101_commands", (swapped,)))
+
+    class Arm(FeetechArm):
+        spec = other
+
+    model = RobotModel("so101", SO101, driver=Arm)
+    with pytest.raises(ValueError, match="joint_target") as refused:
+        model.make_driver({"port": "/dev/null", "calibration": nominal_calibration()})
+    assert "shoulder_lift" in str(refused.value)
