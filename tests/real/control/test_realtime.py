@@ -61,3 +61,36 @@ def test_settling_a_process_freezes_the_collector_and_shortens_the_switch_interv
     done = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "memory is" in done.stdout
+
+
+SLICES = """
+import ctypes, os, struct, threading
+from real.control.realtime import SLICE_S, settle_process
+def slice_s(thread=0):
+    attributes = ctypes.create_string_buffer(48)
+    assert ctypes.CDLL(None).syscall(315, thread, attributes, 48, 0) == 0
+    return struct.unpack_from("=IIQiIQQQ", attributes)[5] / 1e9
+if not slice_s():
+    print("no slices")
+    raise SystemExit
+waiting, over, later = threading.Thread(target=lambda: over.wait()), threading.Event(), []
+waiting.start()
+os.setpriority(os.PRIO_PROCESS, waiting.native_id, 3)
+settle_process()
+newer = threading.Thread(target=lambda: later.append(slice_s()))
+newer.start()
+newer.join()
+nice = os.getpriority(os.PRIO_PROCESS, waiting.native_id)
+print([slice_s() == SLICE_S, slice_s(waiting.native_id) == SLICE_S, later == [SLICE_S], nice])
+over.set()
+"""
+
+
+@pytest.mark.process
+@pytest.mark.skipif(os.uname().machine != "x86_64" or sys.platform != "linux", reason="knows one machine's call")
+def test_the_threads_of_a_settled_process_take_short_turns() -> None:
+    """Asked of the kernel: those that exist and later ones; their niceness stays."""
+    told = subprocess.run((sys.executable, "-c", SLICES), capture_output=True, text=True, check=True).stdout.strip()
+    if told == "no slices":
+        pytest.skip("this kernel has no turns of a thread's own (before Linux 6.12)")
+    assert told == "[True, True, True, 3]"
