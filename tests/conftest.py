@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import signal
 from collections import defaultdict
 from collections.abc import Generator
@@ -88,11 +89,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _mark_by_cost(item: pytest.Item) -> None:
     """Mark tests that start processes, and mark as quick all that are neither these nor slow."""
-    in_process_folder = any(folder in item.path.parents for folder in PROCESS_FOLDERS)
-    if in_process_folder or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
+    if _in_process_folder(item.path) or PROCESS_FIXTURES & set(getattr(item, "fixturenames", ())):
         item.add_marker(pytest.mark.process)
     if not any(item.get_closest_marker(name) for name in ("process", "slow", "soak")):
         item.add_marker(pytest.mark.quick)
+
+
+@functools.cache
+def _in_process_folder(path: Path) -> bool:
+    return any(folder in path.parents for folder in PROCESS_FOLDERS)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import sys
 from pathlib import Path
 from typing import Any
@@ -16,31 +17,38 @@ pytest.importorskip("rosbags", reason="rosbags is not installed")
 
 from rosbags.rosbag2 import StoragePlugin, Writer
 from rosbags.typesys import Stores, get_typestore
+from rosbags.typesys.store import Typestore
 
-STORE = get_typestore(Stores.ROS2_HUMBLE)
+
+@functools.cache
+def store() -> Typestore:
+    """Return the message types of ROS 2 Humble; loading them takes a second."""
+    return get_typestore(Stores.ROS2_HUMBLE)
+
+
 STATE, POSE, NUMBER = "sensor_msgs/msg/JointState", "geometry_msgs/msg/PoseStamped", "std_msgs/msg/Float64"
 PLUGINS = {"sqlite": StoragePlugin.SQLITE3, "mcap": StoragePlugin.MCAP}
 MS = 1_000_000
 
 
 def header(stamp: int) -> Any:
-    time = STORE.types["builtin_interfaces/msg/Time"](sec=stamp // 10**9, nanosec=stamp % 10**9)
-    return STORE.types["std_msgs/msg/Header"](stamp=time, frame_id="")
+    time = store().types["builtin_interfaces/msg/Time"](sec=stamp // 10**9, nanosec=stamp % 10**9)
+    return store().types["std_msgs/msg/Header"](stamp=time, frame_id="")
 
 
 def state(stamp: int, pan: float, lift: float) -> Any:
     position = np.array([9.0, lift, pan])
-    return STORE.types[STATE](header(stamp), ["gripper", "lift", "pan"], position, np.zeros(0), np.zeros(0))
+    return store().types[STATE](header(stamp), ["gripper", "lift", "pan"], position, np.zeros(0), np.zeros(0))
 
 
 def pose(stamp: int, x: float, y: float) -> Any:
-    point = STORE.types["geometry_msgs/msg/Point"](x, y, 0.0)
-    turn = STORE.types["geometry_msgs/msg/Quaternion"](0.0, 0.0, 0.0, 1.0)
-    return STORE.types[POSE](header(stamp), STORE.types["geometry_msgs/msg/Pose"](point, turn))
+    point = store().types["geometry_msgs/msg/Point"](x, y, 0.0)
+    turn = store().types["geometry_msgs/msg/Quaternion"](0.0, 0.0, 0.0, 1.0)
+    return store().types[POSE](header(stamp), store().types["geometry_msgs/msg/Pose"](point, turn))
 
 
 def number(value: float) -> Any:
-    return STORE.types[NUMBER](value)
+    return store().types[NUMBER](value)
 
 
 KINDS = {"/joint_states": STATE, "/command": POSE, "/score": NUMBER}
@@ -50,10 +58,11 @@ def write_bag(path: Path, messages: list[tuple[str, int, Any]], plugin: str = "m
     path.parent.mkdir(exist_ok=True)
     with Writer(path, version=9, storage_plugin=PLUGINS[plugin]) as writer:
         topics = {
-            topic: writer.add_connection(topic, KINDS[topic], typestore=STORE) for topic in {one[0] for one in messages}
+            topic: writer.add_connection(topic, KINDS[topic], typestore=store())
+            for topic in {one[0] for one in messages}
         }
         for topic, stamp, message in messages:
-            writer.write(topics[topic], stamp, STORE.serialize_cdr(message, KINDS[topic]))
+            writer.write(topics[topic], stamp, store().serialize_cdr(message, KINDS[topic]))
 
 
 def usual(frames: int = 6, begin: int = 10**12) -> list[tuple[str, int, Any]]:
