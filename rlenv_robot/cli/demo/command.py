@@ -18,7 +18,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from hal import DeadlineExceeded, RobotError, RobotStopped
+from hal import DeadlineExceeded, RobotError, RobotStopped, StaleReading
 from hal.robots.so101 import SO101
 from rlenv_robot.cli.demo.report import HEAD, Row, cells, html_report, write_figures
 from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_bars, search_bar
@@ -267,16 +267,17 @@ def deploy(
     return Deployment(outcomes, folder, asked)
 
 
-def _run_episode(env: Environment, policy: FeedbackPolicy, options: Options, resets: int = 3) -> Outcome:
+def _run_episode(env: Environment, policy: FeedbackPolicy, options: Options, resets: int = 5) -> Outcome:
     """Run one episode; clear the stop that an episode before it left, such as one of a machine that was too busy.
 
     Nobody has to look at this arm first, since it is simulated.
     """
     try:
         *_, outcome = run_episode(env, policy, options)
-    except RobotStopped as stop:
+    except (RobotStopped, StaleReading) as stop:
         if resets == 0:
             raise
+        time.sleep(1.0)  # what keeps the machine busy may end
         return _run_episode(env, policy, {**options, "clear_stop": f"a simulated arm: {stop}"}, resets - 1)
     assert outcome is not None
     return outcome
