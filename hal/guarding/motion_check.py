@@ -18,6 +18,9 @@ _log = logging.getLogger(__name__)
 MOST_LOOKS = 12
 """Most poses on the way of braking that are looked at in one period."""
 
+_AHEAD = 16.0
+"""A look also covers the distances that would be due within so many motions like the present one."""
+
 _ROUNDING_M = 1e-6
 """By how much a distance that is too short already may shrink, metres: the rounding of a command's float32."""
 
@@ -146,22 +149,24 @@ class ClearWay:
             return None
         first, last = begin.look(numbers), end.look(numbers)
         looks = min(MOST_LOOKS, math.ceil(way_m / check.resolution_m))
-        levers_m, least_m = check.levers_m[:, numbers], begin.least_m[numbers]
-        stretches = [(0, looks, begin.pose, end.pose, first, last)]
+        stretches = [(0, looks, begin.pose, end.pose, numbers, first, last)]
         while stretches:
-            low, high, pose, next_pose, clear_m, next_clear_m = stretches.pop()
-            motion_m = (np.abs(next_pose - pose) + detour) @ levers_m
-            if high - low < 2 or not _unproven(clear_m, next_clear_m, motion_m).size:
+            low, high, pose, next_pose, numbers, clear_m, next_clear_m = stretches.pop()
+            motion_m = (np.abs(next_pose - pose) + detour) @ check.levers_m[:, numbers]
+            open_ones = _unproven(clear_m, next_clear_m, motion_m)
+            if high - low < 2 or not open_ones.size:
                 continue
+            numbers, clear_m, next_clear_m = numbers[open_ones], clear_m[open_ones], next_clear_m[open_ones]
             look = (low + high) // 2
             # Evenly spaced where the deceleration is constant.
             middle = check.pose({**commands, **braking(1.0 - math.sqrt(1.0 - look / looks))})
             found_m = check.clearances_m(middle, numbers)
-            if (found_m < least_m).any():
-                return check.describe(int(numbers[np.argmin(found_m - least_m)]))
+            short_by = found_m - begin.least_m[numbers]
+            if (short_by < 0.0).any():
+                return check.describe(int(numbers[np.argmin(short_by)]))
             stretches += [
-                (look, high, middle, next_pose, found_m, next_clear_m),
-                (low, look, pose, middle, clear_m, found_m),
+                (look, high, middle, next_pose, numbers, found_m, next_clear_m),
+                (low, look, pose, middle, numbers, clear_m, found_m),
             ]
         return None
 
@@ -279,10 +284,18 @@ class _Track:
             return None
         begin_m, motions_m = self.clearances_m(), way @ check.levers_m
         numbers = np.flatnonzero((begin_m <= motions_m) & (motions_m > 0.0))
+        clearances_m = begin_m - motions_m
         if numbers.size:
-            return self._walk(end, pose, way_m, begin_m, motions_m, numbers)
+            soon = np.flatnonzero((begin_m <= _AHEAD * motions_m) & (motions_m > 0.0))
+            soon_m = check.clearances_m(pose, soon)
+            end_m = soon_m[np.searchsorted(soon, numbers)]
+            is_clear = not (end_m < self.least_m[numbers]).any()
+            if not is_clear or _unproven(begin_m[numbers], end_m, motions_m[numbers]).size:
+                return self._walk(end, pose, way_m, begin_m, motions_m, numbers, end_m if is_clear else None)
+            clearances_m[soon] = soon_m
+            self._lower(soon, soon_m)
         self.at, self.pose = dict(end), pose
-        self._keep(begin_m - motions_m)
+        self._keep(clearances_m)
         return None
 
     def _walk(
@@ -293,6 +306,7 @@ class _Track:
         clearances_m: np.ndarray,
         motions_m: np.ndarray,
         numbers: np.ndarray,
+        end_m: np.ndarray | None,
     ) -> str | None:
         """Go to a pose, look at some distances in small steps, and return what blocked the way, or None.
 
@@ -302,22 +316,18 @@ class _Track:
             clearances_m: the least that each can be at its beginning.
             motions_m: by how much each may shrink on it.
             numbers: of the distances that the way may use up.
+            end_m: their clearances at its end; None where one of them is too short.
         """
         check, begin = self._check, self.at
         step, motion_m = 0.5 * check.resolution_m / way_m, motions_m[numbers]
         share, near_m = 0.0, clearances_m[numbers]
-        end_m = check.clearances_m(end_pose, numbers)
-        is_clear_there = not (end_m < self.least_m[numbers]).any()
         while share < 1.0:
             before = share
-            if is_clear_there and not _unproven(near_m, end_m, (1.0 - share) * motion_m).size:
-                share = 1.0
+            share = min(1.0, share + max(step, float((near_m / motion_m).min())))
+            if end_m is not None and (share == 1.0 or not _unproven(near_m, end_m, (1.0 - before) * motion_m).size):
+                share, ahead, pose, near_m = 1.0, dict(end), end_pose, end_m
             else:
-                share = min(1.0, share + max(step, float((near_m / motion_m).min())))
-            if share == 1.0:
-                ahead, pose, near_m = dict(end), end_pose, end_m
-            else:
-                ahead, pose = self._between(begin, end, share)
+                ahead, pose = (dict(end), end_pose) if share == 1.0 else self._between(begin, end, share)
                 near_m = check.clearances_m(pose, numbers)
             least_m = self.least_m[numbers]
             if (near_m < least_m).any():

@@ -34,6 +34,7 @@ from real.server.connections import (
     STOP_LIMITS,
     ConnectionLimiter,
     SocketLimits,
+    bound_arenas,
     raise_descriptor_limit,
 )
 from real.server.datagrams import DatagramServer, latest_resend, why_no_datagrams
@@ -263,6 +264,7 @@ class Server:
 
     def _open(self) -> None:
         self._descriptors = raise_descriptor_limit()
+        bound_arenas()  # before ZeroMQ's threads begin
         with ExitStack() as undo:
             undo.callback(self._close_context)
             router, _ = self._bound(zmq.ROUTER, self.settings.address, CONTROL, CONTROL_LIMITS)

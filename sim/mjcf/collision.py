@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 _LONGEST_PIECE = 1.5
 """Longest piece of a part for its distance to boxes, as a multiple of its thickness: a longer part is cut in pieces."""
 
-_FAR_M = 0.2
+_FAR_M = 0.5
 """Distance of two parts beyond which it does not matter, metres. A larger one makes looks rarer and dearer."""
 
 _FEW = 5
