@@ -34,7 +34,9 @@ class ModelCheck:
 
     The parts are the geoms of the robot's bodies that can collide (``contype`` or ``conaffinity``); a robot's bodies
     are those that its commands move, and their ancestors. Two parts of one body, or of a body and its parent, are
-    never compared. Two parts that are too near at the robot's home are not compared either, which is logged once.
+    never compared. If the model's own physics lets parts of the robot collide with each other, those pairs alone are
+    compared, and otherwise all: a robot whose shape is there twice, for itself and for its surroundings, is looked at
+    once. Two parts that are too near at the robot's home are not compared either, which is logged once.
 
     Distances of parts are those of `mj_geomDistance`. For boxes a part is cut into pieces along its longest side, and
     each piece stands for the box around it: never farther away than it is.
@@ -151,7 +153,7 @@ class ModelCheck:
         return sum(float(np.abs(model.jnt_range[each]).max()) for each in slides)
 
     def _compare(self, geoms: Sequence[int], home: Mapping[str, object]) -> None:
-        """Choose the pairs of parts: not of neighbours, and not those that are too near at home."""
+        """Choose the pairs of parts: those that can collide in the model, and are not too near at home."""
         model = self._model
         weld = model.body_weldid
         parents = {int(weld[body]): int(weld[model.body_parentid[body]]) for body in range(1, model.nbody)}
@@ -161,6 +163,7 @@ class ModelCheck:
                 one, other = (int(weld[model.geom_bodyid[geom]]) for geom in (first, second))
                 if one != other and parents.get(one) != other and parents.get(other) != one:
                     pairs.append((first, second))
+        pairs = [pair for pair in pairs if self._collide(*pair)] or pairs
         for name, value in home.items():
             if name in self._columns:
                 self._data.qpos[self._columns[name]] = np.asarray(value).ravel()
@@ -170,6 +173,11 @@ class ModelCheck:
             names = ", ".join(self._names(pair) for pair in near)
             _log.warning("these parts are too near to each other at home, and are not compared: %s", names)
         self._pairs = [pair for pair in pairs if pair not in near]
+
+    def _collide(self, first: int, second: int) -> bool:
+        """Return whether the bits of two geoms let them collide in the model's own physics."""
+        contype, conaffinity = self._model.geom_contype, self._model.geom_conaffinity
+        return bool(contype[first] & conaffinity[second] or contype[second] & conaffinity[first])
 
     # -- as MotionCheck ------------------------------------------------------------------------------------
 

@@ -20,6 +20,9 @@ BAR_AREA = ((0.28, 0.32), (-0.04, 0.04))
 BAR_TURN = 0.2
 """Largest angle between the bar and the line through the bases at a reset, rad."""
 
+_SOLID, _SHELL = 1, 8
+"""The bits of collisions with table and cube, and within one arm, in ``so101.xml``."""
+
 
 def so101_pair(looks: bool = True) -> SimModel:
     """Make the nominal model of the two arms and the bar.
@@ -62,8 +65,12 @@ def so101_pair_mjcf(looks: bool = True) -> mujoco.MjSpec:
         arm = so101_mjcf(looks=looks)
         arm.delete(arm.key("rest"))
         for geom in arm.geoms:
-            if geom.contype:  # each arm collides with table and bar, and with the other arm
-                geom.contype, geom.conaffinity = (1, 4) if side == "left" else (5, 0)
+            own = 1 if side == "left" else 2  # each arm's links collide with links of that arm alone
+            shells = [own * (bits & _SHELL) for bits in (geom.contype, geom.conaffinity)]
+            others = (0, 0)
+            if geom.contype & _SOLID:  # each arm collides with table and bar, and with the other arm
+                others = (1, 4) if side == "left" else (5, 0)
+            geom.contype, geom.conaffinity = shells[0] + others[0], shells[1] + others[1]
         scene.worldbody.add_frame(pos=position, quat=turn).attach_body(arm.body("base"), f"{side}_", "")
     if not looks:
         for geom in [geom for geom in scene.geoms if not (geom.contype or geom.conaffinity or geom.mass)]:

@@ -23,10 +23,12 @@ IN = [[-0.25, -0.4, -0.02, 0.42, 0.4, 0.4]]
 CLEARANCE_M = 0.005
 LAG_M = 0.05
 """Largest distance of a part beyond its command: the simulated servos lag by 0.13 rad, at a reach of 0.4 m."""
-PARTS = (
-    "base", "shoulder", "upper_arm", "lower_arm", "wrist", "gripper", "fixed_finger", "fixed_tip", "jaw", "jaw_finger",
-    "jaw_tip",
+INNER = ("base_shell", "base_shell2", "shoulder_shell", "shoulder_shell2", "upper_arm_shell")
+OUTER = (
+    "lower_arm_shell", "lower_arm_shell2", "wrist_shell", "gripper_shell", "fixed_finger", "fixed_tip", "jaw_shell",
+    "jaw_finger", "jaw_tip",
 )  # fmt: skip
+SOLIDS = ("upper_arm", "lower_arm", "wrist", "gripper", "jaw")
 
 
 @pytest.fixture(scope="module")
@@ -53,17 +55,12 @@ class Judge:
         self.model = spec.compile()
         self.data = mujoco.MjData(self.model)
         model = self.model
-        parts = [model.geom(name).id for name in PARTS]
-        bodies = [int(model.geom_bodyid[part]) for part in parts]
-        parents = [int(model.body_parentid[body]) for body in bodies]
-        self.pairs = [
-            (parts[i], parts[j])
-            for i in range(len(parts))
-            for j in range(i + 1, len(parts))
-            if bodies[i] != bodies[j] and parents[i] != bodies[j] and parents[j] != bodies[i]
-        ]
+        inner, outer, solid = ([model.geom(name).id for name in names] for names in (INNER, OUTER, SOLIDS))
+        parents = model.body_parentid[model.geom_bodyid]
+        self.pairs = [(one, other) for one in inner for other in outer if parents[other] != model.geom_bodyid[one]]
         boxes = [geom for geom in range(model.ngeom) if model.geom(geom).name.startswith(("out", "in"))]
-        self.walls = [(part, box) for part in parts[1:] for box in boxes]
+        moving = [*(part for part in inner if model.geom(part).name[:4] != "base"), *outer, *solid]
+        self.walls = [(part, box) for part in moving for box in boxes]
 
     def distances_m(self, joints: np.ndarray, pairs: list[tuple[int, int]]) -> float:
         """Return the shortest distance; negative where two penetrate each other."""

@@ -22,6 +22,7 @@ from hal.robots.so101 import (
 from sim.batch import SimBatch
 from sim.robot import SimRobot
 from sim.robots.so101 import NOMINAL_SERVO, REST, STIFF_SERVO, Servo, so101
+from sim.robots.so101_pair import so101_pair
 from sim.robots.sts3215 import MAX_DUTY, STS3215
 from sim.robots.twin import IDENTIFIED
 
@@ -200,3 +201,70 @@ def _reach(target: np.ndarray, roll: float) -> np.ndarray:
         step = jacobian.T @ np.linalg.solve(jacobian @ jacobian.T + 1e-5 * np.eye(4), error)
         angles[:4] = np.clip(angles[:4] + np.clip(step, -0.1, 0.1), LOW[:4], HIGH[:4])
     return angles
+
+
+# -- Links that keep out of each other ------------------------------------------------------------------------------
+
+
+def depth(model: mujoco.MjModel, data: mujoco.MjData) -> float:
+    """How deep links that are no neighbours are in each other now, metres."""
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    mujoco.mj_collision(model, data)
+    own = [c.dist for c in data.contact if all(geom >= 0 and model.geom_bodyid[geom] for geom in c.geom)]
+    return -min(own, default=0.0)
+
+
+@pytest.mark.slow
+def test_no_goal_drives_the_arm_into_itself() -> None:
+    """1,000 random legal goals. Against the hulls of the maker's meshes, 13.7 % of such poses penetrate by over 3 mm
+    before, by up to 58 mm, and none of 1,500 after."""
+    model = so101(looks=False)
+    batch, rng = SimBatch(model, 1000, 0), np.random.default_rng(0)
+    batch.reset()
+    goals = rng.uniform(LOW, HIGH, (1000, 6)).astype(np.float32)
+    for _ in range(60):
+        robot_state = batch.step({"joint_target": goals})
+    assert not batch.broken.any()
+    settled = np.abs(robot_state.sensors["joint_velocity"]).max(axis=1) < 0.1
+    assert settled.mean() > 0.99, "links that touch lie still"
+    data = mujoco.MjData(model.model)
+    asked, reached = [], []
+    for goal, measured in zip(goals, batch.open_batch.bind("qpos"), strict=True):
+        data.qpos[:] = goal
+        asked.append(depth(model.model, data))
+        data.qpos[:] = measured
+        reached.append(depth(model.model, data))
+    assert 0.08 < np.mean(np.array(asked) > 0.003) < 0.25
+    assert np.mean(np.array(reached) > 0.003) < 0.002
+
+
+def test_links_in_each_other_are_pushed_apart_without_a_bang() -> None:
+    """A start may be such a pose; the contact then moves the arm no faster than its servos do without contacts."""
+    rng = np.random.default_rng(1)
+    goals = rng.uniform(LOW, HIGH, (200, 6)).astype(np.float32)
+    fastest = []
+    for contacts in (True, False):
+        model = so101(looks=False)
+        if not contacts:
+            model.model.geom_contype[:] &= 7  # without the bit of collisions within the arm
+            model.model.geom_conaffinity[:] &= 7
+        batch = SimBatch(model, 200, 1)
+        batch.reset(starts={"joint_target": goals})
+        speeds = [np.abs(batch.step({"joint_target": goals}).sensors["joint_velocity"]).max() for _ in range(30)]
+        assert not batch.broken.any()
+        fastest.append(max(speeds))
+    assert fastest[0] <= 1.05 * fastest[1]
+
+
+def test_arms_of_a_pair_have_their_own_bits() -> None:
+    """Links of one arm collide with that arm's by their boxes, and with the other arm's by their solids."""
+    pair = so101_pair(looks=False).model
+    kinds = {
+        (pair.geom(name).contype[0] & 24, pair.geom(name).conaffinity[0] & 24)
+        for name in ("left_shoulder_shell", "left_wrist_shell", "right_shoulder_shell", "right_wrist_shell")
+    }
+    assert kinds == {(8, 0), (0, 8), (16, 0), (0, 16)}
+    for side, bits in (("left", (1, 4 + 8)), ("right", (5, 16))):
+        pad = pair.geom(f"{side}_jaw_finger")
+        assert (pad.contype[0], pad.conaffinity[0]) == bits
