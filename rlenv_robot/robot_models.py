@@ -56,6 +56,8 @@ class RobotModel:
         driver: a class or function that returns the `hal.Robot` of the hardware; a profile's ``[robot.options]`` are
             its keyword arguments.
         twin: a function of a seed that returns a `sim.model.SimModel` with a real robot's faults.
+        variation: a function that returns the range in which such robots differ, as plain data: the keys ``timing`` and
+            ``randomise``, as in a profile. ``rlenv-robot train`` draws from it.
     """
 
     name: str
@@ -63,6 +65,7 @@ class RobotModel:
     simulated: str | Callable[..., SimModel] | None = None
     driver: str | Callable[..., Robot] | None = None
     twin: str | Callable[[int], SimModel] | None = None
+    variation: str | Callable[[], Mapping[str, Options]] | None = None
 
     @classmethod
     def from_file(cls, path: str | Path, start_noise: float = 0.0) -> RobotModel:
@@ -104,6 +107,20 @@ class RobotModel:
         if self.simulated is None:
             raise ValueError(f"robot {self.name!r} has no simulation; use its driver or a server's address")
         return cast("SimModel", load_object(self.simulated)(looks=looks))
+
+    def make_twin(self, seed: int = 0) -> SimModel:
+        """Return a simulation with a real robot's faults, drawn by the seed.
+
+        Raises:
+            ValueError: the robot has no twin.
+        """
+        if self.twin is None:
+            raise ValueError(f"there is no twin of {self.name!r}, use 'sim'")
+        return cast("SimModel", load_object(self.twin)(seed))
+
+    def load_variation(self) -> Mapping[str, Options]:
+        """Return ``timing`` and ``randomise`` of the range in which such robots differ; empty where none is known."""
+        return {} if self.variation is None else cast("Mapping[str, Options]", load_object(self.variation)())
 
     def make_driver(self, options: Options = _NO_OPTIONS, folder: Path | None = None) -> Robot:
         """Return the hardware's driver, not yet guarded.
@@ -151,9 +168,7 @@ class RobotModel:
 
         if where not in ("sim", "twin"):
             raise ValueError(f"a simulated robot is 'sim' or 'twin', this is {where!r}")
-        if where == "twin" and self.twin is None:
-            raise ValueError(f"there is no twin of {self.name!r}, use 'sim'")
-        model = load_object(self.twin)(seed) if where == "twin" else self.make_sim_model()
+        model = self.make_twin(seed) if where == "twin" else self.make_sim_model()
         if rate_hz is not None:
             from sim.model import at_rate
 
@@ -211,21 +226,33 @@ _ROBOTS = PluginTable(
     "robot",
     "rlenv_robot.robots",
     {
-        "go2": RobotModel("go2", "hal.robots.go2:GO2", "sim.robots.go2:go2", twin="sim.robots.go2:go2_twin"),
+        "go2": RobotModel(
+            "go2",
+            "hal.robots.go2:GO2",
+            "sim.robots.go2:go2",
+            twin="sim.robots.go2:go2_twin",
+            variation="sim.robots.variations:go2_variation",
+        ),
         "so101": RobotModel(
-            "so101", "hal.robots.so101:SO101", "sim.robots.so101:so101", twin="sim.robots.twin:so101_twin"
+            "so101",
+            "hal.robots.so101:SO101",
+            "sim.robots.so101:so101",
+            twin="sim.robots.twin:so101_twin",
+            variation="sim.robots.variations:so101_variation",
         ),
         "so101-cube": RobotModel(
             "so101-cube",
             "hal.robots.so101:SO101_CUBE",
             "sim.robots.so101:so101_cube",
             twin="sim.robots.twin:so101_cube_twin",
+            variation="sim.robots.variations:so101_cube_variation",
         ),
         "so101-pair": RobotModel(
             "so101-pair",
             "hal.robots.so101_pair:SO101_PAIR",
             "sim.robots.so101_pair:so101_pair",
             twin="sim.robots.twin:so101_pair_twin",
+            variation="sim.robots.variations:so101_pair_variation",
         ),
     },
 )

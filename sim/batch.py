@@ -129,6 +129,8 @@ class SimBatch(Simulations):
         self._draws = None if timing is None and randomise is None else SeedStreams(num)
         self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
         self._delays = None if timing is None else self._starts.delays(timing)
+        self._loads = self._randomised is not None and self._randomised.load is not None
+        self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.any_broken = False
         self.broken = np.zeros(num, bool)
         """Shape (num,): whether the physics failed since the last reset; such numbers mean nothing any more."""
@@ -244,6 +246,7 @@ class SimBatch(Simulations):
             Simulated time, as `stamp_ns`.
         """
         assert self._delays is not None
+        self._load()
         targets, rows = self._starts.columns(commands), rows_of(ids, self._num)
 
         def advance(steps: int) -> None:
@@ -273,11 +276,19 @@ class SimBatch(Simulations):
         Returns:
             Simulated time, as `stamp_ns`.
         """
+        if self._loads:
+            self._load()
         if after_step is None and self._batch is not None:
             self._batch.step(ids, self._substeps, self._stage)
         else:
             self._physics(ids, self._substeps, after_step)
         return self._period_over()
+
+    def _load(self) -> None:
+        """Let the friction of this control period follow the load at its beginning."""
+        randomised = self._randomised
+        if randomised is not None and randomised.load is not None:
+            randomised.load.apply(self._qpos, self._qvel, self._ctrl)
 
     def _physics(self, ids: np.ndarray | None, steps: int, after_step: Callable[[], None] | None) -> None:
         batch = self._batch

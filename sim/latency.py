@@ -18,6 +18,9 @@ from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
 __all__ = ["LONGEST_S", "DelayBuffers", "DelayModel"]
 
+_MOST_NOISY = 100
+"""Most elements of sensors with noise: each has two independent sequences of an episode's 256."""
+
 LONGEST_S = 2.0
 """The longest delay for which commands and readings are buffered, seconds. A longer delay is an outage."""
 
@@ -26,7 +29,7 @@ Value = float | Distribution
 
 _UNITS = {"command_delay": "s", "reading_delay": "s", "command_jitter": "s", "reading_jitter": "s",
           "command_loss": "1", "reading_loss": "1", "sensor_rate": "Hz", "sensor_phase": "1"}  # fmt: skip
-_BY_NAME = ("sensor_delay", "sensor_rate", "quantisation", "backlash")
+_BY_NAME = ("sensor_delay", "sensor_rate", "quantisation", "noise", "backlash")
 _ZERO = Fixed(0.0)
 
 
@@ -56,6 +59,8 @@ class DelayModel:
         sensor_rate: sensor name -> samples a second, Hz; between two samples the sensor holds the last one.
         sensor_phase: time of the first sample of a sensor with a rate, as a share of its period, 0 to 1.
         quantisation: sensor name -> resolution; values are rounded to its multiples, in the sensor's unit.
+        noise: sensor name -> standard deviation of the normal noise of each sample and element, in the sensor's unit. A
+            sample that is shown again has the same noise; values stay within the sensor's range.
         backlash: command name -> play between motor and joint, the whole width of the gap, in the command's unit.
             The joint gets the output of a play operator (Krasnosel'skii and Pokrovskii, "Systems with Hysteresis",
             1989): it follows once the command has crossed the gap.
@@ -74,6 +79,7 @@ class DelayModel:
     sensor_rate: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     sensor_phase: Value = _ZERO
     quantisation: Mapping[str, Value] = dataclasses.field(default_factory=dict)
+    noise: Mapping[str, Value] = dataclasses.field(default_factory=dict)
     backlash: Mapping[str, Value] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -142,13 +148,17 @@ class DelayModel:
             ("sensor_delay", self.sensor_delay, spec.sensors),
             ("sensor_rate", self.sensor_rate, spec.sensors),
             ("quantisation", self.quantisation, spec.sensors),
+            ("noise", self.noise, spec.sensors),
             ("backlash", self.backlash, spec.commands),
         ):
             for name in table:
                 if name not in fields:
                     raise SpecError(f"timing.{key}.{name}: {spec.name!r} has {', '.join(fields.names) or 'none'}")
-                if key in ("quantisation", "backlash") and fields[name].numpy_dtype.kind != "f":
+                if key in ("quantisation", "noise", "backlash") and fields[name].numpy_dtype.kind != "f":
                     raise SpecError(f"timing.{key}.{name}: that is for fractions, this is {fields[name].dtype}")
+        noisy = sum(spec.sensors[name].size for name in self.noise)
+        if noisy > _MOST_NOISY:
+            raise SpecError(f"timing.noise: the sensors have {noisy} elements, allowed are {_MOST_NOISY}")
         for name, rate in self._named("sensor_rate").items():
             if rate.high > (1 + 1e-9) / timestep:
                 raise SpecError(
@@ -161,9 +171,9 @@ class DelayModel:
         lines = []
         for path, value in self.values():
             kind, _, name = path.partition(".")
-            unit = {"sensor_delay": "s", "quantisation": "", "backlash": ""}.get(kind, _UNITS.get(kind, ""))
-            if kind in ("quantisation", "backlash"):
-                unit = (spec.sensors if kind == "quantisation" else spec.commands)[name].unit
+            unit = "s" if kind == "sensor_delay" else _UNITS.get(kind, "")
+            if kind in ("quantisation", "noise", "backlash"):
+                unit = (spec.commands if kind == "backlash" else spec.sensors)[name].unit
             lines.append((path, str(value), unit))
         return lines
 
@@ -204,6 +214,8 @@ def _distribution(path: str, value: object) -> Distribution:
 _NEVER = np.iinfo(np.int64).max
 _BEFORE = np.iinfo(np.int64).min // 2
 _COMMAND_JITTER, _COMMAND_LOSS, _READING_JITTER, _READING_LOSS = range(4)
+_NOISE = 16
+"""First of the sequences for noise, two for each element (`_MOST_NOISY`)."""
 
 Advance = Callable[[int], None]
 """Runs the physics for so many steps."""
@@ -257,6 +269,7 @@ class _Readings:
         samples: sensor name -> the samples of each reading, (num, slots, ...).
         shown: sensor name -> what the last reading showed, (num, ...).
         step: sensor name -> step to whose multiples a value is rounded, in the sensor's unit, (num,).
+        noise: sensor name -> standard deviation of its noise, in the sensor's unit, (num,).
     """
 
     loss: np.ndarray
@@ -268,17 +281,19 @@ class _Readings:
     samples: Mapping[str, np.ndarray]
     shown: Mapping[str, np.ndarray]
     step: Mapping[str, np.ndarray]
+    noise: Mapping[str, np.ndarray]
 
     @staticmethod
-    def empty(num: int, slots: int, spec: RobotSpec, rounded: Mapping[str, object]) -> _Readings:
-        """Make the arrays of ``num`` simulations; ``rounded`` names the sensors whose values are rounded."""
+    def empty(num: int, slots: int, spec: RobotSpec, timing: DelayModel) -> _Readings:
+        """Make the arrays of ``num`` simulations."""
         sensors = len(spec.sensors)
         return _Readings(
             np.zeros(num), np.zeros((num, sensors)), np.zeros((num, sensors)), np.zeros((num, sensors)),
             np.full((num, slots, sensors), _BEFORE), np.full((num, sensors), _BEFORE),
             {field.name: np.zeros((num, slots, *field.shape), field.numpy_dtype) for field in spec.sensors},
             {field.name: np.zeros((num, *field.shape), field.numpy_dtype) for field in spec.sensors},
-            {name: np.zeros(num) for name in rounded},
+            {name: np.zeros(num) for name in timing.quantisation},
+            {name: np.zeros(num) for name in timing.noise},
         )  # fmt: skip
 
 
@@ -288,7 +303,7 @@ _SNAPSHOT_NAMES = {
     ("commands", "newest"): "newest", ("commands", "received"): "heard", ("readings", "loss"): "reading_loss",
     ("readings", "delay"): "late", ("readings", "every"): "every", ("readings", "first"): "first",
     ("readings", "taken"): "taken", ("readings", "shown_from"): "shown_from", ("readings", "samples"): "samples_",
-    ("readings", "shown"): "shown_", ("readings", "step"): "step_",
+    ("readings", "shown"): "shown_", ("readings", "step"): "step_", ("readings", "noise"): "noise_",
 }  # fmt: skip
 """(channel, field) -> its name in a snapshot; a name that ends in ``_`` is followed by the sensor's."""
 
@@ -331,7 +346,7 @@ class DelayBuffers:
         period_s = substeps * timestep
         self._ahead = math.ceil(timing.reading_s / period_s) + 2
         self._commands = _Commands.empty(num, math.ceil(timing.command_s / period_s) + 2, width)
-        self._readings = _Readings.empty(num, self._ahead, spec, timing.quantisation)
+        self._readings = _Readings.empty(num, self._ahead, spec, timing)
         self._key = np.zeros(num, np.uint64)  # of the episode's uniform numbers
         self._period = np.zeros(num, np.int64)  # control periods since the reset
         episode = [path for path, _ in timing.values() if not path.endswith("_jitter")]  # jitter is drawn each time
@@ -417,6 +432,8 @@ class DelayBuffers:
             readings.first[row, index] = phase * every if rate else 0.0
         for name in timing.quantisation:
             readings.step[name][row] = draw(f"quantisation.{name}")
+        for name in timing.noise:
+            readings.noise[name][row] = draw(f"noise.{name}")
         for name in timing.backlash:
             commands.gap[row, self._columns[name]] = draw(f"backlash.{name}") / 2
 
@@ -514,12 +531,32 @@ class DelayBuffers:
         lost = (number > 0) & (uniform(self._key[rows], number, _READING_LOSS) < readings.loss[rows])
         which, slot = rows[~lost], number[~lost] % self._ahead
         readings.shown_from[which] = readings.taken[which, slot]
-        for name in self._sensors:
+        for index, name in enumerate(self._sensors):
             value = readings.samples[name][which, slot]
+            if name in readings.noise:
+                value = self._noisy(name, which, readings.taken[which, slot, index], value)
             if name in readings.step:
                 step = readings.step[name][which].reshape(-1, *[1] * (value.ndim - 1))
                 value = (np.rint(value / step) * step).astype(value.dtype)
             readings.shown[name][which] = value
+
+    def _noisy(self, name: str, rows: np.ndarray, taken: np.ndarray, value: np.ndarray) -> np.ndarray:
+        """Return samples with their noise, which depends on the episode and on when they were taken.
+
+        Args:
+            name: of the sensor.
+            rows: indices of the simulations, (n,).
+            taken: physics step of each sample, (n,).
+            value: the samples, (n, ...).
+        """
+        field, counter = self._spec.sensors[name], np.maximum(taken, 0)
+        sizes = [self._spec.sensors[other].size for other in self._timing.noise]
+        first = _NOISE + 2 * sum(sizes[: list(self._timing.noise).index(name)])
+        draws = [uniform(self._key[rows], counter, first + channel) for channel in range(2 * field.size)]
+        radius, angle = np.stack(draws[0::2], axis=-1), np.stack(draws[1::2], axis=-1)
+        normal = np.sqrt(-2.0 * np.log1p(-radius)) * np.cos(2.0 * np.pi * angle)  # Box and Muller, 1958
+        change = (normal * self._readings.noise[name][rows, None]).reshape(value.shape)
+        return np.asarray(np.clip(value + change, *field.bounds), value.dtype)
 
     # -- what the agent gets ------------------------------------------------------------------------------------
 

@@ -16,6 +16,7 @@ from mujoco.batch import MODEL_FIELDS, Batch
 
 from hal.errors import SpecError
 from sim.randomize.distribution import Distribution, distribution
+from sim.randomize.load_friction import BASE, FRICTION, SHARE, LoadFriction
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
 __all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "targets"]
@@ -136,6 +137,8 @@ def _check_values(model: mujoco.MjModel, draw: Draw, target: Target) -> None:
     if ends.min() < target.lowest or (target.field == "body_mass" and ends.min() <= 0):
         least = "above" if target.followers else "at least"
         raise wrong(f"{target.name} could become {ends.min():g}, it must be {least} 0")
+    if target.field == SHARE and ends.max() > target.highest:
+        raise wrong(f"{target.name} could become {ends.max():g}, it must be below 1: gears would not move")
     if ends.max() > target.highest + 1e-12:
         raise wrong(
             f"{target.name} could become {ends.max():g} s, but the engine's buffer holds {target.highest:g} s; "
@@ -144,6 +147,8 @@ def _check_values(model: mujoco.MjModel, draw: Draw, target: Target) -> None:
 
 
 def _nominal(model: mujoco.MjModel, field: str) -> np.ndarray:
+    if field == SHARE:
+        return np.zeros(model.nv)
     owner, name = (model.opt, field[4:]) if field.startswith("opt.") else (model, field)
     return np.asarray(getattr(owner, name), np.float64).ravel()
 
@@ -152,6 +157,59 @@ def _changed(nominal: np.ndarray, how: str, value: float) -> np.ndarray:
     if how == "scale":
         return nominal * value
     return nominal + value if how == "add" else np.full_like(nominal, value)
+
+
+@dataclass(frozen=True)
+class _Group:
+    """Targets of one line that have the same field and as many numbers each, so that one assignment writes them.
+
+    Attributes:
+        places: which of the line's targets they are, (t,).
+        field: of the model.
+        index: indices into the flattened field, (t, k).
+        sign: as `Target.sign`, (t, 1).
+        followers: field, and indices of the numbers that keep their ratio to a target's first one, (t, f).
+    """
+
+    places: np.ndarray
+    field: str
+    index: np.ndarray
+    sign: np.ndarray
+    followers: tuple[tuple[str, np.ndarray], ...]
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A line of the declaration, resolved.
+
+    Attributes:
+        draw: the line.
+        names: checksums of the paths that are drawn, uint64: one for each target, or one for all.
+        drawn: rows of the targets in the table of drawn numbers, (T,).
+        groups: the targets.
+    """
+
+    draw: Draw
+    names: np.ndarray
+    drawn: np.ndarray
+    groups: list[_Group]
+
+
+def _groups(targets: list[Target]) -> list[_Group]:
+    kinds: dict[tuple[object, ...], list[int]] = {}
+    for place, target in enumerate(targets):
+        followers = tuple((field, len(index)) for field, index in target.followers)
+        kinds.setdefault((target.field, len(target.index), followers), []).append(place)
+    groups = []
+    for places in kinds.values():
+        members = [targets[place] for place in places]
+        following = tuple(
+            (field, np.stack([member.followers[number][1] for member in members]))
+            for number, (field, _) in enumerate(members[0].followers)
+        )
+        index, sign = np.stack([member.index for member in members]), np.array([[member.sign] for member in members])
+        groups.append(_Group(np.array(places), members[0].field, index, sign, following))
+    return groups
 
 
 class Randomised:
@@ -168,21 +226,35 @@ class Randomised:
 
     def __init__(self, declared: Randomise, batch: Batch, model: mujoco.MjModel) -> None:
         self._batch = batch
-        self._lines = _resolved(declared, model)
+        resolved = _resolved(declared, model)
         self._constants = False
         self._nominal: dict[str, np.ndarray] = {}
         self.fields: dict[str, np.ndarray] = {}
         """The fields in which the models differ: name -> (num, size), live."""
+        self._values = np.zeros((sum(len(targets) for _, targets in resolved), batch.nsim))
         self.drawn: dict[str, np.ndarray] = {}
         """The numbers drawn for the present episode: path with the object's name -> (num,)."""
-        for _, drawn_targets in self._lines:
+        self._lines: list[_Line] = []
+        for draw, drawn_targets in resolved:
+            first = len(self.drawn)
             for target in drawn_targets:
-                self.drawn[target.name] = np.zeros(batch.nsim)
+                self.drawn[target.name] = self._values[len(self.drawn)]
                 for field in (target.field, *(follower for follower, _ in target.followers)):
                     self._open(field, model)
+            paths = [draw.path] if draw.together else [target.name for target in drawn_targets]
+            names = np.array([zlib.crc32(path.encode()) for path in paths], np.uint64)
+            self._lines.append(_Line(draw, names, np.arange(first, len(self.drawn)), _groups(drawn_targets)))
+        dofs = [target.index for _, drawn_targets in resolved for target in drawn_targets if target.field == SHARE]
+        self.load = LoadFriction(model, np.concatenate(dofs), self.fields) if dofs else None
+        """The friction that grows with the load; None where none is drawn."""
 
     def _open(self, field: str, model: mujoco.MjModel) -> None:
         if field in self.fields:
+            return
+        if field == SHARE:
+            self._open(FRICTION, model)
+            self._nominal[SHARE] = _nominal(model, SHARE)
+            self.fields |= {name: np.zeros((self._batch.nsim, model.nv)) for name in (SHARE, BASE)}
             return
         self._nominal[field] = _nominal(model, field)
         live = self._batch.expand(field)
@@ -196,22 +268,29 @@ class Randomised:
         Every number is drawn by its name, so another line of the declaration, or an object that another version of the
         model lacks, changes no other number.
         """
-        for row in rows.tolist():
-            key = draws.generator(row, Purpose.MODEL).integers(2**64, size=1, dtype=np.uint64)
-            for draw, drawn_targets in self._lines:
-                for target in drawn_targets:
-                    name = zlib.crc32((draw.path if draw.together else target.name).encode())
-                    share = uniform(key, np.array([name]), 0)
-                    self._write(row, draw.how, target, float(draw.values.quantile(share)[0]))
+        keys = [draws.generator(row, Purpose.MODEL).integers(2**64, dtype=np.uint64) for row in rows.tolist()]
+        key = np.array(keys, np.uint64)[:, None]
+        if self.load is not None:
+            self.fields[FRICTION][rows] = self._nominal[FRICTION]
+        for line in self._lines:
+            values = line.draw.values.quantile(uniform(key, line.names, 0))
+            values = np.broadcast_to(values, (len(rows), len(line.drawn)))
+            self._values[line.drawn[:, None], rows] = values.T
+            for group in line.groups:
+                self._write(rows, line.draw.how, group, values[:, group.places, None])
+        if self.load is not None:
+            self.fields[BASE][rows] = self.fields[FRICTION][rows]
         self._recompute(rows)
 
-    def _write(self, row: int, how: str, target: Target, value: float) -> None:
-        nominal = self._nominal[target.field][target.index] * target.sign
-        changed = _changed(nominal, how, value)
-        self.drawn[target.name][row] = value
-        self.fields[target.field][row, target.index] = changed * target.sign
-        for field, index in target.followers:
-            self.fields[field][row, index] = self._nominal[field][index] * (changed[0] / nominal[0])
+    def _write(self, rows: np.ndarray, how: How, group: _Group, values: np.ndarray) -> None:
+        """Write drawn numbers, shape (n, t, 1), into the models of these simulations."""
+        nominal = self._nominal[group.field][group.index] * group.sign
+        changed = values * nominal if how == "scale" else values + (nominal if how == "add" else np.zeros_like(nominal))
+        each = rows[:, None, None]
+        self.fields[group.field][each, group.index] = changed * group.sign
+        for field, index in group.followers:
+            ratio = changed[..., :1] / nominal[:, :1]
+            self.fields[field][each, index] = self._nominal[field][index] * ratio
 
     def _recompute(self, rows: np.ndarray) -> None:
         if self._constants:
@@ -357,6 +436,8 @@ def _target(model: mujoco.MjModel, path: str, kind: str, number: int, name: str,
     full_name = f"{kind}.{name}.{attribute}"
     if kind == "actuator" and attribute in ("kp", "kv"):
         return _gain(model, path, full_name, number, attribute)
+    if kind == "joint" and attribute == "load_friction":
+        return Target(full_name, SHARE, _indices(model, FRICTION, number, model.dof_frictionloss), 1.0, (), 0.0, 0.99)
     for prefix in _KINDS[kind]:
         field = prefix + attribute
         values = getattr(model, field, None)

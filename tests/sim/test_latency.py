@@ -316,3 +316,27 @@ def test_the_counter_based_numbers_are_uniform_and_independent() -> None:
     counts, _ = np.histogram(numbers, 100)
     expected = numbers.size / 100
     assert ((counts - expected) ** 2 / expected).sum() < 170  # chi-squared, 99 degrees, p = 1e-5
+
+
+def test_noise_is_normal_of_each_element_and_repeats_with_the_seed() -> None:
+    batch = batch_of({"noise": {"told": 0.1}}, num=40)
+    batch.reset(seeds=range(40))
+    shown = np.array([push(batch).sensors["told"] for _ in range(100)])
+    assert shown.mean() == pytest.approx(1.0, abs=0.01)
+    assert shown.std() == pytest.approx(0.1, rel=0.05)
+    first, second = shown[..., 0].ravel() - 1, shown[..., 1].ravel() - 1
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
+    assert abs(np.corrcoef(first[:-1], first[1:])[0, 1]) < 0.05
+    assert np.mean(np.abs(first) < 0.1) == pytest.approx(0.683, abs=0.03)  # one standard deviation of a normal draw
+    batch.reset(seeds=range(40))
+    np.testing.assert_array_equal(push(batch).sensors["told"], shown[0])
+
+
+def test_a_sample_that_is_shown_again_has_the_same_noise_and_values_stay_in_range() -> None:
+    slow = batch_of({"noise": {"hand": 0.5}, "sensor_rate": {"hand": 5.0}})
+    slow.reset(seeds=[1])
+    shown = [float(push(slow).sensors["hand"][0]) for _ in range(40)]
+    assert len(set(shown)) == pytest.approx(10, abs=2), "5 samples a second in 40 periods of 0.05 s"
+    for wrong, text in (({"noise": {"none": 1.0}}, "none"), ({"noise": {"told": -1.0}}, "at least 0")):
+        with pytest.raises(SpecError, match=text):
+            batch_of(wrong)
