@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import math
 import statistics
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,25 +14,37 @@ from rlenv_robot.cli.output import progress_bars, search_bar
 
 if TYPE_CHECKING:
     from rlenv_robot.data.relabel import Goal
-    from rlenv_robot.policies.feedback import FeedbackPolicy
+    from rlenv_robot.policies.feedback import SearchedPolicy
+    from rlenv_robot.training.evolution import Generation
     from rlenv_robot.training.learner import Retraining
-    from rlenv_robot.training.rollout import Outcome
+    from rlenv_robot.training.rollout import Outcome, Point
 
 __all__ = ["add", "add_retrain", "checked_output", "run", "run_retrain", "task_settings"]
 
-_EVALUATED = 200
+_EVALUATED, _TEST_SEED = 200, 7_000_000
+_EVOLUTION_STEPS = 1_500_000
+"""Budget of an evolution for which the user gives none, control steps."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Train a small feedback policy by evolution in simulation. This suits tasks whose reward leads the way, such "
-        "as so101-reach; for contacts and for walking use the trainers on docs/trainers.md."
+        "Train a policy in simulation: by PPO where PyTorch is installed (extra 'train'), or else by evolution of a "
+        "small feedback policy, which suits tasks whose reward leads the way, such as so101-reach. PPO draws a robot "
+        "for every episode from the range in which robots of the kind differ, and writes its learning curve (.csv) and "
+        "checkpoints beside the policy. The same seed and steps give the same policy on the same machine."
     )
     parser.add_argument("name", help="the task: a name such as so101-reach, a MuJoCo model (.xml), or module:factory")
-    parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz")
-    parser.add_argument("--seconds", type=float, default=60.0, help="wall time of the search (default: 60)")
+    parser.add_argument("--out", required=True, help="the policy file to write, ending in .npz; by PPO also .onnx")
+    parser.add_argument("--steps", type=int, help="control steps of all robots together (default: the task's)")
+    parser.add_argument(
+        "--seconds", type=float, help="end after this wall time in any case; what it ends can't be repeated"
+    )
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
+    parser.add_argument(
+        "--method", choices=("ppo", "evolution"), help="default: ppo where PyTorch is installed, else evolution"
+    )
+    parser.add_argument("--nominal", action="store_true", help="by PPO: train on the nominal robot alone")
     parser.add_argument(
         "--profile",
         metavar="FILE",
@@ -41,20 +55,62 @@ def add(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Train, save, and say how the policy does on episodes that it was not trained on."""
+    method = args.method or ("ppo" if find_spec("torch") else "evolution")
+    out = checked_output(args.out, args.seconds, (".npz", ".onnx") if method == "ppo" else (".npz",))
+    if args.steps is not None and args.steps < 1:
+        raise ValueError(f"--steps is {args.steps}, it must be at least 1")
+    return (_train_by_ppo if method == "ppo" else _train_by_evolution)(args, out)
+
+
+def _train_by_ppo(args: argparse.Namespace, out: Path) -> int:
+    from rlenv_robot.training.trainer import train_network
+    from rlenv_robot.training.trials import success_rates
+
+    settings = task_settings(args.profile, args.name)
+    with progress_bars() as bars:
+        advance = bars.begin("train by PPO in simulation")
+
+        def progress(done: int, total: int, point: Point | None) -> None:
+            remark = "" if point is None else f"success {point.success:.0%}, mean return {point.returns:.1f}"
+            advance(done, remark, total=total)
+
+        trained = train_network(
+            args.name, out, steps=args.steps, seconds=math.inf if args.seconds is None else args.seconds,
+            seed=args.seed, nominal=args.nominal, settings=settings, progress=progress,
+        )  # fmt: skip
+    rates = success_rates(
+        args.name, trained.policy, _EVALUATED, _TEST_SEED + args.seed, nominal=args.nominal, settings=settings
+    )
+    shares = ", ".join(f"{share:.1%} {group}" for group, share in rates.items())
+    print(
+        f"{out}: PPO, {trained.steps:,} steps in {trained.seconds:.0f} s; of {_EVALUATED} new episodes each: {shares}"
+    )
+    print(f"learning curve: {out.with_suffix('.csv')}; checkpoints: {out.with_suffix('.checkpoints')}")
+    return 0
+
+
+def _train_by_evolution(args: argparse.Namespace, out: Path) -> int:
     from rlenv_robot.policies.feedback import FeedbackPolicy
     from rlenv_robot.registry import make_vector
     from rlenv_robot.training.learner import train_in_simulation
     from rlenv_robot.training.rollout import evaluate
 
-    out, settings = checked_output(args.out, args.seconds), task_settings(args.profile, args.name)
+    settings = task_settings(args.profile, args.name)
+    seconds = math.inf if args.seconds is None else args.seconds
+    steps = _EVOLUTION_STEPS if args.steps is None and args.seconds is None else args.steps
     with progress_bars() as bars:
-        bar = search_bar(bars, "train in simulation", args.seconds)
-        trained = train_in_simulation(args.name, args.seconds, args.seed, bar, settings)
-    trained.policy.save(out, {"trained": "simulation", "steps": trained.steps, "seed": args.seed})
-    start = FeedbackPolicy.zeros(trained.policy.vectors, trained.policy.task)
+        advance = bars.begin("train by evolution in simulation")
+
+        def progress(generation: Generation) -> None:
+            advance(generation.number + 1, f"generation {generation.number + 1}, median return {generation.median:.1f}")
+
+        trained = train_in_simulation(args.name, seconds, args.seed, progress, settings, steps)
+    trained.policy.save(out, {"trained": "evolution", "steps": trained.steps, "seed": args.seed})
+    vectors, task = trained.policy.vectors, trained.policy.task
+    start = FeedbackPolicy.zeros(vectors, task)
     with make_vector(args.name, _EVALUATED, autoreset="disabled", **settings) as envs:
-        before, after = (evaluate(envs, policy, 7_000_000 + args.seed) for policy in (start, trained.policy))
-    print(f"{out}: {trained.steps:,} steps; {_summary(before, after)}")
+        before, after = (evaluate(envs, policy, _TEST_SEED + args.seed) for policy in (start, trained.policy))
+    print(f"{out}: evolution, {trained.steps:,} steps; {_summary(before, after)}")
     if _mean_return(after) <= _mean_return(before):
         print("the policy is no better than the one it began with: train for longer, or see docs/trainers.md")
     return 0
@@ -92,18 +148,23 @@ def task_settings(profile_file: str | None, name: str) -> dict[str, Any]:
     return {**profile.task.options, "profile": profile}
 
 
-def checked_output(name: str, seconds: float) -> Path:
+def checked_output(name: str, seconds: float | None, endings: tuple[str, ...] = (".npz",)) -> Path:
     """Return the file to write; a wrong one is refused before an hour of training rather than after.
+
+    Args:
+        name: as the user wrote it.
+        seconds: wall time of the training; None is no limit.
+        endings: those that are allowed.
 
     Raises:
         ValueError: a wrong ending, a missing folder, or no time to search.
     """
     path = Path(name)
-    if path.suffix != ".npz":
-        raise ValueError(f"--out is {name!r}, but a policy file ends in .npz")
+    if path.suffix not in endings:
+        raise ValueError(f"--out is {name!r}, but a policy file of this method ends in {' or '.join(endings)}")
     if not path.parent.is_dir():
         raise ValueError(f"--out is {name!r}, but there is no folder {str(path.parent)!r}; make it first")
-    if not seconds > 0:
+    if seconds is not None and not seconds > 0:
         raise ValueError(f"--seconds is {seconds}, it must be above 0")
     return path
 
@@ -114,7 +175,8 @@ def checked_output(name: str, seconds: float) -> Path:
 def add_retrain(parser: argparse.ArgumentParser) -> None:
     """Declare the verb's arguments."""
     parser.description = (
-        "Fit a model of the robot to recorded runs, and improve a policy inside it by the task's own reward. For the "
+        "Fit a model of the robot to recorded runs, and improve a policy inside it by the task's own reward. Of a "
+        "network the search changes the last layer. For the "
         "so101 the model knows the arm's kinematics; for any other robot it is linear and knows no contacts."
     )
     parser.add_argument("runs", help="a folder of recorded runs of the task")
@@ -184,16 +246,16 @@ def run_retrain(args: argparse.Namespace) -> int:
     return 0
 
 
-def _policy_to_improve(name: str) -> FeedbackPolicy:
+def _policy_to_improve(name: str) -> SearchedPolicy:
     from hal import RobotError
-    from rlenv_robot.policies.feedback import FeedbackPolicy
+    from rlenv_robot.policies.policy import load_searched
 
     if Path(name).suffix == ".onnx":
         raise RobotError(
             f"{name}: retrain searches over the parameters of an .npz policy of `rlenv-robot train`; an ONNX file is a "
             "fixed graph. Retrain that one where it was trained (docs/trainers.md)"
         )
-    return FeedbackPolicy.load(name)
+    return load_searched(name)
 
 
 def _retrain_summary(retrained: Retraining) -> str:

@@ -17,7 +17,10 @@ from rlenv_robot.adapters.flat import FlattenObservation
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.flat_hints import Difference
 
-__all__ = ["FeedbackPolicy", "Vectors", "load_arrays", "parameter_count", "save_arrays"]
+__all__ = [
+    "FeedbackPolicy", "SearchedPolicy", "Vectors", "load_arrays", "parameter_count", "save_arrays", "vector_settings",
+    "vectors_of",
+]  # fmt: skip
 
 _HIDDEN = 8
 _KIND = "feedback"
@@ -54,6 +57,41 @@ class Vectors(Protocol):
 
     def act(self, vector: np.ndarray, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return the action for a vector of shape (..., A) within -1 and 1, in answer to an observation."""
+        ...
+
+
+class SearchedPolicy(Protocol):
+    """A policy whose parameters a search changes."""
+
+    @property
+    def task(self) -> str:
+        """The name of the task that the policy was trained for."""
+        ...
+
+    @property
+    def vectors(self) -> Vectors:
+        """The conversion of observations and actions."""
+        ...
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """The parameters, float64, shape (n,)."""
+        ...
+
+    def with_parameters(self, parameters: np.ndarray) -> SearchedPolicy:
+        """Return the policy with other parameters, or a population of such, (..., n)."""
+        ...
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return an action for observations with any leading axes."""
+        ...
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Refuse to run where an observation or an action means something else."""
+        ...
+
+    def save(self, path: str | Path, about: JsonObject) -> None:
+        """Write the policy's file."""
         ...
 
 
@@ -98,6 +136,10 @@ class FeedbackPolicy:
         """Return the policy with which a search begins."""
         return FeedbackPolicy(np.zeros(parameter_count(vectors)), vectors, task)
 
+    def with_parameters(self, parameters: np.ndarray) -> FeedbackPolicy:
+        """Return the policy with other parameters, or a population of such, (..., `parameter_count`)."""
+        return FeedbackPolicy(parameters, self.vectors, self.task)
+
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, with the leading axes of the observation."""
         first, bias, second, direct, offset = self._weights
@@ -132,7 +174,7 @@ class FeedbackPolicy:
             "task": self.task,
             **{name: spec.to_dict() for name, spec in specs.items()},
             "digests": {name: spec.digest for name, spec in specs.items()},
-            "vectors": _settings(self.vectors),
+            "vectors": vector_settings(self.vectors),
             "version": version("rlenv-robot"),
             "about": dict(about),
         }
@@ -154,7 +196,7 @@ class FeedbackPolicy:
         try:
             if kind == _REACH_KIND:
                 return FeedbackPolicy(arrays["parameters"], ReachVectors(), "so101-reach")
-            return FeedbackPolicy(arrays["parameters"], _vectors(header), str(header["task"]))
+            return FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]))
         except (ValueError, KeyError, TypeError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
 
@@ -184,8 +226,12 @@ def load_arrays(path: str | Path) -> tuple[JsonDict, dict[str, np.ndarray]]:
         raise RobotError(f"{path}: not a policy file as `rlenv-robot train` writes it, or a damaged one") from error
 
 
-def _settings(vectors: Vectors) -> JsonDict:
-    """Return what a file needs to make the same vectors again."""
+def vector_settings(vectors: Vectors) -> JsonDict:
+    """Return what a policy file needs to make the same vectors again.
+
+    Raises:
+        TypeError: the vectors are of a class that a file can't hold.
+    """
     if isinstance(vectors, ReachVectors):
         return {"kind": "so101-reach"}
     if not isinstance(vectors, FlattenObservation):
@@ -200,7 +246,12 @@ def _settings(vectors: Vectors) -> JsonDict:
     }
 
 
-def _vectors(header: JsonObject) -> Vectors:
+def vectors_of(header: JsonObject) -> Vectors:
+    """Return the vectors that a policy file's header describes.
+
+    Raises:
+        ValueError: they are of an unknown kind, or a spec does not match its digest.
+    """
     settings = header["vectors"]
     if settings["kind"] == "so101-reach":
         return ReachVectors()

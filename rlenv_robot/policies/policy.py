@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
 from hal import RobotError, Spec, SpecMismatch
 
-__all__ = ["PLAIN", "Policy", "RandomPolicy", "SavedPolicy", "ZeroPolicy", "load_policy"]
+if TYPE_CHECKING:
+    from rlenv_robot.policies.feedback import SearchedPolicy
+
+__all__ = ["PLAIN", "Policy", "RandomPolicy", "SavedPolicy", "ZeroPolicy", "load_policy", "load_searched"]
 
 
 class Policy(Protocol):
@@ -45,10 +48,21 @@ def load_policy(path: str | Path) -> SavedPolicy:
 
         return OnnxPolicy(path)
     if suffix == ".npz":
-        from rlenv_robot.policies.feedback import FeedbackPolicy
-
-        return FeedbackPolicy.load(path)
+        return load_searched(path)
     raise RobotError(f"{path}: a policy is an .onnx or an .npz file, not {suffix or 'one without a suffix'}")
+
+
+def load_searched(path: str | Path) -> SearchedPolicy:
+    """Load a policy that `rlenv-robot train` wrote as ``.npz``: a network, or a feedback policy.
+
+    Raises:
+        RobotError: the file is missing, damaged, or holds something else.
+    """
+    from rlenv_robot.policies.feedback import FeedbackPolicy, load_arrays
+    from rlenv_robot.policies.network import NetworkPolicy
+
+    kind = load_arrays(path)[0].get("kind")
+    return NetworkPolicy.load(path) if kind == "network" else FeedbackPolicy.load(path)
 
 
 # -- Policies without observations: to see a model move, and to record exploration ----------------------

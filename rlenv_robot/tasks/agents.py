@@ -12,8 +12,8 @@ import numpy as np
 from hal import Spec, SpecError
 
 __all__ = [
-    "Agent", "MultiAgent", "RewardValues", "agents_of", "joint_action", "map_reward", "messages", "observed_fields",
-    "own_observation",
+    "Agent", "MultiAgent", "RewardValues", "agents_of", "joint_action", "map_reward", "mean_reward", "messages",
+    "observed_fields", "own_observation",
 ]  # fmt: skip
 
 _T = TypeVar("_T")
@@ -85,6 +85,11 @@ def agents_of(subject: object) -> tuple[Agent, ...]:
 def map_reward(reward: RewardValues, change: Callable[[float | np.ndarray], _U]) -> _U | dict[str, _U]:
     """Apply a function to a reward, or with several agents to the reward of each."""
     return {agent: change(value) for agent, value in reward.items()} if isinstance(reward, Mapping) else change(reward)
+
+
+def mean_reward(reward: RewardValues) -> float | np.ndarray:
+    """Return the reward, or the mean over agents, with the leading axes of the reward."""
+    return sum(reward.values()) / len(reward) if isinstance(reward, Mapping) else reward
 
 
 def observed_fields(agents: Iterable[Agent]) -> dict[str, dict[str, str]]:

@@ -21,7 +21,7 @@ from hal.field import JsonObject
 from recorder.table.transitions import columns
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.data.relabel import Goal
-from rlenv_robot.policies.feedback import FeedbackPolicy, Vectors
+from rlenv_robot.policies.feedback import FeedbackPolicy, SearchedPolicy, Vectors
 from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import TaskLike, make_vector
 from rlenv_robot.robot_models import robot_model_of
@@ -92,7 +92,7 @@ class Training:
         steps: control steps that the search used.
     """
 
-    policy: FeedbackPolicy
+    policy: SearchedPolicy
     elapsed_s: np.ndarray
     median: np.ndarray
     steps: int
@@ -100,7 +100,7 @@ class Training:
 
 def improve(
     envs: VectorEnvironment,
-    start: FeedbackPolicy,
+    start: SearchedPolicy,
     settings: SearchSettings,
     horizon_s: float,
     progress: Progress = lambda generation: None,
@@ -117,7 +117,7 @@ def improve(
     steps = _horizon_steps(envs.task, horizon_s, envs.batch.spec.period_s)
 
     def score(candidates: np.ndarray, generation: int) -> np.ndarray:
-        population = FeedbackPolicy(candidates, start.vectors, start.task)
+        population = start.with_parameters(candidates)
         returns = population_returns(envs, population, 1_000_000 * (settings.seed + 1) + generation, steps)
         # A candidate whose physics failed is as bad as the worst.
         lowest = returns[np.isfinite(returns)].min(initial=0.0)
@@ -128,7 +128,7 @@ def improve(
         history.append(generation)
         progress(generation)
     return Training(
-        FeedbackPolicy(history[-1].mean, start.vectors, start.task),
+        start.with_parameters(history[-1].mean),
         np.array([generation.elapsed_s for generation in history]),
         np.array([generation.median for generation in history]),
         len(history) * envs.num_envs * steps,
@@ -136,16 +136,23 @@ def improve(
 
 
 def train_in_simulation(
-    task: TaskLike, seconds: float, seed: int, progress: Progress, settings: JsonObject | None = None
+    task: TaskLike,
+    seconds: float,
+    seed: int,
+    progress: Progress,
+    settings: JsonObject | None = None,
+    steps: int | None = None,
 ) -> Training:
     """Train a policy from nothing in simulation.
 
     Args:
         task: what `rlenv_robot.make_vector` takes.
-        seconds: wall time of the search.
+        seconds: wall time of the search, `math.inf` for a search of so many steps alone. Only then the same seed gives
+            the same policy.
         seed: of search and episodes.
         progress: called after every generation.
         settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+        steps: control steps of all candidates together; at least one generation is made. None is no limit.
 
     Raises:
         ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
@@ -158,6 +165,9 @@ def train_in_simulation(
     with make_vector(task, len(streams), streams=streams, **vector_options) as envs:
         start = FeedbackPolicy.zeros(recipe.vectors, name)
         search_settings = SearchSettings(recipe.population, recipe.sigma, seconds, seed=seed)
+        if steps is not None:
+            horizon = _horizon_steps(envs.task, recipe.horizon_s, envs.batch.spec.period_s)
+            search_settings = replace(search_settings, generations=max(1, steps // (len(streams) * horizon)))
         return improve(envs, start, search_settings, recipe.horizon_s, progress)
 
 
@@ -188,7 +198,7 @@ class _LearnedModel:
     unchanged: np.ndarray
     unit: str
     return_error: float = 0.0
-    restrict: Callable[[FeedbackPolicy, FeedbackPolicy], FeedbackPolicy] = lambda start, policy: policy
+    restrict: Callable[[SearchedPolicy, SearchedPolicy], SearchedPolicy] = lambda start, policy: policy
 
 
 @dataclass(frozen=True)
@@ -222,7 +232,7 @@ class Retraining:
 
 def retrain_from_record(
     runs: Path,
-    start: FeedbackPolicy,
+    start: SearchedPolicy,
     task: Task,
     seconds: float,
     seed: int,
@@ -274,12 +284,12 @@ def retrain_from_record(
 
 
 def _gain(
-    envs: VectorEnvironment, start: FeedbackPolicy, policy: FeedbackPolicy, settings: SearchSettings, steps: int
+    envs: VectorEnvironment, start: SearchedPolicy, policy: SearchedPolicy, settings: SearchSettings, steps: int
 ) -> float:
     """Return how much more the policy earns than the one it began with, on episodes that the search has not seen."""
     half = settings.population // 2
     parameters = np.concatenate([np.tile(candidate.parameters, (half, 1)) for candidate in (start, policy)])
-    population = FeedbackPolicy(parameters, start.vectors, start.task)
+    population = start.with_parameters(parameters)
     returns = [population_returns(envs, population, seed, steps) for seed in range(_TRIALS)]
     return float(np.mean([row[half:].mean() - row[:half].mean() for row in returns]))
 
@@ -310,8 +320,8 @@ def _learn_sensors(data: SourceData, task: Task, episodes: tuple[list[int], list
 
 
 def _within_recorded_actions(
-    data: SourceData, task: Task, episodes: Sequence[int], start: FeedbackPolicy, policy: FeedbackPolicy
-) -> FeedbackPolicy:
+    data: SourceData, task: Task, episodes: Sequence[int], start: SearchedPolicy, policy: SearchedPolicy
+) -> SearchedPolicy:
     """Move a policy back towards the first one until it differs from that no more than the recorded actions do.
 
     A model is fitted to actions that were taken. If the first policy took them all, the record does not say what
@@ -326,7 +336,7 @@ def _within_recorded_actions(
     support, moved = (_difference(task.action, first, other) for other in (recorded, second))
     share = min(1.0, support / moved) if moved > 0 else 0.0
     parameters = start.parameters + share * (policy.parameters - start.parameters)
-    return FeedbackPolicy(parameters, start.vectors, start.task)
+    return start.with_parameters(parameters)
 
 
 def _difference(spec: Spec, first: Arrays, second: Arrays) -> float:

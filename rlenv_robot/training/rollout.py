@@ -14,14 +14,14 @@ import numpy as np
 from hal import IllegalAction, Violation
 from hal.field import JsonObject
 from rlenv_robot.env import Environment
-from rlenv_robot.policies.feedback import FeedbackPolicy
+from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import make_vector
 from rlenv_robot.tables import Options
-from rlenv_robot.tasks.agents import RewardValues
+from rlenv_robot.tasks.agents import mean_reward
 from rlenv_robot.vector.env import VectorEnvironment
 
-__all__ = ["LearningCurve", "Outcome", "Point", "evaluate", "population_returns", "run_episode"]
+__all__ = ["LearningCurve", "Outcome", "Point", "evaluate", "limit_cycle", "population_returns", "run_episode"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Outcome:
         return self.metrics.get("distance_mm", math.nan)
 
 
-def population_returns(envs: VectorEnvironment, population: FeedbackPolicy, seed: int, steps: int) -> np.ndarray:
+def population_returns(envs: VectorEnvironment, population: SearchedPolicy, seed: int, steps: int) -> np.ndarray:
     """Return the mean return of each candidate over the same episodes.
 
     Args:
@@ -71,7 +71,7 @@ def population_returns(envs: VectorEnvironment, population: FeedbackPolicy, seed
             name: value.reshape(envs.num_envs, *value.shape[2:]) for name, value in population.act(folded).items()
         }
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-        total += _shared(reward["reward"])
+        total += mean_reward(reward["reward"])
         over |= (table["terminated"] | table["truncated"]).astype(bool)
         if over.all():
             break
@@ -86,7 +86,7 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
     for _ in range(envs.task.steps):
         action = policy.act(table["observation"])
         table, reward = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": action})
-        total += _shared(reward["reward"])
+        total += mean_reward(reward["reward"])
         final = table["extra_info"].get("final")
         if final is None:
             continue
@@ -100,6 +100,32 @@ def evaluate(envs: VectorEnvironment, policy: Policy, seed: int) -> list[Outcome
                 float(final["refusals"][place] / max(1, final["refusals"][place] + final["frame_no"][place])),
             )
     return [outcomes[env] for env in sorted(outcomes)]
+
+
+def limit_cycle(envs: VectorEnvironment, policy: Policy, seed: int, last_s: float = 1.0) -> np.ndarray:
+    """Return how far a policy moves its commands to and fro at the end of an episode, where a robot should be at rest.
+
+    Args:
+        envs: without automatic resets; an episode is longer than ``last_s``.
+        policy: to judge.
+        seed: of the episodes.
+        last_s: the time at the end of an episode that counts, seconds.
+
+    Returns:
+        Half the distance between the largest and the smallest applied command after its steady drift (a straight line
+        through it) is taken off, of the element that moves most, shape (N,), in the command's unit.
+    """
+    count = round(last_s * envs.batch.spec.rate_hz)
+    table, recent = envs.reset({"seed": seed}), []
+    for step in range(envs.task.steps):
+        request = {"env_id": table["env_id"], "frame_no": table["frame_no"]}
+        table, _ = envs.step({**request, "action": policy.act(table["observation"])})
+        if step >= envs.task.steps - count:
+            applied = table["extra_info"]["applied"].values()
+            recent.append(np.concatenate([value.reshape(envs.num_envs, -1) for value in applied], axis=1))
+    moved, time_s = np.array(recent), np.arange(len(recent)) - (len(recent) - 1) / 2
+    slope = np.tensordot(time_s, moved, 1) / np.square(time_s).sum()
+    return np.asarray(np.ptp(moved - time_s[:, None, None] * slope, axis=0).max(axis=1) / 2)
 
 
 def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[Outcome | None]:
@@ -116,7 +142,7 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
         table, reward = env.step(request)
         if "error" in table["extra_info"]:
             raise _refused(table["extra_info"]["error"], table["frame_no"])
-        total += float(_shared(reward["reward"]))
+        total += float(mean_reward(reward["reward"]))
         yield None
     extra = table["extra_info"]
     end = "terminated" if table["terminated"] else str(extra.get("truncated_by", "truncated"))
@@ -126,11 +152,6 @@ def run_episode(env: Environment, policy: Policy, options: Options) -> Iterator[
 def _refused(error: JsonObject, frame_no: int) -> IllegalAction:
     message = f"in frame {frame_no} the policy chose an illegal action, which was not executed: {error['message']}"
     return IllegalAction(Violation(error["code"], error["field"], tuple(error["index"]), message))
-
-
-def _shared(reward: RewardValues) -> float | np.ndarray:
-    """Return the reward, or the mean over agents."""
-    return sum(reward.values()) / len(reward) if isinstance(reward, Mapping) else reward
 
 
 # -- The learning curve of a policy --------------------------------------------------------------------------

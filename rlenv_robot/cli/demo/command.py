@@ -23,7 +23,7 @@ from hal.robots.so101 import SO101
 from rlenv_robot.cli.demo.report import HEAD, Row, cells, html_report, write_figures
 from rlenv_robot.cli.output import ProgressBars, counted, print_table, progress_bars, search_bar
 from rlenv_robot.env import Environment
-from rlenv_robot.policies.feedback import FeedbackPolicy
+from rlenv_robot.policies.feedback import SearchedPolicy
 from rlenv_robot.registry import make, make_vector
 from rlenv_robot.tables import Options
 from rlenv_robot.tasks.reach import Reach
@@ -201,7 +201,7 @@ def train(settings: DemoSettings, progress: Progress) -> Training:
     return train_in_simulation("so101-reach", settings.train_s, settings.seed, progress)
 
 
-def simulate(settings: DemoSettings, policy: FeedbackPolicy) -> list[Outcome]:
+def simulate(settings: DemoSettings, policy: SearchedPolicy) -> list[Outcome]:
     """Evaluate a policy in simulation, on episodes that no training used."""
     with make_vector("so101-reach", settings.simulated, autoreset="disabled") as envs:
         return evaluate(envs, policy, seed=held_out_seed(settings))
@@ -243,7 +243,7 @@ def serving(profile: Path, log: Path) -> ServingProcess:
 
 
 def deploy(
-    settings: DemoSettings, policy: FeedbackPolicy, name: str, progress: Callable[[Outcome], None]
+    settings: DemoSettings, policy: SearchedPolicy, name: str, progress: Callable[[Outcome], None]
 ) -> Deployment:
     """Stages 2 and 4: serve the arm in other processes, run the policy on it over the network, and record it."""
     folder = settings.folder / name
@@ -267,7 +267,7 @@ def deploy(
     return Deployment(outcomes, folder, asked)
 
 
-def _run_episode(env: Environment, policy: FeedbackPolicy, options: Options, resets: int = 5) -> Outcome:
+def _run_episode(env: Environment, policy: SearchedPolicy, options: Options, resets: int = 5) -> Outcome:
     """Run one episode; clear the stop that an episode before it left, such as one of a machine that was too busy.
 
     Nobody has to look at this arm first, since it is simulated.
@@ -283,7 +283,7 @@ def _run_episode(env: Environment, policy: FeedbackPolicy, options: Options, res
     return outcome
 
 
-def retrain(settings: DemoSettings, start: FeedbackPolicy, runs: Path, progress: Progress) -> Retraining:
+def retrain(settings: DemoSettings, start: SearchedPolicy, runs: Path, progress: Progress) -> Retraining:
     """Stage 3: improve the policy from the record alone, through the source-data adapter."""
     return retrain_from_record(runs, start, Reach(), settings.retrain_s, settings.seed, progress)
 

@@ -43,7 +43,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.slow
 def test_a_users_task_is_trained_run_and_retrained(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     task = "my_reach:NearReach"
-    assert main(["train", task, "--out", "p.npz", "--seconds", "1"]) == 0
+    assert main(["train", task, "--out", "p.npz", "--method", "evolution", "--seconds", "1"]) == 0
     assert "p.npz: " in capsys.readouterr().out
     assert FeedbackPolicy.load("p.npz").task == "near-reach"
     assert main(["run", task, "--policy", "p.npz", "--episodes", "5", "--record", "runs"]) == 0
@@ -56,11 +56,19 @@ def test_a_users_task_is_trained_run_and_retrained(folder: Path, capsys: pytest.
 @pytest.mark.slow
 def test_a_profile_gives_the_tasks_settings(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (folder / "lab.toml").write_text('[task]\nname = "so101-reach"\noptions = { steps = 3 }\n')
-    arguments = ["train", "so101-reach", "--out", "p.npz", "--seconds", "0.001", "--profile", "lab.toml"]
+    arguments = ["train", "so101-reach", "--out", "p.npz", "--steps", "1", "--profile", "lab.toml"]
+    arguments += ["--method", "evolution"]
     assert main(arguments) == 0
     assert "576 steps" in capsys.readouterr().out  # 48 candidates, 4 episodes, 3 steps
     assert main([*arguments[:1], "so101-push", *arguments[2:]]) == 2
     assert "so101-reach" in capsys.readouterr().err
+
+
+def test_an_evolution_of_so_many_steps_repeats_itself(folder: Path) -> None:
+    for name in ("a.npz", "b.npz"):
+        arguments = ["train", "my_reach:NearReach", "--out", name, "--steps", "5000", "--seed", "7"]
+        assert main([*arguments, "--method", "evolution"]) == 0
+    assert Path("a.npz").read_bytes() == Path("b.npz").read_bytes()
 
 
 @pytest.mark.parametrize(
@@ -68,7 +76,9 @@ def test_a_profile_gives_the_tasks_settings(folder: Path, capsys: pytest.Capture
     [
         (["go", "--out", "p.npz"], "no simulated robot"),
         (["so101-reahc", "--out", "p.npz"], "did you mean 'so101-reach'"),
-        (["so101-reach", "--out", "p.onnx"], "ends in .npz"),
+        (["so101-reach", "--out", "p.onnx", "--method", "evolution"], "ends in .npz"),
+        (["so101-reach", "--out", "p.txt", "--method", "ppo"], "ends in .npz or .onnx"),
+        (["so101-reach", "--out", "p.npz", "--steps", "0"], "at least 1"),
         (["so101-reach", "--out", "no/p.npz"], "no folder"),
         (["so101-reach", "--out", "p.npz", "--seconds", "0"], "above 0"),
     ],

@@ -66,7 +66,7 @@ def test_a_snapshot_and_another_number_of_arms_repeat_it_bit_for_bit() -> None:
 
 
 def test_a_loaded_joint_sticks_more() -> None:
-    """Where an arm stops depends on the side that it comes from, the more of its torque becomes friction."""
+    """An arm stops farther apart from its two sides, the more of its torque becomes friction."""
     widths = []
     for share in (0.0, 0.3):
         batch, stops = arms(4, {"uniform": [share, share]}), []

@@ -207,7 +207,7 @@ def _reach(target: np.ndarray, roll: float) -> np.ndarray:
 
 
 def depth(model: mujoco.MjModel, data: mujoco.MjData) -> float:
-    """How deep links that are no neighbours are in each other now, metres."""
+    """Return the depth by which links that are no neighbours are in each other now, metres."""
     mujoco.mj_kinematics(model, data)
     mujoco.mj_comPos(model, data)
     mujoco.mj_collision(model, data)

@@ -1,0 +1,126 @@
+"""A network of dense layers that NumPy runs, and its file."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from importlib.metadata import version
+from pathlib import Path
+
+import numpy as np
+
+from hal import RobotError, Spec, SpecMismatch
+from hal.field import JsonObject
+from rlenv_robot.policies.feedback import Vectors, load_arrays, save_arrays, vector_settings, vectors_of
+
+__all__ = ["NetworkPolicy"]
+
+_KIND = "network"
+
+Layer = tuple[np.ndarray, np.ndarray]
+"""Weights (inputs, outputs) and biases (outputs,)."""
+
+
+class NetworkPolicy:
+    """A deterministic policy: dense layers with tanh between them, whose output is cut off at -1 and 1.
+
+    ``rlenv-robot train`` writes it where PyTorch is installed; to run it needs NumPy alone.
+
+    Args:
+        layers: weights (inputs, outputs) and biases (outputs,) of each layer, float32.
+        vectors: converts observations and actions.
+        task: the name of the task that the policy was trained for.
+
+    Raises:
+        ValueError: the layers do not fit each other or the vectors.
+    """
+
+    def __init__(self, layers: Sequence[Layer], vectors: Vectors, task: str = "unknown") -> None:
+        self.layers = [(np.asarray(weights, np.float32), np.asarray(bias, np.float32)) for weights, bias in layers]
+        self.vectors, self.task = vectors, task
+        sizes = [vectors.size, *(bias.shape[-1] for _, bias in self.layers)]
+        shapes = [weights.shape[-2:] for weights, _ in self.layers]
+        if not shapes or shapes != list(itertools.pairwise(sizes)) or sizes[-1] != vectors.action_size:
+            raise ValueError(
+                f"layers have the shapes {shapes}, a policy for {task} takes {vectors.size} numbers and gives "
+                f"{vectors.action_size}"
+            )
+
+    def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return an action by the names of the action spec, with the leading axes of the observation."""
+        value = np.asarray(self.vectors.observe(observation), np.float32)
+        for weights, bias in self.layers[:-1]:
+            value = np.tanh(value @ weights + bias)
+        weights, bias = self.layers[-1]
+        rows = value.reshape(*weights.shape[:-2], -1, value.shape[-1]) @ weights + bias[..., None, :]
+        chosen = rows.reshape(*value.shape[:-1], bias.shape[-1])
+        return self.vectors.act(np.clip(chosen, -1.0, 1.0), observation)
+
+    def check(self, observation: Spec, action: Spec) -> None:
+        """Refuse to run where an observation or an action means something else.
+
+        Raises:
+            SpecMismatch: the specs differ; the error lists every difference.
+        """
+        problems = [*self.vectors.observation.difference(observation), *self.vectors.action.difference(action)]
+        if problems:
+            raise SpecMismatch(f"this policy is for {self.task}", problems)
+
+    # -- the last layer, for a search ------------------------------------------------------------------------
+
+    @property
+    def parameters(self) -> np.ndarray:
+        """The weights and biases of the last layer, float64, shape (..., n), which a search changes."""
+        weights, bias = self.layers[-1]
+        return np.concatenate([weights.reshape(*bias.shape[:-1], -1), bias], axis=-1).astype(np.float64)
+
+    def with_parameters(self, parameters: np.ndarray) -> NetworkPolicy:
+        """Return the policy with another last layer, or a population of such.
+
+        Args:
+            parameters: shape (..., n); the leading axes are those of the observations without their last.
+        """
+        inputs, outputs = self.layers[-1][0].shape[-2:]
+        weights, bias = np.split(np.asarray(parameters), [inputs * outputs], axis=-1)
+        last = (weights.reshape(*weights.shape[:-1], inputs, outputs), bias)
+        return NetworkPolicy([*self.layers[:-1], last], self.vectors, self.task)
+
+    # -- file ------------------------------------------------------------------------------------------------
+
+    def save(self, path: str | Path, about: JsonObject) -> None:
+        """Write NumPy's ``.npz``: the layers, the task's name, both specs with their digests, and ``about``.
+
+        Args:
+            path: ending in ``.npz``.
+            about: how the policy came about, plain data for people.
+        """
+        specs = {"observation": self.vectors.observation, "action": self.vectors.action}
+        header = {
+            "kind": _KIND,
+            "task": self.task,
+            **{name: spec.to_dict() for name, spec in specs.items()},
+            "digests": {name: spec.digest for name, spec in specs.items()},
+            "vectors": vector_settings(self.vectors),
+            "version": version("rlenv-robot"),
+            "about": dict(about),
+        }
+        arrays: dict[str, np.ndarray] = {}
+        for number, (weights, bias) in enumerate(self.layers):
+            arrays |= {f"weights_{number}": weights, f"bias_{number}": bias}
+        save_arrays(path, header, arrays)
+
+    @staticmethod
+    def load(path: str | Path) -> NetworkPolicy:
+        """Read a policy file.
+
+        Raises:
+            RobotError: the file is missing, damaged, or holds something else.
+        """
+        header, arrays = load_arrays(path)
+        if header.get("kind") != _KIND:
+            raise RobotError(f"{path}: holds a policy of kind {header.get('kind')!r}, expected {_KIND!r}")
+        try:
+            layers = [(arrays[f"weights_{n}"], arrays[f"bias_{n}"]) for n in range(len(arrays) // 2)]
+            return NetworkPolicy(layers, vectors_of(header), str(header["task"]))
+        except (ValueError, KeyError, TypeError, RobotError) as error:
+            raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error

@@ -1,0 +1,158 @@
+"""Train a task's policy by PPO into a file, with its learning curve and its checkpoints beside it; needs PyTorch."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from hal import RobotError
+from hal.field import JsonObject
+from rlenv_robot.policies.network import NetworkPolicy
+from rlenv_robot.registry import TaskLike, make_vector
+from rlenv_robot.training.ppo import improve_by_ppo, ppo_settings
+from rlenv_robot.training.rollout import Point, evaluate
+from rlenv_robot.training.trials import CONDITIONS, conditions
+from rlenv_robot.vector.env import VectorEnvironment
+
+__all__ = ["NetworkTraining", "save_network", "train_network"]
+
+_TRIALS = 12
+"""Trials of the policy during a training; the best of them is the result."""
+
+_TRIAL_EPISODES, _TRIAL_SEED = 100, 1_000_000
+
+
+@dataclass(frozen=True)
+class NetworkTraining:
+    """A policy and how it came about.
+
+    Attributes:
+        policy: the best of those that were tried, by success and then by return.
+        steps: control steps of the whole training.
+        seconds: wall time, without trials.
+        points: the learning curve: trials on episodes that training does not use, drawn as in training.
+        varied: whether the episodes were drawn from a range of robots, rather than from the nominal one.
+    """
+
+    policy: NetworkPolicy
+    steps: int
+    seconds: float
+    points: list[Point]
+    varied: bool
+
+
+def train_network(
+    name: TaskLike,
+    out: Path,
+    *,
+    steps: int | None = None,
+    seconds: float = np.inf,
+    seed: int = 0,
+    nominal: bool = False,
+    settings: JsonObject | None = None,
+    progress: Callable[[int, int, Point | None], None] = lambda done, total, point: None,
+) -> NetworkTraining:
+    """Train a policy from nothing in simulation, and write it with its curve and checkpoints.
+
+    Beside ``policy.npz`` are ``policy.csv``, the learning curve, and ``policy.checkpoints/``, the policies that were
+    tried, named by their steps. Without ``seconds`` the same seed gives the same policy on the same machine.
+
+    Args:
+        name: what `rlenv_robot.make_vector` takes.
+        out: the file, ending in ``.npz`` or ``.onnx``.
+        steps: control steps of all environments together; None takes the task's (`ppo_settings`).
+        seconds: wall time after which no update begins, in addition.
+        seed: of the network, the exploration and the episodes.
+        nominal: whether to train on the nominal robot alone. Otherwise, and without a profile in the settings, each
+            episode draws a robot from the range of its model (`RobotModel.variation`), if that has one; only the first
+            updates are made on the nominal robot, which is learned faster (`PpoSettings.nominal_share`).
+        settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+        progress: called after every update with steps so far, all steps, and the newest trial.
+
+    Raises:
+        ValueError: the task is unknown, has no simulated robot, or has actions without a finite range.
+    """
+    made, varied = conditions(name, nominal, settings or {})
+    folder = out.with_suffix(".checkpoints")
+    with ExitStack() as opened:
+        trials = opened.enter_context(
+            make_vector(name, _TRIAL_EPISODES, seed=_TRIAL_SEED, autoreset="disabled", **made)
+        )
+        chosen = ppo_settings(trials.task)
+        total = chosen.steps if steps is None else steps
+        envs = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **made))
+        first = None
+        if varied:
+            own = {key: value for key, value in made.items() if key not in CONDITIONS}
+            first = opened.enter_context(make_vector(name, chosen.num_envs, seed=seed, **own))
+        course = _Course(trials, folder, out.with_suffix(".csv"), seed)
+        updates = max(1, total // (chosen.num_envs * chosen.horizon))
+        begun = time.perf_counter()
+        for update, (done, policy) in enumerate(improve_by_ppo(envs, chosen, total, seed, first), 1):
+            elapsed = time.perf_counter() - begun
+            last = update == updates or elapsed >= seconds
+            if last or update % max(1, updates // _TRIALS) == 0:
+                begun += course.try_out(done, elapsed, policy)
+            progress(done, total, course.points[-1] if course.points else None)
+            if last:
+                break
+    assert course.best is not None
+    save_network(course.best, out, {"trained": "PPO", "steps": done, "seed": seed})
+    return NetworkTraining(course.best, done, elapsed, course.points, varied)
+
+
+class _Course:
+    """The trials of a training: curve, checkpoints, and the best policy."""
+
+    def __init__(self, trials: VectorEnvironment, folder: Path, curve: Path, seed: int) -> None:
+        self._trials, self._folder, self._curve, self._seed = trials, folder, curve, seed
+        self.points: list[Point] = []
+        self.best: NetworkPolicy | None = None
+        folder.mkdir(exist_ok=True)
+
+    def try_out(self, steps: int, seconds: float, policy: NetworkPolicy) -> float:
+        """Try a policy, keep it, and return how long that took, seconds."""
+        begun = time.perf_counter()
+        outcomes = evaluate(self._trials, policy, _TRIAL_SEED)
+        success, returns = (float(np.mean([getattr(one, key) for one in outcomes])) for key in ("success", "total"))
+        point = Point(steps, seconds, success, returns)
+        if all((success, returns) > (earlier.success, earlier.returns) for earlier in self.points):
+            self.best = policy
+        self.points.append(point)
+        policy.save(self._folder / f"{steps:010d}.npz", {"trained": "PPO", "steps": steps, "seed": self._seed})
+        with self._curve.open("w", newline="", encoding="utf-8") as file:
+            lines = csv.writer(file)
+            lines.writerow(["steps", "seconds", "success", "mean_return"])
+            lines.writerows([one.steps, f"{one.seconds:.3f}", one.success, one.returns] for one in self.points)
+        return time.perf_counter() - begun
+
+
+def save_network(policy: NetworkPolicy, out: Path, about: JsonObject) -> None:
+    """Write a policy as ``.npz``, or as ``.onnx`` with the scaling in its graph.
+
+    Raises:
+        RobotError: the packages that ONNX needs are missing, or the policy's vectors have no graph.
+    """
+    if out.suffix == ".npz":
+        policy.save(out, about)
+        return
+    import torch
+    from torch import nn
+
+    from rlenv_robot.adapters.flat import FlattenObservation
+    from rlenv_robot.policies.flat import FlatPolicy
+
+    if not isinstance(policy.vectors, FlattenObservation):
+        raise RobotError(f"{out}: a policy of {type(policy.vectors).__name__} has no ONNX graph; write .npz")
+    parts: list[nn.Module] = []
+    for weights, bias in policy.layers:
+        layer = nn.Linear(*weights.shape)
+        layer.load_state_dict({"weight": torch.from_numpy(weights.T.copy()), "bias": torch.from_numpy(bias)})
+        parts += [layer, nn.Tanh()]
+    FlatPolicy(nn.Sequential(*parts[:-1]), policy.vectors).save_onnx(out, policy.task, about)

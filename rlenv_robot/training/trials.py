@@ -1,0 +1,96 @@
+"""Choose the robots on which a task is trained and tried: the nominal one, its twin, and those of a range."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import Any
+
+import numpy as np
+
+from hal.field import JsonObject
+from rlenv_robot.policies.policy import Policy
+from rlenv_robot.registry import TaskLike, make_vector, task
+from rlenv_robot.robot_models import robot_model_of
+from rlenv_robot.training.rollout import evaluate
+from rlenv_robot.vector.env import VectorEnvironment
+from sim.batch import SimBatch
+
+__all__ = ["CONDITIONS", "conditions", "success_rates", "twin_vector"]
+
+CONDITIONS = ("profile", "timing", "randomise")
+"""The settings of `rlenv_robot.make_vector` by which simulated robots differ from the nominal one."""
+
+
+def conditions(name: TaskLike, nominal: bool, settings: JsonObject) -> tuple[dict[str, Any], bool]:
+    """Return the settings of `rlenv_robot.make_vector` for a training.
+
+    Args:
+        name: the task.
+        nominal: whether the nominal robot alone is wanted. Otherwise, and without a profile in the settings, each
+            episode draws a robot from the range of its model (`RobotModel.variation`), if that has one.
+        settings: the task's own settings, and others of `rlenv_robot.make_vector`.
+
+    Returns:
+        The settings, and whether episodes draw their robots.
+
+    Raises:
+        ValueError: the task is unknown, or has no simulated robot.
+    """
+    made = dict(settings)
+    if nominal or "profile" in made:
+        profile = made.get("profile")
+        return made, profile is not None and bool(profile.timing or profile.randomise)
+    with make_vector(name, 1, **made) as envs:
+        variation = robot_model_of(envs.task).load_variation()
+    return {**made, **variation}, bool(variation)
+
+
+def twin_vector(name: TaskLike, num_envs: int, arm: int = 0, **options: object) -> VectorEnvironment:
+    """Make environments of a task on a twin of its robot, without automatic resets.
+
+    Args:
+        name: the task.
+        num_envs: how many.
+        arm: the seed of the twin; 0 is the identified robot itself.
+        options: the task's own settings.
+
+    Raises:
+        ValueError: the task is unknown, or its robot has no twin.
+    """
+    chosen = task(name, **options)
+    batch = SimBatch(robot_model_of(chosen).make_twin(arm), num_envs)
+    return VectorEnvironment(batch, chosen, autoreset="disabled")
+
+
+def success_rates(
+    name: TaskLike,
+    policy: Policy,
+    episodes: int,
+    seed: int,
+    *,
+    nominal: bool = False,
+    settings: JsonObject | None = None,
+) -> dict[str, float]:
+    """Return the share of new episodes that succeed: on the nominal robot, on twin 0, and drawn as in training.
+
+    Args:
+        name, nominal, settings: as for `conditions`.
+        policy: to judge.
+        episodes: how many on each.
+        seed: of the episodes.
+
+    Returns:
+        ``nominal``, ``twin 0`` where the robot has one, and ``varied`` where training draws robots; 0 to 1.
+    """
+    made, varied = conditions(name, nominal, settings or {})
+    own = {key: value for key, value in made.items() if key not in CONDITIONS}
+    with ExitStack() as opened:
+        groups = {"nominal": opened.enter_context(make_vector(name, episodes, autoreset="disabled", **own))}
+        if robot_model_of(groups["nominal"].task).twin is not None:
+            groups["twin 0"] = opened.enter_context(twin_vector(name, episodes, **own))
+        if varied:
+            groups["varied"] = opened.enter_context(make_vector(name, episodes, autoreset="disabled", **made))
+        return {
+            group: float(np.mean([outcome.success for outcome in evaluate(envs, policy, seed)]))
+            for group, envs in groups.items()
+        }

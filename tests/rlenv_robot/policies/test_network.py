@@ -1,0 +1,80 @@
+"""The network policy: shapes, populations of last layers, and files."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hal import RobotError, SpecMismatch
+from rlenv_robot.adapters.flat import flat_for
+from rlenv_robot.policies.feedback import load_arrays, save_arrays
+from rlenv_robot.policies.network import NetworkPolicy
+from rlenv_robot.policies.policy import load_policy, load_searched
+from rlenv_robot.registry import task
+
+NAMES = ["go2-walk", "so101-pair-lift", "so101-reach"]
+
+
+def policy_of(name: str) -> NetworkPolicy:
+    flat, rng = flat_for(task(name)), np.random.default_rng(0)
+    sizes = (flat.size, 16, 8, flat.action_size)
+    layers = [(rng.normal(size=(a, b)) * 0.3, rng.normal(size=b) * 0.1) for a, b in itertools.pairwise(sizes)]
+    return NetworkPolicy(layers, flat, name)
+
+
+def observations(name: str, *leading: int) -> dict[str, np.ndarray]:
+    return task(name).observation.sample(np.random.default_rng(1), leading)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_computes_dense_layers_with_tanh_between(name: str) -> None:
+    policy, obs = policy_of(name), observations(name, 3, 5)
+    value = policy.vectors.observe(obs).astype(np.float64)
+    for weights, bias in policy.layers[:-1]:
+        value = np.tanh(value @ weights + bias)
+    chosen = np.clip(value @ policy.layers[-1][0] + policy.layers[-1][1], -1, 1)
+    expected = policy.vectors.act(chosen, obs)
+    for field, action in policy.act(obs).items():
+        np.testing.assert_allclose(action, expected[field], atol=1e-5)
+        single = policy.act({key: row[1, 2] for key, row in obs.items()})[field]
+        np.testing.assert_allclose(action[1, 2], single, atol=1e-5)
+        task(name).action[field].validate(single, "action")
+
+
+def test_a_population_of_last_layers_acts_as_its_members_do() -> None:
+    policy, obs = policy_of("so101-reach"), observations("so101-reach", 3, 4)
+    parameters = policy.parameters + np.random.default_rng(2).normal(size=(3, len(policy.parameters))) * 0.1
+    population = policy.with_parameters(parameters)
+    np.testing.assert_allclose(population.parameters, parameters, atol=1e-6)
+    for member in range(3):
+        alone = policy.with_parameters(parameters[member]).act({key: row[member] for key, row in obs.items()})
+        np.testing.assert_allclose(population.act(obs)["joint_target"][member], alone["joint_target"], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_file_gives_the_policy_back(name: str, tmp_path: Path) -> None:
+    policy, obs = policy_of(name), observations(name, 4)
+    policy.save(tmp_path / "p.npz", {"trained": "here"})
+    for loaded in (load_policy(tmp_path / "p.npz"), load_searched(tmp_path / "p.npz")):
+        for field, action in loaded.act(obs).items():
+            np.testing.assert_array_equal(action, policy.act(obs)[field])
+        loaded.check(task(name).observation, task(name).action)
+    with pytest.raises(SpecMismatch):
+        load_policy(tmp_path / "p.npz").check(task("so101-push").observation, task("so101-push").action)
+
+
+def test_layers_that_do_not_fit_and_damaged_files_are_refused(tmp_path: Path) -> None:
+    policy = policy_of("so101-reach")
+    with pytest.raises(ValueError, match="33 numbers"):
+        NetworkPolicy(policy.layers[1:], policy.vectors)
+    policy.save(tmp_path / "p.npz", {})
+    header, arrays = load_arrays(tmp_path / "p.npz")
+    save_arrays(tmp_path / "short.npz", header, {key: value for key, value in arrays.items() if "0" not in key})
+    with pytest.raises(RobotError, match="damaged"):
+        load_policy(tmp_path / "short.npz")
+    save_arrays(tmp_path / "other.npz", {**header, "digests": {"observation": "", "action": ""}}, arrays)
+    with pytest.raises(RobotError, match="digest"):
+        load_policy(tmp_path / "other.npz")

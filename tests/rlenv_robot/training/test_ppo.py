@@ -1,0 +1,63 @@
+"""PPO learns, and repeats itself."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlenv_robot
+from rlenv_robot.registry import task
+from rlenv_robot.training.rollout import evaluate
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from rlenv_robot.training.ppo import PpoSettings, improve_by_ppo, ppo_settings  # noqa: E402
+
+MODEL = """
+<mujoco model="lever">
+  <option timestep="0.01"/>
+  <worldbody><body><joint name="hinge" axis="0 1 0" range="-1.5 1.5" limited="true" damping="1"/>
+    <geom type="capsule" fromto="0 0 0 .5 0 0" size=".03"/><site name="tip" pos=".5 0 0"/></body></worldbody>
+  <actuator><motor joint="hinge" gear="10" ctrlrange="-1 1"/></actuator>
+  <sensor><framepos name="tip" objtype="site" objname="tip"/></sensor>
+</mujoco>
+"""
+
+
+@pytest.mark.slow
+def test_a_mujoco_model_learns_to_raise_its_tip(tmp_path: Path) -> None:
+    (tmp_path / "lever.xml").write_text(MODEL)
+    name, options = str(tmp_path / "lever.xml"), {"reward_from": "tip[2]", "steps": 40}
+    settings = PpoSettings(num_envs=16, horizon=20, minibatch=80, reward_scale=1.0, hidden=(32,))
+    with rlenv_robot.make_vector(name, 16, seed=0, **options) as envs:
+        policies = [policy for _, policy in improve_by_ppo(envs, settings, 16_000, 0)]
+    with rlenv_robot.make_vector(name, 16, autoreset="disabled", **options) as envs:
+        first, last = (np.mean([one.total for one in evaluate(envs, policies[n], 5)]) for n in (0, -1))
+    assert last > first + 1
+
+
+@pytest.mark.parametrize("name", ["go2-walk", "so101-pair-lift", "so101-reach"])
+def test_the_same_seed_gives_the_same_policy_and_leaves_the_generators_alone(name: str) -> None:
+    settings = replace(ppo_settings(task(name)), num_envs=4, horizon=10, minibatch=20, epochs=2)
+    weights = []
+    torch.manual_seed(11)
+    before = torch.get_rng_state()
+    for seed in (7, 7, 8):
+        with rlenv_robot.make_vector(name, 4, seed=seed) as envs:
+            course = list(improve_by_ppo(envs, settings, 80, seed))
+        assert [steps for steps, _ in course] == [40, 80]
+        weights.append(np.concatenate([part.ravel() for layer in course[-1][1].layers for part in layer]))
+    np.testing.assert_array_equal(weights[0], weights[1])
+    assert not np.array_equal(weights[0], weights[2])
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_environments_that_do_not_begin_anew_are_refused() -> None:
+    with (
+        rlenv_robot.make_vector("so101-reach", 2, autoreset="disabled") as envs,
+        pytest.raises(ValueError, match="same_step"),
+    ):
+        next(improve_by_ppo(envs, PpoSettings(), 10, 0))
