@@ -191,7 +191,7 @@ def _spare_m(check: MotionCheck, joints: ArmJoints, home: Mapping[str, object], 
     for pose in goals:
         commands = {name: np.asarray(value) for name, value in home.items()}
         commands |= {name: pose[columns] for name, columns in joints.commands.items()}
-        clearances = check.clearances_m(commands)
+        clearances = check.clearances_m(check.pose(commands))
         if len(clearances) and clearances.min() < smallest:
             number = int(clearances.argmin())
             smallest, problem = float(clearances[number]), check.describe(number)

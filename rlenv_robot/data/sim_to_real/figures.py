@@ -63,7 +63,7 @@ def plot_gap(model: ReplayModel, motion: RecordedMotion, simulated: np.ndarray, 
         )  # fmt: skip
         axes[-1].set_ylabel("mm", color=_QUIET, fontsize=8)
         axes[-1].set_ylim(bottom=0)
-    axes[0].legend(loc="upper right", fontsize=7, ncols=3, frameon=False)
+    axes[0].legend(loc="lower right", bbox_to_anchor=(1.0, 1.0), fontsize=7, ncols=3, frameon=False)
     axes[-1].set_xlabel("s", color=_QUIET, fontsize=8)
     figure.suptitle(f"episode {gap.episode} against {gap.model}, open loop", fontsize=10, color=_INK, x=0.01, ha="left")
     return _saved(figure, path)

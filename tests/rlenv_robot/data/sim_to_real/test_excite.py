@@ -47,7 +47,7 @@ def test_nothing_touches_on_the_way() -> None:
         assert not any(table in pair for pair in touched if model.geom("base").id not in pair)
     assert motion.clearance_m >= 0
     check = ModelCheck(ARM, clearance_m=0.02)
-    assert min(float(check.clearances_m({"joint_target": pose}).min()) for pose in motion.goals[::10]) >= 0
+    assert min(float(check.clearances_m(pose).min()) for pose in motion.goals[::10]) >= 0
 
 
 def test_joints_move_apart_from_each_other() -> None:

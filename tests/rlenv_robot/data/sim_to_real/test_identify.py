@@ -221,7 +221,7 @@ def test_real_episodes_that_were_not_fitted_are_predicted(so101_log: Table, fitt
     """
     frames = {0: (40, 345), 1: (0, 346)}
     motions = read_motions(so101_log, ARM, None, frames)
-    found = identify(ARM, [motions[fitted]], leave_out=("gripper",))
+    found = identify(ARM, [motions[fitted]], leave_out=("gripper",), most_iterations=6)
     judged = judge(ARM, found.values, [motions[1 - fitted]])
     own = {key: np.mean(value[:5]) for key, value in judged.to_dict()["own"].items()}
     stiff = judge(so101(looks=False, servo=STIFF_SERVO), found.values, [motions[1 - fitted]])
