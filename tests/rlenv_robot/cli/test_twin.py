@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import signal
 import subprocess
@@ -15,10 +16,17 @@ import numpy as np
 import pytest
 
 import rlenv_robot as rr
-from hal.drivers.calibration import load_calibration, nominal_calibration, save_calibration
+from hal.drivers.calibration import (
+    STEP_RAD,
+    CalibrationError,
+    load_calibration,
+    nominal_calibration,
+    save_calibration,
+)
 from hal.drivers.feetech_arm import FeetechArm
+from hal.drivers.motor_sweep import ORDER
 from hal.errors import ConnectionLost, RobotStopped
-from hal.robots.so101 import JOINTS, SO101
+from hal.robots.so101 import HIGH, JOINTS, LOW, SO101
 from rlenv_robot.cli.main import main
 from rlenv_robot.cli.twin import obey
 from rlenv_robot.config.profile import load_profile
@@ -213,6 +221,43 @@ def test_faults_are_planted_by_words(arm: ServoArm) -> None:
     assert obey(["explode"], arm, terminal).startswith("unknown: explode")
     assert obey(["plug"], arm, terminal).startswith("plugged in at")
     terminal.close()
+
+
+def test_an_arm_that_calibrates_itself_goes_on_where_it_was(
+    arm: ServoArm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked, ended = [], []
+
+    class Sweep:
+        eeprom_writes = 3
+
+        def __init__(self, *_: object) -> None:
+            self.begin = lambda: None
+
+        def sweep(self, name: str) -> tuple[int, int]:
+            asked.append(name)
+            if len(asked) == 3:
+                raise CalibrationError(f"{name}: no end was found")
+            index = JOINTS.index(name)
+            return tuple(2048 + 5 + round(bound / STEP_RAD) for bound in (LOW[index], HIGH[index]))
+
+        def fold(self) -> bool:
+            return True
+
+        def end(self) -> bool:
+            ended.append(len(asked))
+            return True
+
+    monkeypatch.setattr("hal.drivers.motor_sweep.MotorSweep", Sweep)
+    monkeypatch.setattr("sys.stdin", io.StringIO("\n\n"))
+    command = ["calibrate", str(tmp_path / "swept.json"), "--motor", "--port", str(tmp_path / "arm")]
+    assert main(command) == 2
+    assert ended == [3], "it was let down"
+    assert main(command) == 0
+    assert asked == [*ORDER[:3], *ORDER[2:]]
+    assert "going on after gripper, wrist_roll" in capsys.readouterr().out
+    assert {joint.homing_offset for joint in load_calibration(tmp_path / "swept.json").joints.values()} == {5}
+    assert {servo.get("homing_offset") for servo in arm.servos} == {5}
 
 
 def test_calibrations_are_converted_and_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
