@@ -81,6 +81,9 @@ _SHRINK = 0.85
 _MOST_SHRINKS = 10
 _MOST_DRAWS = 6
 
+_ROUNDING_M = 1e-4
+"""By how much a distance that is too short at home may shrink, metres."""
+
 _FLOOR_M = 1.0
 """Half the width, and the depth, of the box that stands for the table, metres."""
 
@@ -186,12 +189,17 @@ def _ease(share: np.ndarray) -> np.ndarray:
 
 
 def _spare_m(check: MotionCheck, joints: ArmJoints, home: Mapping[str, object], goals: np.ndarray) -> tuple[float, str]:
-    """Return the smallest clearance on the way, metres, and which parts it is between."""
+    """Return the smallest clearance on the way, metres, and which parts it is between.
+
+    A distance that is too short at home already, such as that of a turning base from the table, may not grow shorter.
+    """
     smallest, problem = math.inf, ""
+    near = np.minimum(check.clearances_m(check.pose({name: np.asarray(value) for name, value in home.items()})), 0.0)
     for pose in goals:
         commands = {name: np.asarray(value) for name, value in home.items()}
         commands |= {name: pose[columns] for name, columns in joints.commands.items()}
         clearances = check.clearances_m(check.pose(commands))
+        clearances = np.where(near < 0, np.where(clearances < near - _ROUNDING_M, clearances, np.inf), clearances)
         if len(clearances) and clearances.min() < smallest:
             number = int(clearances.argmin())
             smallest, problem = float(clearances[number]), check.describe(number)
