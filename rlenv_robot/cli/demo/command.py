@@ -274,7 +274,7 @@ def _run_episode(env: Environment, policy: SearchedPolicy, options: Options, res
     """
     try:
         *_, outcome = run_episode(env, policy, options)
-    except (RobotStopped, StaleReading) as stop:
+    except (DeadlineExceeded, RobotStopped, StaleReading) as stop:
         if resets == 0:
             raise
         time.sleep(1.0)  # what keeps the machine busy may end
