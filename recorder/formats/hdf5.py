@@ -165,8 +165,11 @@ def write_images(
 
 
 def write_json(group: Hdf5Group, name: str, text: str) -> None:
-    """Write a text as a data set, since attributes are limited to 64 kB."""
-    group.create_dataset(name, data=text)
+    """Write a text as a data set of bytes, since attributes are limited to 64 kB.
+
+    A text of variable length would lie in a heap, in which the HDF5 library runs for ever if a byte of it is damaged.
+    """
+    group.create_dataset(name, data=np.frombuffer(text.encode(), np.uint8))
 
 
 def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
@@ -180,7 +183,8 @@ def read_json(group: Hdf5Group, name: str) -> JsonDict | None:
         return None
     where = f"{group.file.filename}: {group.name.rstrip('/')}/{name}"
     try:
-        return dict(json.loads(_checked(data, where)[()]))
+        value = _checked(data, where)[()]
+        return dict(json.loads(value.tobytes() if isinstance(value, np.ndarray) else value))
     except SourceError:
         raise
     except (ValueError, TypeError, AttributeError, RecursionError) as error:

@@ -129,10 +129,12 @@ def check_parquet(path: Path, columns: Sequence[str] | None = None) -> None:
     pyarrow = pyarrow_for(path)
     check_file(path)
     try:
-        metadata = pyarrow.parquet.read_metadata(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            check_memory(path, _decoded_bytes(file, columns), path.stat().st_size)
+    except SourceError:
+        raise
     except (OSError, ValueError, pyarrow.ArrowException) as error:
         raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
-    check_memory(path, _decoded_bytes(metadata, columns), path.stat().st_size)
 
 
 def read_parquet(path: Path, columns: list[str] | None = None) -> ArrowTable:
@@ -151,7 +153,7 @@ def read_parquet(path: Path, columns: list[str] | None = None) -> ArrowTable:
         with pyarrow.parquet.ParquetFile(path) as file:
             existing = set(file.schema_arrow.names)
             chosen = None if columns is None else [name for name in columns if name in existing]
-            check_memory(path, _decoded_bytes(file.metadata, chosen), path.stat().st_size)
+            check_memory(path, _decoded_bytes(file, chosen), path.stat().st_size)
             return file.read(columns=chosen)
     except SourceError:
         raise
@@ -178,24 +180,30 @@ def parquet_groups(path: Path, columns: list[str]) -> Iterator[ArrowTable]:
         raise SourceError(f"{path} can't be read ({error}); fetch it again") from error
 
 
-_WIDTHS = {"BOOLEAN": 1, "INT32": 4, "FLOAT": 4, "INT64": 8, "DOUBLE": 8, "INT96": 12}
 _TEXT_BYTES = 16
-"""Bytes of memory that a text or a list of bytes takes beside its content."""
+"""Bytes of memory that a text or a list takes beside its content."""
 
 
-def _decoded_bytes(metadata: ArrowTable, columns: Sequence[str] | None) -> int:
-    """Return about how much memory the columns of a file take, by its own description."""
-    total = 0
-    for group in range(metadata.num_row_groups):
-        rows = metadata.row_group(group)
-        for number in range(rows.num_columns):
-            chunk = rows.column(number)
-            if columns is not None and chunk.path_in_schema.split(".")[0] not in columns:
-                continue
-            width = _WIDTHS.get(chunk.physical_type)
-            fixed = chunk.num_values * (width or _TEXT_BYTES)
-            total += fixed if width else fixed + chunk.total_uncompressed_size
-    return max(total, int(metadata.num_rows))
+def _decoded_bytes(file: ArrowTable, columns: Sequence[str] | None) -> int:
+    """Return about how much memory the columns of an open file take, by its own description.
+
+    The description of a column chunk is not looked at: where that is damaged, pyarrow ends the process.
+    """
+    fields = [field for field in file.schema_arrow if columns is None or field.name in columns]
+    stored = sum(file.metadata.row_group(group).total_byte_size for group in range(file.metadata.num_row_groups))
+    return max(int(file.metadata.num_rows) * max(sum(_width(field.type) for field in fields), 1), int(stored))
+
+
+def _width(kind: ArrowTable) -> int:
+    """Return the bytes of one value of a type; a list of any length and a text count as `_TEXT_BYTES`."""
+    if hasattr(kind, "list_size"):
+        return int(kind.list_size) * _width(kind.value_type)
+    if kind.num_fields and not hasattr(kind, "value_type"):
+        return sum(_width(kind.field(number).type) for number in range(kind.num_fields))
+    try:
+        return max(int(kind.bit_width) // 8, 1)
+    except ValueError:  # no fixed width
+        return _TEXT_BYTES
 
 
 def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], where: str) -> np.ndarray:

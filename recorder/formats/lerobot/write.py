@@ -241,9 +241,41 @@ def write_lerobot(table: Table, path: Path | str, filming: Filming | None = None
         _write_table(arrow, part / f"meta/episodes/{_at(0)}.parquet", arrow.Table.from_pylist(entries))
         _write_table(arrow, part / "meta" / "tasks.parquet", _tasks(arrow, tasks))
         _write_json(part / "meta" / "stats.json", stats | images.stats())
-        _write_json(part / "meta" / "info.json", _info(shape, runs, tasks, images))
+        info = _info(shape, runs, tasks, images)
+        _write_json(part / "meta" / "info.json", info)
+        (part / "README.md").write_text(_card(info, tasks, [*notes, *lost]), encoding="utf-8")
     lost.append("the last observation of each episode is where only this software reads it (meta/episodes)")
     return notes + lost + film.notes()
+
+
+def _card(info: JsonDict, tasks: list[str], lost: list[str]) -> str:
+    """Return a data set card, as the Hugging Face Hub shows it; the licence is for the owner of the data to add."""
+    features = "\n".join(
+        f"| `{name}` | {about['dtype']} | {about['shape']} |" for name, about in info["features"].items()
+    )
+    return f"""---
+task_categories:
+- robotics
+tags:
+- LeRobot
+configs:
+- config_name: default
+  data_files: data/*/*.parquet
+---
+
+# {info["robot_type"]}: {", ".join(tasks)[:200]}
+
+{info["total_episodes"]} episodes, {info["total_frames"]} frames at {info["fps"]} Hz, in LeRobot's format
+{info["codebase_version"]}, exported by rlenv-robot.
+
+| feature | type | shape |
+|---|---|---|
+{features}
+
+What the format has no place for:
+
+{chr(10).join(f"- {sentence}" for sentence in lost) or "- nothing"}
+"""
 
 
 def _task(run: Run) -> str:

@@ -8,6 +8,7 @@ table whose episodes lie in its rows. The bytes by which the process grew are pr
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import random
 import resource
@@ -135,7 +136,9 @@ def main(root: Path, count: int, seed: int) -> None:
             shutil.copytree(intact, copy)
             done = damage(copy, chance)
             Path(root, "now.txt").write_text(f"{intact.name} {number}: {done}")  # a crash leaves it
+            faulthandler.dump_traceback_later(60, exit=True)  # a library that runs for ever
             outcome = judge(copy)
+            faulthandler.cancel_dump_traceback_later()
             results[outcome if outcome in ("error", "rows") else "fault"] += 1
             if outcome not in ("error", "rows"):
                 faults.append(f"{intact.name} {number}: {done}: {outcome}")
