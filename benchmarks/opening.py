@@ -1,4 +1,4 @@
-"""What opening recorded data costs: a LeRobot data set by its size, and a folder of many runs the second time.
+"""Measure the opening of recorded data: a LeRobot data set by its size, and a folder of many runs.
 
 Processor time, since a busy machine changes it less than the time on the clock. Reading a LeRobot set is compared with
 pyarrow's reading of the same columns; doubling the rows shows whether the cost is in proportion.
