@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import os
 import signal
 from collections import defaultdict
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
@@ -49,6 +50,20 @@ def transactions(request: pytest.FixtureRequest) -> int:
     """Return how many faulty transactions a test plays on a servo bus."""
     transactions: int = request.config.getoption("--transactions")
     return transactions
+
+
+@pytest.fixture(autouse=True)
+def scheduling_stays() -> Iterator[None]:
+    """Leave no test's real-time priority to the tests after it: such a worker starves the others."""
+    if not hasattr(os, "sched_getscheduler"):
+        yield
+        return
+    before = os.sched_getscheduler(0), os.sched_getparam(0)
+    yield
+    after = os.sched_getscheduler(0), os.sched_getparam(0)
+    if after != before:
+        os.sched_setscheduler(0, *before)
+    assert after == before, "the test's own thread has another scheduling policy now"
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -38,9 +38,10 @@ _SHARES = dict.fromkeys(JOINTS, 0.3) | {"shoulder_lift": 0.45, "elbow_flex": 0.3
 
 
 def _followers(name: str, goal: float) -> dict[str, float]:
-    """Return the goals of the joints that keep forearm and gripper above the table while another one is swept, rad."""
+    """Return the goals of joints that keep forearm and gripper off table and arm while another one is swept, rad."""
     if name == "elbow_flex":
-        return {"wrist_flex": max(min(-goal, 1.5), -1.5)}
+        back = max(goal - 0.8, 0.0)  # upright, the forearm meets the shoulder before the elbow's end
+        return {"shoulder_lift": -back, "wrist_flex": max(min(-goal, 1.5), -1.2)}
     if name == "shoulder_lift":
         forward = max(goal, 0.0)
         return {"elbow_flex": max(min(-goal - 0.2 * forward, 1.6), -1.6), "wrist_flex": -0.4 * forward}

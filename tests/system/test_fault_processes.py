@@ -209,7 +209,7 @@ def test_a_controller_with_a_full_disk_goes_on_serving_and_ends_in_order(tmp_pat
 
 LIMITED = """
 import resource, sys
-resource.setrlimit(resource.RLIMIT_FSIZE, (30000, resource.RLIM_INFINITY))
+resource.setrlimit(resource.RLIMIT_FSIZE, (50000, resource.RLIM_INFINITY))
 from rlenv_robot.cli.main import main
 sys.exit(main(sys.argv[1:]))
 """
