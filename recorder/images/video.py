@@ -6,7 +6,9 @@ by default.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
 from collections.abc import Iterable, Mapping
 from fractions import Fraction
 from pathlib import Path
@@ -85,19 +87,39 @@ def _encode(
         LogError: there are no frames, or one does not fit.
         av.FFmpegError: the file can't be written.
     """
-    stream, size, count = None, (0, 0, 0), 0
+    stream, size, count, before = None, (0, 0, 0), 0, _real_time_threads()
     with av.open(str(path), "w") as file:
-        for count, frame in enumerate(frames, 1):  # noqa: B007  the count is the result
+        for count, frame in enumerate(frames, 1):
             size = frame.shape if stream is None else size
             fitting = _checked(frame, size)
             if stream is None:
                 stream = file.add_stream(codec, rate=fps, options=dict(options))
                 stream.height, stream.width, stream.pix_fmt = *fitting.shape[:2], "yuv420p"
             file.mux(stream.encode(av.VideoFrame.from_ndarray(np.ascontiguousarray(fitting), format="rgb24")))
+            if count == 1:
+                _make_ordinary(_real_time_threads() - before)
         if stream is None:
             raise LogError(_NONE)
         file.mux(stream.encode())
     return count
+
+
+def _real_time_threads() -> set[int]:
+    """Return the threads of this process at SCHED_FIFO's highest priority, which SVT-AV1 takes if it may, as root."""
+    threads: set[int] = set()
+    if sys.platform == "linux":
+        for thread in map(int, os.listdir("/proc/self/task")):
+            with contextlib.suppress(OSError):  # it has ended
+                if os.sched_getparam(thread).sched_priority == os.sched_get_priority_max(os.SCHED_FIFO):
+                    threads.add(thread)
+    return threads
+
+
+def _make_ordinary(threads: set[int]) -> None:
+    """Give threads the ordinary scheduler: an encoder must not displace a control loop."""
+    for thread in threads:
+        with contextlib.suppress(OSError):
+            os.sched_setscheduler(thread, os.SCHED_OTHER, os.sched_param(0))
 
 
 def _write(cv2: ModuleType, path: Path, frames: Iterable[np.ndarray], fps: float) -> int:

@@ -55,7 +55,7 @@ def test_a_local_robot_with_cameras_keeps_the_contract(cameras):
 @pytest.mark.slow
 def test_a_remote_robot_with_cameras_keeps_the_contract(cameras):
     robot = WithCameras(find_robot_model("so101").make_served_simulation("sim"), cameras)
-    with Server(robot, paced_by_robot=True, watchdog_s=5.0, cameras=cameras) as server:
+    with Server(robot, paced_by_robot=True, watchdog_s=20.0, max_command_age_s=None, cameras=cameras) as server:
         remote = RemoteCameras(RemoteRobot(server.address, connect_timeout_s=20, step_timeout_s=20))
         assert [camera.name for camera in remote.spec.cameras] == ["overhead", "wrist", "front"]
         check_robot(Guard(remote), steps=5, repeatable=False).raise_if_failed()

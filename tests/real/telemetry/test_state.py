@@ -26,7 +26,9 @@ time.sleep(1000)
 
 @pytest.fixture
 def server(robot):
-    with Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100, watchdog_s=5.0) as server:
+    with Server(
+        robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100, watchdog_s=20.0, max_command_age_s=None
+    ) as server:
         yield server
 
 
