@@ -1,6 +1,6 @@
 """Measure the cost of the check of self-collision and boxes in each period of an SO-101 at 240 Hz, in processor time.
 
-The arm goes where it is told at once. Commands are led within 20 rad/s² and 400 rad/s³, or limited in speed alone.
+The arm reaches each command at once. Commands are led within 20 rad/s² and 400 rad/s³, or limited in speed alone.
 
     python benchmarks/motion_check.py [--seconds 30] [--rounds 5]
 """

@@ -31,6 +31,19 @@ from hal import (
 from hal.frame_layout import FrameLayout
 from rlenv_robot.world import EnvDescription, TimeStep
 
+# -- models --------------------------------------------------------------------------------------------------
+
+LEVER_MJCF = """
+<mujoco model="lever">
+  <option timestep="0.01"/>
+  <worldbody><body><joint name="hinge" axis="0 1 0" range="-1.5 1.5" limited="true" damping="1"/>
+    <geom type="capsule" fromto="0 0 0 .5 0 0" size=".03"/><site name="tip" pos=".5 0 0"/></body></worldbody>
+  <actuator><motor joint="hinge" gear="10" ctrlrange="-1 1"/></actuator>
+  <sensor><framepos name="tip" objtype="site" objname="tip"/></sensor>
+</mujoco>
+"""
+"""MJCF of one driven hinge, as a model of a user's own."""
+
 # -- time ----------------------------------------------------------------------------------------------------
 
 

@@ -388,7 +388,7 @@ class FeetechArm:
             return
         packed = {servo: _LIMIT.pack(round(limit * 1000)) for servo, limit in changed.items()}
         missed = {self._names[servo] for servo in write_all(self._opened()[1], _LIMIT.address, packed, attempts=1)}
-        self._eased = eased ^ (missed & (eased ^ self._eased))  # what did not arrive is told again in the next period
+        self._eased = eased ^ (missed & (eased ^ self._eased))  # the next period repeats what did not arrive
 
     def _state(self, applied: np.ndarray, faults: tuple[Fault, ...]) -> RobotState:
         group, bus = self._opened()

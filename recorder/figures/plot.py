@@ -123,14 +123,14 @@ def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
 
 
 def _pick(field: Field, rows: np.ndarray, goal: Field | None) -> Lines:
-    """Choose the strips: measurements with their goals, by name or by order, and then the goals of nothing measured."""
+    """Choose the strips: each measurement with its goal, paired by name or by order, then commands without a sensor."""
     flat, names = rows[field.name].reshape(len(rows), -1).astype(float), _names(field)
     if goal is None:
         return Lines(field, tuple(names[:MOST_LINES]), flat[:, :MOST_LINES], None)
     goals, pairs = rows[goal.name].reshape(len(rows), -1).astype(float), pair_elements(field, goal)
     pairs = [UNPAIRED] * field.size if pairs is None else pairs
     alone = [index for index in range(goal.size) if index not in pairs]
-    most = max(MOST_LINES - len(alone), MOST_LINES // 2)  # commands of nothing measured get half of the sheet at most
+    most = max(MOST_LINES - len(alone), MOST_LINES // 2)  # commands without a sensor get half of the sheet at most
     strips = [(element, index) for element, index in enumerate(pairs)][:most] + [(UNPAIRED, index) for index in alone]
     strips = strips[:MOST_LINES]
     empty = np.full(len(rows), np.nan)

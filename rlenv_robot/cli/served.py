@@ -34,7 +34,7 @@ The exit code is 0 once the robot's driver has confirmed, and 2 if it has not.
     parser.add_argument(
         "--reason",
         default="stopped from a terminal",
-        help="its client is told, and the logs keep it (default: %(default)s)",
+        help="shown to the client that moves it, and logged (default: %(default)s)",
     )
     parser.set_defaults(run=run_stop)
 

@@ -18,8 +18,8 @@ from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.tasks.flat_hints import Difference
 
 __all__ = [
-    "FeedbackPolicy", "SearchedPolicy", "Vectors", "load_arrays", "parameter_count", "save_arrays", "vector_settings",
-    "vectors_of",
+    "FeedbackPolicy", "SearchedPolicy", "Vectors", "load_arrays", "parameter_count", "policy_header",
+    "refuse_other_specs", "save_arrays", "vector_settings", "vectors_of",
 ]  # fmt: skip
 
 _HIDDEN = 8
@@ -155,9 +155,7 @@ class FeedbackPolicy:
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
         """
-        problems = [*self.vectors.observation.difference(observation), *self.vectors.action.difference(action)]
-        if problems:
-            raise SpecMismatch(f"this policy is for {self.task}", problems)
+        refuse_other_specs(self.task, self.vectors, observation, action)
 
     # -- file ------------------------------------------------------------------------------------------------
 
@@ -168,16 +166,7 @@ class FeedbackPolicy:
             path: ending in ``.npz``.
             about: how the policy came about, plain data for people.
         """
-        specs = {"observation": self.vectors.observation, "action": self.vectors.action}
-        header = {
-            "kind": _KIND,
-            "task": self.task,
-            **{name: spec.to_dict() for name, spec in specs.items()},
-            "digests": {name: spec.digest for name, spec in specs.items()},
-            "vectors": vector_settings(self.vectors),
-            "version": version("rlenv-robot"),
-            "about": dict(about),
-        }
+        header = policy_header(_KIND, self.task, self.vectors, about)
         save_arrays(path, header, {"parameters": self.parameters})
 
     @staticmethod
@@ -199,6 +188,35 @@ class FeedbackPolicy:
             return FeedbackPolicy(arrays["parameters"], vectors_of(header), str(header["task"]))
         except (ValueError, KeyError, TypeError, RobotError) as error:
             raise RobotError(f"{path}: the policy's description is damaged: {error}; train it again") from error
+
+
+def refuse_other_specs(task: str, vectors: Vectors, observation: Spec, action: Spec) -> None:
+    """Refuse to run a policy where an observation or an action means something else.
+
+    Raises:
+        SpecMismatch: the specs differ from those of the policy's vectors; the error lists every difference.
+    """
+    problems = [*vectors.observation.difference(observation), *vectors.action.difference(action)]
+    if problems:
+        raise SpecMismatch(f"this policy is for {task}", problems)
+
+
+def policy_header(kind: str, task: str, vectors: Vectors, about: JsonObject) -> JsonDict:
+    """Return the header of a policy file: its kind and task, both specs with their digests, and ``about``.
+
+    Raises:
+        TypeError: the vectors are of a class that a file can't hold.
+    """
+    specs = {"observation": vectors.observation, "action": vectors.action}
+    return {
+        "kind": kind,
+        "task": task,
+        **{name: spec.to_dict() for name, spec in specs.items()},
+        "digests": {name: spec.digest for name, spec in specs.items()},
+        "vectors": vector_settings(vectors),
+        "version": version("rlenv-robot"),
+        "about": dict(about),
+    }
 
 
 def save_arrays(path: str | Path, header: JsonObject, arrays: Mapping[str, np.ndarray]) -> None:

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from importlib.metadata import version
 from pathlib import Path
 
 import numpy as np
 
-from hal import RobotError, Spec, SpecMismatch
+from hal import RobotError, Spec
 from hal.field import JsonObject
-from rlenv_robot.policies.feedback import Vectors, load_arrays, save_arrays, vector_settings, vectors_of
+from rlenv_robot.policies.feedback import (
+    Vectors,
+    load_arrays,
+    policy_header,
+    refuse_other_specs,
+    save_arrays,
+    vectors_of,
+)
 
 __all__ = ["NetworkPolicy"]
 
@@ -62,9 +68,7 @@ class NetworkPolicy:
         Raises:
             SpecMismatch: the specs differ; the error lists every difference.
         """
-        problems = [*self.vectors.observation.difference(observation), *self.vectors.action.difference(action)]
-        if problems:
-            raise SpecMismatch(f"this policy is for {self.task}", problems)
+        refuse_other_specs(self.task, self.vectors, observation, action)
 
     # -- the last layer, for a search ------------------------------------------------------------------------
 
@@ -94,20 +98,10 @@ class NetworkPolicy:
             path: ending in ``.npz``.
             about: how the policy came about, plain data for people.
         """
-        specs = {"observation": self.vectors.observation, "action": self.vectors.action}
-        header = {
-            "kind": _KIND,
-            "task": self.task,
-            **{name: spec.to_dict() for name, spec in specs.items()},
-            "digests": {name: spec.digest for name, spec in specs.items()},
-            "vectors": vector_settings(self.vectors),
-            "version": version("rlenv-robot"),
-            "about": dict(about),
-        }
         arrays: dict[str, np.ndarray] = {}
         for number, (weights, bias) in enumerate(self.layers):
             arrays |= {f"weights_{number}": weights, f"bias_{number}": bias}
-        save_arrays(path, header, arrays)
+        save_arrays(path, policy_header(_KIND, self.task, self.vectors, about), arrays)
 
     @staticmethod
     def load(path: str | Path) -> NetworkPolicy:

@@ -15,18 +15,9 @@ from rlenv_robot.policies.reach import ReachVectors
 from rlenv_robot.registry import task
 from rlenv_robot.training.learner import recipe_for, retrain_from_record, train_in_simulation
 from rlenv_robot.training.rollout import evaluate, run_episode
+from tests.fakes import LEVER_MJCF
 
 pytest.importorskip("cmaes", reason="the extra 'demo' is not installed")
-
-MODEL = """
-<mujoco model="lever">
-  <option timestep="0.01"/>
-  <worldbody><body><joint name="hinge" axis="0 1 0" range="-1.5 1.5" limited="true" damping="1"/>
-    <geom type="capsule" fromto="0 0 0 .5 0 0" size=".03"/><site name="tip" pos=".5 0 0"/></body></worldbody>
-  <actuator><motor joint="hinge" gear="10" ctrlrange="-1 1"/></actuator>
-  <sensor><framepos name="tip" objtype="site" objname="tip"/></sensor>
-</mujoco>
-"""
 
 
 def silent(generation: object) -> None:
@@ -36,7 +27,7 @@ def silent(generation: object) -> None:
 @pytest.fixture
 def model(tmp_path: Path) -> str:
     path = tmp_path / "lever.xml"
-    path.write_text(MODEL)
+    path.write_text(LEVER_MJCF)
     return str(path)
 
 

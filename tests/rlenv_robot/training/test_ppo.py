@@ -11,25 +11,16 @@ import pytest
 import rlenv_robot
 from rlenv_robot.registry import task
 from rlenv_robot.training.rollout import evaluate
+from tests.fakes import LEVER_MJCF
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from rlenv_robot.training.ppo import PpoSettings, improve_by_ppo, ppo_settings  # noqa: E402
 
-MODEL = """
-<mujoco model="lever">
-  <option timestep="0.01"/>
-  <worldbody><body><joint name="hinge" axis="0 1 0" range="-1.5 1.5" limited="true" damping="1"/>
-    <geom type="capsule" fromto="0 0 0 .5 0 0" size=".03"/><site name="tip" pos=".5 0 0"/></body></worldbody>
-  <actuator><motor joint="hinge" gear="10" ctrlrange="-1 1"/></actuator>
-  <sensor><framepos name="tip" objtype="site" objname="tip"/></sensor>
-</mujoco>
-"""
-
 
 @pytest.mark.slow
 def test_a_mujoco_model_learns_to_raise_its_tip(tmp_path: Path) -> None:
-    (tmp_path / "lever.xml").write_text(MODEL)
+    (tmp_path / "lever.xml").write_text(LEVER_MJCF)
     name, options = str(tmp_path / "lever.xml"), {"reward_from": "tip[2]", "steps": 40}
     settings = PpoSettings(num_envs=16, horizon=20, minibatch=80, reward_scale=1.0, hidden=(32,))
     with rlenv_robot.make_vector(name, 16, seed=0, **options) as envs:

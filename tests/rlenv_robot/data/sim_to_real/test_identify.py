@@ -75,7 +75,7 @@ def test_a_still_arm_tells_nothing_and_the_warnings_say_so() -> None:
 
 
 def test_figures_that_act_alike_are_named_together() -> None:
-    """Without gravity, with slow motion and no friction, an arm lags by damping / stiffness; neither is told alone."""
+    """Without gravity and friction, a slow arm lags by damping / stiffness: data show this ratio alone."""
 
     def light(stiffness: float, damping: float) -> SimModel:
         xml = PENDULUM.format(stiffness=stiffness, damping=damping, friction=0.0)
