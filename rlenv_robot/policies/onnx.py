@@ -65,7 +65,7 @@ class OnnxPolicy:
             self.action = Spec.from_dict(plain["action"])
             self.task, self.about = str(plain["task"]), dict(plain["about"])
         except (ValueError, KeyError, TypeError, AttributeError, RobotError) as error:
-            raise RobotError(f"{self.path}: the specs in its metadata are damaged: {error!r}") from error
+            raise RobotError(f"{self.path}: its metadata is damaged: {error!r}") from error
 
     def _check_graph(self) -> None:
         inputs = [part.name for part in self._session.get_inputs()]
