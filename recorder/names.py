@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 __all__ = [
-    "CAMERA_TOPIC", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC",
-    "JOINT_TOPIC", "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME", "file_stamps",
-    "files_of", "log_files", "segment_name",
+    "CAMERA_TOPIC", "CHAIN", "COPY", "DESCRIPTION", "EPISODE_TOPIC", "EVENT_TOPIC", "FILE", "FORMAT", "FRAME_TOPIC",
+    "JOINT_TOPIC", "LABELS", "LOG_NAME", "SENSOR_TOPIC", "STREAM", "TABLE_FOLDER", "TAIL_NAME", "TORN_SUFFIX",
+    "file_stamps", "files_of", "log_files", "segment_name",
 ]  # fmt: skip
 
 FORMAT = 1
@@ -19,6 +19,10 @@ LOG_NAME = "log.mcap"
 """The log's file in a run's folder: the first one, if the log has several."""
 LABELS = "labels.jsonl"
 """The file of labels that people gave the episodes afterwards, beside the log."""
+CHAIN = "chain.jsonl"
+"""The file of digests that shows later changes of the log, beside it."""
+TORN_SUFFIX = ".torn"
+"""End of the name of a torn file that a recovery has written anew under its old name."""
 TAIL_NAME = "log.tail"
 """A link to the shared memory that holds the newest messages while the log is written, and after a kill."""
 TABLE_FOLDER = "table"

@@ -323,7 +323,8 @@ def make(
     if record is not None:
         from rlenv_robot.recording.observer import record_to
 
-        observer = record_to(Path(record), world, info, profile.to_dict() if profile is not None else None)
+        plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
+        observer = record_to(Path(record), world, info, plain, key)
     return Environment(world, env_id, observer)
 
 

@@ -264,7 +264,10 @@ def build_controller_log(profile: Profile, robot: Robot | None = None) -> Contro
     limits = Limits(run_bytes=section.record_mib << 20) if section.record_mib else Limits()
     info = {"profile": profile.to_dict()}
     control_hz = None if robot is not None or not _has_model(profile) else _model(profile).load_spec().rate_hz
-    return ControllerLog(section.record, info, control_hz=control_hz, required=section.record_required, limits=limits)
+    return ControllerLog(
+        section.record, info,
+        control_hz=control_hz, required=section.record_required, limits=limits, key=profile.record.key or None,
+    )  # fmt: skip
 
 
 def build_robot(

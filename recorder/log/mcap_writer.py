@@ -16,6 +16,7 @@ from foxglove.mcap import MCAPCompression, MCAPWriteOptions
 from hal import Image, LogError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonDict, JsonObject, to_json
+from recorder.log.chain import Chain
 from recorder.log.image_codec import encoded
 from recorder.log.ros2 import (
     COMPRESSED_IMAGE,
@@ -65,14 +66,23 @@ class McapWriter:
         metadata: what else is known of the run (robot spec, task, profile, seeds, ...), as plain data.
         number: this file's number in its run.
         run: an identifier that all files of the run have in common.
+        chain: takes every byte that is written; None: the file has no chain.
 
     Raises:
         LogError: there is a log already, it can't be written, or the metadata is not plain data.
     """
 
-    def __init__(self, folder: Path, layout: FrameLayout, metadata: JsonObject, number: int = 0, run: str = "") -> None:
+    def __init__(
+        self,
+        folder: Path,
+        layout: FrameLayout,
+        metadata: JsonObject,
+        number: int = 0,
+        run: str = "",
+        chain: Chain | None = None,
+    ) -> None:
         description = _describe(layout, metadata)
-        self._file = LogFile(folder, number)
+        self._file = LogFile(folder, number, chain)
         self.path = self._file.path
         self._context = foxglove.Context()  # a context of our own: nothing is published globally
         options = MCAPWriteOptions(
@@ -249,6 +259,7 @@ class LogFile:
     Args:
         folder: the run's folder; made if missing.
         number: the file's number in its run.
+        chain: takes every byte that is written; None: nobody does.
 
     Attributes:
         path: the file's path.
@@ -259,8 +270,9 @@ class LogFile:
         LogError: the file exists already, or can't be made.
     """
 
-    def __init__(self, folder: Path, number: int = 0) -> None:
+    def __init__(self, folder: Path, number: int = 0, chain: Chain | None = None) -> None:
         self.path = folder / segment_name(number)
+        self._chain = chain
         self.size = 0
         self.error: OSError | None = None
         try:
@@ -274,6 +286,8 @@ class LogFile:
             ) from None
         except OSError as error:
             raise LogError(f"no log can be written in {folder}: {error}; use another folder") from error
+        if chain is not None:
+            chain.begin(self.path)
 
     @staticmethod
     def _sync_folder(folder: Path) -> None:
@@ -291,6 +305,8 @@ class LogFile:
             while view:
                 written = self._file.write(view) or 0
                 self.size += written
+                if self._chain is not None:
+                    self._chain.add(view[:written])
                 view = view[written:]
         except OSError as error:
             self.error = self.error or error
@@ -308,6 +324,8 @@ class LogFile:
         """Return once the written data would survive a power cut."""
         try:
             os.fsync(self._file.fileno())
+            if self._chain is not None:
+                self._chain.link()
         except OSError as error:
             self.error = self.error or error
             raise

@@ -11,6 +11,7 @@ from pathlib import Path
 from hal import Image, LogError
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject, to_json
+from recorder.log.chain import Chain
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.streams import Stream
 
@@ -51,12 +52,15 @@ class Rotating:
         layout: the layout of the frame rows.
         metadata: what else is known of the run, as plain data.
         limits: the largest sizes.
+        key: file of the private key that signs the log's chain (`recorder.log.chain`); None: nobody signs it.
 
     Raises:
         LogError: as `McapWriter`, or there is too little room to begin with.
     """
 
-    def __init__(self, folder: Path, layout: FrameLayout, metadata: JsonObject, limits: Limits) -> None:
+    def __init__(
+        self, folder: Path, layout: FrameLayout, metadata: JsonObject, limits: Limits, key: Path | None = None
+    ) -> None:
         self._folder, self._layout, self._metadata, self._limits = folder, layout, dict(metadata), limits
         self._run = os.urandom(8).hex()
         self._number, self._before = 0, 0  # bytes in the files before this one
@@ -66,6 +70,7 @@ class Rotating:
         self._looked = 0.0
         folder.mkdir(parents=True, exist_ok=True)
         self._check_room(0)
+        self._chain = Chain(folder, self._run, key)
         self._file = self._next()
 
     @property
@@ -74,7 +79,7 @@ class Rotating:
         return self._file.path
 
     def _next(self) -> McapWriter:
-        file = McapWriter(self._folder, self._layout, self._metadata, self._number, self._run)
+        file = McapWriter(self._folder, self._layout, self._metadata, self._number, self._run, self._chain)
         self._begun = time.monotonic()
         return file
 
@@ -149,7 +154,7 @@ class Rotating:
             number, rows = self._episode[0], self._rows
             self.episode("end", number, to_json({"end": "disk", "error": str(refusal), "rows": rows}, "an end"), now)
         self._file.event("recording_stopped", number, to_json({"reason": str(refusal)}, "a reason"), now)
-        self._file.close()
+        self.close()
 
     def _rotate(self) -> None:
         self._file.close()
@@ -166,9 +171,18 @@ class Rotating:
         self._file.sync()
 
     def close(self) -> None:
-        """Write the index and close the file. Calling it twice is allowed."""
+        """Write the index, close the file and end the chain. Calling it twice is allowed.
+
+        Raises:
+            LogError: the file or the chain can't be written.
+        """
         self._file.close()
+        try:
+            self._chain.end()
+        except (OSError, ValueError) as error:
+            raise LogError(f"{self._chain.path} has no end: {error}; the log itself is complete") from error
 
     def abandon(self) -> None:
-        """Close the file as it is."""
+        """Close the files as they are."""
         self._file.abandon()
+        self._chain.abandon()

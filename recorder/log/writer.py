@@ -203,6 +203,8 @@ class LogWriter:
         capacity: bytes that may wait to be written.
         limits: the largest sizes of files, run and disk.
         tail: whether those copies are kept.
+        key: file of the private key that signs the log's chain of digests at its end (`recorder.log.chain`); a missing
+            one is made. None: the chain has no signature.
     """
 
     def __init__(
@@ -213,8 +215,9 @@ class LogWriter:
         capacity: int = 64 << 20,
         limits: Limits = _LIMITS,
         tail: bool = True,
+        key: Path | str | None = None,
     ) -> None:
-        self._keeps_tail = tail
+        self._keeps_tail, self._key = tail, None if key is None else Path(key)
         self.folder = Path(folder)
         self.layout = layout
         self._metadata = dict(metadata or {})
@@ -250,7 +253,7 @@ class LogWriter:
         if self._closed:
             raise LogError(f"the log in {self.folder} is closed; make a new LogWriter for a new run")
         if self._writer is None:
-            sink = Rotating(self.folder, self.layout, self._metadata, self._limits)
+            sink = Rotating(self.folder, self.layout, self._metadata, self._limits, self._key)
             self._writer = Background(sink, self._capacity, Tail(self.folder) if self._keeps_tail else None)
             atexit.register(self.close)
         return self._writer

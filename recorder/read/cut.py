@@ -17,6 +17,7 @@ import numpy as np
 from hal import LogError, SpecMismatch
 from hal.frame_layout import FrameLayout, reward_field, used_field
 from recorder.json_data import JsonObject, from_json, to_json
+from recorder.log.chain import Chain
 from recorder.log.labels import KEYS, read_labels
 from recorder.log.mcap_writer import McapWriter
 from recorder.log.ros2 import HEADER, read_compressed_image, read_note
@@ -129,7 +130,8 @@ def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, re
         for reader in readers
     ]
     copied, total, before = Copied(), sum(map(_count, readers)), 0
-    sink = McapWriter(folder, readers[0].layout, metadata)
+    chain = Chain(folder, os.urandom(8).hex())
+    sink = McapWriter(folder, readers[0].layout, metadata, chain=chain)
     samples = CopiedStreams(sink)
     try:
         for part, reader in zip(parts, readers, strict=True):
@@ -138,8 +140,10 @@ def _write(parts: Sequence[Part], readers: Sequence[LogReader], folder: Path, re
         if not copied.rows:
             raise LogError(f"nothing is left: no frame lies in these episodes and times; {_lengths(readers)}")
         sink.close()
+        chain.end()
     finally:
         sink.abandon()
+        chain.abandon()
     report(total, total)
     return copied
 

@@ -19,10 +19,11 @@ from mcap.writer import CompressionType, IndexType, Writer
 
 from hal import LogError
 from recorder.json_data import to_json
+from recorder.log.chain import add_recovered
 from recorder.log.ros2 import EPISODE, EVENT, HEADER, MessageType, message_type, read_note
 from recorder.log.tail import TailMessage, read_tail, remove_tail
 from recorder.metadata_copy import checked_copy
-from recorder.names import COPY, DESCRIPTION, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, log_files
+from recorder.names import COPY, DESCRIPTION, EPISODE_TOPIC, EVENT_TOPIC, FRAME_TOPIC, TORN_SUFFIX, log_files
 from recorder.read.mcap_reader import open_files, open_mcap
 from recorder.read.reader import LogReader
 from recorder.read.scan import Scan
@@ -91,6 +92,8 @@ def recover(path: Path | str) -> Recovered:
     after = _summary(LogReader(run), before.rows)[0] if repaired else before
     if after.rows != before.rows + added or after.checksum != before.checksum:
         raise LogError(f"{run}: the repaired log differs from the torn one, which is still there, ending in .torn")
+    if repaired:
+        add_recovered(run, repaired)
     remove_tail(run)
     return Recovered(run, after.rows, after.episodes, tuple(file.name for file in repaired), lost, added)
 
@@ -155,7 +158,7 @@ def _repair(file: Path, lost: Sequence[str], missing: Sequence[TailMessage], typ
         _copy(file, stream, lost, missing, types)
         stream.flush()
         os.fsync(stream.fileno())
-    torn = file.with_name(file.name + ".torn")
+    torn = file.with_name(file.name + TORN_SUFFIX)
     torn.unlink(missing_ok=True)
     os.link(file, torn)
     os.replace(repaired, file)

@@ -244,9 +244,12 @@ class RecordSection:
 
     Attributes:
         folder: of the runs; empty records nothing.
+        key: file of the private key that signs each run's chain of digests, also the controller's own; a missing one
+            is made; empty leaves the runs unsigned.
     """
 
     folder: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ until the robot's driver has confirmed the stop, not the time in which a mass co
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import platform
@@ -24,6 +23,7 @@ from typing import Any
 
 from hal import RobotError, RobotState
 from real import RemoteRobot
+from recorder.log import signing
 
 __all__ = ["FORMAT", "certify", "sign", "spread_ms", "verify"]
 
@@ -198,26 +198,12 @@ def sign(certificate: dict[str, Any], key: str | Path) -> dict[str, Any]:
 
     Args:
         certificate: of `certify`; a signature that it has is replaced.
-        key: file of the private key: 64 hexadecimal digits. A missing one is made, readable by its owner alone.
+        key: file of the private key, see `recorder.log.signing.sign`.
 
     Raises:
         ValueError: the file holds no such key, or others can read it.
     """
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
-    path = Path(key)
-    if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="ascii") as file:
-            file.write(Ed25519PrivateKey.generate().private_bytes_raw().hex() + "\n")
-    if path.stat().st_mode & 0o077:
-        raise ValueError(f"{path}: others can read this private key; chmod 600 {path}")
-    try:
-        private = Ed25519PrivateKey.from_private_bytes(bytes.fromhex(path.read_text(encoding="ascii").strip()))
-    except ValueError:
-        raise ValueError(f"{path} holds no private key of 64 hexadecimal digits") from None
-    public = private.public_key().public_bytes_raw().hex()
-    return {**certificate, "signature": {"key": public, "ed25519": private.sign(_signed(certificate)).hex()}}
+    return {**certificate, "signature": signing.sign(_signed(certificate), key)}
 
 
 def verify(certificate: dict[str, Any]) -> str:
@@ -228,20 +214,13 @@ def verify(certificate: dict[str, Any]) -> str:
     Raises:
         ValueError: the certificate has no signature, or was changed after it was signed.
     """
-    from cryptography.exceptions import InvalidSignature
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-
+    signature = certificate.get("signature")
     try:
-        key, signature = (str(certificate["signature"][name]) for name in ("key", "ed25519"))
-        Ed25519PublicKey.from_public_bytes(bytes.fromhex(key)).verify(bytes.fromhex(signature), _signed(certificate))
-    except (KeyError, TypeError, ValueError):
-        raise ValueError("the certificate has no signature that can be read") from None
-    except InvalidSignature:
-        raise ValueError("the signature does not fit: the certificate was changed after it was signed") from None
-    return key
+        return signing.verify(_signed(certificate), signature if isinstance(signature, dict) else {})
+    except ValueError as error:
+        raise ValueError(f"the certificate can't be verified: {error}") from error
 
 
 def _signed(certificate: dict[str, Any]) -> bytes:
-    """Return the bytes that the signature covers: all but itself, with sorted keys and without spaces."""
-    content = {name: value for name, value in certificate.items() if name != "signature"}
-    return json.dumps(content, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False).encode()
+    """Return the bytes that the signature covers: all but itself."""
+    return signing.canonical({name: value for name, value in certificate.items() if name != "signature"})

@@ -97,11 +97,12 @@ class ControllerLog(ServerObserver):
         control_hz: float | None = None,
         required: bool = False,
         limits: Limits = _LIMITS,
+        key: str | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self._folder, self._info = Path(folder), dict(info or {})
         self._control_hz, self._required = control_hz, required
-        self._limits, self._now_ns = limits, now_ns
+        self._limits, self._key, self._now_ns = limits, key, now_ns
         self._writer: LogWriter | None = None
         self._frames: ControllerFrames | None = None
         self._packer: FramePacker | None = None
@@ -135,7 +136,9 @@ class ControllerLog(ServerObserver):
         self._applied = [(f"applied_{name}", name) for name in spec.commands.names]
         metadata = {"controller": True, **machine_metadata(), "robot_spec": spec.to_dict(), **self._info}
         layout = controller_layout(spec)
-        writer = LogWriter(new_run(self._folder), layout, metadata, limits=self._limits, tail=False).open()
+        writer = LogWriter(
+            new_run(self._folder), layout, metadata, limits=self._limits, tail=False, key=self._key
+        ).open()
         self._packer, self._tail = FramePacker(layout), Tail(writer.folder)
         self._streams = {
             "tick": writer.stream(tick.name, tick.spec, tick.rate_hz),

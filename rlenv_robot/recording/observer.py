@@ -239,7 +239,9 @@ def _add_label(run: Path, episode: int, values: JsonObject, author: str) -> None
     add_labels(run, [episode], values, author)
 
 
-def record_to(folder: Path, world: World, info: JsonObject | None, profile: JsonObject | None = None) -> FrameObserver:
+def record_to(
+    folder: Path, world: World, info: JsonObject | None, profile: JsonObject | None = None, key: str | None = None
+) -> FrameObserver:
     """Record every episode of a world, and the streams of its robot, into a new run inside ``folder``.
 
     Args:
@@ -247,14 +249,15 @@ def record_to(folder: Path, world: World, info: JsonObject | None, profile: Json
         world: to record.
         info: metadata of every episode.
         profile: of the run, see `rlenv_robot.recording.metadata.run_metadata`.
+        key: file of the private key that signs the run's chain, see `recorder.log.writer.LogWriter`.
 
     Raises:
-        LogError: nothing can be written there.
+        LogError: nothing can be written there, or the key can't be used.
     """
     from recorder.log.writer import LogWriter, new_run
 
     layout = world.layout
-    writer = LogWriter(new_run(folder), layout, {**(info or {}), **run_metadata(world, profile)})
+    writer = LogWriter(new_run(folder), layout, {**(info or {}), **run_metadata(world, profile)}, key=key)
     observer = FrameObserver(layout, writer, info, label=partial(_add_label, writer.folder))
     if isinstance(world, Streaming):
         streams = {spec.name: writer.stream(spec.name, spec.spec, spec.rate_hz) for spec in world.streams}

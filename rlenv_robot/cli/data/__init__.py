@@ -19,6 +19,7 @@ VERBS = {
     "units": Verb("rlenv_robot.cli.data.edit:add_units", "declare the units of a LeRobot data set's joints"),
     "export": Verb("rlenv_robot.cli.data.export", "write another project's format"),
     "recover": Verb("rlenv_robot.cli.data.edit:add_recover", "repair a torn log, and report what was lost"),
+    "verify": Verb("rlenv_robot.cli.data.verify", "show that runs are as they were recorded, and sign them"),
     "timeline": Verb("rlenv_robot.cli.data.view:add_timeline", "put a client's run and its controller's on one clock"),
 }
 """Every verb of ``data``, in the order of the help."""

@@ -53,7 +53,7 @@ def test_the_cache_is_used_and_made_anew(tmp_path: Path, make_log: Any, monkeypa
     os.utime(tmp_path / "log.mcap", ns=(1, 1))
     assert len(build(tmp_path).rows) == 4
     assert json.loads((tmp_path / "table" / "episodes.json").read_text().split("\n")[1])["files"]["0"][1] == 1
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["log.mcap", "table"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["chain.jsonl", "log.mcap", "table"]
 
 
 def test_a_damaged_cache_is_made_anew(tmp_path: Path, make_log: Any) -> None:

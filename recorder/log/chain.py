@@ -1,0 +1,170 @@
+"""A chain of digests over the bytes of a log, beside it, so that any later change of a byte can be found.
+
+The file ``chain.jsonl`` in a run's folder has one JSON object a line, each in canonical form (`recorder.log.signing`):
+
+- the head: the format, and an identifier of the run;
+- a link for each piece of a file that reached the disk: its file, its place, and the SHA-256 of its bytes;
+- an entry for each file that was written anew after a kill, whose links are of the file that is kept beside it;
+- an end, once the log was closed: how many links and bytes there are;
+- a signature over the end's digest for each key that signed.
+
+Each line but a signature has the digest ``chain``: the SHA-256 of the line's other content and of the digest before
+it. So no line can be changed, removed or moved without a change of all that follow. The reader is
+`recorder.read.verify`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import IO, Any
+
+from hal import LogError
+from recorder.log.signing import canonical, sign
+from recorder.names import CHAIN
+
+__all__ = ["CHAIN_FORMAT", "Chain", "add_recovered", "linked", "signed_content"]
+
+CHAIN_FORMAT = "rlenv-robot chain 1"
+
+
+class Chain:
+    """Writes the chain of a log. Used by one thread at a time. Its file is made with the log's first file.
+
+    Args:
+        folder: the run's folder, without a chain.
+        run: an identifier that all files of the run have in common.
+        key: file of the private key that signs the end (`recorder.log.signing.sign`); None: nobody signs.
+
+    Raises:
+        LogError: the key can't be used.
+    """
+
+    def __init__(self, folder: Path, run: str, key: Path | None = None) -> None:
+        self.path, self._key = folder / CHAIN, key
+        self._links = self._bytes = 0
+        self._digest = ""
+        self._file_name, self._place = "", 0
+        self._pending, self._hash = 0, hashlib.sha256()
+        self._file: IO[bytes] | None = None
+        self._run = run
+        if key is not None:
+            try:
+                sign(b"", key)  # a key that can't be used is said now, not at the end of the run
+            except (ValueError, OSError) as error:
+                raise LogError(f"the log can't be signed: {error}") from error
+
+    def begin(self, file: Path) -> None:
+        """Begin a file of the log; what is added from now on is its content, from its first byte.
+
+        Raises:
+            LogError: there is a chain already, or it can't be written.
+        """
+        try:
+            if self._file is None:
+                self._file = self.path.open("xb")
+                self._append({"format": CHAIN_FORMAT, "run": self._run})
+            self.link()
+        except OSError as error:
+            raise LogError(f"{self.path} can't be written: {error}; use another folder") from error
+        self._file_name, self._place = file.name, 0
+
+    def add(self, data: bytes | memoryview) -> None:
+        """Take bytes that were appended to the file."""
+        self._hash.update(data)
+        self._pending += len(data)
+
+    def link(self) -> None:
+        """Write a link over the bytes since the last one. Call it once they are on the disk.
+
+        Raises:
+            OSError: the link can't be written.
+        """
+        if not self._pending:
+            return
+        link = {"at": self._place, "bytes": self._pending, "file": self._file_name, "sha256": self._hash.hexdigest()}
+        self._append(link)
+        self._links, self._bytes = self._links + 1, self._bytes + self._pending
+        self._place += self._pending
+        self._pending, self._hash = 0, hashlib.sha256()
+
+    def end(self) -> None:
+        """Write the end and, with a key, its signature; close the file. Calling it twice is allowed.
+
+        Raises:
+            OSError: the end can't be written.
+            ValueError: the key can't be read.
+        """
+        if self._file is None or self._file.closed:
+            return
+        try:
+            self.link()
+            self._append({"end": {"bytes": self._bytes, "links": self._links}})
+            if self._key is not None:
+                self._write({"signature": sign(signed_content(self._digest), self._key)})
+            os.fsync(self._file.fileno())
+        finally:
+            self._file.close()
+
+    def abandon(self) -> None:
+        """Close the file without an end."""
+        if self._file is not None:
+            self._file.close()
+
+    def _append(self, content: dict[str, Any]) -> None:
+        line = linked(content, self._digest)
+        self._digest = line["chain"]
+        self._write(line)
+
+    def _write(self, line: dict[str, Any]) -> None:
+        assert self._file is not None
+        self._file.write(canonical(line) + b"\n")
+        self._file.flush()
+
+
+def linked(content: dict[str, Any], before: str) -> dict[str, Any]:
+    """Return a line of the chain: its content, and the digest over it and over the digest before it."""
+    return {**content, "chain": hashlib.sha256(before.encode() + b"\n" + canonical(content)).hexdigest()}
+
+
+def signed_content(digest: str) -> bytes:
+    """Return what a signature covers: the chain's format and the digest of its end."""
+    return f"{CHAIN_FORMAT}\n{digest}".encode()
+
+
+def add_recovered(run: Path, files: Sequence[Path]) -> None:
+    """Add files that a recovery wrote anew to a run's chain, and an end. A run without a chain is left alone.
+
+    A last line that the kill cut short is removed.
+
+    Raises:
+        LogError: the chain can't be read or written.
+    """
+    path = run / CHAIN
+    try:
+        content = path.read_bytes()
+        lines = content[: content.rfind(b"\n") + 1].splitlines(keepends=True)
+        last = json.loads(lines[-1])
+        links = [link for link in map(json.loads, lines) if "at" in link]
+        entries: list[dict[str, Any]] = [
+            {"bytes": file.stat().st_size, "recovered": file.name, "sha256": _sha256(file)} for file in files
+        ]
+        entries.append({"end": {"bytes": sum(link["bytes"] for link in links), "links": len(links)}})
+        for entry in entries:
+            last = linked(entry, last["chain"])
+            lines.append(canonical(last) + b"\n")
+        fresh = path.with_suffix(".new")
+        fresh.write_bytes(b"".join(lines))
+        os.replace(fresh, path)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError, IndexError) as error:
+        raise LogError(f"{path} can't take the recovered files: {error!r}; the run itself is repaired") from error
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,52 @@
+"""``data verify``: its exit codes, its words and its files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from rlenv_robot.cli.main import main
+from rlenv_robot.config.profile import load_profile
+from rlenv_robot.registry import make
+from tests.recorder.conftest import record
+
+
+def test_runs_are_verified_signed_and_asked_for_a_key(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs, key = tmp_path / "runs", str(tmp_path / "lab.key")
+    for name in ("one", "two"):
+        record(runs / name, [3])
+    assert main(["data", "verify", str(runs)]) == 0
+    assert capsys.readouterr().out.count("not signed") == 2
+    assert main(["data", "verify", str(runs / "one"), "--sign", key, "--json"]) == 0
+    (public,) = json.loads(capsys.readouterr().out)["keys"]
+    assert main(["data", "verify", str(runs / "one"), "--key", public.upper()]) == 0
+    assert main(["data", "verify", str(runs), "--key", public]) == 1
+    capsys.readouterr()
+    log = runs / "two" / "log.mcap"
+    log.write_bytes(log.read_bytes()[:-1] + b"?")
+    assert main(["data", "verify", str(runs), "--json"]) == 1
+    one, two = map(json.loads, capsys.readouterr().out.splitlines())
+    assert (one["unchanged"], two["unchanged"]) == (True, False)
+    assert "log.mcap" in two["findings"][0]
+    assert main(["data", "verify", str(runs / "two"), "--sign", key]) == 2
+
+
+def test_a_request_for_a_time_stamp_is_of_one_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("one", "two"):
+        record(tmp_path / "runs" / name, [3])
+    request = tmp_path / "run.tsq"
+    assert main(["data", "verify", str(tmp_path / "runs"), "--request", str(request)]) == 2
+    assert main(["data", "verify", str(tmp_path / "runs" / "one"), "--request", str(request)]) == 0
+    digest = capsys.readouterr().out.split("digest ")[1].split()[0]
+    assert bytes.fromhex(digest) in request.read_bytes()
+
+
+def test_a_profile_signs_what_an_environment_records(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    profile = tmp_path / "profile.toml"
+    profile.write_text(f'[record]\nkey = "{tmp_path / "lab.key"}"\n')
+    with make("so101-reach", record=tmp_path / "runs", profile=load_profile(profile), steps=2) as env:
+        env.reset()
+    assert main(["data", "verify", str(tmp_path / "runs")]) == 0
+    assert "signed with the key" in capsys.readouterr().out
