@@ -408,6 +408,7 @@ def open_source(
     units: str | None = None,
     calibration: str | Path | None = None,
     cache: str | Path | None = None,
+    world: str | None = None,
     **options: Any,
 ) -> SourceData:
     """Open recorded data, in the format that the folder holds.
@@ -428,6 +429,8 @@ def open_source(
         calibration: the file in which LeRobot keeps the calibration of the arm that recorded the data.
         cache: a folder for tables that can't lie beside their logs, or do not fit into memory; None takes the system's
             temporary folder for them.
+        world: of our own runs, such as ``so101-reach``, where a folder holds those of several worlds; None takes
+            those of the task where the others have other fields.
         options: of `SourceData`: ``goal``, ``discount``, ``mode``, ``sensors``, ``ends``.
 
     Raises:
@@ -439,12 +442,13 @@ def open_source(
     given = {"units": units, "calibration": calibration, "columns": columns, "keep_last": keep_last}
     folder = None if cache is None else Path(cache)
     where = Path(path) if isinstance(path, str | Path) else [Path(one) for one in path]
-    table = read_folder(where, folder, episodes, **given)
     if isinstance(task, str):
         from rlenv_robot.registry import task as task_by_name
 
         task = task_by_name(task)
+    preferred = None if task is None else task.name
+    table = read_folder(where, folder, episodes, world=world, preferred=preferred, **given)
     with scratch_folder(folder):
         source = SourceData(table, task, **options)
-    source.opened = (path, task), {"episodes": episodes, **given, "cache": cache, **options}
+    source.opened = (path, task), {"episodes": episodes, **given, "cache": cache, "world": world, **options}
     return source

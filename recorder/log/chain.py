@@ -28,7 +28,7 @@ from recorder.names import CHAIN
 
 __all__ = ["CHAIN_FORMAT", "Chain", "add_recovered", "linked", "signed_content"]
 
-CHAIN_FORMAT = "rlenv-robot chain 1"
+CHAIN_FORMAT = "rlenv_robot chain 1"
 
 
 class Chain:

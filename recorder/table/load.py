@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import zlib
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -71,7 +72,9 @@ def _table(layout: FrameLayout, run: Path, segments: Segments) -> Table:
     return Table(layout, *segments[:3], infos, origin=str(run), notes=segments.notes)
 
 
-def load_runs(path: Path | str, cache: Path | None = None) -> Table:
+def load_runs(
+    path: Path | str, cache: Path | None = None, world: str | None = None, preferred: str | None = None
+) -> Table:
     """Return one table of all runs in a folder, at any depth; a large table is mapped into memory.
 
     Between the runs of a large table there may be rows of zeros that belong to no episode. ``run`` in each episode's
@@ -80,10 +83,12 @@ def load_runs(path: Path | str, cache: Path | None = None) -> Table:
     Args:
         path: the folder.
         cache: a folder for the runs' tables; None is beside each log, or a temporary folder if nothing can be written.
+        world: of the runs to load, such as ``so101-reach``; None loads all.
+        preferred: of the runs to load if those of different worlds have different layouts and ``world`` is None.
 
     Raises:
-        SourceError: there is no run, or none that can be read.
-        SpecMismatch: two runs have different layouts; the error lists the differences.
+        SourceError: there is no run, none of this world, or none that can be read.
+        SpecMismatch: runs have different layouts; the error names their worlds, or the differences within one world.
     """
     root = Path(path)
     logs = [root] if root.is_file() else sorted(root.rglob(LOG_NAME))
@@ -102,6 +107,7 @@ def load_runs(path: Path | str, cache: Path | None = None) -> Table:
         index.save()
     if not runs:
         raise SourceError(f"no run in {root} can be read: " + "; ".join(notes))
+    runs = _of_world(runs, root, world, preferred, notes)
     _check_layouts(runs)
     return _joined(runs, str(root), notes)
 
@@ -116,6 +122,13 @@ class _Run(NamedTuple):
     layout: FrameLayout
     folder: Path
     table: IndexedRun | Segments
+
+    @property
+    def world(self) -> str:
+        """The name of the task or the world, as the first episode has it; empty if it has none."""
+        episodes = (self.table.segments if isinstance(self.table, IndexedRun) else self.table).episodes
+        info = episodes[0] if episodes else {}
+        return str(info.get("task") or info.get("world") or "")
 
     def whole(self) -> Table:
         segments = self.table
@@ -136,6 +149,29 @@ def _opened(log: Path, cache: Path | None, index: RunIndex | None) -> _Run:
     if index is not None:
         index.put(log, layout, run, stamps)
     return _Run(layout, folder, run)
+
+
+def _of_world(runs: list[_Run], root: Path, world: str | None, preferred: str | None, notes: list[str]) -> list[_Run]:
+    """Return the runs of one world, with a note on the others; all runs if no world is named and their layouts agree.
+
+    Raises:
+        SourceError: no run is of the world.
+        SpecMismatch: no world is named, and the layouts of several worlds differ.
+    """
+    if world is None and len({run.layout.spec.digest for run in runs}) == 1:
+        return runs
+    worlds = Counter(run.world for run in runs)
+    listed = ", ".join(f"{name or 'unnamed'} ({count})" for name, count in worlds.most_common())
+    chosen = world if world is not None else preferred if preferred in worlds else None
+    if world is not None and world not in worlds:
+        raise SourceError(f"{root} holds no run of {world!r}; it holds runs of {listed}")
+    if chosen is not None:
+        if len(worlds) > 1:
+            notes.append(f"{root} holds runs of {listed}; those of {chosen} are used")
+        return [run for run in runs if run.world == chosen]
+    if len(worlds) > 1:
+        raise SpecMismatch(f"{root} holds runs of several worlds; name one (world=, --world)", [listed])
+    return runs
 
 
 def _check_layouts(runs: Sequence[_Run]) -> None:

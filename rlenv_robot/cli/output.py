@@ -65,18 +65,34 @@ def print_table(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) 
         print("  " + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip())
 
 
-def _print_rich(title: str, head: Sequence[str], rows: Iterable[Sequence[str]]) -> bool:
+def _print_rich(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> bool:
+    """Print a table by Rich; return False if Rich is missing, or if words would have to be cut."""
     try:
+        from rich import box
         from rich.console import Console
         from rich.table import Table
         from rich.text import Text
     except ImportError:
         return False
-    table = Table(*head, title=title, title_justify="left")
+    console = Console()
+    columns = [(name, *(row[number] for row in rows)) for number, name in enumerate(head)]
+    if sum(max(map(_longest_word, cells)) + 1 for cells in columns) > console.width:
+        return False
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1, 0, 0))
+    for name, *cells in columns:
+        table.add_column(name, min_width=max(map(_longest_word, (name, *cells))))
     for row in rows:
         table.add_row(*map(Text, row))  # as text: a bracket in a name is no markup
-    Console().print(table)
+    console.print(table)
     return True
+
+
+_WIDE = 110
+"""Columns of a terminal from which a progress bar is long."""
+
+
+def _longest_word(cell: str) -> int:
+    return max(map(len, cell.split()), default=0)
 
 
 # -- Progress --------------------------------------------------------------------------------------------------
@@ -134,7 +150,8 @@ def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
     """
     try:
         from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+        from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+        from rich.table import Column
     except ImportError:
         yield ProgressBars(None, lines)
         return
@@ -143,8 +160,11 @@ def progress_bars(lines: bool = True) -> Iterator[ProgressBars]:
         yield ProgressBars(None, lines)
         return
     columns = (
-        TextColumn("{task.description:<38}"), BarColumn(28), TimeElapsedColumn(), TextColumn("{task.fields[remark]}"),
-    )  # fmt: skip
+        TextColumn("{task.description}", table_column=Column(no_wrap=True)),
+        BarColumn(28 if console.width >= _WIDE else 10),
+        TimeRemainingColumn(compact=True, elapsed_when_finished=True, table_column=Column(no_wrap=True)),
+        TextColumn("{task.fields[remark]}", table_column=Column(no_wrap=True, overflow="ellipsis")),
+    )
     with Progress(*columns, console=console, transient=not lines) as bars:
         yield ProgressBars(bars, lines)
 

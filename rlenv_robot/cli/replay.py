@@ -15,11 +15,12 @@ def add(parser: argparse.ArgumentParser) -> None:
     parser.epilog = """
 Examples:
 
-  rlenv-robot replay runs/demo --montage --video episode.mp4
-  rlenv-robot replay runs/demo --episode 3 --plot episode.png
+  rlenv-robot replay runs --montage --video episode.mp4
+  rlenv-robot replay runs --episode 3 --plot episode.png
 """
     parser.add_argument("run_folder", metavar="RUN", help="a run, a folder of runs, or a LeRobot data set")
     parser.add_argument("--episode", type=int, default=-1, help="its number; negative from the end (default: -1)")
+    parser.add_argument("--world", metavar="NAME", help="of the runs, where a folder holds those of several worlds")
     parser.add_argument("--step", type=int, metavar="N", help="only this frame; negative from the end")
     parser.add_argument("--montage", action="store_true",
                         help="all cameras, the simulated twin and the signals on one timeline")  # fmt: skip
@@ -36,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.rendering.show import render_history
 
     notes = render_history(args.run_folder, args.episode, video=args.video, plot=args.plot, montage=args.montage,
-                           step=args.step, frames=args.frames, fine=args.fine)  # fmt: skip
+                           step=args.step, frames=args.frames, fine=args.fine, world=args.world)  # fmt: skip
     for file in filter(None, (args.plot, args.video, args.frames)):
         print(file)
     for note in notes or ():

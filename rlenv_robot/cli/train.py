@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rlenv_robot.cli.output import progress_bars, search_bar
+from rlenv_robot.cli.output import counted, progress_bars, search_bar
 
 if TYPE_CHECKING:
     from rlenv_robot.data.relabel import Goal
@@ -237,6 +237,10 @@ def run_retrain(args: argparse.Namespace) -> int:
         )
     about = {"trained": str(args.runs), "episodes": retrained.episodes[0], "seed": args.seed}
     retrained.training.policy.save(out, about)
+    for note in retrained.notes:
+        print(f"note: {note}")
+    for run, count in retrained.runs.items():
+        print(f"used {counted(count, 'episode')} of {run}")
     print(f"{out}: {_retrain_summary(retrained)}")
     if not retrained.is_improved:
         print(

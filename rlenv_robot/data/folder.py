@@ -28,7 +28,13 @@ _LISTED = 8
 
 
 def read_folder(
-    folder: Path | Sequence[Path], cache: Path | None = None, episodes: Sequence[int] | None = None, **options: object
+    folder: Path | Sequence[Path],
+    cache: Path | None = None,
+    episodes: Sequence[int] | None = None,
+    *,
+    world: str | None = None,
+    preferred: str | None = None,
+    **options: object,
 ) -> Table:
     """Recognise the layout and read it.
 
@@ -38,6 +44,7 @@ def read_folder(
         cache: where tables are kept that can't lie beside their data, or do not fit into memory; None takes the
             system's folder for such files.
         episodes: numbers of the episodes to read; None reads all.
+        world, preferred: which of our own runs to read, see `recorder.table.load.load_runs`.
         options: of the data's format, such as ``units`` and ``calibration`` of a LeRobot data set; None is not given.
 
     Raises:
@@ -45,10 +52,10 @@ def read_folder(
     """
     with scratch_folder(cache):
         if isinstance(folder, Path):
-            return _read_one(folder, cache, episodes, options)
+            return _read_one(folder, cache, episodes, options, world, preferred)
         if not folder:
             raise SourceError("no path was given; name at least one folder of recorded data")
-        table = _joined([_read_one(one, cache, None, options) for one in folder])
+        table = _joined([_read_one(one, cache, None, options, world, preferred) for one in folder])
         return table if episodes is None else subset(table, episodes)
 
 
@@ -58,7 +65,14 @@ def _joined(tables: Sequence[Table]) -> Table:
     return joined(tables, ", ".join(table.origin for table in tables[:_LISTED]) + (", ..." * (len(tables) > _LISTED)))
 
 
-def _read_one(folder: Path, cache: Path | None, episodes: Sequence[int] | None, options: Mapping[str, object]) -> Table:
+def _read_one(
+    folder: Path,
+    cache: Path | None,
+    episodes: Sequence[int] | None,
+    options: Mapping[str, object],
+    world: str | None,
+    preferred: str | None,
+) -> Table:
     if not folder.exists():
         raise SourceError(f"{folder} does not exist; expected a folder of recorded data with {_KNOWN}")
     table = read_any(folder, episodes=episodes, **options)
@@ -73,7 +87,7 @@ def _read_one(folder: Path, cache: Path | None, episodes: Sequence[int] | None, 
     if folder.is_file() or next(folder.rglob(LOG_NAME), None) is not None:
         if given := sorted(name for name, value in options.items() if value is not None):
             raise SourceError(f"{folder} holds our own runs, whose units are recorded; leave {', '.join(given)} out")
-        table = load_runs(folder, cache)
+        table = load_runs(folder, cache, world, preferred)
         return table if episodes is None else subset(table, episodes)
     if sets := sets_in(folder):
         table = _read_sets(folder, sets, options)

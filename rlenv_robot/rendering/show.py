@@ -101,15 +101,20 @@ def frame_rate(table: Table, episode: int) -> float:
     return (len(stamps) - 1) / span if span > 0 else NO_CLOCK_HZ
 
 
-def find_episode(path: str | Path, episode: int) -> tuple[Table, int]:
+def find_episode(path: str | Path, episode: int, world: str | None = None) -> tuple[Table, int]:
     """Return a table and the index of an episode in it; negative numbers count from the end.
+
+    Args:
+        path: a run, a folder of runs, or another project's data set.
+        episode: its number.
+        world: of the runs, where a folder holds those of several worlds; None where it does not.
 
     Raises:
         SourceError: there is no such episode, or there are no data.
     """
     from rlenv_robot.data.folder import read_folder
 
-    table = read_folder(Path(path))
+    table = read_folder(Path(path), world=world)
     count = len(table.starts)
     if not -count <= episode < count:
         raise SourceError(f"{path} has no episode {episode}, it has {count}: 0 to {count - 1}, or -1 for the last")
@@ -126,6 +131,7 @@ def render_history(
     step: int | None = None,
     frames: str | Path | None = None,
     fine: bool | None = None,
+    world: str | None = None,
 ) -> tuple[str, ...]:
     """Show a recorded episode again (R1.5): as files, or in a window if no file is named.
 
@@ -139,6 +145,7 @@ def render_history(
         frames: a folder to write the images to, ``000000.png`` and so on.
         fine: the twin with shadows and smooth edges, which take several times as long without a GPU; None does
             so for a single step.
+        world: of the runs, where a folder holds those of several worlds; None where it does not.
 
     Returns:
         A sentence for each thing that could not be shown.
@@ -147,7 +154,7 @@ def render_history(
         SourceError: the data, the episode or the step do not exist.
         RobotError: this machine can't render.
     """
-    table, number = find_episode(path, episode)
+    table, number = find_episode(path, episode, world)
     notes: list[str] = []
     if plot is not None:
         _plot(table, number, Path(plot))

@@ -9,7 +9,8 @@ recipes in ``launch/``, are the tool for these. Tasks that gain from settings of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -214,6 +215,8 @@ class Retraining:
         gain: by how much the return inside the model rose, over the recipe's horizon.
         return_error: how far the model is off in that return. A smaller gain may be the model's error, which a search
             exploits: then the policy of the training is the one that it began with.
+        runs: number of the episodes that were used, by the run that they are from.
+        notes: what the reader of the data said of them.
     """
 
     training: Training
@@ -223,6 +226,8 @@ class Retraining:
     unit: str
     gain: float
     return_error: float
+    runs: Mapping[str, int]
+    notes: tuple[str, ...]
 
     @property
     def is_improved(self) -> bool:
@@ -280,7 +285,10 @@ def retrain_from_record(
         gain = _gain(envs, start, training.policy, settings, _horizon_steps(task, horizon_s, envs.batch.spec.period_s))
     if gain <= model.return_error:
         training = replace(training, policy=start)
-    return Retraining(training, episodes, model.error, model.unchanged, model.unit, gain, model.return_error)
+    used = Counter(str(data.table.episodes[number].get("run", runs)) for number in (*episodes[0], *episodes[1]))
+    return Retraining(
+        training, episodes, model.error, model.unchanged, model.unit, gain, model.return_error, used, data.table.notes
+    )  # fmt: skip
 
 
 def _gain(

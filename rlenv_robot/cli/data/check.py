@@ -15,6 +15,7 @@ from rlenv_robot.cli.output import counted, progress
 
 if TYPE_CHECKING:
     from recorder.checks.table import Finding
+    from recorder.table.table import Table
 
 __all__ = ["add", "run"]
 
@@ -48,7 +49,8 @@ def run(args: argparse.Namespace) -> int:
     for kind in sorted(ignored - ADVICE.keys()):
         raise ValueError(f"--ignore names the kind {kind!r}, allowed are {', '.join(ADVICE)}")
     table = read_folder(args.path, **reading_options(args))
-    everything = (*check_table(table), *check_videos(table), *_log_findings(args.path))
+    runs = [run for run in runs_in(args.path) if args.world is None or str(run) in _runs_of(table)]
+    everything = (*check_table(table), *check_videos(table), *_log_findings(runs))
     findings = [item for item in everything if item.kind not in ignored]
     steps = int((table.stops - table.starts - 1).sum())
     if args.json:
@@ -60,12 +62,16 @@ def run(args: argparse.Namespace) -> int:
     return 1 if findings else 0
 
 
-def _log_findings(path: Path) -> list[Finding]:
+def _runs_of(table: Table) -> set[str]:
+    return {str(info.get("run", "")) for info in table.episodes}
+
+
+def _log_findings(runs: Sequence[Path]) -> list[Finding]:
     """Check the images and streams of each run; a folder of runs numbers the episodes of all its runs in a row."""
     from recorder.checks.logs import check_cameras, check_streams
     from recorder.table.load import build
 
-    runs, findings, first_episode = runs_in(path), [], 0
+    findings, first_episode = [], 0
     with progress("reading images and streams") as report:
         for number, run in enumerate(runs):
             report(number, len(runs))

@@ -80,6 +80,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
         "--units", choices=("degrees", "percent"), help="unit of an SO-101's joints that LeRobot recorded"
     )
     parser.add_argument("--calibration", metavar="FILE", help="the recording arm's calibration, by LeRobot")
+    parser.add_argument("--world", metavar="NAME", help="of our own runs, where a folder holds those of several worlds")
     parser.add_argument(
         "--keep-last", action="store_true", default=None, help="keep each episode's last action, for imitation"
     )
@@ -87,7 +88,7 @@ def add_reading(parser: argparse.ArgumentParser) -> None:
 
 def reading_options(args: argparse.Namespace) -> JsonDict:
     """Return the options of `add_reading`, as `rlenv_robot.open_source` takes them."""
-    return {name: getattr(args, name) for name in ("columns", "units", "calibration", "keep_last")}
+    return {name: getattr(args, name) for name in ("columns", "units", "calibration", "keep_last", "world")}
 
 
 def _columns(text: str) -> dict[str, str | list[str]]:

@@ -211,7 +211,7 @@ def _extreme(nested: Any, choose: Callable[[Iterator[float]], float]) -> float:
 
 
 def _numbers(*values: float) -> list[str]:
-    return ["" if value != value else f"{value:.5g}" for value in values]  # NaN: not computed
+    return ["" if value != value else f"{value:.4g}" for value in values]  # NaN: not computed
 
 
 # -- data plot -----------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Train a policy in simulation, deploy it over the network on a virtual arm behind a serial bus, record it, "
         "retrain it from the record alone, and deploy it again. Takes about four minutes, and needs no settings."
     )
-    parser.add_argument("--out", default="runs/demo", help="folder for all results (default: runs/demo)")
+    parser.add_argument("--out", default="demo-runs", help="folder for all results (default: demo-runs)")
     parser.add_argument("--seed", type=int, default=0, help="seed of all randomness (default: 0)")
     parser.add_argument("--episodes", type=int, default=20, help="episodes of each deployment (default: 20)")
     parser.add_argument("--train-s", type=float, default=50.0, help="seconds of training (default: 50)")

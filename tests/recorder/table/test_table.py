@@ -298,3 +298,23 @@ def test_nothing_there(tmp_path: Path) -> None:
         load_runs(tmp_path / "nowhere")
     with pytest.raises(LogError, match="there is no log"):
         build(tmp_path)
+
+
+def test_runs_of_several_worlds_are_kept_apart(tmp_path: Path, make_log: Any) -> None:
+    """Different rows alone tell no user which runs to choose; the error names the worlds, in one short line."""
+    other = FrameLayout(Spec("o", (Field("angle", (), unit="rad"),)), Spec("a", (Field("torque", (), unit="Nm"),)))
+    make_log(tmp_path / "a", [4])
+    for name in ("b", "c"):
+        with LogWriter(tmp_path / name, other) as log:
+            log.begin({"task": "swing"})
+            log.frame(other.spec.rows())
+            log.end({})
+    with pytest.raises(SpecMismatch, match="swing") as refusal:
+        load_runs(tmp_path)
+    assert len(str(refusal.value)) < 300
+    assert len(load_runs(tmp_path, world="swing").starts) == 2
+    preferred = load_runs(tmp_path, preferred="swing")
+    assert (len(preferred.starts), len(preferred.notes)) == (2, 1)
+    assert len(load_runs(tmp_path / "a", preferred="swing").starts) == 1
+    with pytest.raises(SourceError, match="swing"):
+        load_runs(tmp_path, world="fly")

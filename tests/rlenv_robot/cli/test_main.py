@@ -272,8 +272,16 @@ def test_replay_hands_on_what_it_is_told(recorded: Path, monkeypatch: pytest.Mon
     calls: list[Any] = []
     monkeypatch.setattr("rlenv_robot.rendering.show.render_history", lambda *a, **k: calls.append((a, k)))
     assert _run("replay", str(recorded), "--episode", "3", "--plot", "p.png", "--video", "v.mp4", "--step", "2") == 0
-    wanted = {"video": "v.mp4", "plot": "p.png", "montage": False, "step": 2, "frames": None, "fine": None}
-    assert calls == [((str(recorded), 3), wanted)]
+    options = {
+        "video": "v.mp4",
+        "plot": "p.png",
+        "montage": False,
+        "step": 2,
+        "frames": None,
+        "fine": None,
+        "world": None,
+    }
+    assert calls == [((str(recorded), 3), options)]
     assert capsys.readouterr().out == "p.png\nv.mp4\n"
 
 

@@ -1,6 +1,10 @@
 """Commands print progress and counts."""
 
-from rlenv_robot.cli.output import counted, progress, progress_bars
+import sys
+
+import pytest
+
+from rlenv_robot.cli.output import counted, print_table, progress, progress_bars
 
 
 def test_progress_without_a_terminal_is_a_line_for_a_stage_or_nothing(capsys):
@@ -18,3 +22,19 @@ def test_progress_without_a_terminal_is_a_line_for_a_stage_or_nothing(capsys):
 
 def test_a_count_has_its_noun():
     assert [counted(count, "episode") for count in (0, 1, 2)] == ["0 episodes", "1 episode", "2 episodes"]
+
+
+NAMES = ["2026-11-22_11-08-28", "2026-11-22_11-08-29-2"]
+HEAD = ("run", "began", "world", "episodes", "steps", "minutes", "size", "state")
+
+
+@pytest.mark.parametrize("columns", [60, 80, 120])
+def test_no_name_in_a_table_is_cut(columns, monkeypatch, capsys):
+    pytest.importorskip("rich")
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("COLUMNS", str(columns))
+    rows = [(name, "2026-11-22 11:08", "so101-pick-place", "3", "180", "0.1", "66 kB", "whole") for name in NAMES]
+    print_table("Runs", HEAD, rows)
+    words = capsys.readouterr().out.split()
+    assert all(words.count(word) == len(NAMES) for word in ("2026-11-22", "11:08", "so101-pick-place", "whole"))
+    assert [word for word in words if word in NAMES] == NAMES
