@@ -13,7 +13,6 @@ answer can stand in for the end of one that was cut.
 from __future__ import annotations
 
 import threading
-from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import NamedTuple, Protocol
@@ -29,12 +28,6 @@ LATE_NS = 100_000_000
 DOUBLED_NS = 4_000_000
 """Longest time after its transaction at which the copy of an answer may still come, nanoseconds."""
 
-AWAITED = 1.02
-"""Share of the shortest duration of such a transaction after which its answers are looked for.
-
-One look after the last answer costs less processor time than one for each answer.
-"""
-
 MOST_EXTRA = 4
 """Most bytes that a read asks for beyond those that are wanted."""
 
@@ -43,6 +36,8 @@ NOISY, QUIET = 0.15, 0.01
 
 _NOISE_WEIGHT = 0.02
 _MOST_REQUESTS = 256
+_ECHOES = 4
+_MOST_COPIES = 32
 
 
 class ServoRefused(RobotError):
@@ -93,6 +88,17 @@ class Port(Protocol):
 
     def receive(self, timeout_s: float) -> bytes:
         """Wait for bytes; return those that are there, or none after the time.
+
+        Raises:
+            ConnectionLost: the line is gone.
+        """
+        ...
+
+    def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
+        """Drop received bytes, send a request, and wait until so many bytes are there, or the time has passed.
+
+        Returns:
+            How many bytes were dropped, as far as that is known, and those that were received since.
 
         Raises:
             ConnectionLost: the line is gone.
@@ -150,15 +156,6 @@ class BusCounts:
 
 
 @dataclass(slots=True)
-class _Timing:
-    """The length and the times of a transaction of one shape."""
-
-    expected: int
-    allowed_ns: int
-    fastest_ns: int = 0
-
-
-@dataclass(slots=True)
 class _Found:
     """The answers among received bytes, and how much else there was."""
 
@@ -189,8 +186,9 @@ class ServoBus:
         self._byte_s, self._turnaround_s, self._latency_s = 10.0 / port.baud, settings.turnaround_s, settings.latency_s
         self._pending: dict[int, dict[int, int]] = {}  # servo -> length of an answer -> until when it may come
         self._free_ns = 0  # from when on no old answer may come
-        self._sent: deque[bytes] = deque(maxlen=4)  # the last requests, whose echoes may come
-        self._timings: dict[tuple[int, int, int], _Timing] = {}  # by length of request, number and size of answers
+        self._copies: list[tuple[Sequence[int], int, int]] = []  # servos, length and until when: not yet in `_pending`
+        self._sent: tuple[bytes, ...] = ()  # the last requests, whose echoes may come
+        self._timings: dict[tuple[int, int, int], tuple[int, float]] = {}  # shape -> bytes of the answers, time allowed
         self._requests: dict[tuple[int, int, tuple[int, ...]], bytes] = {}  # grouped reads, as they are repeated
         self._suspects: dict[int, bytes] = {}  # servo -> its last answer that may be made of two
         self._noise = 0.0  # share of recent transactions with bytes outside packets
@@ -365,50 +363,52 @@ class ServoBus:
         """Send a request and collect answers of ``count`` bytes of data until all are there, or the deadline."""
         port, counts = self.port, self.counts
         counts.transactions += 1
-        counts.discarded += port.discard()
-        self._sent.append(request)
-        port.send(request)
+        self._sent = (*self._sent[1 - _ECHOES :], request)
         if not servos:
+            counts.discarded += port.discard()
+            port.send(request)
             return {}
         shape = (len(request), len(servos), count)
         timing = self._timings.get(shape)
         if timing is None:
-            timing = self._timings[shape] = self._time(shape)
-        sent_ns = port.now_ns()
-        deadline_ns = sent_ns + timing.allowed_ns
-        if timing.fastest_ns:
-            port.sleep(timing.fastest_ns * AWAITED / 1e9)
-        data = port.receive(max(deadline_ns - port.now_ns(), 0) / 1e9)
+            timing = self._timings[shape] = len(servos) * self.codec.status_size(count), self._allowed_s(*shape)
+        expected, allowed_s = timing
+        begun_ns = port.now_ns()
+        dropped, data = port.exchange(request, expected, allowed_s)
+        counts.discarded += dropped
         packets = self._answers(data, servos, count)
-        while packets is None and (left_ns := deadline_ns - port.now_ns()) > 0:
-            received = port.receive(left_ns / 1e9)
-            if not received:
-                break
-            data += received
-            if len(data) < timing.expected:
-                continue
-            packets = self._answers(data, servos, count)
-            if packets is None and len(self._search(data, servos, count, final=False).replies) == len(servos):
-                break
+        if packets is None:
+            deadline_ns = begun_ns + int(allowed_s * 1e9)
+            data, packets = self._receive_more(data, deadline_ns, servos, count)
         now_ns = port.now_ns()
         if packets is not None:
             replies = {servo: Reply(values, error, now_ns) for servo, error, values in packets}
             self._hear_noise(False)
         else:
             replies = self._sort_out(data, servos, count)
-        if len(replies) == len(servos):
-            timing.fastest_ns = min(now_ns - sent_ns, timing.fastest_ns or deadline_ns)
         self._expect(servos, count, replies, now_ns)
         return replies
 
     def _answers(self, data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
         """Return the answers in bytes that hold nothing else, and no echo: that of a read looks like an answer."""
-        return None if data.startswith(tuple(self._sent)) else self.codec.answers(data, servos, count)
+        return None if data.startswith(self._sent) else self.codec.answers(data, servos, count)
 
-    def _time(self, shape: tuple[int, int, int]) -> _Timing:
-        sent, answers, count = shape
-        allowed_ns = int(self._allowed_s(sent, answers, count) * 1e9)
-        return _Timing(answers * self.codec.status_size(count), allowed_ns)
+    def _receive_more(
+        self, data: bytes, deadline_ns: int, servos: Sequence[int], count: int
+    ) -> tuple[bytes, list[tuple[int, int, bytes]] | None]:
+        """Go on receiving, until all answers are there or the time is over; return all bytes, and clean answers."""
+        expected = len(servos) * self.codec.status_size(count)
+        while (left_ns := deadline_ns - self.port.now_ns()) > 0:
+            if len(data) >= expected and len(self._search(data, servos, count, final=False).replies) == len(servos):
+                break
+            received = self.port.receive(left_ns / 1e9)
+            if not received:
+                break
+            data += received
+            packets = self._answers(data, servos, count)
+            if packets is not None:
+                return data, packets
+        return data, None
 
     def _sort_out(self, data: bytes, servos: Sequence[int], count: int) -> dict[int, Reply]:
         """Return the answers among all received bytes, and count whatever else there is."""
@@ -445,7 +445,7 @@ class ServoBus:
             found.echoed, data = 1, data[len(self._sent[-1]) :]
         scan = self.codec.scan(data, answers=True, longest=count + 16, final=final)
         found.rejected, found.outside = scan.rejected, scan.outside
-        earlier = list(self._sent)[: -1 if found.echoed else None]
+        earlier = self._sent[: -1 if found.echoed else None]
         echoes = [packet for request in earlier for packet in self.codec.scan(request, answers=True).packets]
         ambiguous: set[int] = set()
         for packet in scan.packets:
@@ -468,16 +468,26 @@ class ServoBus:
 
     def _expect(self, servos: Sequence[int], count: int, replies: Mapping[int, Reply], now_ns: int) -> None:
         """Note which answers may still come after the end of a transaction: copies, and late ones."""
-        for servo in servos:
-            until_ns = now_ns + (DOUBLED_NS if servo in replies else LATE_NS)
-            lengths = self._pending.setdefault(servo, {})
-            if lengths.get(count, 0) < until_ns:
-                lengths[count] = until_ns
-            if self._free_ns < until_ns:
-                self._free_ns = until_ns
+        missing = [servo for servo in servos if servo not in replies] if len(replies) < len(servos) else []
+        for late, until_ns in ((servos, now_ns + DOUBLED_NS), (missing, now_ns + LATE_NS)):
+            if late:
+                self._copies.append((tuple(late), count, until_ns))
+                self._free_ns = max(self._free_ns, until_ns)
+        if len(self._copies) > _MOST_COPIES:
+            self._sort_copies()
+
+    def _sort_copies(self) -> None:
+        """Move what may still come to the servos that it may come from."""
+        for servos, count, until_ns in self._copies:
+            for servo in servos:
+                lengths = self._pending.setdefault(servo, {})
+                lengths[count] = max(lengths.get(count, 0), until_ns)
+        self._copies.clear()
 
     def _blocked(self, servo: int, now_ns: int) -> dict[int, int]:
         """Return the lengths of answers of a servo that may still come."""
+        if self._copies:
+            self._sort_copies()
         lengths = self._pending.get(servo)
         if not lengths:
             return {}
@@ -512,6 +522,7 @@ class ServoBus:
         """Return the servos that can be asked together, and the length that tells their answers from old ones."""
         now_ns = self.port.now_ns()
         if now_ns >= self._free_ns:
+            self._copies.clear()
             return servos, count
         blocked = {servo: self._blocked(servo, now_ns) for servo in servos}
         lengths = range(count, count + MOST_EXTRA + 1)

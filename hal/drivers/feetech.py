@@ -6,8 +6,10 @@ alarm bits. Sources: Feetech, ``ftservo-wiki``, ``docs/en/reference/protocol/ft-
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+import functools
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
 
 from hal.drivers.packets import Scan, grouped_size
 
@@ -133,20 +135,30 @@ def scan(data: bytes, *, answers: bool, longest: int = _LONGEST, final: bool = F
 
 def answers(data: bytes, servos: Sequence[int], count: int) -> list[tuple[int, int, bytes]] | None:
     """Return the answers in bytes that hold nothing else, as `hal.drivers.packets.Codec.answers`."""
-    size, length = _OVERHEAD + count, count + 2
-    if len(data) != size * len(servos) or data.count(HEADER) > len(servos):
+    mask, heads, parts, unpack = _layout(tuple(servos), count)
+    if len(data) != parts[-1].stop or int.from_bytes(data, "little") & mask != heads or data.count(HEADER) > len(parts):
         return None
-    packets = []
-    at = 0
-    for servo in servos:
-        end = at + size
-        if data[at : at + 2] != HEADER or data[at + 2] != servo or data[at + 3] != length:
+    for part in parts:
+        if sum(data[part]) & 0xFF != 0xFF:
             return None
-        if sum(data[at + 2 : end]) & 0xFF != 0xFF:
-            return None
-        packets.append((servo, data[at + 4], data[at + 5 : end - 1]))
-        at = end
-    return packets
+    values = unpack(data)
+    return list(zip(servos, values[::2], values[1::2], strict=True))
+
+
+@functools.cache
+def _layout(servos: tuple[int, ...], count: int) -> tuple[int, int, list[slice], Callable[[bytes], tuple[Any, ...]]]:
+    """Return how answers that follow one another are checked, all at once where that is possible.
+
+    Returns:
+        A mask for headers, ids and lengths in the bytes as one number; that number; the bytes under each checksum with
+        it; and a function that returns error and data of each answer.
+    """
+    size = _OVERHEAD + count
+    mask = (b"\xff" * 4 + bytes(count + 2)) * len(servos)
+    heads = b"".join(HEADER + bytes((servo, count + 2)) + bytes(count + 2) for servo in servos)
+    parts = [slice(at + 2, at + size) for at in range(0, size * len(servos), size)]
+    unpack = struct.Struct(f"<{f'4xB{count}sx' * len(servos)}").unpack
+    return int.from_bytes(mask, "little"), int.from_bytes(heads, "little"), parts, unpack
 
 
 def may_be_spliced(servo: int, error: int, data: bytes) -> bool:

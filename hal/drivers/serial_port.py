@@ -49,6 +49,8 @@ class SerialPort:
             raise
         self._poll = select.poll()
         self._poll.register(self._fd, select.POLLIN)
+        self._attributes = termios.tcgetattr(self._fd)
+        self._least = 1
 
     @property
     def baud(self) -> int:
@@ -103,19 +105,45 @@ class SerialPort:
         Raises:
             ConnectionLost: the line is gone.
         """
-        fd = self._open_fd()
-        data = self._read(fd)  # mostly they are there by now, and a wait would be one call more
-        if data is None and self._poll.poll(timeout_s * 1e3):
-            data = self._read(fd)
-        return data or b""
+        return self._wait(1, timeout_s)
 
-    def _read(self, fd: int) -> bytes | None:
-        """Return the bytes that are there, or None."""
+    def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
+        """Drop received bytes, send a request, and wait for an answer.
+
+        Args:
+            request: bytes to send.
+            least: how many bytes to wait for, at least 1.
+            timeout_s: after which those are returned that are there, seconds.
+
+        Returns:
+            0, as `discard`, and the received bytes.
+
+        Raises:
+            ConnectionLost: the line is gone.
+        """
+        dropped = self.discard()
+        self.send(request)
+        return dropped, self._wait(least, timeout_s)
+
+    def _wait(self, least: int, timeout_s: float) -> bytes:
+        """Wait for so many bytes, or until a time has passed; return those that are there.
+
+        Linux wakes who polls a terminal once it has VMIN bytes, where VTIME is 0 (n_tty.c, ``input_available_p``). So
+        the process wakes once for all answers of a group, and not for each of them.
+        """
+        fd = self._open_fd()
+        least = min(least, 255)
         try:
+            if least != self._least:
+                self._attributes[6][termios.VMIN] = least
+                termios.tcsetattr(fd, termios.TCSANOW, self._attributes)
+                self._least = least
+            if not self._poll.poll(timeout_s * 1e3) and least == 1:
+                return b""
             data = os.read(fd, 4096)
         except BlockingIOError:
-            return None
-        except OSError as error:
+            return b""
+        except (OSError, termios.error) as error:
             raise self._lost(error) from error
         if not data:
             raise self._lost(OSError(errno.ENODEV, "the device has gone"))

@@ -329,6 +329,19 @@ class VirtualPort:
         self._pass_to(at_ns)
         return data
 
+    def exchange(self, request: bytes, least: int, timeout_s: float) -> tuple[int, bytes]:
+        """Drop what has arrived, send a request, and return the bytes dropped and received, as a `SerialPort` does.
+
+        Raises:
+            ConnectionLost: the line is unplugged, or the port was closed.
+        """
+        dropped = self.discard()
+        self.send(request)
+        until_ns, data = self._now_ns + round(timeout_s * 1e9), b""
+        while len(data) < least and (part := self.receive((until_ns - self._now_ns) / 1e9)):
+            data += part
+        return dropped, data
+
     def close(self) -> None:
         """Release the line. Calling it twice is allowed."""
         self._closed = True
