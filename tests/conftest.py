@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import signal
+import sys
 from collections import defaultdict
 from collections.abc import Generator, Iterator
 from pathlib import Path
@@ -28,6 +29,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--kills", type=int, default=6, help="programs to kill in each test of killed logs (default 6)")
     parser.addoption("--mutations", type=int, default=300, help="damaged data sets to read (default 300)")
     parser.addoption("--trials", type=int, help="trials of each race of a stop (default 40), and of each fault (5)")
+    parser.addoption(
+        "--strangers", default=sys.executable, metavar="PYTHON", help="interpreter with other servo drivers"
+    )
     parser.addoption("--transactions", type=int, default=3000, help="faulty transactions on a servo bus (default 3000)")
 
 

@@ -1,16 +1,15 @@
 """Strangers' drivers, unchanged, take the virtual servo bus for a real one, and do to its registers what ours does.
 
-The programs are LeRobot 0.4.4, feetech-servo-sdk 1.0.0, dynamixel-sdk 3.8.4 and 4.1.0, and rustypot 1.13.1. None is a
-dependency of this project, and tests skip where one is missing. Of LeRobot the buses and the SO-101 follower are used;
-its unrelated imports of torch, accelerate, datasets and its processors are replaced by empty modules.
+The programs are LeRobot 0.4.4 and 0.6.1, feetech-servo-sdk 1.0.0, dynamixel-sdk 3.8.4 and 4.1.0, and rustypot 1.13.1.
+None is a dependency of this project, and tests skip where one is missing. ``--strangers PYTHON`` names another
+interpreter that has them: LeRobot 0.6 needs Python 3.12. Of LeRobot the buses and the SO-101 follower are used; its
+unrelated imports of torch, accelerate, datasets and its processors are replaced by empty modules.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Timer
@@ -32,10 +31,12 @@ from sim.servo_bus.terminal import ServoTerminal
 pytestmark = pytest.mark.slow
 
 STAND_INS = """
-import importlib.util, json, sys, types
+import importlib.machinery, importlib.util, json, sys, types
 
 class Empty(types.ModuleType):
-    __spec__ = None
+    def __init__(self, name):
+        super().__init__(name)
+        self.__spec__ = importlib.machinery.ModuleSpec(name, None)
     def __getattr__(self, name):
         if name.startswith("__"):
             raise AttributeError(name)
@@ -59,8 +60,8 @@ bus.configure_motors()
 bus.write("{gain}", "m2", 20)
 bus.sync_write("Goal_Position", {{name: 2000 for name in motors}}, normalize=False)
 bus.enable_torque()
-told["goals"] = bus.sync_read("Goal_Position", normalize=False)
-told["positions"] = bus.sync_read("Present_Position", normalize=False)
+told["goals"] = bus.sync_read("Goal_Position", normalize=False, num_retry=20)
+told["positions"] = bus.sync_read("Present_Position", normalize=False, num_retry=20)
 bus.disconnect()
 print(json.dumps(told))
 """
@@ -139,15 +140,25 @@ print(json.dumps(told))
 """
 
 
-def needed(*packages: str) -> None:
-    for package in packages:
-        if importlib.util.find_spec(package) is None:
-            pytest.skip(f"{package} is not installed")
+@pytest.fixture(scope="session")
+def python(request: pytest.FixtureRequest) -> str:
+    """The interpreter that has the strangers' packages."""
+    return str(request.config.getoption("--strangers"))
 
 
-def stranger(program: str, path: str) -> dict:
+def needed(python: str, *packages: str) -> None:
+    """Skip the test where the interpreter lacks a package."""
+    program = (
+        "import importlib.util, sys; print(*(name for name in sys.argv[1:] if not importlib.util.find_spec(name)))"
+    )
+    done = subprocess.run([python, "-c", program, *packages], capture_output=True, text=True, timeout=60, check=True)
+    if done.stdout.strip():
+        pytest.skip(f"{python} lacks {done.stdout.strip()}")
+
+
+def stranger(python: str, program: str, path: str) -> dict:
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", STAND_INS + program, path],
+        [python, "-W", "ignore", "-c", STAND_INS + program, path],
         capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
@@ -161,12 +172,12 @@ def feetech_arm() -> tuple[ServoArm, ServoLine]:
     return arm, ServoLine(servos, before_request=arm.advance)
 
 
-def test_lerobots_feetech_bus_does_to_the_registers_what_ours_does() -> None:
-    needed("lerobot", "serial", "scservo_sdk")
+def test_lerobots_feetech_bus_does_to_the_registers_what_ours_does(python: str) -> None:
+    needed(python, "lerobot", "serial", "scservo_sdk")
     arm, line = feetech_arm()
     with ServoTerminal(line, on_time=arm.advance) as terminal:
-        told = stranger(LEROBOT.format(vendor="feetech", bus="FeetechMotorsBus", model="sts3215", gain="P_Coefficient"),
-                        terminal.path)  # fmt: skip
+        program = LEROBOT.format(vendor="feetech", bus="FeetechMotorsBus", model="sts3215", gain="P_Coefficient")
+        told = stranger(python, program, terminal.path)
     assert told["pinged"] == {str(servo): 777 for servo in range(1, 7)}
     assert told["goals"] == {f"m{servo}": 2000 for servo in range(1, 7)}
     ours, line = feetech_arm()
@@ -210,8 +221,8 @@ class Person:
         self.arm._measure()
 
 
-def test_lerobots_so101_follower_connects_calibrates_reads_and_writes(tmp_path: Path) -> None:
-    needed("lerobot", "serial", "scservo_sdk", "draccus", "huggingface_hub")
+def test_lerobots_so101_follower_connects_calibrates_reads_and_writes(python: str, tmp_path: Path) -> None:
+    needed(python, "lerobot", "serial", "scservo_sdk", "draccus", "huggingface_hub")
     zeros = (2048, 700, 3900, 2100, 1500, 3000)
     servos = so101_servos(zeros, calibrated=False)
     arm = ServoArm(servos, zeros)
@@ -220,7 +231,7 @@ def test_lerobots_so101_follower_connects_calibrates_reads_and_writes(tmp_path: 
     person = Person(arm)
     with ServoTerminal(ServoLine(servos, before_request=person.advance), on_time=person.advance) as terminal:
         process = subprocess.Popen(
-            [sys.executable, "-u", "-W", "ignore", "-c", STAND_INS + FOLLOWER, terminal.path, str(tmp_path)],
+            [python, "-u", "-W", "ignore", "-c", STAND_INS + FOLLOWER, terminal.path, str(tmp_path)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
         assert process.stdin is not None
@@ -258,21 +269,21 @@ def test_lerobots_so101_follower_connects_calibrates_reads_and_writes(tmp_path: 
     np.testing.assert_allclose(moved[1:5], seen[1:5], atol=3.0)
 
 
-def test_the_vendors_feetech_sdk_reads_and_writes() -> None:
-    needed("scservo_sdk", "serial")
+def test_the_vendors_feetech_sdk_reads_and_writes(python: str) -> None:
+    needed(python, "scservo_sdk", "serial")
     arm, line = feetech_arm()
     with ServoTerminal(line, on_time=arm.advance) as terminal:
-        told = stranger(FEETECH_SDK, terminal.path)
+        told = stranger(python, FEETECH_SDK, terminal.path)
     assert (told["model"], told["limit"]) == (777, 400)
     assert told["positions"] == pytest.approx([servo.present for servo in arm.servos], abs=30)
     assert arm.servos[2].get("torque_limit") == 400
 
 
-def test_rustypot_reads_and_writes() -> None:
-    needed("rustypot")
+def test_rustypot_reads_and_writes(python: str) -> None:
+    needed(python, "rustypot")
     arm, line = feetech_arm()
     with ServoTerminal(line, on_time=arm.advance) as terminal:
-        told = stranger(RUSTYPOT, terminal.path)
+        told = stranger(python, RUSTYPOT, terminal.path)
     assert (told["ping"], told["missing"]) == (True, False)
     assert arm.servos[0].get("goal_position") == pytest.approx(2048 + 65, abs=1)
     steps = [2048 + position / 6.283185307 * 4096 for position in told["positions"]]
@@ -284,11 +295,11 @@ def dynamixels(model: int = 1200) -> tuple[Sequence[DynamixelServo], ServoLine]:
     return servos, ServoLine(servos, dynamixel)
 
 
-def test_lerobots_dynamixel_bus_does_to_the_registers_what_ours_does() -> None:
-    needed("lerobot", "serial", "dynamixel_sdk")
+def test_lerobots_dynamixel_bus_does_to_the_registers_what_ours_does(python: str) -> None:
+    needed(python, "lerobot", "serial", "dynamixel_sdk")
     servos, line = dynamixels()
     with ServoTerminal(line) as terminal:
-        told = stranger(LEROBOT.format(vendor="dynamixel", bus="DynamixelMotorsBus", model="xl330-m288",
+        told = stranger(python, LEROBOT.format(vendor="dynamixel", bus="DynamixelMotorsBus", model="xl330-m288",
                                        gain="Position_P_Gain"), terminal.path)  # fmt: skip
     assert told["pinged"] == {str(servo): 1200 for servo in range(1, 7)}
     assert told["positions"] == {f"m{servo}": 2000 for servo in range(1, 7)}
@@ -308,10 +319,10 @@ def test_lerobots_dynamixel_bus_does_to_the_registers_what_ours_does() -> None:
         assert bytes(theirs.memory) == bytes(servo.memory)
 
 
-def test_the_vendors_dynamixel_sdk_reads_and_writes_also_what_must_be_stuffed() -> None:
-    needed("dynamixel_sdk", "serial")
+def test_the_vendors_dynamixel_sdk_reads_and_writes_also_what_must_be_stuffed(python: str) -> None:
+    needed(python, "dynamixel_sdk", "serial")
     servos, line = dynamixels(1060)
     with ServoTerminal(line) as terminal:
-        told = stranger(DYNAMIXEL_SDK, terminal.path)
+        told = stranger(python, DYNAMIXEL_SDK, terminal.path)
     assert (told["model"], told["goal"], told["refused"]) == (1060, 0xFDFFFF, 7)
     assert told["positions"] == [int.from_bytes(servo.memory[132:136], "little") for servo in servos]
