@@ -129,7 +129,10 @@ class SimBatch(Simulations):
         self._draws = None if timing is None and randomise is None else SeedStreams(num)
         self._randomised = None if randomise is None else Randomised(randomise, self._batch, sim_model.model)
         self._delays = None if timing is None else self._starts.delays(timing)
-        self._loads = self._randomised is not None and self._randomised.load is not None
+        self._load_friction = None if self._randomised is None else self._randomised.load
+        each_step = self._load_friction is not None and self._load_friction.every_step
+        self._loads, self._loads_each_step = self._load_friction is not None and not each_step, each_step
+        self._bias = self._batch.bind("qfrc_bias") if each_step else None
         self._qpos, self._qvel = self._batch.bind("qpos"), self._batch.bind("qvel")
         self.any_broken = False
         self.broken = np.zeros(num, bool)
@@ -246,7 +249,8 @@ class SimBatch(Simulations):
             Simulated time, as `stamp_ns`.
         """
         assert self._delays is not None
-        self._load()
+        if self._loads:
+            self._load()
         targets, rows = self._starts.columns(commands), rows_of(ids, self._num)
 
         def advance(steps: int) -> None:
@@ -278,28 +282,30 @@ class SimBatch(Simulations):
         """
         if self._loads:
             self._load()
-        if after_step is None and self._batch is not None:
+        if after_step is None and self._batch is not None and not self._loads_each_step:
             self._batch.step(ids, self._substeps, self._stage)
         else:
             self._physics(ids, self._substeps, after_step)
         return self._period_over()
 
     def _load(self) -> None:
-        """Let the friction of this control period follow the load at its beginning."""
-        randomised = self._randomised
-        if randomised is not None and randomised.load is not None:
-            randomised.load.apply(self._qpos, self._qvel, self._ctrl)
+        """Let the friction follow the load: once a control period, or in every step of the physics."""
+        assert self._load_friction is not None
+        self._load_friction.apply(self._qpos, self._qvel, self._ctrl, self._bias)
 
     def _physics(self, ids: np.ndarray | None, steps: int, after_step: Callable[[], None] | None) -> None:
         batch = self._batch
         assert batch is not None  # `step` and `SimRobot` refuse after `close`
         # Stage VEL makes the batch persistent: its next step begins there, so that but for RK4 it costs nothing.
-        if after_step is None:
+        if after_step is None and not self._loads_each_step:
             batch.step(ids, steps, self._stage)
             return
         for _ in range(steps):
-            batch.step(ids, 1, self._stage)
-            after_step()
+            if self._loads_each_step:
+                self._load()
+            batch.step(ids, 1, _VEL if self._loads_each_step else self._stage)
+            if after_step is not None:
+                after_step()
 
     def _period_over(self) -> int:
         self._steps += 1

@@ -1,27 +1,105 @@
-"""Friction of geared joints that grows with the torque which their gears transmit.
+"""Friction of geared joints that grows with the torque in their gears, and at rest.
 
-MuJoCo's ``frictionloss`` is Coulomb's friction, whatever the load. In gears it grows with the load (Rhoban's BAM calls
-it load-dependent friction): a joint that holds a weight sticks more than the same joint without it. Here the friction
-of a control period is ``frictionloss + share |torque|``, with the torque of the joint's actuator in the state in which
-the period begins. It depends on the state alone, so snapshots and batches of any size repeat it bit for bit.
+MuJoCo's ``frictionloss`` is Coulomb's friction, whatever the load. In gears it grows with the load: a joint that holds
+a weight sticks more than the same joint without it. The law is that of Rhoban's BAM (Duclusaud et al., "Extended
+friction models for the physics simulation of servo actuators", ICRA 2025, models M1 to M6; ``bam/model.py``):
+
+    frictionloss + |m t_m - e t_e| + rest (s + |m_s t_m - e_s t_e| + q)
+
+with the torque ``t_m`` of the joint's actuator, the torque ``t_e`` of gravity and of the other links' motion, and
+``rest = exp(-(|speed| / stribeck speed) ** shape)``. ``q`` counts where the two torques oppose each other:
+``e_q t_e^2`` where the motor drives, else ``m_q t_m^2``. Back-EMF is part of a joint's damping here, not of ``t_m``.
+
+With ``load_friction`` (``m``) alone, the friction of a control period follows the state in which the period begins.
+With any other term, it is computed anew in every step of the physics. It depends on the state alone, so snapshots and
+batches of any size repeat it bit for bit.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import mujoco
 import numpy as np
 
 from hal.errors import SpecError
 
-__all__ = ["BASE", "FRICTION", "SHARE", "LoadFriction"]
+__all__ = ["BASE", "FRICTION", "TERMS", "LoadFriction", "Term", "friction_torque"]
 
 FRICTION = "dof_frictionloss"
 """The field of the model that changes."""
 
-BASE, SHARE = "load.base", "load.share"
-"""Arrays beside the model's fields, (num, nv): friction without load, and friction for each N m of torque."""
+BASE = "load.base"
+"""Array beside the model's fields, (num, nv): friction without load, in motion."""
+
+
+class Term(NamedTuple):
+    """A parameter of the law, an attribute of a joint.
+
+    Attributes:
+        field: name of its array beside the model's fields, (num, nv).
+        default: value of a joint for which it is not given.
+        lowest, highest: the values that are allowed.
+        problem: why a higher one is not.
+    """
+
+    field: str
+    default: float = 0.0
+    lowest: float = 0.0
+    highest: float = np.inf
+    problem: str = ""
+
+
+_STUCK = "it must be below 1: gears would not move"
+
+TERMS: Mapping[str, Term] = {
+    "load_friction": Term("load.share", highest=0.99, problem=_STUCK),
+    "external_friction": Term("load.external", highest=0.99, problem=_STUCK),
+    "stribeck_friction": Term("load.stribeck"),
+    "stribeck_load_friction": Term("load.stribeck_share", highest=0.99, problem=_STUCK),
+    "stribeck_external_friction": Term("load.stribeck_external", highest=0.99, problem=_STUCK),
+    "load_quadratic_friction": Term("load.quadratic"),
+    "external_quadratic_friction": Term("load.external_quadratic"),
+    "stribeck_speed": Term("load.stribeck_speed", 0.2, lowest=1e-3),
+    "stribeck_shape": Term("load.stribeck_shape", 1.35, lowest=0.1, highest=20.0, problem="it must be at most 20"),
+}
+"""The parameters by the name that a profile gives them: m, e (shares), s (N m), m_s, e_s (shares), m_q, e_q (1/(N m)),
+Stribeck's speed (rad/s) and the exponent. The defaults of the last two are those with which BAM begins a fit."""
+
+
+def friction_torque(
+    terms: Mapping[str, np.ndarray | float],
+    base: np.ndarray,
+    motor: np.ndarray,
+    external: np.ndarray,
+    speed: np.ndarray,
+) -> np.ndarray:
+    """Return the friction that a joint has to overcome, N m.
+
+    Args:
+        terms: values by name (`TERMS`), each of a shape that fits the others; a missing one is its default.
+        base: friction without load, in motion, N m.
+        motor: torque of the actuator, N m.
+        external: torque of gravity and of the other links' motion, N m.
+        speed: rad/s.
+    """
+
+    def value(name: str) -> np.ndarray | float:
+        return terms.get(name, TERMS[name].default)
+
+    friction = base + np.abs(value("load_friction") * motor - value("external_friction") * external)
+    if not terms.keys() - {"load_friction", "external_friction"}:
+        return np.asarray(friction)
+    rest = np.exp(-((np.abs(speed) / value("stribeck_speed")) ** value("stribeck_shape")))
+    more = value("stribeck_friction") + np.abs(
+        value("stribeck_load_friction") * motor - value("stribeck_external_friction") * external
+    )
+    driven = np.abs(motor) > np.abs(external)
+    quadratic = np.where(
+        driven, value("external_quadratic_friction") * external**2, value("load_quadratic_friction") * motor**2
+    )
+    return np.asarray(friction + rest * (more + np.where(motor * external < 0, quadratic, 0.0)))
 
 
 class LoadFriction:
@@ -31,7 +109,11 @@ class LoadFriction:
         model: the nominal model.
         dofs: the joints' degrees of freedom, (k,), each driven by one actuator whose force is
             ``gain ctrl + bias0 + bias1 length + bias2 velocity``.
-        fields: the fields in which the models of a batch differ, and `BASE` and `SHARE`: name -> (num, size), live.
+        fields: the fields in which the models of a batch differ, `BASE` and those of the given terms: name -> (num,
+            size), live.
+
+    Attributes:
+        every_step: whether it must be computed in every step of the physics.
 
     Raises:
         SpecError: a joint is driven by no such actuator.
@@ -45,6 +127,8 @@ class LoadFriction:
         self._gear = model.actuator_gear[self._actuators, 0]
         limited = model.actuator_forcelimited[self._actuators].astype(bool)[:, None]
         self._range = np.where(limited, model.actuator_forcerange[self._actuators], (-np.inf, np.inf))
+        self._terms = {name: term.field for name, term in TERMS.items() if term.field in fields}
+        self.every_step = self._terms.keys() != {"load_friction"}
 
     def _parameters(self, field: str, number: int) -> np.ndarray:
         """Return one number of ``actuator_gainprm`` or ``actuator_biasprm`` of the actuators, (num, k) or (k,)."""
@@ -53,19 +137,25 @@ class LoadFriction:
             return self._fields[field][:, self._actuators * width + number]
         return np.asarray(getattr(self._model, field)[self._actuators, number])
 
-    def apply(self, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray) -> None:
-        """Set the friction of the next control period.
+    def apply(self, qpos: np.ndarray, qvel: np.ndarray, ctrl: np.ndarray, bias: np.ndarray | None) -> None:
+        """Set the friction from now on.
 
         Args:
             qpos, qvel, ctrl: state and controls of all simulations, (num, ...).
+            bias: torque against gravity and inertia, ``qfrc_bias`` of MuJoCo, (num, nv); None with ``load_friction``
+                alone, which does not depend on it.
         """
         length, velocity = self._gear * qpos[:, self._columns], self._gear * qvel[:, self._dofs]
         force = self._parameters("actuator_gainprm", 0) * ctrl[:, self._actuators]
         for number, value in enumerate((1.0, length, velocity)):
             force = force + self._parameters("actuator_biasprm", number) * value
-        torque = np.abs(self._gear * np.clip(force, self._range[:, 0], self._range[:, 1]))
-        base, share = (self._fields[name][:, self._dofs] for name in (BASE, SHARE))
-        self._fields[FRICTION][:, self._dofs] = base + share * torque
+        motor = self._gear * np.clip(force, self._range[:, 0], self._range[:, 1])
+        terms: dict[str, np.ndarray | float] = {
+            name: self._fields[field][:, self._dofs] for name, field in self._terms.items()
+        }
+        base, speed = self._fields[BASE][:, self._dofs], qvel[:, self._dofs]
+        external = np.zeros_like(speed) if bias is None else -bias[:, self._dofs]
+        self._fields[FRICTION][:, self._dofs] = friction_torque(terms, base, motor, external, speed)
 
 
 def _actuator(model: mujoco.MjModel, joint: int) -> int:

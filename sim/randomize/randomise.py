@@ -16,10 +16,12 @@ from mujoco.batch import MODEL_FIELDS, Batch
 
 from hal.errors import SpecError
 from sim.randomize.distribution import Distribution, distribution
-from sim.randomize.load_friction import BASE, FRICTION, SHARE, LoadFriction
+from sim.randomize.load_friction import BASE, FRICTION, TERMS, LoadFriction
 from sim.randomize.seeds import Purpose, SeedStreams, uniform
 
 __all__ = ["Draw", "Randomise", "Randomised", "Target", "changes_constants", "targets"]
+
+_TERMS = {term.field: term for term in TERMS.values()}
 
 How = Literal["set", "scale", "add"]
 """The way in which a drawn number changes the number of the model."""
@@ -135,10 +137,10 @@ def _check_values(model: mujoco.MjModel, draw: Draw, target: Target) -> None:
         raise wrong(f"{target.name} is 0 in the model, so nothing can keep its ratio to it")
     ends = np.array([_changed(nominal, draw.how, end) for end in (draw.values.low, draw.values.high)])
     if ends.min() < target.lowest or (target.field == "body_mass" and ends.min() <= 0):
-        least = "above" if target.followers else "at least"
-        raise wrong(f"{target.name} could become {ends.min():g}, it must be {least} 0")
-    if target.field == SHARE and ends.max() > target.highest:
-        raise wrong(f"{target.name} could become {ends.max():g}, it must be below 1: gears would not move")
+        least = "above 0" if target.followers else f"at least {max(target.lowest, 0.0):g}"
+        raise wrong(f"{target.name} could become {ends.min():g}, it must be {least}")
+    if target.field in _TERMS and ends.max() > target.highest:
+        raise wrong(f"{target.name} could become {ends.max():g}, {_TERMS[target.field].problem}")
     if ends.max() > target.highest + 1e-12:
         raise wrong(
             f"{target.name} could become {ends.max():g} s, but the engine's buffer holds {target.highest:g} s; "
@@ -147,8 +149,8 @@ def _check_values(model: mujoco.MjModel, draw: Draw, target: Target) -> None:
 
 
 def _nominal(model: mujoco.MjModel, field: str) -> np.ndarray:
-    if field == SHARE:
-        return np.zeros(model.nv)
+    if field in _TERMS:
+        return np.full(model.nv, _TERMS[field].default)
     owner, name = (model.opt, field[4:]) if field.startswith("opt.") else (model, field)
     return np.asarray(getattr(owner, name), np.float64).ravel()
 
@@ -244,17 +246,18 @@ class Randomised:
             paths = [draw.path] if draw.together else [target.name for target in drawn_targets]
             names = np.array([zlib.crc32(path.encode()) for path in paths], np.uint64)
             self._lines.append(_Line(draw, names, np.arange(first, len(self.drawn)), _groups(drawn_targets)))
-        dofs = [target.index for _, drawn_targets in resolved for target in drawn_targets if target.field == SHARE]
-        self.load = LoadFriction(model, np.concatenate(dofs), self.fields) if dofs else None
+        dofs = [target.index for _, drawn_targets in resolved for target in drawn_targets if target.field in _TERMS]
+        self.load = LoadFriction(model, np.unique(np.concatenate(dofs)), self.fields) if dofs else None
         """The friction that grows with the load; None where none is drawn."""
 
     def _open(self, field: str, model: mujoco.MjModel) -> None:
         if field in self.fields:
             return
-        if field == SHARE:
+        if field in _TERMS:
             self._open(FRICTION, model)
-            self._nominal[SHARE] = _nominal(model, SHARE)
-            self.fields |= {name: np.zeros((self._batch.nsim, model.nv)) for name in (SHARE, BASE)}
+            self._nominal[field] = _nominal(model, field)
+            self.fields[field] = np.tile(self._nominal[field], (self._batch.nsim, 1))
+            self.fields.setdefault(BASE, np.zeros((self._batch.nsim, model.nv)))
             return
         self._nominal[field] = _nominal(model, field)
         live = self._batch.expand(field)
@@ -436,8 +439,9 @@ def _target(model: mujoco.MjModel, path: str, kind: str, number: int, name: str,
     full_name = f"{kind}.{name}.{attribute}"
     if kind == "actuator" and attribute in ("kp", "kv"):
         return _gain(model, path, full_name, number, attribute)
-    if kind == "joint" and attribute == "load_friction":
-        return Target(full_name, SHARE, _indices(model, FRICTION, number, model.dof_frictionloss), 1.0, (), 0.0, 0.99)
+    if kind == "joint" and attribute in TERMS:
+        term, index = TERMS[attribute], _indices(model, FRICTION, number, model.dof_frictionloss)
+        return Target(full_name, term.field, index, 1.0, (), term.lowest, term.highest)
     for prefix in _KINDS[kind]:
         field = prefix + attribute
         values = getattr(model, field, None)
