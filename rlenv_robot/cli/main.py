@@ -31,6 +31,7 @@ VERBS = {
     "replay": Verb("rlenv_robot.cli.replay", "show a recorded episode"),
     "excite": Verb("rlenv_robot.cli.excite", "record a motion from which an arm's servos can be identified"),
     "gap": Verb("rlenv_robot.cli.gap", "measure how far a simulation is from a recorded arm"),
+    "regress": Verb("rlenv_robot.cli.regress", "write a test that keeps a simulation as near to a run as it is"),
     "identify": Verb("rlenv_robot.cli.identify", "fit the servos of a simulated arm to recordings of a real one"),
     "offsets": Verb("rlenv_robot.cli.offsets", "find constant offsets between goals and measurements, or two arms"),
     "validity": Verb("rlenv_robot.cli.validity", "judge whether scores in simulation tell those on the robot"),
