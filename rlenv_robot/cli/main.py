@@ -35,6 +35,7 @@ VERBS = {
     "identify": Verb("rlenv_robot.cli.identify", "fit the servos of a simulated arm to recordings of a real one"),
     "offsets": Verb("rlenv_robot.cli.offsets", "find constant offsets between goals and measurements, or two arms"),
     "validity": Verb("rlenv_robot.cli.validity", "judge whether scores in simulation tell those on the robot"),
+    "kaiwu": Verb("rlenv_robot.cli.kaiwu", "run, test and write projects of Tencent's Kaiwu framework"),
     "data": Verb("rlenv_robot.cli.data", "list, describe, check, cut, label and export recorded data"),
     "protocol": Verb("rlenv_robot.cli.check:add_protocol", "describe an environment"),
     "check": Verb("rlenv_robot.cli.check", "test an environment against its contract"),

@@ -1,0 +1,1 @@
+"""Projects of Tencent's Kaiwu framework, run unchanged over our environments."""

@@ -1,0 +1,197 @@
+"""The base class of a project's agent and the decorators of its methods, as the framework's modules offer them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any, Protocol, TypeAlias, cast
+
+__all__ = [
+    "BaseAgent", "DecoratedAgent", "Method", "Run", "bind", "check_hasattr", "exploit_wrapper", "learn_wrapper",
+    "load_model_wrapper", "load_opponent_agent_wrapper", "original", "predict_wrapper", "reset_wrapper",
+    "save_model_wrapper",
+]  # fmt: skip
+
+Method: TypeAlias = Callable[..., Any]
+"""A method of a project's agent."""
+
+_RUN = "_kaiwu_run"
+
+
+class Run(Protocol):
+    """The run that an agent belongs to; it decides what a decorated method does."""
+
+    def learn(self, agent: object, method: Method, samples: object) -> object:
+        """Learn from samples here, or send them to the sample pool."""
+        ...
+
+    def send(self, agent: object, samples: object) -> object:
+        """Send samples to the sample pool."""
+        ...
+
+    def predict(self, agent: object, method: Method, arguments: tuple[object, ...], named: dict[str, object]) -> object:
+        """Return the agent's actions, as the year of the project gives them."""
+        ...
+
+    def save(self, agent: object, method: Method, path: str | None, number: object) -> object:
+        """Save a model, to the run's folder unless a path is given."""
+        ...
+
+    def load(self, agent: object, method: Method, path: str | None, number: object) -> object:
+        """Load a model, from the run's model pool unless a path is given."""
+        ...
+
+    def load_opponent(self, agent: object, number: object) -> object:
+        """Load the model of an opponent."""
+        ...
+
+
+def bind(agent: object, run: Run) -> None:
+    """Make an agent part of a run. Its constructor need not have called ours."""
+    setattr(agent, _RUN, run)
+
+
+def original(agent: object, name: str) -> Method:
+    """Return a method of an agent without our decorator.
+
+    Raises:
+        ValueError: the agent has no such method.
+    """
+    method = getattr(type(agent), name, None)
+    if method is None:
+        raise ValueError(f"the project's {type(agent).__name__} has no method {name}: agent.py must define it")
+    return cast("Method", functools.partial(getattr(method, "__wrapped__", method), agent))
+
+
+def _run_of(agent: object) -> Run | None:
+    return cast("Run | None", getattr(agent, _RUN, None))
+
+
+def learn_wrapper(method: Method) -> Method:
+    """Decorate ``learn``: alone it trains at once, distributed it sends the samples to the pool."""
+
+    @functools.wraps(method)
+    def learn(agent: object, list_sample_data: object = None, *arguments: object, **named: object) -> object:
+        run = _run_of(agent)
+        if run is None or arguments or named:
+            return method(agent, list_sample_data, *arguments, **named)
+        return run.learn(agent, functools.partial(method, agent), list_sample_data)
+
+    return learn
+
+
+def _acting(method: Method) -> Method:
+    @functools.wraps(method)
+    def act(agent: object, *arguments: object, **named: object) -> object:
+        run = _run_of(agent)
+        if run is None:
+            return method(agent, *arguments, **named)
+        return run.predict(agent, functools.partial(method, agent), arguments, named)
+
+    return act
+
+
+def predict_wrapper(method: Method) -> Method:
+    """Decorate ``predict``, which chooses actions in training."""
+    return _acting(method)
+
+
+def exploit_wrapper(method: Method) -> Method:
+    """Decorate ``exploit``, which chooses the best actions; it is called as it is."""
+    return method
+
+
+def reset_wrapper(method: Method) -> Method:
+    """Decorate ``reset``, which begins an episode; it is called as it is."""
+    return method
+
+
+def save_model_wrapper(method: Method) -> Method:
+    """Decorate ``save_model``: the run gives the path and the id where the workflow leaves them out."""
+
+    @functools.wraps(method)
+    def save(agent: object, path: str | None = None, id: object = None, **named: object) -> object:
+        run = _run_of(agent)
+        if run is None:
+            return method(agent, path=path, id="1" if id is None else id, **named)
+        return run.save(agent, functools.partial(method, agent, **named), path, id)
+
+    return save
+
+
+def load_model_wrapper(method: Method) -> Method:
+    """Decorate ``load_model``: the run gives the path, and the number of the newest or a random model."""
+
+    @functools.wraps(method)
+    def load(agent: object, path: str | None = None, id: object = "1", **named: object) -> object:
+        run = _run_of(agent)
+        if run is None:
+            return method(agent, path=path, id=id, **named)
+        return run.load(agent, functools.partial(method, agent, **named), path, id)
+
+    return load
+
+
+def load_opponent_agent_wrapper(method: Method) -> Method:
+    """Decorate ``load_opponent_agent``, whose body the framework brings."""
+
+    @functools.wraps(method)
+    def load(agent: object, id: object = "1") -> object:
+        run = _run_of(agent)
+        return method(agent, id=id) if run is None else run.load_opponent(agent, id)
+
+    return load
+
+
+def check_hasattr(attr_must_be_impl: list[str]) -> Callable[[Method], Method]:
+    """Refuse an agent whose constructor leaves out an attribute, as projects before 2024 ask."""
+
+    def decorate(method: Method) -> Method:
+        @functools.wraps(method)
+        def checked(agent: object, *arguments: object, **named: object) -> object:
+            result = method(agent, *arguments, **named)
+            missing = [name for name in attr_must_be_impl if not hasattr(agent, name)]
+            if missing:
+                raise NotImplementedError(f"{type(agent).__name__} must set {', '.join(missing)}")
+            return result
+
+        return checked
+
+    return decorate
+
+
+class DecoratedAgent:
+    """The base class of agents up to 2025, whose methods the project decorates itself."""
+
+    def __init__(
+        self, agent_type: str = "player", device: object = None, logger: object = None, monitor: object = None
+    ) -> None:
+        self.agent_type, self.device, self.logger, self.monitor = agent_type, device, logger, monitor
+
+    def send_sample_data(self, list_sample_data: object) -> object:
+        """Send samples to the sample pool; the learner is called with batches of them."""
+        run = _run_of(self)
+        if run is None:
+            raise ValueError("send_sample_data before the run has begun: there is no sample pool")
+        return run.send(self, list_sample_data)
+
+
+class BaseAgent(DecoratedAgent):
+    """The base class of agents since 2026, whose methods have no decorators: the class adds them itself."""
+
+    def __init_subclass__(cls, **named: Any) -> None:
+        super().__init_subclass__(**named)
+        for name, decorate in _DECORATORS.items():
+            method = cls.__dict__.get(name)
+            if callable(method) and not hasattr(method, "__wrapped__"):
+                setattr(cls, name, decorate(method))
+
+
+_DECORATORS: dict[str, Callable[[Method], Method]] = {
+    "learn": learn_wrapper,
+    "predict": predict_wrapper,
+    "save_model": save_model_wrapper,
+    "load_model": load_model_wrapper,
+    "load_opponent_agent": load_opponent_agent_wrapper,
+}
+"""Method of an agent -> its decorator."""

@@ -1,0 +1,179 @@
+"""``rlenv-robot kaiwu``: run, test and write projects of Tencent's Kaiwu framework."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+from rlenv_robot.cli.verbs import Verb, add_verbs
+
+if TYPE_CHECKING:
+    from rlenv_robot.adapters.kaiwu.env import Bridge
+    from rlenv_robot.adapters.kaiwu.run import EnvLike, Outcome
+    from rlenv_robot.adapters.kaiwu.session import Budget
+    from rlenv_robot.env import Environment
+
+__all__ = ["add", "add_new", "add_run", "add_test", "new", "run", "test"]
+
+_STYLES = ("document", "2024", "2025", "2026")
+
+
+def add(parser: argparse.ArgumentParser) -> None:
+    """Declare the verbs below this one."""
+    parser.description = (
+        "Run a project directory of Tencent's Kaiwu framework, with its agent and workflow unchanged, over any of our "
+        "environments (docs/kaiwu.md)."
+    )
+    here = "rlenv_robot.cli.kaiwu"
+    verbs = {
+        "run": Verb(f"{here}:add_run", "run a project's training workflow"),
+        "test": Verb(f"{here}:add_test", "test a project as its train_test.py does"),
+        "new": Verb(f"{here}:add_new", "write a project to begin with"),
+    }
+    add_verbs(parser, verbs, None)
+
+
+def _add_project(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("folder", metavar="DIR", help="the project's directory")
+    parser.add_argument(
+        "--env", metavar="NAME", help="an environment, as for rlenv-robot run (default: the one that kaiwu.json names)"
+    )
+    parser.add_argument("--robot", default="sim", help="sim, twin, or a server's address (default sim)")
+    parser.add_argument("--keys", metavar="FOLDER", help="this machine's keys, for a robot on the network")
+    parser.add_argument("--profile", metavar="FILE", help="settings of the environment")
+    parser.add_argument("--algorithm", metavar="NAME", help="one of the project's (default: its own choice)")
+    parser.add_argument("--style", choices=_STYLES, help="the year of the project (default: found from its files)")
+    parser.add_argument(
+        "--bridge",
+        metavar="MODULE:CLASS",
+        help="translates observations and actions for a project made for another game",
+    )
+    parser.add_argument("--out", metavar="FOLDER", help="models, logs and metrics (default: kaiwu-runs/DIR)")
+
+
+def add_run(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``kaiwu run``."""
+    parser.description = "Run a project's training workflow until it returns or a limit is reached."
+    parser.epilog = """
+Examples:
+
+  rlenv-robot kaiwu new reach --env so101-reach
+  rlenv-robot kaiwu run reach --steps 60000 --seed 0
+"""
+    _add_project(parser)
+    for name, kind, text in (
+        ("steps", int, "steps of the environment"), ("updates", int, "calls of learn"),
+        ("episodes", int, "episodes"), ("seconds", float, "seconds of wall-clock time"),
+    ):  # fmt: skip
+        parser.add_argument(f"--{name}", type=kind, metavar="N", help=f"end after so many {text}")
+    parser.add_argument("--seed", type=int, help="of the first episode")
+    parser.add_argument(
+        "--pool", action="store_true", help="send samples through a sample pool, as distributed runs do"
+    )
+    parser.add_argument("--resume", action="store_true", help="go on from the newest model in the folder of --out")
+    parser.set_defaults(run=run)
+
+
+def add_test(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``kaiwu test``."""
+    parser.description = (
+        "Test a project as its train_test.py does: with a small pool and batch, one call of learn, one saved model, "
+        "and no error in the log."
+    )
+    _add_project(parser)
+    parser.add_argument("--seconds", type=float, default=300.0, metavar="N", help="give up after (default 300)")
+    parser.set_defaults(run=test)
+
+
+def add_new(parser: argparse.ArgumentParser) -> None:
+    """Declare the arguments of ``kaiwu new``."""
+    parser.description = "Write a project whose workflow runs as it stands: PPO, or DQN with numbered moves."
+    parser.add_argument("folder", metavar="DIR", help="made if it is missing; no file is replaced")
+    parser.add_argument("--env", default="so101-reach", metavar="NAME", help="a task (default so101-reach)")
+    parser.add_argument("--algorithm", choices=("ppo", "dqn"), default="ppo", help="default ppo")
+    parser.set_defaults(run=new)
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run a project, and print what it did."""
+    from rlenv_robot.adapters.kaiwu.project import open_project
+    from rlenv_robot.adapters.kaiwu.run import run_project
+
+    project = open_project(args.folder, args.algorithm, args.style)
+    outcome = run_project(
+        project, _env(args, project.environment), out=_out(args), budget=_budget(args), bridge=_bridge(args),
+        through_pool=args.pool, resume=args.resume, seed=args.seed,
+    )  # fmt: skip
+    _print(outcome)
+    return 0
+
+
+def test(args: argparse.Namespace) -> int:
+    """Test a project, and print what it did."""
+    from rlenv_robot.adapters.kaiwu.project import open_project
+    from rlenv_robot.adapters.kaiwu.run import check_project
+
+    environment = open_project(args.folder, args.algorithm, args.style).environment
+    outcome = check_project(
+        args.folder, _env(args, environment), out=_out(args), algorithm=args.algorithm, style=args.style,
+        bridge=_bridge(args), seconds=args.seconds,
+    )  # fmt: skip
+    _print(outcome)
+    print("train test succeeded: the agent has learned and saved a model")
+    return 0
+
+
+def new(args: argparse.Namespace) -> int:
+    """Write a project, and print what to do next."""
+    from rlenv_robot.adapters.kaiwu.templates import write_project
+
+    written = write_project(args.folder, args.env, args.algorithm)
+    print(f"{args.folder}: {len(written)} files")
+    print("next:")
+    print(f"  rlenv-robot kaiwu test {args.folder}")
+    print(f"  rlenv-robot kaiwu run {args.folder} --steps 60000")
+    return 0
+
+
+def _budget(args: argparse.Namespace) -> Budget:
+    from rlenv_robot.adapters.kaiwu.session import Budget
+
+    return Budget(args.steps, args.updates, args.episodes, args.seconds)
+
+
+def _out(args: argparse.Namespace) -> Path:
+    return Path(args.out) if args.out else Path("kaiwu-runs") / Path(args.folder).absolute().name
+
+
+def _bridge(args: argparse.Namespace) -> Callable[[Environment], Bridge] | None:
+    from rlenv_robot.config.plugins import load_object
+
+    return (
+        None if args.bridge is None else cast("Callable[[Environment], Bridge]", load_object(args.bridge, Path.cwd()))
+    )
+
+
+def _env(args: argparse.Namespace, named: str) -> EnvLike:
+    from rlenv_robot.config.profile import load_profile
+    from rlenv_robot.registry import make
+
+    profile = None if args.profile is None else load_profile(args.profile)
+    name = args.env or named
+    options = {}
+    if profile is not None:
+        name, options = name or profile.task.name, dict(profile.task.options)
+    if not name:
+        raise ValueError("which environment? kaiwu.json names none: give --env, such as --env so101-reach")
+    return make(name, args.robot, keys=args.keys, profile=profile, **options)
+
+
+def _print(outcome: Outcome) -> None:
+    rate = outcome.steps / max(outcome.seconds, 1e-9)
+    print(
+        f"{outcome.ended}: {outcome.steps} steps in {outcome.episodes} episodes, learned {outcome.updates} times, "
+        f"{outcome.seconds:.1f} s ({rate:.0f} steps/s)"
+    )
+    if outcome.models:
+        print(f"models {', '.join(map(str, outcome.models))} in {outcome.out / 'ckpt'}")
