@@ -13,7 +13,7 @@ import numpy as np
 
 from hal.errors import IllegalAction, SpecError, Violation
 
-__all__ = ["DTYPES", "SHORT", "Bound", "Field", "JsonDict", "JsonObject"]
+__all__ = ["DTYPES", "SHORT", "TEXT", "Bound", "Field", "JsonDict", "JsonObject"]
 
 JsonDict = dict[str, Any]
 """Plain data by name, as JSON, msgpack and TOML can hold it, nested as deep as it likes."""
@@ -27,7 +27,13 @@ Bound = float | tuple[float, ...]
 DTYPES = (
     "float64", "float32", "int64", "int32", "int16", "int8", "uint64", "uint32", "uint16", "uint8",
 )  # fmt: skip
-"""The element types that numpy, ROS 2 messages and CDR all have."""
+"""The types of numbers that numpy, ROS 2 messages and CDR all have."""
+
+TEXT = "text"
+"""The element type of texts: Unicode characters of a largest number, ``characters``; numpy's ``<U``."""
+
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz ABC 0123456789 .,:;!?-_/\"'\n\u00e4\u00df\u0416\u673a\u5668\U0001f916"
+"""Characters of random texts; numpy, UTF-8 and UTF-16 store them in different lengths."""
 
 _NAME = re.compile(r"[a-z](_?[a-z0-9])*")  # the names that ROS 2 allows for the fields of a message
 SHORT = 32
@@ -41,7 +47,8 @@ class Field:
     Attributes:
         name: lower case with underscores, as the name of a ROS 2 message's field.
         shape: the shape of one value, without leading (batch or time) axes; ``()`` is a scalar.
-        dtype: the type of an element, one of `DTYPES`.
+        dtype: the type of an element, one of `DTYPES`, or ``text``. A value is then a numpy array of texts, which a row
+            holds as ``characters`` code points of 4 bytes each, zeros behind the text.
         low, high: the inclusive range, one number for all elements or one for each; by default all finite values of
             the dtype.
         unit: the SI symbol (``rad``, ``m/s``), or ``1`` for a number without a unit.
@@ -49,6 +56,10 @@ class Field:
         elements: names of the elements along the last axis, or none.
         convention: the name of the document that fixes zero and sign of the values, for values that mean a pose only
             under such a convention (``so101_new_calib``). Fields of different conventions do not match.
+        characters: the largest number of characters (Unicode code points) of a text, from 1; 0 for numbers.
+        counted_by: the name of a whole-number field of the same spec that says how many entries along the first axis
+            count, for a set or a list of up to ``shape[0]`` entries; several fields may share one. The entries behind
+            are 0, or empty texts. Empty: all entries count.
 
     Raises:
         SpecError: the description contradicts itself.
@@ -63,6 +74,8 @@ class Field:
     meaning: str = ""
     elements: tuple[str, ...] = ()
     convention: str = ""
+    characters: int = 0
+    counted_by: str = ""
 
     def __post_init__(self) -> None:
         for key in ("shape", "elements"):
@@ -79,8 +92,10 @@ class Field:
 
         if not _NAME.fullmatch(self.name):
             raise wrong("a name is lower-case letters, digits and single underscores, a letter first")
-        if self.dtype not in DTYPES:
-            raise wrong(f"dtype {self.dtype!r} is none of {', '.join(DTYPES)}")
+        if self.dtype not in (*DTYPES, TEXT):
+            raise wrong(f"dtype {self.dtype!r} is none of {', '.join((*DTYPES, TEXT))}")
+        if not isinstance(self.characters, int) or (self.characters > 0) != self.is_text:
+            raise wrong(f"characters is {self.characters!r}, expected a number from 1 for text, and 0 for {DTYPES[0]}")
         if not all(isinstance(n, int) and n > 0 for n in self.shape):
             raise wrong(f"shape {self.shape} must hold positive whole numbers")
         if self.elements and (not self.shape or len(self.elements) != self.shape[-1]):
@@ -88,25 +103,41 @@ class Field:
         for key, bound in (("low", self.low), ("high", self.high)):
             if isinstance(bound, tuple) and len(bound) != self.size:
                 raise wrong(f"{key} has {len(bound)} numbers, the field {self.size} elements")
-        if not all(isinstance(text, str) for text in (self.unit, self.meaning, self.convention, *self.elements)):
-            raise wrong("unit, meaning, convention and element names are text")
+        texts = (self.unit, self.meaning, self.convention, self.counted_by, *self.elements)
+        if not all(isinstance(text, str) for text in texts):
+            raise wrong("unit, meaning, convention, counted_by and element names are text")
+        if self.counted_by and not self.shape:
+            raise wrong(f"counted_by {self.counted_by!r} counts entries of the first axis, and the shape is ()")
         low, high = np.asarray(self.low), np.asarray(self.high)
         if not np.all(low <= high):  # catches NaN too
             raise wrong(f"low {self.low} must not be above high {self.high}, and neither may be NaN")
+        if self.is_text:
+            if np.isfinite(low).any() or np.isfinite(high).any():
+                raise wrong("a text has no range; leave out low and high")
+            return
         if self.numpy_dtype.kind != "f":
             low, high = np.ceil(low), np.floor(high)
         lowest, highest = float(self._limits.min), float(self._limits.max)
         if not np.all((low <= high) & (low <= highest) & (high >= lowest)):
             raise wrong(f"no {self.dtype} lies between low {self.low} and high {self.high}")
+        if self.counted_by and not np.all((low <= 0) & (high >= 0)):
+            raise wrong(f"entries that do not count are 0, so 0 must lie between low {self.low} and high {self.high}")
 
     @property
     def size(self) -> int:
         """Number of elements."""
         return math.prod(self.shape)
 
+    @property
+    def is_text(self) -> bool:
+        """Whether the elements are texts."""
+        return self.dtype == TEXT
+
     @cached_property
     def numpy_dtype(self) -> np.dtype:
         """The numpy dtype of an element, little-endian."""
+        if self.is_text:
+            return np.dtype(f"<U{self.characters}")
         return np.dtype("<" + np.dtype(self.dtype).str[1:])  # numpy's own singleton on little-endian machines
 
     @property
@@ -118,11 +149,25 @@ class Field:
 
     @cached_property
     def bounds(self) -> tuple[np.ndarray, np.ndarray]:
-        """Lowest and highest legal values: two read-only arrays of the field's shape and dtype, always finite."""
+        """Lowest and highest legal values: two read-only arrays of the field's shape and dtype, always finite.
+
+        Raises:
+            SpecError: the field holds texts, which have no range.
+        """
+        if self.is_text:
+            raise SpecError(f"field {self.name!r} holds texts, which have no range; numbers are needed here")
         low, high = self._broadcast(self.low), self._broadcast(self.high)
         if self.numpy_dtype.kind != "f":
             low, high = np.ceil(low), np.floor(high)
         return self._saturated(low), self._saturated(high)
+
+    @cached_property
+    def nothing(self) -> np.ndarray:
+        """The legal value next to zero, or empty texts; read-only, of the field's shape and dtype."""
+        value = np.zeros(self.shape, self.numpy_dtype)
+        value = value if self.is_text else np.clip(value, *self.bounds)
+        value.setflags(write=False)
+        return value
 
     def _saturated(self, bound: np.ndarray) -> np.ndarray:
         """Return a bound in the field's dtype, infinite sides as the dtype's extremes; read-only."""
@@ -150,18 +195,21 @@ class Field:
         """Return the value as an array of exactly this field's shape and dtype.
 
         Numbers, lists and arrays are accepted if they convert without changing their kind: a whole number may become
-        a float, but a float never becomes a whole number. A float is rounded to a narrower float type.
+        a float, but a float never becomes a whole number. A float is rounded to a narrower float type. A text may hold
+        any character that UTF-8 has, but no zero character.
 
         Args:
-            value: a number, a nested list of numbers, or an array.
+            value: a number, a nested list of numbers, or an array; a text, a nested list of texts, or an array of them.
             where: the name of the structure that holds the value (``action``), for the message.
 
         Returns:
             The array itself without a copy if it already has shape and dtype, otherwise a new array.
 
         Raises:
-            IllegalAction: with code dtype, shape, not_finite or range.
+            IllegalAction: with code dtype, shape, not_finite or range (also of a text that is too long).
         """
+        if self.is_text:
+            return self._validate_text(value, where)
         if type(value) is np.ndarray and value.dtype == self.numpy_dtype and value.shape == self.shape:
             array = value
         else:
@@ -176,6 +224,29 @@ class Field:
             if not low <= number <= high:  # False for NaN too
                 self._refuse(array, where)
         return array
+
+    def _validate_text(self, value: object, where: str) -> np.ndarray:
+        name = self._dotted(where)
+        try:
+            array = np.asarray(value, object) if not isinstance(value, np.ndarray) else value
+        except ValueError:
+            raise self._illegal("shape", where, (), f"{name} is no array of shape {self.shape}") from None
+        if array.shape != self.shape:
+            raise self._illegal("shape", where, (), f"{name} has shape {array.shape}, expected {self.shape}")
+        for place, text in enumerate(array.ravel().tolist()):
+            index = self._index(place)
+            one = self._dotted(where, index)
+            if not isinstance(text, str):
+                raise self._illegal("dtype", where, index, f"{one} is a {type(text).__name__}, expected a text")
+            if len(text) > self.characters:
+                message = f"{one} has {len(text)} characters, allowed are up to {self.characters}: {text[:40]!r}"
+                raise self._illegal("range", where, index, message)
+            if "\0" in text or not _encodable(text):
+                message = f"{one} has a character that UTF-8 can't carry, or a zero character: {text[:40]!r}"
+                raise self._illegal("range", where, index, message)
+        if isinstance(value, np.ndarray) and array.dtype == self.numpy_dtype:
+            return array
+        return np.array(array, self.numpy_dtype)
 
     def _convert(self, value: object, where: str) -> np.ndarray:
         name = self._dotted(where)
@@ -244,9 +315,13 @@ class Field:
         """Draw random legal values of shape ``leading + shape`` (R4.3).
 
         The distribution is uniform between two finite bounds, half a normal distribution from a single finite bound,
-        and normal without any.
+        and normal without any. Texts have any length up to the largest, and characters of several scripts.
         """
         shape = leading + self.shape
+        if self.is_text:
+            letters, lengths = list(_ALPHABET), rng.integers(0, self.characters + 1, max(1, math.prod(shape)))
+            texts = ["".join(rng.choice(letters, length)) for length in lengths.tolist()]
+            return np.array(texts[: math.prod(shape)], self.numpy_dtype).reshape(shape)
         low, high = self.bounds
         if self.numpy_dtype.kind != "f":
             return np.asarray(rng.integers(low, high, size=shape, dtype=self.dtype, endpoint=True), self.numpy_dtype)
@@ -269,6 +344,8 @@ class Field:
             "low": finite_or_none(self.low), "high": finite_or_none(self.high),
             "unit": self.unit, "meaning": self.meaning, "elements": list(self.elements),
             **({"convention": self.convention} if self.convention else {}),
+            **({"characters": self.characters} if self.characters else {}),
+            **({"counted_by": self.counted_by} if self.counted_by else {}),
         }  # fmt: skip
 
     @staticmethod
@@ -295,3 +372,11 @@ class Field:
             if isinstance(error, SpecError):
                 raise
             raise SpecError(f"not a field description: {error}") from error
+
+
+def _encodable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # half a surrogate pair
+        return False
+    return True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -9,13 +10,16 @@ from functools import cached_property
 from hal.field import Field, JsonDict, JsonObject
 from hal.spec import Spec
 
-__all__ = ["POLICY_PREFIX", "PREFIXES", "FrameLayout", "reward_field", "used_field"]
+__all__ = ["BEHAVIOUR_PREFIX", "EXTRA_PREFIX", "POLICY_PREFIX", "PREFIXES", "FrameLayout", "reward_field", "used_field"]
 
 PREFIXES = ("observation", "action", "applied", "sensor")
 """Prefixes of the names of the frame row's grouped fields."""
 
 POLICY_PREFIX = "policy_action"
 """Prefix of the names of the policy's actions, which a person may have replaced by others."""
+
+EXTRA_PREFIX, BEHAVIOUR_PREFIX = "extra", "behaviour"
+"""Prefixes of the names of what a step's ``extra_info`` holds: the world's fields, and the behaviour distribution."""
 
 _HEAD = (
     Field("stamp_ns", (), "int64", unit="ns", meaning="robot's clock at capture"),
@@ -56,6 +60,9 @@ class FrameLayout:
             where no person can take over.
         turns: whether the agents act one at a time. Then the field ``agent`` names the agent that sees the frame and
             acts in it, and the action in the next frame is that agent's.
+        extra: the fields that the world takes in a step's ``extra_info``, recorded as ``extra_<name>``.
+        behaviour: the parameters of the distribution that the action was drawn from, recorded as ``behaviour_<name>``;
+            NaN where unknown.
     """
 
     observation: Spec
@@ -66,6 +73,8 @@ class FrameLayout:
     streams: Sequence[str] = ()
     policy: Spec = field(default_factory=lambda: Spec("policy"))
     turns: bool = False
+    extra: Spec = field(default_factory=lambda: Spec("step_extra"))
+    behaviour: Spec = field(default_factory=lambda: Spec("behaviour"))
 
     @cached_property
     def spec(self) -> Spec:
@@ -81,8 +90,18 @@ class FrameLayout:
         groups = (self.observation, self.action, self.applied, self.sensors)
         parts = [spec.prefixed(prefix) for prefix, spec in zip(PREFIXES, groups, strict=True)]
         parts.append(self.policy.prefixed(POLICY_PREFIX))
+        parts += [self.extra.prefixed(EXTRA_PREFIX), self.behaviour.prefixed(BEHAVIOUR_PREFIX)]
         turn = (_TURN,) if self.turns else ()
         return Spec.joined("frame", (Spec("head", _HEAD), *parts, Spec("tail", rewards + _TAIL + turn + used)))
+
+    @cached_property
+    def without_step(self) -> dict[str, float]:
+        """The fields that describe the step that led to a frame, and their values in a frame that no step led to."""
+        groups = ((PREFIXES[1], self.action), (POLICY_PREFIX, self.policy), (EXTRA_PREFIX, self.extra))
+        names = [f"{prefix}_{name}" for prefix, spec in groups for name in spec.names]
+        names += [*map(reward_field, self.agents or ("",)), "acted", "intervention"]
+        unknown = ["log_probability", *(f"{BEHAVIOUR_PREFIX}_{name}" for name in self.behaviour.names)]
+        return {**dict.fromkeys(names, 0), **dict.fromkeys(unknown, math.nan)}
 
     def to_dict(self) -> JsonDict:
         """Return plain data, for the metadata of a log."""
@@ -95,6 +114,8 @@ class FrameLayout:
             **({"streams": list(self.streams)} if self.streams else {}),
             **({"policy": self.policy.to_dict()} if len(self.policy) else {}),
             **({"turns": True} if self.turns else {}),
+            **({"extra": self.extra.to_dict()} if len(self.extra) else {}),
+            **({"behaviour": self.behaviour.to_dict()} if len(self.behaviour) else {}),
         }
 
     @staticmethod
@@ -114,4 +135,6 @@ class FrameLayout:
             tuple(plain.get("streams", ())),
             Spec.from_dict(plain["policy"]) if "policy" in plain else Spec("policy"),
             bool(plain.get("turns", False)),
+            Spec.from_dict(plain["extra"]) if "extra" in plain else Spec("step_extra"),
+            Spec.from_dict(plain["behaviour"]) if "behaviour" in plain else Spec("behaviour"),
         )

@@ -25,16 +25,19 @@ _Vector = tuple[str, tuple[int, ...], np.dtype, float, float, list[tuple[float, 
 class Spec:
     """Describe a structure of named fields: validate, pack, sample and compare its values.
 
-    The packed row orders the fields by falling element size, so every field lies at a multiple of its element size
-    without padding. CDR (ROS 2's encoding) lays a message of fixed-size arrays out in the same way, so one buffer
-    serves memory, wire and log.
+    The packed row orders the fields by falling element size (a text's is that of a character, 4 bytes), so every field
+    lies at a multiple of its element size without padding. CDR (ROS 2's encoding) lays a message of fixed-size arrays
+    out in the same way, so one buffer serves memory, wire and log.
+
+    A field of variable length has a fixed capacity, and a counter beside it (`Field.counted_by`): rows, batches, logs
+    and tables all hold the same padded array and the same count.
 
     Attributes:
         name: the name of the structure, in lower case (``so101_sensors``).
         fields: the fields, in the order in which people read them.
 
     Raises:
-        SpecError: two fields have the same name.
+        SpecError: two fields have the same name, or a counter is missing or has another range than its entries.
     """
 
     name: str
@@ -46,6 +49,18 @@ class Spec:
         duplicates = sorted({name for name in names if names.count(name) > 1})
         if duplicates:
             raise SpecError(f"spec {self.name!r}: two fields are called {', '.join(duplicates)}")
+        for field in self.fields:
+            if field.counted_by:
+                self._check_counter(field)
+
+    def _check_counter(self, field: Field) -> None:
+        counter = self[field.counted_by]
+        whole = not counter.shape and not counter.is_text and counter.numpy_dtype.kind in "iu"
+        if not whole or counter.bounds[0] < 0 or counter.bounds[1] > field.shape[0]:
+            raise SpecError(
+                f"spec {self.name!r}: {field.name!r} is counted by {counter.name!r}, which must be a single whole "
+                f"number with a range within 0 to {field.shape[0]}"
+            )
 
     @cached_property
     def _by_name(self) -> dict[str, Field]:
@@ -117,7 +132,7 @@ class Spec:
     @cached_property
     def _vectors(self) -> tuple[_Vector, ...]:
         """Return the fields that are short vectors."""
-        short = [field for field in self.fields if len(field.shape) == 1 and field.size <= SHORT]
+        short = [f for f in self.fields if len(f.shape) == 1 and f.size <= SHORT and not f.is_text and not f.counted_by]
         return tuple(_vector(field) for field in short)
 
     def _validate_thoroughly(self, values: object, where: str) -> dict[str, np.ndarray]:
@@ -127,7 +142,27 @@ class Spec:
         fields = self._by_name
         if values.keys() != fields.keys():
             raise IllegalAction(self._key_violation(values, where))
-        return {name: field.validate(values[name], where) for name, field in fields.items()}
+        checked = {name: field.validate(values[name], where) for name, field in fields.items()}
+        for field in self._counted:
+            self._check_entries(field, checked, where)
+        return checked
+
+    @cached_property
+    def _counted(self) -> tuple[Field, ...]:
+        return tuple(field for field in self.fields if field.counted_by)
+
+    def _check_entries(self, field: Field, values: Mapping[str, np.ndarray], where: str) -> None:
+        """Refuse entries behind the last one that counts, which would be lost or count by mistake."""
+        count = int(values[field.counted_by])
+        behind = values[field.name][count:]
+        if behind.any():
+            place = int(np.flatnonzero(behind.reshape(len(behind), -1).any(axis=1))[0]) + count
+            name = f"{where or self.name}.{field.name}"
+            message = (
+                f"{name}[{place}] is used, and {field.counted_by} is {count}: the entries from there on must be "
+                + ("empty" if field.is_text else "0")
+            )
+            raise IllegalAction(Violation("range", name, (place,), message))
 
     def _key_violation(self, names: Collection[object], where: str) -> Violation:
         structure = where or self.name
@@ -140,14 +175,52 @@ class Spec:
 
     def sample(self, rng: np.random.Generator, leading: tuple[int, ...] = ()) -> dict[str, np.ndarray]:
         """Draw random legal values, each of shape ``leading`` + the shape of its field (R4.3)."""
-        return {field.name: field.sample(rng, leading) for field in self.fields}
+        values = {field.name: field.sample(rng, leading) for field in self.fields}
+        for field in self._counted:
+            counts = values[field.counted_by].reshape(*leading, *(1 for _ in field.shape))
+            places = np.arange(field.shape[0]).reshape(-1, *(1 for _ in field.shape[1:]))
+            values[field.name] = np.where(places < counts, values[field.name], np.zeros((), field.numpy_dtype))
+        return values
+
+    def padded(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values whose counted fields hold as many entries as there are, with zeros behind and their counts.
+
+        Args:
+            values: by name; a counted field may be a list of up to ``shape[0]`` entries, and its counter is left out.
+                Everything else is passed on, to be checked by `validate`.
+
+        Raises:
+            IllegalAction: there are too many entries, they do not fit, or two fields with one counter differ in number.
+        """
+        full, counts = dict(values), dict[str, int]()
+        for field in self._counted:
+            entries = list(values[field.name])
+            if counts.setdefault(field.counted_by, len(entries)) != len(entries) or len(entries) > field.shape[0]:
+                message = (
+                    f"{self.name}.{field.name} has {len(entries)} entries, allowed are up to {field.shape[0]}, and as "
+                    f"many as in the other fields that {field.counted_by} counts"
+                )
+                raise IllegalAction(Violation("shape", field.name, (), message))
+            array = np.zeros(field.shape, field.numpy_dtype)
+            one = replace(
+                field, shape=field.shape[1:], counted_by="", elements=field.elements if len(field.shape) > 1 else ()
+            )
+            for place, entry in enumerate(entries):
+                array[place] = one.validate(entry, self.name)
+            full[field.name] = array
+        return {**full, **{name: np.array(count, self[name].numpy_dtype) for name, count in counts.items()}}
+
+    def entries(self, values: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Return values without leading axes whose counted fields hold only the entries that count."""
+        cut = {field.name: values[field.name][: int(values[field.counted_by])] for field in self._counted}
+        return {**values, **cut}
 
     # -- rows --------------------------------------------------------------------------------------------
 
     @cached_property
     def row_dtype(self) -> np.dtype:
         """The dtype of a packed row: little-endian, no padding, every field at a multiple of its element size."""
-        ordered = sorted(self.fields, key=lambda field: -field.numpy_dtype.itemsize)
+        ordered = sorted(self.fields, key=lambda field: -field.numpy_dtype.alignment)
         return np.dtype([(field.name, field.numpy_dtype, field.shape) for field in ordered])
 
     def rows(self, *leading: int) -> np.ndarray:
@@ -228,7 +301,22 @@ class Spec:
 
     def prefixed(self, prefix: str) -> Spec:
         """Return a spec with the same fields under the names ``<prefix>_<name>``."""
-        return Spec(self.name, tuple(replace(field, name=f"{prefix}_{field.name}") for field in self.fields))
+        return self.renamed({field.name: f"{prefix}_{field.name}" for field in self.fields})
+
+    def renamed(self, names: Mapping[str, str]) -> Spec:
+        """Return a spec with the fields that a mapping names, under new names.
+
+        Args:
+            names: name here -> new name; counters must be among them if what they count is.
+
+        Raises:
+            SpecError: a field is unknown, or a counter is left out.
+        """
+        fields = (self[name] for name in names)
+        return Spec(self.name, tuple(
+            replace(field, name=names[field.name], counted_by=names.get(field.counted_by, field.counted_by))
+            for field in fields
+        ))  # fmt: skip
 
     @staticmethod
     def joined(name: str, parts: Iterable[Spec]) -> Spec:
@@ -244,9 +332,9 @@ def _vector(field: Field) -> _Vector:
 def _field_difference(mine: Field, theirs: Field) -> list[str]:
     local, remote = mine.to_dict(), theirs.to_dict()
     lines = [
-        f"{mine.name}: {key}: {local[key]} here, {remote[key]} there"
-        for key in local
-        if key not in ("meaning", "convention") and local[key] != remote[key]
+        f"{mine.name}: {key}: {local.get(key, 'none')} here, {remote.get(key, 'none')} there"
+        for key in {**local, **remote}
+        if key not in ("meaning", "convention") and local.get(key) != remote.get(key)
     ]
     if mine.convention != theirs.convention:
         lines.append(_convention_difference(mine, theirs))

@@ -20,7 +20,7 @@ _REQUIRED_MEMBERS = ("spec", "reset", "step", "stop", "close")
 
 OPTIONAL_MEMBERS = (
     "streams", "stream_to", "about", "arm_watchdog", "disarm_watchdog", "simulated", "guarded", "last_reset",
-    "cancel_reset", "judge", "cancel_judge", "damp", "read",
+    "cancel_reset", "judge", "cancel_judge", "damp", "read", "end_episode",
 )  # fmt: skip
 """The members that a robot may offer beyond `hal.Robot`; `RobotWrapper` documents each and has its default."""
 
@@ -196,6 +196,21 @@ class RobotWrapper:
         cancel_reset = self._offered("cancel_reset")
         if cancel_reset is not None:
             cancel_reset(why)
+
+    def end_episode(self, reason: str) -> None:
+        """Say that the episode is over in good order: no command will come before the next reset. Default: do nothing.
+
+        The robot holds what was applied last, and nothing has to be cleared.
+
+        Args:
+            reason: one sentence, for logs.
+
+        Raises:
+            RobotError: the robot can't be told, such as over a lost connection.
+        """
+        end_episode = self._offered("end_episode")
+        if end_episode is not None:
+            end_episode(reason)
 
     def judge(self, message: str, deadline_s: float) -> Answer | None:
         """Ask a person how the last episode went, as `hal.Homing.judge`. Default: None, since nobody can be asked."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from hal import LogError
 from hal.field import JsonDict, JsonObject
 
-__all__ = ["JsonDict", "JsonObject", "from_json", "to_json"]
+__all__ = ["JsonDict", "JsonObject", "from_json", "is_plain", "to_json"]
 
 
 def to_json(value: Any, what: str) -> str:
@@ -35,6 +36,17 @@ def _numpy(value: Any) -> Any:
     if isinstance(value, np.ndarray | np.generic) and value.dtype.kind in "biufU":
         return value.tolist()
     raise TypeError(f"a value of type {type(value).__name__}")
+
+
+def is_plain(value: Any) -> bool:
+    """Return whether `to_json` can convert a value."""
+    if isinstance(value, Mapping):
+        return all(isinstance(key, str) and is_plain(item) for key, item in value.items())
+    if isinstance(value, list | tuple):
+        return all(map(is_plain, value))
+    if isinstance(value, np.ndarray | np.generic):
+        return value.dtype.kind in "biufU"
+    return value is None or isinstance(value, str | int | float)
 
 
 def from_json(text: str, what: str) -> Any:

@@ -15,20 +15,33 @@ from hal.field import JsonObject
 from rlenv_robot.tables import (
     ActionTable,
     ExtraInfo,
+    HasStepExtra,
     ObservationTable,
     Options,
     Reward,
     RewardTable,
     check_action_table,
+    check_behaviour,
     check_env_id,
-    check_extra_info,
     check_options,
+    step_extra_of,
 )
-from rlenv_robot.world import NOTHING, EnvDescription, OrderlyWorld, TimeStep, TurnBasedWorld, World, check_members
+from rlenv_robot.world import (
+    NOTHING,
+    EnvDescription,
+    OrderlyWorld,
+    TimeStep,
+    TurnBasedWorld,
+    World,
+    check_members,
+    is_orderly,
+)
 
 __all__ = ["Environment", "Observer"]
 
 Phase = Literal["new", "running", "ended", "closed"]
+
+_NO_BEHAVIOUR = Spec("behaviour")
 
 
 class Observer(Protocol):
@@ -60,16 +73,27 @@ class Environment:
         world: what it is about.
         env_id: 1 to 36 characters; by default a new random one.
         observer: sees every frame.
+        behaviour: the parameters of the distribution from which a policy draws its actions (such as the mean and the
+            standard deviation of a Gaussian), which each step may then give in ``extra_info["behaviour"]``.
 
     Raises:
         ValueError: env_id has another length.
         TypeError: the world lacks a member of `World`, or has one whose name looks like a slip.
+        SpecError: the world's extra information or ``behaviour`` can't be recorded.
     """
 
-    def __init__(self, world: World, env_id: str | None = None, observer: Observer | None = None) -> None:
+    def __init__(
+        self,
+        world: World,
+        env_id: str | None = None,
+        observer: Observer | None = None,
+        behaviour: Spec = _NO_BEHAVIOUR,
+    ) -> None:
         self.env_id = check_env_id(uuid.uuid4().hex if env_id is None else env_id)
-        check_members(world, World, (TurnBasedWorld, OrderlyWorld))
-        self.world = world
+        check_members(world, World, (TurnBasedWorld, OrderlyWorld, HasStepExtra))
+        self.world, self._step_extra = world, step_extra_of(world)
+        self._takes_fields = len(self._step_extra.fields) > 0
+        self.behaviour = check_behaviour(behaviour)
         self._validate = world.action.validate
         self._observer = observer
         self._phase: Phase = "new"
@@ -137,7 +161,9 @@ class Environment:
         Args:
             action: Table 2.
             extra_info: what executing or recording needs beyond it: ``log_probability`` (of the action under
-                the behaviour policy), ``intervention`` (a person chose it), and the world's own.
+                the behaviour policy), ``behaviour`` (name -> value, the parameters of the distribution that the action
+                was drawn from), ``intervention`` (a person chose it), and the world's own. It is checked as the action
+                is: an entry that is unknown, missing or out of range refuses the step.
 
         Returns:
             Table 1 and Table 3.
@@ -149,8 +175,8 @@ class Environment:
             raise EpisodeError(self._out_of_turn())
         try:
             values = self._validate(check_action_table(action, self.env_id, self._frame_no), "action")
-            if extra_info is not NOTHING:
-                check_extra_info(extra_info)
+            if extra_info is not NOTHING or self._takes_fields:
+                extra_info = self._read_extra(extra_info)
             timestep = self.world.step(values, extra_info)
         except IllegalAction as refused:
             return self._refuse(refused.violation)
@@ -191,7 +217,7 @@ class Environment:
             )
         if self._phase != "running" or self._timestep is None:
             raise EpisodeError(self._out_of_turn().replace("step", "end", 1))
-        outcome = self.world.end(reason) if isinstance(self.world, OrderlyWorld) else {}
+        outcome = self.world.end(reason) if is_orderly(self.world) else {}
         extra_info = {**self._timestep.extra_info, **outcome, "truncated_by": f"ended: {reason}"}
         self._timestep = timestep = self._timestep._replace(truncated=True, extra_info=extra_info)
         self._end(timestep)
@@ -263,6 +289,23 @@ class Environment:
             "terminated": 1 if timestep.terminated else 0,
             "truncated": 1 if timestep.truncated else 0,
         }
+
+    def _read_extra(self, extra_info: Mapping[str, object]) -> dict[str, object]:
+        """Return the extra information of a step, checked, with the world's defaults.
+
+        Raises:
+            IllegalAction: naming the entry.
+        """
+        values = self._step_extra.read(extra_info)
+        if "behaviour" in values:
+            if not len(self.behaviour):
+                message = (
+                    "extra_info.behaviour is unknown: this environment was made without a description of it; "
+                    "make(..., behaviour=Spec(...)) gives one"
+                )
+                raise IllegalAction(Violation("unknown", "extra_info.behaviour", (), message))
+            values["behaviour"] = self.behaviour.validate(values["behaviour"], "extra_info.behaviour")
+        return values
 
     def _refuse(self, violation: Violation) -> tuple[ObservationTable, RewardTable]:
         timestep = self._timestep

@@ -9,7 +9,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from hal import Automatic, Guard, Homing, ResetConfirmation, Robot
+from hal import Automatic, Guard, Homing, ResetConfirmation, Robot, Spec
 from hal.field import JsonObject
 from rlenv_robot.config.plugins import PluginTable, load_object, unknown_name
 from rlenv_robot.config.sim_settings import sim_settings
@@ -286,6 +286,7 @@ def make(
     randomise: Randomise | Options | None = None,
     judge: ResetConfirmation | None = None,
     operator: Operator | None = None,
+    behaviour: Spec | None = None,
     **options: object,
 ) -> Environment:
     """Make an environment, in simulation or on a robot.
@@ -303,6 +304,8 @@ def make(
         randomise: of a simulation, instead of the profile's; see `rlenv_robot.registry.robot`.
         judge: asked after every episode how it went, such as `hal.Terminal`; the verdict is recorded.
         operator: the device of a person who may take over, such as `rlenv_robot.robot_env.keyboard.Keyboard`.
+        behaviour: the parameters of the distribution that actions are drawn from, which ``step`` may then give in
+            ``extra_info["behaviour"]`` and a record keeps; see `Environment`.
         options: the task's own settings.
 
     Raises:
@@ -324,8 +327,8 @@ def make(
         from rlenv_robot.recording.observer import record_to
 
         plain, key = (None, None) if profile is None else (profile.to_dict(), profile.record.key or None)
-        observer = record_to(Path(record), world, info, plain, key)
-    return Environment(world, env_id, observer)
+        observer = record_to(Path(record), world, info, plain, key, behaviour)
+    return Environment(world, env_id, observer, behaviour or Spec("behaviour"))
 
 
 def _with_operator(world: RobotWorld, operator: Operator | None) -> World:

@@ -147,7 +147,9 @@ class SourceData:
             ``done`` int32 (B,), and ``extra_info`` with, each (B,): ``index`` (for `update_priorities`),
             ``weights``, ``episode``, ``terminated``, ``truncated``, ``discount`` (factor of the next
             observation's value: ``discount**steps``, 0 if terminated, so a truncated end still bootstraps),
-            ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; if asked, ``state`` and
+            ``steps``, ``log_probability`` (NaN if not recorded), ``intervention``; where recorded, ``step_extra`` (what
+            the environment took beside the action) and ``behaviour`` (the parameters of the distribution that the
+            action was drawn from, NaN if unknown), each name -> (B, ...); if asked, ``state`` and
             ``next_state``, ``images`` and ``next_images`` (`rlenv_robot.data.images.ImageLoader.add`).
 
         Raises:

@@ -3,32 +3,39 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, NotRequired, TypeAlias, TypedDict
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, NotRequired, Protocol, TypeAlias, TypedDict, runtime_checkable
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from hal import IllegalAction, Violation
+from hal import IllegalAction, Spec, SpecError, Violation
 
 __all__ = [
     "FRAME_NO_MAX",
+    "RECORDED",
     "ActionTable",
     "BatchObservationTable",
     "BatchRewardTable",
     "ExtraInfo",
     "FieldValues",
+    "HasStepExtra",
     "ObservationTable",
     "Options",
     "Reward",
     "RewardTable",
     "Rewards",
+    "StepExtra",
     "StepTable",
     "TrajectoryTable",
     "VisualisationTable",
     "check_action_table",
+    "check_behaviour",
     "check_env_id",
     "check_extra_info",
     "check_options",
+    "step_extra_of",
 ]
 
 FRAME_NO_MAX = 2**31 - 1
@@ -235,3 +242,117 @@ def check_extra_info(extra_info: object) -> None:
 
 def _wrong_extra(field: str, problem: str) -> IllegalAction:
     return IllegalAction(Violation("dtype", field, (), f"{field} {problem}"))
+
+
+# -- The extra information of a step, beside the action (clause 6.2.2.2) ---------------------------------------------
+
+RECORDED: Mapping[str, str] = {
+    "log_probability": "number, for the record: of the action under the policy that chose it; NaN if unknown",
+    "intervention": "for the record: True if a person chose the action",
+}
+"""The entries that every environment takes, with their meanings."""
+
+
+@dataclass(frozen=True)
+class StepExtra:
+    """The entries of ``extra_info`` that a world's ``step`` takes, besides those that every environment takes.
+
+    Attributes:
+        fields: the description of each value, such as the battery's charge. Values are checked like an action's, reach
+            the world as arrays, and are recorded with the frame.
+        defaults: name -> the value of a field that a call leaves out. A field without a default must be given.
+        structures: name -> a sentence: entries that no field describes. The world checks these by itself, and they are
+            not recorded.
+
+    Raises:
+        SpecError: a name is taken, or a default belongs to no field or does not fit it.
+    """
+
+    fields: Spec = Spec("step_extra")
+    defaults: Mapping[str, ArrayLike] = field(default_factory=dict)
+    structures: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        taken = [name for name in self.fields.names if name in RECORDED or name in self.structures or name in _TAKEN]
+        if taken:
+            raise SpecError(f"step's extra_info: {taken[0]!r} is the name of another entry, choose another name")
+        checked = {}
+        for name, value in self.defaults.items():
+            try:
+                array = np.array(self.fields[name].validate(value, "defaults"))
+            except IllegalAction as error:
+                raise SpecError(f"step's extra_info: {error}") from error
+            array.setflags(write=False)
+            checked[name] = array
+        object.__setattr__(self, "defaults", checked)
+
+    @cached_property
+    def _allowed(self) -> frozenset[str]:
+        return frozenset((*RECORDED, *_TAKEN, *self.structures, *self.fields.names))
+
+    def read(self, extra_info: Mapping[str, object]) -> dict[str, object]:
+        """Return the ``extra_info`` of a call: fields as arrays of their dtypes, and defaults for those left out.
+
+        Raises:
+            IllegalAction: it is no mapping, an entry is unknown or missing, or a value does not fit its field.
+        """
+        check_extra_info(extra_info)
+        unknown = extra_info.keys() - self._allowed
+        if unknown:
+            name = min(unknown, key=str)
+            allowed = ", ".join(sorted(self._allowed - _TAKEN))
+            raise _wrong("unknown", f"extra_info.{name}", f"unknown, allowed are {allowed}")
+        values = dict(extra_info)
+        for one in self.fields:
+            if one.name in values:
+                # A copy: the caller's array stays the caller's, and a default can't be written to.
+                values[one.name] = np.array(one.validate(values[one.name], "extra_info"))
+            elif one.name in self.defaults:
+                values[one.name] = np.array(self.defaults[one.name])
+            else:
+                raise _wrong("missing", f"extra_info.{one.name}", f"missing: {one.meaning or 'it has no default'}")
+        return values
+
+
+_TAKEN = frozenset({"behaviour"})
+"""Names that `rlenv_robot.Environment` takes itself where it is asked to."""
+
+
+def _wrong(code: str, name: str, problem: str) -> IllegalAction:
+    return IllegalAction(Violation(code, name, (), f"{name} is {problem}"))
+
+
+@runtime_checkable
+class HasStepExtra(Protocol):
+    """A `World` or a `rlenv_robot.tasks.task.Task` that takes more than the action in each step.
+
+    A task's ``command`` and ``reward`` get the values with the action, under the names of the fields; so recorded
+    steps can be rewarded anew. ``command`` returns none of them. No field may bear the name of an action's.
+    """
+
+    @property
+    def step_extra(self) -> StepExtra:
+        """The description of what it takes."""
+        ...
+
+
+def step_extra_of(subject: object) -> StepExtra:
+    """Return what a world or a task takes in ``step``'s ``extra_info``; nothing where it declares nothing.
+
+    A world that is no `HasStepExtra` takes the entries that its description names (``EnvDescription.step_extra``).
+    """
+    if isinstance(subject, HasStepExtra):
+        return subject.step_extra
+    return StepExtra(structures=getattr(getattr(subject, "description", None), "step_extra", {}))
+
+
+def check_behaviour(spec: Spec) -> Spec:
+    """Return the spec of a behaviour distribution's parameters, if a frame can hold it.
+
+    Raises:
+        SpecError: a field is not of a float type, so that an unknown value (NaN) can't be recorded.
+    """
+    for one in spec:
+        if one.numpy_dtype.kind != "f":
+            raise SpecError(f"behaviour {one.name!r} is {one.dtype}, expected float32 or float64: NaN means unknown")
+    return spec

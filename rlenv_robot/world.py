@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import NamedTuple, Never, Protocol, runtime_checkable
+from typing import NamedTuple, Never, Protocol, TypeGuard, runtime_checkable
 
 import numpy as np
 
@@ -17,11 +17,11 @@ from hal.field import JsonDict
 from hal.frame_layout import FrameLayout
 from hal.robot import SampleSink, StreamSpec
 from hal.wrapper import pass_on, streams_of
-from rlenv_robot.tables import ExtraInfo, Options, Reward
+from rlenv_robot.tables import ExtraInfo, Options, Reward, StepExtra, step_extra_of
 
 __all__ = [
     "NOTHING", "EnvDescription", "OrderlyWorld", "TimeStep", "TurnBasedWorld", "World", "WorldWrapper",
-    "check_members", "first_part",
+    "check_members", "first_part", "is_orderly",
 ]  # fmt: skip
 
 _NEARLY = 0.85
@@ -65,7 +65,8 @@ class EnvDescription:
         about: what it is about, in Markdown.
         reward: the reward's type, range and meaning; with several agents, of each.
         reset_options: what ``reset`` takes.
-        step_extra: what ``step`` takes in ``extra_info``, besides ``log_probability`` and ``intervention``.
+        step_extra: what ``step`` takes in ``extra_info``, besides ``log_probability`` and ``intervention``; for values
+            that fields describe, a world is also a `rlenv_robot.tables.HasStepExtra`.
         extra_info: what Table 1's ``extra_info`` may hold, besides ``error``.
         error_codes: of the world's own rules, besides those of `hal.Violation`.
         conditions: what differs from episode to episode beside the start: kind (``timing``, ``randomise``) -> lines of
@@ -193,6 +194,15 @@ class OrderlyWorld(World, Protocol):
         ...
 
 
+def is_orderly(world: World) -> TypeGuard[OrderlyWorld]:
+    """Return whether a world is an `OrderlyWorld`.
+
+    ``isinstance`` would ask for the value of every property in Python 3.11; the description of a robot on the network
+    takes a message there and back.
+    """
+    return _has(world, "end")
+
+
 class WorldWrapper:
     """Pass everything on to an inner world; a class that wraps a world overrides what it changes.
 
@@ -229,6 +239,11 @@ class WorldWrapper:
         return self._world.description
 
     @property
+    def step_extra(self) -> StepExtra:
+        """The inner world's description of what ``step`` takes in ``extra_info``."""
+        return step_extra_of(self._world)
+
+    @property
     def layout(self) -> FrameLayout:
         """The inner world's layout of a recorded frame."""
         return self._world.layout
@@ -256,7 +271,7 @@ class WorldWrapper:
 
     def end(self, reason: str) -> ExtraInfo:
         """End the inner world's episode in good order; an inner world without an `end` has nothing to add."""
-        return self._world.end(reason) if isinstance(self._world, OrderlyWorld) else {}
+        return self._world.end(reason) if is_orderly(self._world) else {}
 
     def image(self, options: Options) -> np.ndarray:
         """Draw the inner world."""

@@ -287,6 +287,9 @@ class Everything:
     def cancel_judge(self) -> None:
         self.calls.append(("cancel_judge",))
 
+    def end_episode(self, reason: str) -> None:
+        self.calls.append(("end_episode", reason))
+
     def status(self) -> dict[str, Any]:
         """Return the status of a `RemoteRobot` without cameras; the call is not recorded."""
         return {}

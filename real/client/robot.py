@@ -333,6 +333,28 @@ class RemoteRobot:
             detail = {"message": message, "deadline_s": float(deadline_s)}
             return answer_from_list(self._ask(connection, MessageKind.JUDGE, detail, (), deadline_s + _GRACE_S).detail)
 
+    def end_episode(self, reason: str) -> None:
+        """End the episode in good order, as `hal.wrapper.RobotWrapper.end_episode`: the next reset clears nothing.
+
+        The robot holds what was applied last, and this client keeps the right to move it. A server that does not know
+        this message, of an earlier version, holds by its watchdog instead.
+
+        Raises:
+            ConnectionLost: the server does not answer, or another client holds the robot by now.
+        """
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                return
+            detail = {"reason": encodable(reason, 1000)}
+            try:
+                connection.ask(MessageKind.END, detail, (), self.settings.step_timeout_s)
+            except ConnectionLost as error:
+                self._drop(str(error))
+                raise
+            except WireError as error:
+                _log.info("the server was not told that the episode is over: %s", error)
+
     def stand_by(self) -> None:
         """Connect for `stop` now, so that a stop needs no new connection; `reset` does so too.
 

@@ -53,6 +53,7 @@ class MessageKind(IntEnum):
     CONSENT = 6
     STATUS = 7
     JUDGE = 8
+    END = 9
     WELCOME = 16
     READING = 17
     EVENT = 18

@@ -74,7 +74,7 @@ _LONGEST_VERDICT_S = 3600.0
 _MOVERS = frozenset({Role.MOVE, Role.OPERATE})
 _ROLES: Mapping[MessageKind, frozenset[Role]] = {
     MessageKind.HELLO: frozenset({Role.WATCH}) | _MOVERS, MessageKind.RESET: _MOVERS, MessageKind.STEP: _MOVERS,
-    MessageKind.RELEASE: _MOVERS,
+    MessageKind.RELEASE: _MOVERS, MessageKind.END: _MOVERS,
     MessageKind.STOP: frozenset(Role), MessageKind.CONSENT: _MOVERS, MessageKind.JUDGE: _MOVERS,
     MessageKind.STATUS: frozenset(Role),
 }  # fmt: skip
@@ -162,7 +162,7 @@ class RequestHandler:
             MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step,
             MessageKind.STOP: self._stop,
             MessageKind.RELEASE: self._release, MessageKind.CONSENT: self._consent,
-            MessageKind.STATUS: self._tell_status, MessageKind.JUDGE: self._judge,
+            MessageKind.STATUS: self._tell_status, MessageKind.JUDGE: self._judge, MessageKind.END: self._end,
         }  # fmt: skip
 
     # -- in ----------------------------------------------------------------------------------------------
@@ -420,6 +420,13 @@ class RequestHandler:
     def _release(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session, self._key)
         self._loop.finish()
+        self._send(self._request_id(peer, message), MessageKind.DONE)
+
+    def _end(self, peer: bytes, message: Message) -> None:
+        reason = detail_value(message, "reason", str)
+        self._lease.order(message.session, message.sequence, self._key)
+        self._lease.answered(message.session)
+        self._loop.finish(f"the episode was ended: {printable(reason, 1000)}")
         self._send(self._request_id(peer, message), MessageKind.DONE)
 
     # -- out ---------------------------------------------------------------------------------------------

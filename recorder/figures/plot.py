@@ -115,10 +115,14 @@ def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
             continue  # observations alternate between agents
         if measured in spec and goal in spec:
             return _pick(spec[measured], rows, spec[goal])
-    drawn = [field for field in spec if field.name.startswith(("sensor_",) if layout.turns else _MEASURED)]
+    drawn = [
+        field
+        for field in spec
+        if not field.is_text and field.name.startswith(("sensor_",) if layout.turns else _MEASURED)
+    ]
     if not drawn:
         raise SourceError("these rows have neither sensors nor observations, there is nothing to draw")
-    commands = [field for field in spec if field.name.startswith("action_") and not layout.turns]
+    commands = [field for field in spec if not field.is_text and field.name.startswith("action_") and not layout.turns]
     return _pick(drawn[0], rows, commands[0] if commands else None)
 
 

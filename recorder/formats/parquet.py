@@ -156,7 +156,7 @@ def load_parquet(path: Path | str) -> Table:
         for part in parquet_groups(file, list(stored.values())):
             rows = layout.spec.rows(part.num_rows)
             for field in layout.spec:
-                rows[field.name] = column(part, stored[field.name], field.dtype, field.shape, str(file))
+                rows[field.name] = column(part, stored[field.name], field.numpy_dtype, field.shape, str(file))
             spool.add(rows)
     if spool.count != count or len(episodes) != len(bounds) or not inside_rows:
         raise SourceError(

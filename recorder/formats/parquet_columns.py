@@ -82,7 +82,9 @@ class ColumnWriter:
             cells = [{"bytes": encoded, "path": None} for encoded in value]
             return self._arrow.array(cells, type=_image(self._arrow))
         if one.dtype == TEXT:
-            return self._arrow.array(value, type=self._arrow.string())
+            texts = value.reshape(-1).tolist() if isinstance(value, np.ndarray) else value
+            cells = self._arrow.array(texts, type=self._arrow.string())
+            return cells if one.size is None else self._arrow.FixedSizeListArray.from_arrays(cells, one.size)
         flat = self._arrow.array(np.ascontiguousarray(value).reshape(-1).astype(one.dtype, copy=False))
         return flat if one.size is None else self._arrow.FixedSizeListArray.from_arrays(flat, one.size)
 
@@ -219,6 +221,8 @@ def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], whe
         values = values.flatten()
     if values.null_count:
         raise SourceError(f"{where}: column {name!r} has {values.null_count} empty values, none are allowed")
+    if np.dtype(dtype).kind == "U":
+        return _texts(values.to_pylist(), name, np.dtype(dtype), (table.num_rows, *shape), where)
     flat = values.to_numpy(zero_copy_only=False)
     if flat.dtype.kind not in "fiub":
         raise SourceError(f"{where}: column {name!r} holds {flat.dtype}, expected numbers")
@@ -230,3 +234,18 @@ def column(table: ArrowTable, name: str, dtype: Any, shape: tuple[int, ...], whe
         raise SourceError(f"{where}: column {name!r} has NaN or infinite values, expected whole numbers")
     with np.errstate(invalid="ignore", over="ignore"):  # a float64 beyond float32 becomes infinite, which checks report
         return np.asarray(flat, dtype).reshape(table.num_rows, *shape)
+
+
+def _texts(values: list[object], name: str, dtype: np.dtype, shape: tuple[int, ...], where: str) -> np.ndarray:
+    """Return texts as an array.
+
+    Raises:
+        SourceError: a value is no text, one is too long, or there are more or fewer.
+    """
+    longest = dtype.itemsize // 4
+    wrong = next((one for one in values if not isinstance(one, str) or len(one) > longest or "\0" in one), None)
+    if wrong is not None:
+        raise SourceError(f"{where}: column {name!r} holds {wrong!r:.80}, expected texts of up to {longest} characters")
+    if len(values) != int(np.prod(shape)):
+        raise SourceError(f"{where}: column {name!r} has {len(values)} texts for shape {shape}")
+    return np.array(values, dtype).reshape(shape)

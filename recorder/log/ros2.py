@@ -145,11 +145,15 @@ def message_type(spec: Spec, name: str = "Frame") -> MessageType:
 
 
 def _line(field: Field) -> str:
-    count = f"[{field.size}]" if field.shape else ""
+    size = field.size * max(1, field.characters)
+    count = f"[{size}]" if field.shape or field.is_text else ""
+    kind = "uint32" if field.is_text else field.dtype
+    text = f"text of up to {field.characters} characters, a code point each, zeros behind" if field.is_text else ""
+    counted = f"{field.counted_by} entries count" if field.counted_by else ""
     shape = f"shape {'x'.join(map(str, field.shape))}" if len(field.shape) > 1 else ""
     unit = "" if field.unit == "1" else f"[{field.unit}]"
-    comment = " ".join(" ".join((unit, field.meaning, shape, ", ".join(field.elements))).split())
-    return f"{field.dtype}{count} {field.name}" + (f"  # {comment}" if comment else "")
+    comment = " ".join(" ".join((unit, field.meaning, text, counted, shape, ", ".join(field.elements))).split())
+    return f"{kind}{count} {field.name}" + (f"  # {comment}" if comment else "")
 
 
 # ---- episodes and events ----

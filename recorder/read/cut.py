@@ -258,10 +258,8 @@ class _Copier:
 
     def _like_a_first(self, row: np.ndarray) -> None:
         """Clear action and reward: what led to this row was cut off."""
-        for name in [f"action_{action.name}" for action in self._layout.action] + list(self._return):
-            row[name] = 0
-        row["acted"] = row["intervention"] = 0
-        row["log_probability"] = np.nan
+        for name, value in self._layout.without_step.items():
+            row[name] = value
 
     # ---- episodes and events ----
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import PREFIXES, FrameLayout, reward_field
+from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 from recorder.read.scan import LoggedEpisode
 
@@ -122,12 +122,8 @@ def _mended(layout: FrameLayout, rows: np.ndarray, piece: _Piece) -> dict[int, n
     mends: dict[int, np.ndarray] = {}
     if rows["frame_no"][piece.start]:
         first = mends[piece.start] = rows[piece.start : piece.start + 1].copy().reshape(())
-        for field in layout.action:
-            first[f"{PREFIXES[1]}_{field.name}"] = 0
-        for agent in layout.agents or ("",):
-            first[reward_field(agent)] = 0
-        first["acted"] = first["intervention"] = 0
-        first["log_probability"] = np.nan
+        for name, value in layout.without_step.items():
+            first[name] = value
     end = piece.stop - 1
     last = mends.get(end, rows[end : end + 1].copy().reshape(()))
     if not (last["terminated"] or last["truncated"]):

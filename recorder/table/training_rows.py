@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from hal.frame_layout import reward_field
+from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, reward_field
 from recorder.table.transitions import Transitions
 
 __all__ = ["Pairs", "TrainingRows"]
@@ -89,14 +89,15 @@ class TrainingRows:
 def _training_dtype(transitions: Transitions) -> np.dtype:
     """Sort the fields by falling element size, as in a frame row, and pad the row to whole words."""
     layout = transitions.table.layout
-    groups = (("observation", layout.observation), ("action", layout.action))
+    groups = (("observation", layout.observation), ("action", layout.action),
+              (EXTRA_PREFIX, layout.extra), (BEHAVIOUR_PREFIX, layout.behaviour))  # fmt: skip
     fields: list[tuple[str, np.dtype, tuple[int, ...]]]
     fields = [(f"{prefix}_{one.name}", one.numpy_dtype, one.shape) for prefix, spec in groups for one in spec]
     fields += [(reward_field(agent), np.dtype("<f8"), ()) for agent in (tuple(layout.agents) or ("",))]
     fields += [("log_probability", np.dtype("<f8"), ())]
     turn = ("agent",) if layout.turns else ()
     fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention", *turn)]
-    fields.sort(key=lambda field: -field[1].itemsize)
+    fields.sort(key=lambda field: -field[1].alignment)
     fill = -np.dtype(fields).itemsize % _WORD
     return np.dtype([*fields, ("fill", "V1", (fill,))] if fill else fields)
 

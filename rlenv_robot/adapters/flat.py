@@ -58,6 +58,8 @@ class FlattenObservation:
                 raise ValueError(f"{gap.minuend!r} and {gap.subtrahend!r} differ in shape")
         if not all(scale > 0 for scale in (*self.scales.values(), *(gap.scale for gap in self.differences))):
             raise ValueError("every scale must be above 0")
+        for name in (part.name for part in self.observation if part.is_text):
+            raise ValueError(f"observation {name!r} is a text, and this makes vectors of numbers")
         for action_field in self.action:
             if (
                 action_field.numpy_dtype.kind != "f"

@@ -42,11 +42,11 @@ class SpaceFields:
     """Convert between a space of theirs and named fields.
 
     Args:
-        space: Box, Discrete, MultiDiscrete, MultiBinary, or a Dict or Tuple of such.
+        space: Box, Discrete, MultiDiscrete, MultiBinary, Text, or a Dict or Tuple of such.
         name: of the only field, or before the names of several.
 
     Raises:
-        ValueError: a space of another kind, such as text or a graph.
+        ValueError: a space of another kind, such as a graph.
     """
 
     def __init__(self, space: spaces.Space, name: str) -> None:
@@ -76,6 +76,8 @@ class SpaceFields:
             return named
         if isinstance(self.space, spaces.Box) and not isinstance(value, np.ndarray):
             raise TypeError(f"{where} is a {type(value).__name__}, its space expects an array")
+        if isinstance(self.space, spaces.Text) and not isinstance(value, str):
+            raise TypeError(f"{where} is a {type(value).__name__}, its space expects a text")
         array = np.asarray(value)
         if isinstance(self.space, spaces.Discrete):
             if isinstance(value, bool) or array.shape != () or array.dtype.kind not in "iu":
@@ -89,6 +91,8 @@ class SpaceFields:
             values = {key: part.to_value(named) for key, part in self._parts.items()}
             return tuple(values.values()) if isinstance(self.space, spaces.Tuple) else values
         value = named[self.fields[0].name]
+        if isinstance(self.space, spaces.Text):
+            return str(value)
         return self.space.dtype.type(value) if isinstance(self.space, spaces.Discrete) else np.array(value)
 
 
@@ -107,6 +111,8 @@ def _field(space: spaces.Space, name: str) -> Field:
         return Field(name, space.nvec.shape, str(space.dtype), ends[0], ends[1], meaning=meaning)
     if isinstance(space, spaces.MultiBinary):
         return Field(name, space.shape, str(space.dtype), 0, 1, meaning=meaning)
+    if isinstance(space, spaces.Text):
+        return Field(name, (), "text", meaning=meaning, characters=space.max_length)
     raise ValueError(
         f"{name}: a {type(space).__name__} space can't be described by fields of a fixed size; allowed are Box, "
         "Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"

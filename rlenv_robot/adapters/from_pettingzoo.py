@@ -128,7 +128,7 @@ class PettingZooWorld(ForeignWorld):
             if agent in observations:
                 named |= leaves.to_fields(observations[agent], f"observations[{agent!r}]")
             else:
-                named |= {f.name: np.zeros(f.shape, f.numpy_dtype).clip(*f.bounds) for f in leaves.fields}
+                named |= {f.name: f.nothing.copy() for f in leaves.fields}
         own = {agent: copied_info(plain_mapping(info, f"infos[{agent!r}]")) for agent, info in infos.items()}
         extra: ExtraInfo = {"agents": observed_fields(self.agents), "info": own}
         everyone = {agent: rewards.get(agent, 0.0) for agent in self._names}
@@ -272,7 +272,7 @@ class TurnsWorld(ForeignWorld):
     def _timestep(self, rewards: dict[str, float]) -> TimeStep:
         over = not self._env.agents
         agent, observation = self._last if over else (self._env.agent_selection, None)
-        named = {f.name: np.clip(np.zeros(f.shape, f.numpy_dtype), *f.bounds) for f in self.observation}
+        named = {f.name: f.nothing.copy() for f in self.observation}
         extra: dict[str, Foreign] = {"agent": agent}
         if not over:
             observation = self._env.observe(agent)

@@ -26,7 +26,7 @@ __all__ = [
     "scaled_action", "space_of", "to_gymnasium", "to_gymnasium_vector",
 ]  # fmt: skip
 
-FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict
+FieldSpace: TypeAlias = spaces.Box | spaces.Discrete | spaces.Dict | spaces.Text
 """The spaces that observations and actions have."""
 
 Observed: TypeAlias = np.ndarray | dict[str, np.ndarray]
@@ -34,8 +34,26 @@ Observed: TypeAlias = np.ndarray | dict[str, np.ndarray]
 
 
 def space_of(spec: Spec) -> spaces.Dict:
-    """Return a `Dict` space with a `Box` for every field, in the field's own range and dtype."""
-    return spaces.Dict({field.name: _box(field) for field in spec})
+    """Return a `Dict` space with a `Box` for every field, in the field's own range and dtype, or a `Text`.
+
+    Raises:
+        ValueError: a field is an array of texts, which no space describes.
+    """
+    return spaces.Dict({field.name: _text(field) if field.is_text else _box(field) for field in spec})
+
+
+class _AnyText(spaces.Text):
+    """Texts of any characters; Gymnasium's own space needs a list of them."""
+
+    def contains(self, x: object) -> bool:
+        """Return whether a value is a text that is not too long."""
+        return isinstance(x, str) and len(x) <= self.max_length
+
+
+def _text(field: Field) -> _AnyText:
+    if field.shape:
+        raise ValueError(f"{field.name!r} is an array of texts, of which Gymnasium has no space; use the tables")
+    return _AnyText(field.characters, min_length=0)
 
 
 def _box(field: Field) -> spaces.Box:
@@ -59,6 +77,8 @@ def action_space_of(spec: Spec, normalise: bool = True) -> tuple[FieldSpace, Fie
     if len(spec) > 1:
         return space_of(spec), None
     field = spec.fields[0]
+    if field.is_text:
+        return _text(field), None
     if normalise and field.numpy_dtype.kind == "f":
         if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
             raise ValueError(f"action {field.name!r} has no finite range to scale; use normalise=False")
@@ -140,6 +160,7 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
         if agents_of(env.world):
             raise ValueError(f"{env.world.name!r} has several agents: use to_pettingzoo")
         self.env, self.render_mode, self.flat = env, render_mode, flat
+        self._texts = {field.name for field in env.observation if field.is_text}
         self._only = env.action.fields[0] if len(env.action) == 1 else None
         self._observed: Mapping[str, np.ndarray] = {}
         self.observation_space, self.action_space, self._scaled = _spaces(env, flat, normalise)
@@ -174,7 +195,9 @@ class GymnasiumEnv(gymnasium.Env[Any, Any]):
 
     def _observation(self, table: ObservationTable) -> Observed:
         self._observed = table["observation"]
-        return dict(self._observed) if self.flat is None else self.flat.observe(self._observed)
+        if self.flat is not None:
+            return self.flat.observe(self._observed)
+        return {name: value.item() if name in self._texts else value for name, value in self._observed.items()}
 
     def step(self, action: object) -> tuple[Observed, float, bool, bool, ExtraInfo]:
         """Step by Gymnasium's interface.
@@ -299,6 +322,9 @@ class GymnasiumVectorEnv(VectorEnv[Observed, Any, Any]):
         envs.count_refusals, self._warned = True, False
         self.metadata = {"autoreset_mode": _MODES[envs.autoreset]}
         self.single_observation_space, self.single_action_space, self._scaled = _spaces(envs, flat, normalise)
+        texts = [field.name for spec in (envs.observation, envs.action) for field in spec if field.is_text]
+        if flat is None and texts:
+            raise ValueError(f"{texts[0]!r} is a text, of which Gymnasium has no batch; use the tables of the batch")
         self.observation_space = batch_space(self.single_observation_space, self.num_envs)
         self.action_space = batch_space(self.single_action_space, self.num_envs)
         self._table: BatchObservationTable

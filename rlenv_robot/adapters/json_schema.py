@@ -11,6 +11,7 @@ from hal import Field, Spec
 from hal.field import JsonDict
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
+from rlenv_robot.tables import RECORDED, step_extra_of
 
 __all__ = ["protocol_schema", "source_schema"]
 
@@ -47,20 +48,20 @@ def protocol_schema(env: Environment, name: str = "") -> JsonDict:
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": name or env.world.name,
         "description": description.about.splitlines()[0] if description.about else "",
-        "$defs": {**tables, **_messages(description.reset_options, description.step_extra)},
+        "$defs": {**tables, **_messages(env)},
         "$ref": "#/$defs/table_1",
     }
 
 
-def _messages(options: Mapping[str, str], step_extra: Mapping[str, str]) -> JsonDict:
+def _messages(env: Environment) -> JsonDict:
     """Return the schemas of what crosses a process border (`rlenv_robot.adapters.table_server`)."""
-    extra = {"log_probability": "of the action", "intervention": "whether a person chose the action", **step_extra}
+    options, extra = _named(env.description.reset_options, False), _step_extra(env)
     requests = [
         _object({"call": {"const": "describe"}}),
-        _object({"call": {"const": "reset"}, "options": _named(options, False)}, optional=("options",)),
+        _object({"call": {"const": "reset"}, "options": options}, optional=("options",)),
         _object(
-            {"call": {"const": "step"}, "action": {"$ref": "#/$defs/table_2"}, "extra_info": _named(extra, False)},
-            optional=("extra_info",),
+            {"call": {"const": "step"}, "action": {"$ref": "#/$defs/table_2"}, "extra_info": extra},
+            optional=() if extra["required"] else ("extra_info",),
         ),
         _object({"call": {"const": "end"}, "reason": {"type": "string", "minLength": 1}}),
         _object({"call": {"const": "close"}}),
@@ -75,6 +76,20 @@ def _messages(options: Mapping[str, str], step_extra: Mapping[str, str]) -> Json
         _object({"closed": {"const": True}}),
     ]
     return {"request": {"oneOf": requests}, "answer": {"oneOf": answers}}
+
+
+def _step_extra(env: Environment) -> JsonDict:
+    """Return the schema of ``step``'s ``extra_info``."""
+    takes = step_extra_of(env.world)
+    properties: JsonDict = {name: {"description": text} for name, text in {**RECORDED, **takes.structures}.items()}
+    for field in takes.fields:
+        properties[field.name] = _field(field, field.shape)
+        if field.name in takes.defaults:
+            properties[field.name]["default"] = np.asarray(takes.defaults[field.name]).tolist()
+    if len(env.behaviour):
+        properties["behaviour"] = _spec(env.behaviour)
+    required = {name for name in takes.fields.names if name not in takes.defaults}
+    return _object(properties, optional=tuple(name for name in properties if name not in required))
 
 
 def source_schema(source: SourceData) -> JsonDict:
@@ -125,7 +140,17 @@ def _field(field: Field, shape: tuple[int, ...]) -> JsonDict:
     about = {"description": field.meaning, "x-unit": field.unit, "x-type": field.dtype, "x-shape": list(shape)}
     if field.elements:
         about["x-elements"] = list(field.elements)
+    if field.counted_by:
+        about["x-counted-by"] = field.counted_by
+    if field.is_text:
+        return {**about, **_texts(field, shape)}
     return {**about, **_values(field, *field.bounds)}
+
+
+def _texts(field: Field, shape: tuple[int, ...]) -> JsonDict:
+    if not shape:
+        return {"type": "string", "maxLength": field.characters, "pattern": "^[^\\u0000]*$"}
+    return {"type": "array", "minItems": shape[0], "maxItems": shape[0], "items": _texts(field, shape[1:])}
 
 
 def _values(field: Field, low: np.ndarray, high: np.ndarray) -> JsonDict:

@@ -409,15 +409,23 @@ def _signature(frames: list[Frame]) -> bytes:
 
 
 def _lowest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
-    return {field.name: _end(field.bounds[0], field.sample(rng)) for field in spec}
+    return _at_ends(spec, rng, 0)
 
 
 def _highest(spec: Spec, rng: np.random.Generator, step: int) -> Action:
-    return {field.name: _end(field.bounds[1], field.sample(rng)) for field in spec}
+    return _at_ends(spec, rng, 1)
 
 
 def _alternating(spec: Spec, rng: np.random.Generator, step: int) -> Action:
-    return {field.name: _end(field.bounds[step // 9 % 2], field.sample(rng)) for field in spec}
+    return _at_ends(spec, rng, step // 9 % 2)
+
+
+def _at_ends(spec: Spec, rng: np.random.Generator, side: int) -> Action:
+    """Return an action at one end of its ranges; what has no range, or a count beside it, as it is drawn."""
+    drawn = spec.sample(rng)
+    counts = {field.counted_by for field in spec}
+    free = {field.name for field in spec if field.is_text or field.counted_by or field.name in counts}
+    return {name: value if name in free else _end(spec[name].bounds[side], value) for name, value in drawn.items()}
 
 
 def _fixed(spec: Spec, rng: np.random.Generator, step: int) -> Action:

@@ -85,6 +85,9 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
 
 
 def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
+    if field.is_text:
+        yield from _illegal_texts(field, legal)
+        return
     yield "with an extra axis", legal[None], "shape", ()
     if field.shape:
         yield "as one number", legal.ravel()[0], "shape", ()
@@ -97,6 +100,21 @@ def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, obje
     if field.numpy_dtype.kind != "f":
         yield "with a fraction", legal + 0.5, "dtype", ()
     yield from _illegal_numbers(field, legal)
+
+
+def _illegal_texts(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
+    yield "with an extra axis", legal[None], "shape", ()
+    first = (0,) * len(field.shape)
+    for problem, text, code in (
+        ("too long", "x" * (field.characters + 1), "range"),
+        ("with a zero character", "\0x"[: field.characters + 1], "range"),
+        ("half a surrogate pair", "\ud800", "range"),
+        ("None", None, "dtype"),
+        ("a number", 1.5, "dtype"),
+    ):
+        value = np.array(legal, object)
+        value[first] = text
+        yield problem, value.tolist(), code, first
 
 
 def _illegal_numbers(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:

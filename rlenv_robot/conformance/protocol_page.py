@@ -12,6 +12,7 @@ from hal import Field, Spec
 from rlenv_robot.data.options import FILTERS
 from rlenv_robot.env import Environment
 from rlenv_robot.source import SourceData
+from rlenv_robot.tables import RECORDED, step_extra_of
 
 __all__ = ["protocol_document", "protocol_html", "source_document"]
 
@@ -30,10 +31,6 @@ _INTERFACES = (
     ("end(reason)", "End the episode in good order. Returns Table 1 with `truncated` 1; no `clear_stop` is needed."),
     ("close()", "End the episode and release the robot. Calling it twice is allowed."),
 )
-_STEP_EXTRA = {
-    "log_probability": "number, for the record: of the action under the policy that chose it; NaN if unknown",
-    "intervention": "for the record: True if a person chose the action",
-}
 _ERRORS = {
     "missing": "a field or key is missing",
     "unknown": "a field or key is unknown",
@@ -70,12 +67,28 @@ def protocol_document(env: Environment, name: str = "") -> str:
             f"## Reward\n\n{_field_table([description.reward])}",
             *draws,
             f"## Options of `reset`\n\n{_named('option', description.reset_options)}",
-            f"## Keys of `extra_info` for `step`\n\n{_named('key', {**_STEP_EXTRA, **description.step_extra})}",
+            f"## Keys of `extra_info` for `step`\n\n{_step_extra(env)}",
             f"## Keys of `extra_info` in Table 1\n\n{_named('key', {**_EXTRA_INFO, **description.extra_info})}",
             f"## Errors\n\n{_errors(description.error_codes)}",
             f"## From another language\n\n{_messages(name)}",
         )
     ) + "\n"  # fmt: skip
+
+
+def _step_extra(env: Environment) -> str:
+    takes = step_extra_of(env.world)
+    structures = {**RECORDED, **takes.structures}
+    if len(env.behaviour):
+        structures["behaviour"] = "for the record: parameters of the distribution that the action was drawn from"
+    text = _named("key", structures)
+    if len(takes.fields):
+        text += f"\n\nFields, checked as those of an action:\n\n{_fields(takes.fields)}"
+        defaults = {name: str(np.asarray(value).tolist()) for name, value in takes.defaults.items()}
+        rows = ((f"`{name}`", defaults.get(name, "none: it must be given")) for name in takes.fields.names)
+        text += "\n\n" + _table(("field", "value where it is left out"), rows)
+    if len(env.behaviour):
+        text += f"\n\nFields of `behaviour`:\n\n{_fields(env.behaviour)}"
+    return text
 
 
 def _calls(env: Environment, name: str) -> str:
@@ -193,9 +206,10 @@ def source_document(source: SourceData) -> str:
 
 
 def _literal(field: Field) -> str:
-    """Return a legal value as source text: the one closest to zero."""
-    low, high = field.bounds
-    value = np.clip(np.zeros(field.shape, field.numpy_dtype), low, high)
+    """Return a legal value as source text: the one closest to zero, or empty texts."""
+    value = field.nothing
+    if field.is_text:
+        return repr(value.tolist())
     if not value.any():
         return f"np.zeros({field.shape}, np.{field.dtype})"
     return f"np.array({value.tolist()}, np.{field.dtype})"
@@ -223,19 +237,24 @@ def _fields(spec: Spec) -> str:
 
 def _field_table(fields: Sequence[Field]) -> str:
     rows = (
-        (f"`{field.name}`", f"{field.dtype}{list(field.shape) or ''}", _range(field), field.unit, field.meaning)
+        (f"`{field.name}`", f"{field.dtype}{list(field.shape) or ''}", _range(field), field.unit, _meaning(field))
         for field in fields
     )
     return _table(("name", "type and shape", "range", "unit", "meaning"), rows)
+
+
+def _meaning(field: Field) -> str:
+    counted = f"`{field.counted_by}` entries count, those behind are {'empty' if field.is_text else '0'}"
+    return "; ".join(part for part in (field.meaning, counted if field.counted_by else "") if part)
 
 
 def _elements(field: Field) -> str:
     """Return the named elements of a field, with their ranges if these differ."""
     if not field.elements:
         return ""
-    low, high = field.bounds
-    if _range(field) != _BY_ELEMENT:
+    if field.is_text or _range(field) != _BY_ELEMENT:
         return f"\n\nElements of `{field.name}`: " + ", ".join(f"`{name}`" for name in field.elements) + "."
+    low, high = field.bounds
     rows = (
         (str(index), f"`{name}`", _interval(field, low[..., index].min(), high[..., index].max()))
         for index, name in enumerate(field.elements)
@@ -244,6 +263,8 @@ def _elements(field: Field) -> str:
 
 
 def _range(field: Field) -> str:
+    if field.is_text:
+        return f"up to {field.characters} characters"
     low, high = (bound.ravel() for bound in field.bounds)
     if (low != low[0]).any() or (high != high[0]).any():
         return _BY_ELEMENT if field.elements else f"{low.tolist()} to {high.tolist()}"

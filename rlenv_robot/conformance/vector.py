@@ -236,7 +236,7 @@ class _Rows:
                 self._refuse(actions, row, what, break_it)
 
     def _illegal(self, row: int) -> Iterator[tuple[str, Callable[[dict[str, Unchecked]], None]]]:
-        for field in self._probe.envs.action:
+        for field in (one for one in self._probe.envs.action if not one.is_text):
             whole = field.numpy_dtype.kind != "f"
             low, high = field.bounds
             for what, bound, sign in (("below", low, -1), ("above", high, 1)):

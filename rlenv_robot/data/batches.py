@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 
 import numpy as np
 
-from hal.frame_layout import reward_field
+from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, reward_field
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.sampler import n_step
@@ -41,6 +41,10 @@ class Batches:
         layout = transitions.table.layout
         self._observation = [(name, f"observation_{name}") for name in layout.observation.names]
         self._action = [(name, f"action_{name}") for name in layout.action.names]
+        groups = (("step_extra", EXTRA_PREFIX, layout.extra), ("behaviour", BEHAVIOUR_PREFIX, layout.behaviour))
+        self._given = [
+            (key, [(name, f"{prefix}_{name}") for name in spec.names]) for key, prefix, spec in groups if len(spec)
+        ]
         self._turns = layout.turns
         self._agents = [(agent, reward_field(agent)) for agent in layout.agents]
         # What the next value counts after a transition that is not terminated, and after one that is.
@@ -85,6 +89,8 @@ class Batches:
                 "intervention": pairs.intervention,
             },
         }
+        for key, fields in self._given:
+            table["extra_info"][key] = {name: after[field] for name, field in fields}
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
         if n > 1:

@@ -127,7 +127,7 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, toleran
         rows: frame rows, (B,).
         spec, prefix: the group of fields (``observation``).
         values: field -> value; fields that are left out don't count.
-        tolerance: a number, or a mapping from field to number; a field that is left out must be equal.
+        tolerance: a number, or a mapping from field to number; a field that is left out must be equal, as a text must.
 
     Returns:
         (B,) bool.
@@ -141,8 +141,9 @@ def near(rows: np.ndarray, spec: Spec, prefix: str, values: FieldValues, toleran
     for name, given_value in values.items():
         value = shaped(spec, prefix, name, given_value)
         allowed = float(tolerance.get(name, 0.0) if isinstance(tolerance, Mapping) else tolerance)
-        gap = np.abs(rows[f"{prefix}_{name}"].astype(float) - value)
-        fits &= (gap <= allowed).all(axis=tuple(range(1, gap.ndim)))
+        recorded = rows[f"{prefix}_{name}"]
+        inside = recorded == value if spec[name].is_text else np.abs(recorded.astype(float) - value) <= allowed
+        fits &= inside.all(axis=tuple(range(1, inside.ndim)))
     return fits
 
 
@@ -157,7 +158,7 @@ def shaped(spec: Spec, prefix: str, name: str, value: ArrayLike) -> np.ndarray:
     field = spec[name]
     try:
         # Only shape and kind: a recorded value may lie outside of the range that was described.
-        return Field(name, field.shape, field.dtype).validate(value, prefix)
+        return Field(name, field.shape, field.dtype, characters=field.characters).validate(value, prefix)
     except IllegalAction as error:
         raise SourceError(str(error)) from None
 

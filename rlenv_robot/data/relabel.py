@@ -8,14 +8,14 @@ from dataclasses import replace
 import numpy as np
 
 from hal import Field, IllegalAction, SourceError, Spec
-from hal.frame_layout import FrameLayout, reward_field
+from hal.frame_layout import EXTRA_PREFIX, FrameLayout, reward_field
 from recorder.formats.runs import NO_REWARDS
 from recorder.json_data import JsonDict, JsonObject
 from recorder.table.spool import RowSpool
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.options import CheckedOptions
-from rlenv_robot.tables import FieldValues, Rewards, StepTable
+from rlenv_robot.tables import FieldValues, Rewards, StepTable, step_extra_of
 from rlenv_robot.tasks.agents import agents_of
 from rlenv_robot.tasks.episode_rules import Outcome, verdict_reward
 from rlenv_robot.tasks.task import Arrays, AveragedTask, GoalTask, Task
@@ -70,6 +70,7 @@ def relabelled(
         if stop <= start:
             continue
         rows = _task_rows(table.rows[start:stop], layout, group)
+        _fill_step_extra(rows, task, table)
         measured = _Measured(_sensors(table, start, stop, sensors), task, table.origin)
         episode_goal = _goal(goal, task, measured, episodes[number], number)
         _write_observation_and_reward(rows, task, measured, episode_goal)
@@ -109,7 +110,12 @@ def _check_conventions(table: Table, task: Task) -> None:
 def _task_layout(table: Table, task: Task) -> FrameLayout:
     """Return the layout of rows with the task's observation and action; the rest stays as recorded."""
     agents = tuple(agent.name for agent in agents_of(task))
-    return FrameLayout(task.observation, task.action, agents, table.layout.applied, table.layout.sensors)
+    recorded = table.layout
+    extra = step_extra_of(task).fields
+    return FrameLayout(
+        task.observation, task.action, agents, recorded.applied, recorded.sensors,
+        extra=extra if len(extra) else recorded.extra, behaviour=recorded.behaviour,
+    )  # fmt: skip
 
 
 def _task_rows(recorded: np.ndarray, layout: FrameLayout, group: str) -> np.ndarray:
@@ -121,6 +127,24 @@ def _task_rows(recorded: np.ndarray, layout: FrameLayout, group: str) -> np.ndar
     for name in layout.action.names:
         rows[f"action_{name}"] = recorded[f"{group}_{name}"]
     return rows
+
+
+def _fill_step_extra(rows: np.ndarray, task: Task, table: Table) -> None:
+    """Write the task's defaults of the extra fields of steps that the data do not hold.
+
+    Raises:
+        SourceError: a field is not recorded, and has no default.
+    """
+    takes = step_extra_of(task)
+    for field in takes.fields:
+        if field.name in table.layout.extra:
+            continue
+        if field.name not in takes.defaults:
+            raise SourceError(
+                f"task {task.name!r} needs {field.name!r} of each step's extra_info, and {table.origin} does not hold "
+                "it; give it a default in the task's step_extra"
+            )
+        rows[f"{EXTRA_PREFIX}_{field.name}"][1:] = takes.defaults[field.name]
 
 
 class _Measured(dict[str, np.ndarray]):
@@ -221,6 +245,7 @@ def _write_observation_and_reward(rows: np.ndarray, task: Task, measured: _Measu
         rows[f"observation_{name}"] = observation[name] if name in observation else measured[name]
     before, after = measured.cut(slice(-1)), measured.cut(slice(1, None))
     action = {name: rows[f"action_{name}"][1:] for name in task.action.names}
+    action |= {name: rows[f"{EXTRA_PREFIX}_{name}"][1:] for name in step_extra_of(task).fields.names}
     for name, reward in _by_field(task.reward(before, action, after, goal)).items():
         rows[name][0] = 0.0
         rows[name][1:] = np.where(rows["acted"][1:] == 1, reward, 0.0)
@@ -325,6 +350,7 @@ def relabel_goals(
     before = columns(transitions.rows(index), spec, "sensor")
     after = columns(transitions.next_rows(index), spec, "sensor")
     action = {name: value[chosen] for name, value in table["action"].items()}
+    action |= {name: extra["step_extra"][name][chosen] for name in step_extra_of(task).fields.names}
     for fields, sensors in ((table["observation"], before), (table["next_observation"], after)):
         for name, value in task.observe(sensors, goal).items():
             fields[name][chosen] = value

@@ -99,7 +99,7 @@ class StateIndex:
             count = len(self._transitions)
             some = self._transitions.rows(np.linspace(0, count - 1, min(count, _SAMPLE)).astype(np.int64))
             distinct: dict[tuple[str, int], int] = {}
-            for field in self._spec:
+            for field in (one for one in self._spec if not one.is_text):
                 flat = some[f"observation_{field.name}"].reshape(len(some), -1)
                 distinct |= {(field.name, k): len(np.unique(flat[:, k])) for k in range(flat.shape[1])}
             best = sorted(distinct, key=lambda element: -distinct[element])[:_COLUMNS]
@@ -118,7 +118,9 @@ def _hash(spec: Spec, rows: np.ndarray) -> np.ndarray:
     total = np.zeros(len(rows), np.uint64)
     rng = np.random.default_rng(0)
     for field in spec:
-        values = rows[f"observation_{field.name}"].reshape(len(rows), -1).astype(np.float64) + 0.0  # -0.0 is 0.0
+        raw = np.ascontiguousarray(rows[f"observation_{field.name}"]).reshape(len(rows), field.size)
+        raw = raw.view(np.uint32) if field.is_text else raw  # code points
+        values = raw.reshape(len(rows), -1).astype(np.float64) + 0.0  # -0.0 is 0.0
         words = values.view(np.uint64)
         words ^= words >> np.uint64(29)
         factors = rng.integers(0, 2**64, values.shape[1], np.uint64) | np.uint64(1)

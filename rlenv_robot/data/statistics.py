@@ -45,7 +45,8 @@ def coverage(transitions: Transitions, part: np.ndarray, bins: int) -> JsonDict:
     rows, spec = transitions.next_rows(part), transitions.table.layout.action
     packed = spec.rows(len(rows))
     spec.pack_into(packed, {name: rows[f"action_{name}"] for name in spec.names})
-    fields = {field.name: _field_coverage(field, packed[field.name].reshape(len(rows), -1), bins) for field in spec}
+    fields = {field.name: _field_coverage(field, packed[field.name].reshape(len(rows), -1), bins)
+              for field in spec if not field.is_text}  # fmt: skip
     return {
         "kind": "coverage",
         "steps": len(rows),
@@ -149,11 +150,18 @@ def _fields(transitions: Transitions, part: np.ndarray, privileged: bool) -> Jso
         f"{prefix}.{field.name}": {
             "unit": field.unit,
             "elements": list(field.elements),
-            **_moments(rows[f"{prefix}_{field.name}"][row + later]),
+            **_describe(field, rows[f"{prefix}_{field.name}"][row + later]),
         }
         for prefix, spec, later in groups
         for field in spec
     }
+
+
+def _describe(field: Field, values: np.ndarray) -> JsonDict:
+    """Return the moments of numbers; of texts how many are different, and the largest length."""
+    if not field.is_text:
+        return _moments(values)
+    return {"distinct": len(np.unique(values)), "longest": int(np.strings.str_len(values).max(initial=0))}
 
 
 def returns(transitions: Transitions, part: np.ndarray) -> JsonDict:
@@ -204,6 +212,8 @@ def _column(transitions: Transitions, part: np.ndarray, field: str) -> tuple[np.
     if field not in columns:
         raise SourceError(f"histogram: field {field!r} is unknown, allowed are {', '.join([*columns, 'reward'])}")
     one, column = columns[field]
+    if one.is_text:
+        raise SourceError(f"histogram: {field} holds texts, which can't be counted into bins")
     rows = transitions.next_rows(part) if column.startswith("action_") else transitions.rows(part)
     return rows[column], list(one.elements), one.unit
 

@@ -84,7 +84,7 @@ class ZeroPolicy:
 
     def act(self, observation: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Return an action by the names of the action spec, for one observation."""
-        return {field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in self._action}
+        return {field.name: field.nothing.copy() for field in self._action}
 
 
 class RandomPolicy:
@@ -104,7 +104,9 @@ class RandomPolicy:
             SpecMismatch: with each of them.
         """
         endless = [
-            field.name for field in action if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all()
+            field.name
+            for field in action
+            if not field.is_text and not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all()
         ]
         if endless:
             raise SpecMismatch(

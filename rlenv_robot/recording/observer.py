@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Protocol
 
 import numpy as np
 
-from hal import Image, LogError, SampleSink, Streaming
-from hal.frame_layout import POLICY_PREFIX, FrameLayout, reward_field, used_field
-from recorder.json_data import JsonDict, JsonObject
+from hal import Image, LogError, SampleSink, Spec, Streaming
+from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, POLICY_PREFIX, FrameLayout, reward_field, used_field
+from recorder.json_data import JsonDict, JsonObject, is_plain
 from rlenv_robot.recording.metadata import run_metadata
-from rlenv_robot.tables import FieldValues
+from rlenv_robot.tables import FieldValues, step_extra_of
 from rlenv_robot.world import TimeStep, World
 
 __all__ = ["FrameObserver", "FrameSink", "LabelWriter", "NonRaisingSink", "record_to"]
@@ -34,6 +35,10 @@ class FrameSink(Protocol):
 
     def image(self, camera: str, image: Image) -> None:
         """Take an image that belongs to the last frame."""
+        ...
+
+    def event(self, kind: str, detail: JsonObject) -> None:
+        """Take something that happened at the last frame, as plain data."""
         ...
 
     def end(self, info: JsonObject) -> None:
@@ -74,6 +79,12 @@ class NonRaisingSink:
 _LOG = logging.getLogger("rlenv_robot.recorder")
 
 
+_ELSEWHERE = frozenset({
+    "agents", "applied", "error", "executed", "fault", "faults", "fields", "images", "intervention", "messages",
+    "metrics", "randomisation", "recording_error", "returned", "state", "success", "truncated_by", "used", "verdict",
+})  # fmt: skip
+"""Entries of ``extra_info`` that the rows or the records of an episode's ends hold, or that follow from these."""
+
 LabelWriter = Callable[[int, JsonObject, str], None]
 """Adds a label to an episode: called with its number in the run, the label's values, and the author."""
 
@@ -83,6 +94,9 @@ class FrameObserver:
 
     If the layout names streams, ``extra_info["used"]`` of a time step holds, for each stream, the number of the sample
     that the step used, as `recorder.log.writer.StreamWriter.write` returned it.
+
+    Entries of a time step's ``extra_info`` that no field holds are recorded as an event ``extra_info`` = {frame_no,
+    extra_info}, where they are plain data: numbers, texts, lists, mappings and arrays.
 
     If the log can't be written any more, the robot is not stopped in the middle of an episode: the episode continues
     without a record. The error is logged once, and is in ``extra_info["recording_error"]`` of every further time step.
@@ -114,8 +128,11 @@ class FrameObserver:
             )
         }  # fmt: skip
         self._policy = [(f"{POLICY_PREFIX}_{name}", name) for name in layout.policy.names]
+        self._extra = [(f"{EXTRA_PREFIX}_{name}", name) for name in layout.extra.names]
+        self._behaviour = [(f"{BEHAVIOUR_PREFIX}_{name}", name) for name in layout.behaviour.names]
         self._used = [(used_field(name), name) for name in layout.streams]
         self._players = {agent: number for number, agent in enumerate(layout.agents)} if layout.turns else {}
+        self._elsewhere = _ELSEWHERE | {"agent"} if layout.turns else _ELSEWHERE
         self._rewards = [(reward_field(agent), agent) for agent in layout.agents]
         self._return: dict[str, float] = {}
         self._episode = 0
@@ -149,7 +166,8 @@ class FrameObserver:
         self._return = dict.fromkeys((name for name, _ in self._rewards), 0.0) or {"reward": 0.0}
         self._image_stamps.clear()
         self._row[...] = np.zeros((), self._row.dtype)
-        self._row["log_probability"] = np.nan
+        for field in ("log_probability", *(field for field, _ in self._behaviour)):
+            self._row[field] = np.nan
         self._has_episode = True
         self._write(0, timestep, False)
         if self._failure is not None:
@@ -166,6 +184,11 @@ class FrameObserver:
         for field, name in self._policy:
             row[field] = action[name]
         row["log_probability"] = extra_info.get("log_probability", np.nan) if executed is action else np.nan
+        for field, name in self._extra:
+            row[field] = extra_info[name]
+        behaviour = extra_info.get("behaviour") if executed is action else None
+        for field, name in self._behaviour:
+            row[field] = np.nan if behaviour is None else behaviour[name]
         by_person = timestep.extra_info.get("intervention", False) or extra_info.get("intervention", False)
         row["intervention"] = bool(by_person)
         rewards = timestep.reward if isinstance(timestep.reward, Mapping) else {"": timestep.reward}
@@ -194,6 +217,10 @@ class FrameObserver:
         if self._failure is None:
             try:
                 self._sink.frame(row)
+                more = {name: value for name, value in timestep.extra_info.items()
+                        if name not in self._elsewhere and is_plain(value)}  # fmt: skip
+                if more:
+                    self._sink.event("extra_info", {"frame_no": frame_no, "extra_info": more})
                 for camera, image in timestep.extra_info.get("images", {}).items():
                     if self._image_stamps.get(camera) != image.stamp_ns:  # a camera slower than the steps
                         self._image_stamps[camera] = image.stamp_ns
@@ -240,7 +267,12 @@ def _add_label(run: Path, episode: int, values: JsonObject, author: str) -> None
 
 
 def record_to(
-    folder: Path, world: World, info: JsonObject | None, profile: JsonObject | None = None, key: str | None = None
+    folder: Path,
+    world: World,
+    info: JsonObject | None,
+    profile: JsonObject | None = None,
+    key: str | None = None,
+    behaviour: Spec | None = None,
 ) -> FrameObserver:
     """Record every episode of a world, and the streams of its robot, into a new run inside ``folder``.
 
@@ -250,13 +282,14 @@ def record_to(
         info: metadata of every episode.
         profile: of the run, see `rlenv_robot.recording.metadata.run_metadata`.
         key: file of the private key that signs the run's chain, see `recorder.log.writer.LogWriter`.
+        behaviour: the parameters of the behaviour distribution that steps give; None for none.
 
     Raises:
         LogError: nothing can be written there, or the key can't be used.
     """
     from recorder.log.writer import LogWriter, new_run
 
-    layout = world.layout
+    layout = replace(world.layout, extra=step_extra_of(world).fields, behaviour=behaviour or Spec("behaviour"))
     writer = LogWriter(new_run(folder), layout, {**(info or {}), **run_metadata(world, profile)}, key=key)
     observer = FrameObserver(layout, writer, info, label=partial(_add_label, writer.folder))
     if isinstance(world, Streaming):

@@ -157,6 +157,9 @@ class RobotWorld:
         judge: asked after every episode how it went. Without one, and where the task's reward wants a verdict,
             whoever resets the robot's scene is asked (`rlenv_robot.robot_env.core`).
 
+    Attributes:
+        step_extra: what a step takes in ``extra_info``: the task's fields, and a sensor's known error.
+
     Raises:
         SpecMismatch: the task is for another robot.
     """
@@ -166,6 +169,8 @@ class RobotWorld:
     ) -> None:
         self._rules = EpisodeRules(task, robot.spec, mode)
         self._recent = self._rules.recent_metrics(1)
+        extra = self._rules.step_extra
+        self.step_extra = replace(extra, structures={**_STEP_EXTRA, **extra.structures})
         self.robot, self.task, self.mode = robot, task, mode
         self._wrapped = RobotWrapper(robot)  # with a default for each member that the robot leaves out
         self.agents = self._rules.agents
@@ -206,7 +211,8 @@ class RobotWorld:
         about = first_part(self.task) + self._settings()
         conditions = self._wrapped.about().get("conditions", {})
         extra_info = {**extra_info, **_EXTRA_INFO, **(_OF_CONDITIONS if conditions else {})}
-        return EnvDescription(about, reward, options, _STEP_EXTRA, extra_info, conditions=conditions)
+        structures = self.step_extra.structures
+        return EnvDescription(about, reward, options, structures, extra_info, conditions=conditions)
 
     def _settings(self) -> str:
         text = (
@@ -315,7 +321,8 @@ class RobotWorld:
         """
         before = self._robot_state
         assert before is not None  # the environment resets first
-        sensor_error = _check_extra(extra_info, self.robot.spec.sensors) if extra_info else NOTHING
+        sensor_error = _sensor_error(extra_info, self.robot.spec.sensors) if extra_info else NOTHING
+        action = self._rules.with_extra(action, extra_info)
         try:
             robot_state = self.robot.step(self.task.command(action, before.sensors))
         except IllegalAction:
@@ -392,12 +399,18 @@ class RobotWorld:
         """End the episode in good order; the robot keeps its last command, as after an end by time.
 
         Returns:
-            ``success`` and ``metrics`` by the newest reading, and the person's ``verdict`` where one was asked.
+            ``success`` and ``metrics`` by the newest reading, the person's ``verdict`` where one was asked, and
+            ``fault`` where the robot could not be told, as over a lost connection.
         """
         state, last = self._robot_state, self._last
         assert state is not None  # the environment resets first
         assert last is not None
         extra: ExtraInfo = {}
+        try:
+            self._wrapped.end_episode(reason)
+        except RobotError as error:
+            _log.warning("the robot was not told that the episode is over: %s", error)
+            extra["fault"] = {"kind": type(error).__name__, "message": str(error)}
         self._end(state, self._rules.no_reward(), extra, False)
         self._last = last._replace(truncated=True, extra_info={**last.extra_info, **extra})
         return extra
@@ -444,16 +457,12 @@ class RobotWorld:
         self.robot.close()
 
 
-def _check_extra(extra_info: Mapping[str, object], sensors: Spec) -> FieldValues:
-    """Refuse unknown or unusable extra information before anything moves, and return its ``sensor_error``.
+def _sensor_error(extra_info: Mapping[str, object], sensors: Spec) -> FieldValues:
+    """Return the ``sensor_error`` of a step, checked before anything moves.
 
     Raises:
         IllegalAction: naming the entry.
     """
-    allowed = {"log_probability", "intervention", *_STEP_EXTRA}
-    unknown = extra_info.keys() - allowed
-    if unknown:
-        raise _wrong_extra("unknown", str(min(unknown, key=str)), f"unknown, allowed are {', '.join(sorted(allowed))}")
     errors = extra_info.get("sensor_error", {})
     if not isinstance(errors, Mapping):
         problem = f"a {type(errors).__name__}, expected a mapping from sensor to error"

@@ -32,6 +32,9 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
     ``<agent>_<name>``. ``extra_info["fields"]`` = {observation, action} lists the names that count in this turn. The
     others hold zero, or the value next to zero in their range; in an action they are checked, and not carried out.
 
+    The ``extra_info`` of the last agent's turn reaches the whole world with the joint action; the record holds that of
+    every turn.
+
     Args:
         world: of several agents; owned from now on.
 
@@ -55,9 +58,7 @@ class OneAtATime(WorldWrapper, TurnBasedWorld):
             for spec, agents_names in ((self._observation, self._seen_as), (self._action, self._done_as))
             for names in agents_names.values()
         )
-        self._padding = {
-            field.name: np.clip(np.zeros(field.shape, field.numpy_dtype), *field.bounds) for field in self._observation
-        }
+        self._padding = {field.name: field.nothing for field in self._observation}
         self._chosen: dict[str, Mapping[str, np.ndarray]] = {}
         self._whole: TimeStep | None = None
 
@@ -155,6 +156,11 @@ def _common(what: str, specs: Mapping[str, Spec]) -> tuple[Spec, dict[str, dict[
             names[agent][field.name] = name
             shown = field.meaning.removeprefix(f"{first} arm: ") if same else field.meaning
             fields.setdefault(name, replace(field, name=name, meaning=shown))
+    for agent, spec in specs.items():
+        for field in spec:
+            if field.counted_by:  # under the counter's own name here
+                name = names[agent][field.name]
+                fields[name] = replace(fields[name], counted_by=names[agent][field.counted_by])
     return Spec(f"{what}_of_one", tuple(fields.values())), names
 
 
@@ -178,5 +184,5 @@ def one_at_a_time(env: Environment, record: str | Path | None = None, info: Json
     if record is not None:
         from rlenv_robot.recording.observer import record_to
 
-        observer = record_to(Path(record), world, info)
-    return Environment(world, env.env_id, observer)
+        observer = record_to(Path(record), world, info, behaviour=env.behaviour)
+    return Environment(world, env.env_id, observer, env.behaviour)

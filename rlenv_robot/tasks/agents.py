@@ -64,7 +64,11 @@ class Agent:
 
 
 def _part(what: str, names: Mapping[str, str], whole: Spec) -> Spec:
-    return Spec(f"own_{what}", tuple(replace(whole[name], name=mine) for mine, name in names.items()))
+    own = {name: mine for mine, name in names.items()}
+    fields = ((mine, whole[name]) for mine, name in names.items())
+    return Spec(f"own_{what}", tuple(
+        replace(field, name=mine, counted_by=own.get(field.counted_by, field.counted_by)) for mine, field in fields
+    ))  # fmt: skip
 
 
 @runtime_checkable

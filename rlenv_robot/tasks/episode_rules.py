@@ -7,12 +7,12 @@ the same code.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, Literal, NamedTuple, TypeVar, get_args, overload
+from typing import Generic, Literal, NamedTuple, TypeVar, cast, get_args, overload
 
 import numpy as np
 
-from hal import BatchState, RobotSpec, RobotState, SpecMismatch
-from rlenv_robot.tables import ExtraInfo, Options, Reward
+from hal import BatchState, RobotSpec, RobotState, SpecError, SpecMismatch
+from rlenv_robot.tables import ExtraInfo, Options, Reward, step_extra_of
 from rlenv_robot.tasks.agents import RewardValues, agents_of, map_reward, messages, observed_fields
 from rlenv_robot.tasks.task import Arrays, AveragedTask, Episode, Task, VerdictTask, check_task
 
@@ -138,10 +138,12 @@ class EpisodeRules:
     Attributes:
         task: as given.
         agents: the task's agents; empty where there is a single one.
+        step_extra: what a step takes beside the action.
         agent_fields: agent -> its own name -> name in the whole observation, as ``extra_info["agents"]`` tells it.
 
     Raises:
         SpecMismatch: the task is for another robot.
+        SpecError: a field beside the action bears the name of an action's.
         ValueError: an unknown mode.
         TypeError: the task lacks a member of `Task`, or has one whose name looks like a slip.
     """
@@ -154,6 +156,13 @@ class EpisodeRules:
             difference = [f"it is for {task.robot!r}, the robot is {robot.name!r}"]
             raise SpecMismatch(f"task {task.name!r} does not fit", difference)
         self.task = task
+        self.step_extra = step_extra_of(task)
+        self._extra_names = self.step_extra.fields.names
+        taken = [name for name in self._extra_names if name in task.action]
+        if taken:
+            raise SpecError(
+                f"task {task.name!r}: {taken[0]!r} is in its step_extra and in its action; choose another name"
+            )
         self.agents = agents_of(task)
         self.agent_fields = observed_fields(self.agents)
         self._shows_state = mode == "training" and len(task.state) > 0
@@ -168,6 +177,12 @@ class EpisodeRules:
         rng = episode_rng(seed, env, episode)
         drawn = self.task.begin(rng, options)
         return Draw(drawn, int(rng.integers(2**31)))
+
+    def with_extra(self, action: Arrays, extra_info: Mapping[str, object]) -> Arrays:
+        """Return the action with the values of a step's ``extra_info`` that the task takes, each with leading axes."""
+        if not self._extra_names:
+            return action
+        return {**action, **{name: cast("np.ndarray", extra_info[name]) for name in self._extra_names}}
 
     def judge_start(self, sensors: Arrays, goal: Arrays, failed: bool) -> Judgement[bool]:
         """Judge the reading that one robot's reset ends with: it earns nothing, and may be an end already.

@@ -10,7 +10,7 @@ import numpy as np
 
 from hal import Robot, Spec
 from rlenv_robot.robot_models import HasRobotModel
-from rlenv_robot.tables import FieldValues, Options
+from rlenv_robot.tables import FieldValues, HasStepExtra, Options
 from rlenv_robot.tasks.flat_hints import HasFlatHints
 from rlenv_robot.world import World, WorldWrapper, check_members
 
@@ -55,8 +55,9 @@ class Task(Protocol):
 
     A task may be more than that: a `GoalTask`, an `AveragedTask`, a `VerdictTask`,
     a `rlenv_robot.tasks.agents.MultiAgent`, a task with vectors of its own
-    (`rlenv_robot.tasks.flat_hints.HasFlatHints`), or one that brings a robot model along
-    (`rlenv_robot.robot_models.HasRobotModel`).
+    (`rlenv_robot.tasks.flat_hints.HasFlatHints`), one that brings a robot model along
+    (`rlenv_robot.robot_models.HasRobotModel`), or one that takes more than the action in each step
+    (`rlenv_robot.tables.HasStepExtra`).
     """
 
     @property
@@ -256,4 +257,4 @@ def check_task(task: Task) -> None:
     Raises:
         TypeError: naming the class, the member and the contract.
     """
-    check_members(task, Task, (GoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel))
+    check_members(task, Task, (GoalTask, AveragedTask, VerdictTask, HasFlatHints, HasRobotModel, HasStepExtra))

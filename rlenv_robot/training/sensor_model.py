@@ -9,9 +9,10 @@ from functools import cached_property
 import numpy as np
 
 from hal import BatchState, RobotSpec, SourceError, Spec
-from hal.frame_layout import reward_field
+from hal.frame_layout import EXTRA_PREFIX, reward_field
 from recorder.table.table import Table
 from recorder.table.transitions import Transitions
+from rlenv_robot.tables import step_extra_of
 from rlenv_robot.tasks.task import Arrays, Task
 
 __all__ = [
@@ -356,7 +357,9 @@ def return_error(
         for step in range(1, steps + 1):
             past = [part.commands[begin + step], *past[:-1]]
             following = model.next_sensors(now, before, past, np.arange(len(begin)) % len(model.weights))
-            action = {name: rows[f"action_{name}"][begin + step] for name in task.action.names}
+            fields = {name: f"action_{name}" for name in task.action.names}
+            fields |= {name: f"{EXTRA_PREFIX}_{name}" for name in step_extra_of(task).fields.names}
+            action = {name: rows[field][begin + step] for name, field in fields.items()}
             sensors, after = (split(values * model.sensor_scale + model.sensor_mean) for values in (now, following))
             predicted = task.reward(sensors, action, after, goal)
             rewards = predicted.values() if isinstance(predicted, Mapping) else [predicted]

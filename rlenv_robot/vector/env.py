@@ -17,7 +17,7 @@ from rlenv_robot.tables import BatchObservationTable, BatchRewardTable, ExtraInf
 from rlenv_robot.tasks.agents import map_reward
 from rlenv_robot.tasks.episode_rules import EpisodeRules, Mode, check_seed, random_seed
 from rlenv_robot.tasks.task import Arrays, Task
-from rlenv_robot.vector.validate import check_batch, check_ids
+from rlenv_robot.vector.validate import check_batch, check_extra, check_ids
 from rlenv_robot.world import NOTHING
 from sim.snapshot import BatchSnapshot, Groups, Portable
 
@@ -163,6 +163,7 @@ class VectorEnvironment:
         self._recent = self._rules.recent_metrics(batch.num)
         self._batch_state: BatchState | None = None
         self.agents = self._rules.agents
+        self._takes_fields = len(self._rules.step_extra.fields) > 0
         self._drawn = mode == "training" and isinstance(batch, RandomizedBatch) and bool(batch.drawn)
         self._began = False
 
@@ -237,7 +238,9 @@ class VectorEnvironment:
 
     # -- step --------------------------------------------------------------------------------------------
 
-    def step(self, action: Mapping[str, object]) -> tuple[BatchObservationTable, BatchRewardTable]:
+    def step(
+        self, action: Mapping[str, object], extra_info: Mapping[str, object] = NOTHING
+    ) -> tuple[BatchObservationTable, BatchRewardTable]:
         """Step all environments by one control period.
 
         An environment whose own action is illegal (out of range, not finite, stale ``frame_no``, after its
@@ -246,12 +249,15 @@ class VectorEnvironment:
 
         Args:
             action: Table 2 with a leading axis.
+            extra_info: the fields that the task takes beside the action (`rlenv_robot.tables.StepExtra`), each
+                with a leading axis. A row out of range is refused as that of an action is.
 
         Returns:
             Table 1 and Table 3 with a leading axis.
 
         Raises:
-            IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id); nobody moved.
+            IllegalAction: the batch as a whole is malformed (keys, shapes, dtypes, env_id, ``extra_info``); nobody
+                moved.
             EpisodeError: before the first reset.
         """
         before = self._batch_state
@@ -260,6 +266,9 @@ class VectorEnvironment:
         waiting = self._over if self._autoreset == "next_step" and self._over.any() else None
         over = self._over if waiting is None else np.zeros_like(waiting)
         values, errors = check_batch(self.action, action, self.env_ids, self._frame_no, over, waiting)
+        if self._takes_fields or extra_info is not NOTHING:
+            more, wrong = check_extra(self._rules.step_extra, extra_info, self.num_envs, waiting)
+            values, errors = {**values, **more}, {**wrong, **errors}
         moved = None
         if errors or waiting is not None:
             moved = np.ones(self.num_envs, bool) if waiting is None else ~waiting
@@ -283,6 +292,37 @@ class VectorEnvironment:
         table = self._table(judgement.terminated.astype(np.int32), judgement.truncated.astype(np.int32), extra)
         reward = map_reward(judgement.reward, _float64)
         return table, {"env_id": self.env_ids, "frame_no": table["frame_no"], "reward": reward}
+
+    def end(self, reason: str, ids: ArrayLike | None = None) -> BatchObservationTable:
+        """End running episodes in good order, as `Environment.end` does for one.
+
+        The next episodes begin as ``autoreset`` says; nothing moves meanwhile.
+
+        Args:
+            reason: one sentence.
+            ids: rising numbers of the environments; None is all whose episode runs.
+
+        Returns:
+            Table 1 of all environments, with ``truncated`` 1 for those that ended here, whose last observations,
+            metrics and ``reason`` are in ``extra_info["final"]``.
+
+        Raises:
+            EpisodeError: before the first reset, or an episode has ended already; nothing changed.
+            ValueError: the reason is no text or empty, or wrong ids.
+        """
+        if not isinstance(reason, str) or not reason.strip():
+            raise ValueError(f"end got the reason {reason!r:.80}, expected a text such as envs.end('time for a break')")
+        if self._batch_state is None:
+            raise EpisodeError("end before reset: call reset first")
+        rows = np.flatnonzero(~self._over) if ids is None else check_ids(ids, self.num_envs)
+        if self._over[rows].any() or not len(rows):
+            over = np.flatnonzero(self._over).tolist()
+            raise EpisodeError(f"end: the episodes of the environments {over} have ended already; nothing changed")
+        done = np.zeros(self.num_envs, bool)
+        done[rows] = True
+        final = self._end(done)
+        final["final"]["reason"] = reason
+        return self._table(np.zeros(self.num_envs, np.int32), done.astype(np.int32), self._extra_info() | final)
 
     def _count(self, errors: Mapping[int, JsonDict]) -> np.ndarray:
         """Count the refusals of values, and return whose they are, bool (N,); a late or stale row has not acted."""

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from hal import Field, IllegalAction, Spec, Violation
 from recorder.json_data import JsonDict
+from rlenv_robot.tables import StepExtra
 
-__all__ = ["check_batch", "check_ids"]
+__all__ = ["check_batch", "check_extra", "check_ids"]
 
 _KEYS = ("env_id", "frame_no", "action")
 
@@ -47,11 +49,11 @@ def check_batch(
     values = {field.name: _array(field, action[field.name], len(frame_no)) for field in spec}
     bad = over | (sent != frame_no)
     for field in spec:
-        low, high = field.bounds
-        value = values[field.name]
-        good = (value >= low) & (value <= high)  # False for NaN too
+        good = _fits(field, values[field.name])
         if not good.all():
-            bad |= ~good.reshape(len(bad), -1).all(axis=1)
+            bad |= ~good
+    if any(field.counted_by for field in spec):  # entries behind the last one that counts
+        bad |= ~np.array([_is_legal(spec, values, env) for env in range(len(bad))])
     if ignored is not None:
         bad &= ~ignored
     errors = {}
@@ -59,6 +61,55 @@ def check_batch(
         errors = {int(env): _violation(spec, values, sent, frame_no, over, int(env)) for env in np.flatnonzero(bad)}
     # Whole numbers only now: a narrower type would wrap around what the range has just refused.
     return {field.name: values[field.name].astype(field.numpy_dtype, copy=False) for field in spec}, errors
+
+
+def check_extra(
+    extra: StepExtra, extra_info: object, num: int, ignored: np.ndarray | None = None
+) -> tuple[dict[str, np.ndarray], dict[int, JsonDict]]:
+    """Check the ``extra_info`` of a step with a leading axis of N, and fill in defaults.
+
+    Args:
+        extra: describes that of one environment; entries that no field describes are not allowed in a batch.
+        extra_info: what the agent sent, name -> (N, ...).
+        num: the number of environments, N.
+        ignored: bool, shape (N,), whose row is not looked at.
+
+    Returns:
+        The values, name -> (N, ...) in the fields' dtypes, and the violations of single rows by number.
+
+    Raises:
+        IllegalAction: the whole is malformed: unknown or missing entries, a wrong shape or dtype.
+    """
+    if not isinstance(extra_info, Mapping):
+        raise _malformed("dtype", "extra_info", f"extra_info is a {type(extra_info).__name__}, expected a mapping")
+    for key in extra_info:
+        if key not in extra.fields:
+            allowed = ", ".join(extra.fields.names) or "none"
+            raise _malformed("unknown", f"extra_info.{key}", f"extra_info.{key} is unknown, allowed are {allowed}")
+    values, errors = dict[str, np.ndarray](), dict[int, JsonDict]()
+    for field in extra.fields:
+        name = field.name
+        if name not in extra_info and name not in extra.defaults:
+            raise _malformed("missing", f"extra_info.{name}", f"extra_info.{name} is missing and has no default")
+        if name not in extra_info:
+            values[name] = np.broadcast_to(extra.defaults[name], (num, *field.shape)).copy()
+            continue
+        array = np.array(_array(field, extra_info[name], num, "extra_info"))
+        bad = ~_fits(field, array)
+        if ignored is not None:
+            bad &= ~ignored
+        for env in np.flatnonzero(bad).tolist():
+            errors.setdefault(env, _row_violation(field, array[env]))
+        values[name] = array.astype(field.numpy_dtype, copy=False)
+    return values, errors
+
+
+def _row_violation(field: Field, value: np.ndarray) -> JsonDict:
+    try:
+        Spec("extra_info", (replace(field, counted_by=""),)).validate({field.name: value}, "extra_info")
+    except IllegalAction as refused:
+        return refused.violation.to_dict()
+    raise AssertionError(f"{field.name} was refused without a reason")
 
 
 def check_ids(ids: object, num: int) -> np.ndarray:
@@ -93,13 +144,19 @@ def _check_names(names: object, env_ids: Sequence[str]) -> None:
         raise _malformed("env_id", "env_id", "env_id is not this batch's: send back what reset and step return")
 
 
-def _array(field: Field, value: object, num: int) -> np.ndarray:
-    dotted = f"action.{field.name}"
+def _array(field: Field, value: object, num: int, where: str = "action") -> np.ndarray:
+    dotted = f"{where}.{field.name}"
     try:
         array = np.asarray(value)
     except ValueError:
         raise _malformed("shape", dotted, f"{dotted} is not a rectangular array") from None
     expected = (num, *field.shape)
+    if field.is_text:
+        if array.dtype.kind != "U":
+            raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected texts")
+        if array.shape != expected:
+            raise _malformed("shape", dotted, f"{dotted} has shape {array.shape}, expected {expected}")
+        return array  # a text that is too long is refused before it would be cut off
     if array.dtype.kind not in ("fiu" if field.numpy_dtype.kind == "f" else "iu"):
         raise _malformed("dtype", dotted, f"{dotted} has type {array.dtype}, expected {field.dtype}")
     if array.shape != expected:
@@ -108,6 +165,23 @@ def _array(field: Field, value: object, num: int) -> np.ndarray:
         return array
     with np.errstate(over="ignore"):  # becomes infinite, and is refused
         return array.astype(field.numpy_dtype, copy=False)
+
+
+def _fits(field: Field, values: np.ndarray) -> np.ndarray:
+    """Return which rows are within the field's range, bool (N,)."""
+    if field.is_text:
+        return np.array([_is_legal(Spec("texts", (field,)), {field.name: values}, row) for row in range(len(values))])
+    low, high = field.bounds
+    good = (values >= low) & (values <= high)  # False for NaN too
+    return np.asarray(good.reshape(len(good), -1).all(axis=1))
+
+
+def _is_legal(spec: Spec, values: Mapping[str, np.ndarray], row: int) -> bool:
+    try:
+        spec.validate({field.name: values[field.name][row] for field in spec})
+    except IllegalAction:
+        return False
+    return True
 
 
 def _violation(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+from typing import Any
 
 import numpy as np
 import pytest
@@ -218,3 +219,27 @@ def test_data_that_is_no_field_is_refused(plain: object) -> None:
 
 def test_a_field_of_a_huge_shape_allocates_nothing() -> None:
     assert Field.from_dict({"name": "x", "shape": [10**15]}).size == 10**15  # a stranger may send one
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"dtype": "text"},
+        {"dtype": "text", "characters": -1},
+        {"dtype": "float32", "characters": 5},
+        {"dtype": "text", "characters": 5, "low": 0},
+        {"counted_by": "n"},
+        {"shape": (3,), "low": 1, "counted_by": "n"},
+    ],
+)
+def test_a_text_or_a_counted_field_that_contradicts_itself_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(SpecError):
+        Field("wrong", **wrong)
+
+
+def test_a_text_has_no_range_and_its_nothing_is_empty() -> None:
+    field = Field("goal", (2,), "text", characters=3)
+    assert field.nothing.tolist() == ["", ""]
+    with pytest.raises(SpecError, match="no range"):
+        _ = field.bounds
+    assert Field("push", (2,), "float32", 1, 2).nothing.tolist() == [1, 1]

@@ -9,14 +9,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hal import Field, IllegalAction, Spec, SpecError
-from hal.field import DTYPES
+from hal.field import DTYPES, TEXT
 
 
 @st.composite
 def specs(draw: st.DrawFn) -> Spec:
     """Any mixture of element types and small shapes."""
-    kinds = draw(st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(1, 3), max_size=2)), max_size=8))
-    return Spec("any", tuple(Field(f"f{n}", tuple(shape), dtype) for n, (dtype, shape) in enumerate(kinds)))
+    kinds = draw(
+        st.lists(st.tuples(st.sampled_from((*DTYPES, TEXT)), st.lists(st.integers(1, 3), max_size=2)), max_size=8)
+    )
+    return Spec("any", tuple(
+        Field(f"f{n}", tuple(shape), dtype, characters=2 * n + 1 if dtype == TEXT else 0)
+        for n, (dtype, shape) in enumerate(kinds)
+    ))  # fmt: skip
 
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -50,7 +55,7 @@ def test_every_field_lies_at_a_multiple_of_its_element_and_there_are_no_gaps(spe
     for name in layout.names or ():
         dtype, offset = layout.fields[name][:2]
         assert offset == at
-        assert offset % dtype.base.itemsize == 0
+        assert offset % (4 if dtype.base.kind == "U" else dtype.base.itemsize) == 0
         assert dtype.base.byteorder in "=|" or dtype.base.str.startswith("<")
         at += dtype.itemsize
     assert layout.itemsize == at == sum(field.size * field.numpy_dtype.itemsize for field in spec)
@@ -187,3 +192,94 @@ def test_fields_of_different_conventions_do_not_match() -> None:
     assert maker.conflicting_conventions(maker) == []
     assert Spec.from_dict(maker.to_dict()) == maker
     assert "convention" not in plain.to_dict()["fields"][0], "the digests of other robots stay as they were"
+
+
+# -- texts and variable length ---------------------------------------------------------------------------------------
+
+SCENE = Spec(
+    "scene",
+    (
+        Field("instruction", (), "text", meaning="what to do", characters=24),
+        Field("objects", (4, 3), "float32", -2, 2, "m", "positions", ("x", "y", "z"), counted_by="count"),
+        Field("labels", (4,), "text", meaning="what they are", characters=8, counted_by="count"),
+        Field("count", (), "int32", 0, 4, meaning="of objects"),
+        Field("time", (), "float64", unit="s"),
+    ),
+)
+LEGAL_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=24)
+
+
+@given(LEGAL_TEXT, st.lists(st.tuples(st.floats(-2, 2, width=32), LEGAL_TEXT.map(lambda t: t[:8])), max_size=4), SEEDS)
+def test_texts_and_sets_go_through_rows_unchanged(text: str, objects: list[tuple[float, str]], seed: int) -> None:
+    told = {
+        "instruction": text, "objects": [[x, -x, 0] for x, _ in objects], "labels": [label for _, label in objects],
+        "time": 0.5,
+    }  # fmt: skip
+    values = SCENE.validate(SCENE.padded(told), "scene")
+    assert values["objects"].shape == (4, 3)
+    unpacked = SCENE.unpack(SCENE.pack(values))
+    assert unpacked["instruction"].item() == text
+    entries = SCENE.entries(unpacked)
+    assert entries["labels"].tolist() == told["labels"]
+    np.testing.assert_array_equal(entries["objects"].reshape(-1, 3), np.reshape(np.float32(told["objects"]), (-1, 3)))
+    assert SCENE.validate(unpacked, "scene").keys() == values.keys()
+    batch = SCENE.sample(np.random.default_rng(seed), (3, 2))
+    for index in np.ndindex(3, 2):
+        SCENE.validate({name: value[index] for name, value in batch.items()})
+
+
+@given(st.lists(st.one_of(st.text(max_size=6), st.none(), st.integers()), max_size=3).map(tuple), st.text(max_size=30))
+def test_a_text_is_taken_or_refused_with_its_place(labels: tuple[object, ...], instruction: str) -> None:
+    field, several = SCENE["instruction"], Field("several", (2,), "text", characters=5)
+
+    def fits(text: object, most: int) -> bool:
+        if not isinstance(text, str) or len(text) > most or "\0" in text:
+            return False
+        return not any("\ud800" <= letter <= "\udfff" for letter in text)
+
+    for one, value, legal in (
+        (field, instruction, fits(instruction, 24)),
+        (several, list(labels), len(labels) == 2 and all(fits(label, 5) for label in labels)),
+    ):
+        if legal:
+            assert one.validate(value).tolist() == value
+        else:
+            with pytest.raises(IllegalAction) as error:
+                one.validate(value, "action")
+            assert error.value.violation.code in ("dtype", "range", "shape")
+            assert error.value.violation.field == f"action.{one.name}"
+
+
+def test_entries_behind_the_count_must_be_empty() -> None:
+    values = SCENE.sample(np.random.default_rng(1))
+    for name, filled in (("objects", 0.5), ("labels", "cup")):
+        wrong = {**values, "count": 2, "objects": np.zeros((4, 3), np.float32), "labels": [""] * 4}
+        wrong[name] = np.array(wrong[name])
+        wrong[name] = np.full((4, 3), filled, np.float32) if name == "objects" else ["", "", "", filled]
+        with pytest.raises(IllegalAction, match="count is 2") as error:
+            SCENE.validate(wrong, "action")
+        assert error.value.violation.field == f"action.{name}"
+        assert error.value.violation.index == ((2,) if name == "objects" else (3,))
+    with pytest.raises(IllegalAction, match="entries"):
+        SCENE.padded({**values, "objects": [[0, 0, 0]], "labels": ["a", "b"]})
+
+
+@pytest.mark.parametrize(
+    ("fields", "word"),
+    [
+        ((Field("a", (3,), counted_by="n"),), "no field"),
+        ((Field("a", (3,), counted_by="n"), Field("n", (), "int32", 0, 4)), "0 to 3"),
+        ((Field("a", (3,), counted_by="n"), Field("n", (), "float32", 0, 3)), "whole number"),
+    ],
+)
+def test_a_counter_must_fit_what_it_counts(fields: tuple[Field, ...], word: str) -> None:
+    with pytest.raises(SpecError, match=word):
+        Spec("wrong", fields)
+
+
+def test_renaming_keeps_counters() -> None:
+    spec = SCENE.prefixed("observation")
+    assert spec["observation_objects"].counted_by == "observation_count"
+    assert Spec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    with pytest.raises(SpecError, match="count"):
+        SCENE.renamed({"objects": "things"})

@@ -76,11 +76,13 @@ CALLS: dict[str, Callable[[Any], Any]] = {
     "cancel_reset": lambda robot: robot.cancel_reset("nobody waits"),
     "cancel_judge": lambda robot: robot.cancel_judge(),
     "judge": lambda robot: robot.judge("is it in the box?", 5.0),
+    "end_episode": lambda robot: robot.end_episode("done"),
 }
 DEFAULTS = {
     "streams": (), "stream_to": None, "arm_watchdog": False, "disarm_watchdog": None, "simulated": False,
     "damp": False,
     "guarded": False, "last_reset": None, "cancel_reset": None, "judge": None, "cancel_judge": None,
+    "end_episode": None,
 }  # fmt: skip
 """The answers for a robot without optional members."""
 

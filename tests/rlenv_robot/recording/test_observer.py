@@ -29,6 +29,7 @@ class Sink:
         self.rows: list[np.ndarray] = []
         self.begun: list[dict[str, Any]] = []
         self.ended: list[dict[str, Any]] = []
+        self.events: list[tuple[str, dict[str, Any]]] = []
         self.closed = 0
 
     def begin(self, info: Mapping[str, Any]) -> int:
@@ -37,6 +38,9 @@ class Sink:
 
     def frame(self, row: np.ndarray) -> None:
         self.rows.append(row.copy())
+
+    def event(self, kind: str, detail: Mapping[str, Any]) -> None:
+        self.events.append((kind, dict(detail)))
 
     def end(self, info: Mapping[str, Any]) -> None:
         self.ended.append(dict(info))
@@ -239,3 +243,21 @@ def test_a_frame_says_which_samples_it_used() -> None:
     observer.frame(1, {}, TimeStep({}, 0.0, False, False, {"used": {"imu": 7}}), {})
     assert [row["used_imu"].item() for row in sink.rows] == [-1, 7]
     assert [row["used_wrench"].item() for row in sink.rows] == [-1, -1]
+
+
+def test_plain_extra_information_of_a_frame_is_recorded(slider_class: type, sink: Sink) -> None:
+    class Telling(slider_class):  # type: ignore[misc]
+        def timestep(self, reward: float) -> TimeStep:
+            extra = {"weather": {"wind": np.array([1.5, 2.0])}, "handle": object(), "applied": {}}
+            return super().timestep(reward)._replace(extra_info=extra)
+
+    world = Telling()
+    env = Environment(world, "one", FrameObserver(world.layout, sink))
+    env.reset({"seed": 0})
+    _act(env, 0, 0.5)
+    kinds, details = zip(*sink.events, strict=True)
+    assert kinds == ("extra_info", "extra_info")
+    assert [detail["frame_no"] for detail in details] == [0, 1]
+    assert [sorted(detail["extra_info"]) for detail in details] == [["weather"], ["weather"]], (
+        "the rest is no plain data"
+    )

@@ -389,3 +389,30 @@ def test_another_tasks_snapshot_is_refused(kept: Path) -> None:
         with pytest.raises(ValueError, match=r"'so101-reach', .* 'so101-push'"):
             envs.restore(rr.VectorSnapshot.load(kept))
         assert envs.snapshot().to_bytes() == before.to_bytes(), "nothing changed"
+
+
+@pytest.mark.parametrize("autoreset", ["same_step", "next_step", "disabled"])
+def test_episodes_of_a_batch_end_in_good_order(autoreset: str) -> None:
+    with rlenv_robot.make_vector("so101-reach", 3, seed=1, autoreset=autoreset) as envs:
+        with pytest.raises(EpisodeError):
+            envs.end("too early")
+        table = envs.reset()
+        goal = {"joint_target": table["observation"]["joint_goal"]}
+        table, _ = envs.step({"env_id": table["env_id"], "frame_no": table["frame_no"], "action": goal})
+        last = {name: value[1].copy() for name, value in table["observation"].items()}
+        ended = envs.end("a break", [1])
+        assert (ended["truncated"].tolist(), ended["terminated"].tolist()) == ([0, 1, 0], [0, 0, 0])
+        final = ended["extra_info"]["final"]
+        assert (final["index"].tolist(), final["reason"], final["frame_no"].tolist()) == ([1], "a break", [1])
+        np.testing.assert_array_equal(final["observation"]["joint_position"][0], last["joint_position"])
+        assert ended["frame_no"].tolist() == ([1, 0, 1] if autoreset == "same_step" else [1, 1, 1])
+        if autoreset != "same_step":
+            with pytest.raises(EpisodeError):
+                envs.end("again", [1])
+        if autoreset == "disabled":
+            ended = envs.reset({"ids": [1]})
+        table, _ = envs.step({"env_id": ended["env_id"], "frame_no": ended["frame_no"], "action": goal})
+        assert "error" not in table["extra_info"], "nothing has to be cleared"
+        assert table["frame_no"].tolist() == ([2, 0, 2] if autoreset == "next_step" else [2, 1, 2])
+        with pytest.raises(ValueError, match="reason"):
+            envs.end(" ")
