@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import platform
+import re
 import socket
 import sys
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
-from typing import NamedTuple
 
+from rlenv_robot.cli.machine import Finding, examine_machine
 from rlenv_robot.cli.output import print_table
 
 __all__ = ["Finding", "add", "examine", "run"]
@@ -27,22 +29,9 @@ _OPTIONAL = {
 """Distribution -> the extra that installs it, and its purpose."""
 
 _PORT = 5555
-
-
-class Finding(NamedTuple):
-    """The result of one examination.
-
-    Attributes:
-        subject: what was examined.
-        ok: False if something that is needed is missing, None if it is optional.
-        state: a version, or what is wrong.
-        advice: what to do; empty if there is nothing to do.
-    """
-
-    subject: str
-    ok: bool | None
-    state: str
-    advice: str = ""
+_WORDS = {True: "ok", False: "MISSING", None: "note"}
+_SOFTWARE = re.compile("llvmpipe|softpipe|swrast|SwiftShader", re.IGNORECASE)
+"""Renderers that need no GPU, and draw slowly."""
 
 
 def add(parser: argparse.ArgumentParser) -> None:
@@ -51,20 +40,37 @@ def add(parser: argparse.ArgumentParser) -> None:
         "Show what this machine has, what it lacks, and what to do about it. The exit code is 1 if something that is "
         "needed is missing."
     )
+    parser.epilog = """
+Examples:
+
+  rlenv-robot doctor
+  rlenv-robot doctor --record runs --keys robot-keys --json
+"""
+    parser.add_argument("--record", type=Path, metavar="FOLDER", help="that runs are recorded into; examine its disk")
+    parser.add_argument("--keys", type=Path, metavar="FOLDER", help="of this machine's keys; examine them")
+    parser.add_argument("--json", action="store_true", help="print one JSON object, for programs")
     parser.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the findings; return 1 if something that is needed is missing."""
-    findings = examine()
-    words = {True: "ok", False: "MISSING", None: "optional"}
-    rows = [(finding.subject, words[finding.ok], finding.state, finding.advice) for finding in findings]
+    findings = examine(args.record, args.keys)
+    failed = any(finding.ok is False for finding in findings)
+    if args.json:
+        print(json.dumps({"ok": not failed, "findings": [finding._asdict() for finding in findings]}))
+        return 1 if failed else 0
+    rows = [(finding.subject, _WORDS[finding.ok], finding.state, finding.advice) for finding in findings]
     print_table("This machine", ("subject", "", "state", "what to do"), rows)
-    return 1 if any(finding.ok is False for finding in findings) else 0
+    return 1 if failed else 0
 
 
-def examine() -> list[Finding]:
-    """Examine Python, packages, rendering, cameras, serial ports and the network."""
+def examine(record: Path | None = None, keys: Path | None = None) -> list[Finding]:
+    """Examine Python, packages, rendering, cameras, serial ports, and what `examine_machine` does.
+
+    Args:
+        record: a folder that runs are recorded into; None for the working directory.
+        keys: the folder of this machine's keys; None examines none.
+    """
     return [
         _python(),
         *(_needed(name) for name in _NEEDED),
@@ -76,6 +82,7 @@ def examine() -> list[Finding]:
         _cameras(),
         *_serial_ports(),
         _port(),
+        *examine_machine(record=record, keys=keys),
         Finding("processors", True, str(os.cpu_count())),
     ]
 
@@ -122,13 +129,14 @@ def _opencv() -> Finding:
 
 
 def _rendering() -> Finding:
-    from sim.rendering.camera import available
+    from sim.rendering.camera import available, renderer_name
     from sim.rendering.egl import PACKAGES
 
     problem = available()
     if problem is not None:
         return Finding("rendering (EGL)", None, problem, f"for images: sudo apt install {PACKAGES}")
-    return Finding("rendering (EGL)", True, "works")
+    name = renderer_name()
+    return Finding("rendering (EGL)", True, f"works, {name}" + (": no GPU" if _SOFTWARE.search(name) else ""))
 
 
 def _rendering_with_torch() -> Finding:

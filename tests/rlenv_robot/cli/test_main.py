@@ -141,7 +141,7 @@ def test_what_a_user_can_do_wrong_is_one_line(arguments: tuple[str, ...], told: 
 
 
 def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
-    def interrupted() -> Any:
+    def interrupted(*_: object) -> Any:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(doctor, "examine", interrupted)
@@ -150,7 +150,7 @@ def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> Non
 
 
 def test_a_bug_is_not_hidden(monkeypatch: pytest.MonkeyPatch) -> None:
-    def bug() -> Any:
+    def bug(*_: object) -> Any:
         raise ZeroDivisionError
 
     monkeypatch.setattr(doctor, "examine", bug)
@@ -175,7 +175,7 @@ def test_a_reader_that_goes_away_is_no_traceback(verb: tuple[str, ...]) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="there is no SIGINT to send there")
 def test_ctrl_c_in_a_real_process() -> None:
     code = "import rlenv_robot.cli.main as c, rlenv_robot.cli.doctor as d, time\n" \
-           "def wait():\n    print('ready', flush=True); time.sleep(60)\n" \
+           "def wait(*_):\n    print('ready', flush=True); time.sleep(60)\n" \
            "d.examine = wait\nraise SystemExit(c.main(['doctor']))"  # fmt: skip
     process = subprocess.Popen(
         [sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -311,7 +311,7 @@ def test_doctor_says_what_to_do_about_what_is_missing(monkeypatch: pytest.Monkey
     assert "MISSING" in lines["mcap"]
     assert "install rlenv-robot again" in lines["mcap"]
     assert 'pip install "rlenv-robot[parquet]"' in lines["pyarrow"]
-    assert "optional" in lines["rendering (EGL)"]
+    assert "note" in lines["rendering (EGL)"]
     assert "no EGL library" in lines["rendering (EGL)"]
 
 
