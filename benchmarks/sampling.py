@@ -79,6 +79,23 @@ def ours(data: SourceData) -> Iterator[tuple[str, Call]]:
     yield "ours, uniform", lambda: data.sample_steps(BATCH)
     yield "ours, prioritised with weights", lambda: data.sample_steps(BATCH, request)
     yield "ours, prioritised with weights and update", learn
+    yield "ours, n-step of 3", lambda: data.sample_steps(BATCH, {"n_step": 3})
+    yield "ours, chunk of 16 actions", lambda: data.sample_steps(BATCH, {"chunk": 16})
+    yield "ours, stack of 4 frames", lambda: data.sample_steps(BATCH, {"stack": 4})
+
+
+def loader(data: SourceData) -> Iterator[tuple[str, Call]]:
+    """Batches of PyTorch's DataLoader in this process, plain and with chunks."""
+    from rlenv_robot.adapters.torch import make_loader
+
+    plain, chunks = (endless(make_loader(data, BATCH, options)) for options in (None, {"chunk": 16}))
+    yield "ours, DataLoader", lambda: next(plain)
+    yield "ours, DataLoader with chunks of 16", lambda: next(chunks)
+
+
+def endless(batches: Any) -> Iterator[Any]:
+    while True:
+        yield from batches
 
 
 def cpprb(data: dict[str, np.ndarray]) -> Iterator[tuple[str, Call]]:
@@ -232,6 +249,7 @@ def small(options: argparse.Namespace, folder: Path) -> None:
         "next_obs": rows["observation_state"][index + 1],
         "done": rows["truncated"][index + 1].astype(np.float32),
     }
+    calls |= at_hand("PyTorch", lambda: loader(source))
     for peer in (cpprb, tianshou, stable_baselines3, torchrl):
         calls |= at_hand(peer.__name__, lambda peer=peer: peer(data))  # type: ignore[misc]
     show(in_turns(calls, options.rounds, options.calls), "floor")

@@ -34,7 +34,7 @@ from rlenv_robot.tasks.task import Task
 __all__ = ["SourceData", "open_source"]
 
 _WIDER = frozenset({"goals", "images", *WINDOWS})
-_STEPS_AT = ("n_step", "privileged", "images", *WINDOWS)
+_STEPS_AT = {name: STEPS[name] for name in ("n_step", "privileged", "images", *WINDOWS)}
 
 _BLOCK = 1 << 18
 """Rows that are copied at once."""
@@ -116,7 +116,7 @@ class SourceData:
         if frame >= length:
             raise SourceError(f"init: episode {episode} has no frame {frame}, it has 0 to {length - 1}")
         self._episode, self._row = int(episode), int(self.table.starts[episode]) + int(frame)
-        self._sampler = RequestSampler(self.transitions, self.discount, checked.get("seed"), self._batches.numbers)
+        self._sampler = RequestSampler(self.transitions, self.discount, checked.get("seed"), self._batches.plan)
 
     def sample_steps(self, batch_size: int, extra_info: Options = _NOTHING) -> StepTable:
         """Draw transitions (R3.3), by default with replacement.
@@ -175,10 +175,10 @@ class SourceData:
         """
         positions = np.asarray(index)
         fits = positions.ndim == 1 and positions.dtype.kind in "iu" and positions.size
-        if not fits or positions.min() < 0 or positions.max() >= len(self):
+        flat = positions.astype(np.int64, copy=False)
+        if not fits or flat.view(np.uint64).max() >= len(self):  # a negative one is larger than any count
             raise SourceError(f"steps_at: index has shape {positions.shape}, allowed are (B,), 0 to {len(self) - 1}")
-        options = read(extra_info, {name: STEPS[name] for name in _STEPS_AT}, "steps_at")
-        flat = positions.astype(np.int64)
+        options = read(extra_info, _STEPS_AT, "steps_at")
         sample = Sample(flat, np.ones(len(flat)), None)
         table = self._batches.steps(sample, options.get("n_step", 1), self._wants_privileged(options))
         if not options.keys().isdisjoint(_WIDER):
@@ -194,7 +194,7 @@ class SourceData:
         Raises:
             SourceError: a filter is unknown or wrong, needs what was not recorded, or leaves nothing.
         """
-        return select(self.transitions, read(extra_info, FILTERS, "positions"))
+        return np.asarray(select(self.transitions, read(extra_info, FILTERS, "positions")))
 
     def sample_trajectories(self, trajectory_size: int, extra_info: Options = _NOTHING) -> list[TrajectoryTable]:
         """Draw whole episodes (R3.4), by default with replacement.
@@ -270,7 +270,8 @@ class SourceData:
         state = options.get("state") or {name: row[f"observation_{name}"] for name in layout.observation.names}
         positions = self._states.positions(state, options.get("tolerance", 0.0))
         if not options.keys().isdisjoint(FILTERS):
-            positions = np.intersect1d(positions, select(self.transitions, options), assume_unique=True)
+            _, passing = select(self.transitions, options).places(positions)
+            positions = positions if passing is None else positions[passing]
         taken = columns(self.transitions.next_rows(positions), layout.action, "action")
         packed = layout.action.rows(len(positions))
         layout.action.pack_into(packed, taken)

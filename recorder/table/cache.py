@@ -28,6 +28,7 @@ from recorder.json_data import JsonObject
 from recorder.names import file_stamps
 from recorder.read.scan import Scan, edge
 from recorder.table.episodes import Segments, Split, split_episodes
+from recorder.table.memory import concatenated
 
 __all__ = ["TableCache", "load_or_build"]
 
@@ -83,7 +84,7 @@ class TableCache:
 
     def segments(self) -> Segments:
         """Return the table's content; rows are mapped privately, so that corrections stay in memory."""
-        rows = self.raw(mode="c")
+        rows = concatenated([(self.path, self.rows)], self.layout.spec.row_dtype)[0][: self.rows]
         for index, row in self.mends.items():
             rows[index] = row
         rows.setflags(write=False)

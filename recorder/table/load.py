@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import tempfile
 import zlib
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,12 +23,15 @@ from recorder.table.episodes import Segments, split_copy
 from recorder.table.memory import concatenated
 from recorder.table.run_index import INDEX_NAME, IndexedRun, RunIndex, stamps_of
 from recorder.table.spool import RowSpool
-from recorder.table.table import Table
+from recorder.table.table import StoredRows, Table
 
 __all__ = ["build", "load_runs"]
 
 _COPY_BYTES = 256 << 20
 """Size up to which the rows of several runs are copied together; larger rows are mapped one behind the other."""
+
+_TRANSITIONS = ".rlenv-robot-transitions.npz"
+"""The file of the transitions of a large table, in a folder of runs. It may be deleted at any time."""
 
 _INDEXED = 32
 """Number of runs from which an index of all of them is kept."""
@@ -95,7 +100,7 @@ def load_runs(
     if not logs:
         what = "holds no runs" if root.exists() else "does not exist"
         raise SourceError(f"{root} {what}; name a folder with a {LOG_NAME} in it, or a folder of such folders")
-    index = RunIndex(_index_file(root, cache)) if len(logs) >= _INDEXED else None
+    index = RunIndex(_beside(root, cache, INDEX_NAME)) if len(logs) >= _INDEXED else None
     runs: list[_Run] = []
     notes = []
     for log in logs:
@@ -109,11 +114,28 @@ def load_runs(
         raise SourceError(f"no run in {root} can be read: " + "; ".join(notes))
     runs = _of_world(runs, root, world, preferred, notes)
     _check_layouts(runs)
-    return _joined(runs, str(root), notes)
+    table, key = _joined(runs, str(root), notes), _key(runs)
+    if key is None or (len(runs) > 1 and table.rows.nbytes <= _COPY_BYTES):  # these rows are a copy in memory
+        return table
+    place = _beside(root.parent if root.is_file() else root, cache, _TRANSITIONS)
+    return replace(table, stored=StoredRows(table.rows, place, key))
 
 
-def _index_file(root: Path, cache: Path | None) -> Path:
-    return root / INDEX_NAME if cache is None else cache / f"{root.name}-{_digest(root)}{INDEX_NAME}"
+def _key(runs: Sequence[_Run]) -> str | None:
+    """Return a text that is another one as soon as a run's file of rows is; None if not all runs have such a file."""
+    digest = hashlib.sha256()
+    for run in runs:
+        if not isinstance(run.table, IndexedRun):
+            return None
+        status = run.table.path.stat()
+        mends = [(index, row.tobytes()) for index, row in run.table.mends.items()]
+        digest.update(repr((str(run.table.path), run.table.rows, status.st_size, status.st_mtime_ns, mends)).encode())
+    return digest.hexdigest()
+
+
+def _beside(root: Path, cache: Path | None, name: str) -> Path:
+    """Return the path of a file that belongs to all runs in a folder."""
+    return root / name if cache is None else cache / f"{root.name}-{_digest(root)}{name}"
 
 
 class _Run(NamedTuple):

@@ -25,7 +25,9 @@ from recorder.json_data import JsonDict
 
 __all__ = ["BufferPool", "concatenated"]
 
-_FIXED = 0x10  # MAP_FIXED, the same on all of Linux
+_FIXED, _NORESERVE = 0x10, 0x4000
+"""MAP_FIXED and MAP_NORESERVE, the same on all of Linux. Without the latter, a private mapping of more bytes than the
+machine has memory is refused, though only corrected pages will ever be copied."""
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.mmap.restype = ctypes.c_void_p
 _LIBC.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
@@ -52,7 +54,8 @@ class _Addresses:
             os.close(descriptor)
 
     def _map(self, address: int, size: int, flags: int, descriptor: int) -> int:
-        got = _LIBC.mmap(address or None, size, mmap.PROT_READ | mmap.PROT_WRITE, flags, descriptor, 0)
+        protection = mmap.PROT_READ | mmap.PROT_WRITE
+        got = _LIBC.mmap(address or None, size, protection, flags | _NORESERVE, descriptor, 0)
         if got is None or got == ctypes.c_void_p(-1).value:
             reason = os.strerror(ctypes.get_errno())
             raise SourceError(f"{size} bytes of rows can't be mapped into memory: {reason}; load fewer runs at once")

@@ -22,6 +22,7 @@ from recorder.json_data import JsonDict, JsonObject
 from recorder.names import file_stamps, files_of
 from recorder.table.cache import TableCache
 from recorder.table.episodes import Segments
+from recorder.table.memory import concatenated
 
 __all__ = ["INDEX_NAME", "IndexedRun", "RunIndex", "stamps_of"]
 
@@ -48,7 +49,7 @@ class IndexedRun:
 
     def mapped(self, kind: np.dtype) -> np.ndarray:
         """Return the rows, mapped privately: corrections stay in memory."""
-        rows = np.memmap(self.path, kind, "c", 0, (self.rows,)) if self.rows else np.zeros(0, kind)
+        rows = concatenated([(self.path, self.rows)], kind)[0][: self.rows]
         for index, row in self.mends.items():
             rows[index] = row
         rows.setflags(write=False)

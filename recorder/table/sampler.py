@@ -19,7 +19,7 @@ Both read the same array of priorities, single precision (a relative rounding of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import accumulate
@@ -27,11 +27,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
 
 __all__ = [
     "WIDTH", "Distribution", "NStep", "PrioritizedSampler", "SumTree", "advantages", "n_step", "priorities",
-    "returns_to_go", "td_priorities",
+    "returns_to_go", "score_sampler", "td_priorities",
 ]  # fmt: skip
 
 _FLOOR = 0.01
@@ -46,10 +47,23 @@ def returns_to_go(transitions: Transitions, discount: float) -> np.ndarray:
 
     ``G[p] = r[p] + discount * G[p + 1]``; 0 after an end, so a truncated episode's tail counts as nothing.
     """
-    reward = transitions.facts["reward"]
+    parts = [_to_go(reward, stops, discount) for reward, stops in _blocks(transitions)]
+    return np.concatenate(parts) if parts else np.zeros(0)
+
+
+def _blocks(transitions: Transitions) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield the rewards of a block, and the places in it behind which an unbroken run of transitions ends."""
+    begin = 0
+    for reward, _ in transitions.reward_blocks():
+        stops = transitions.stops(np.arange(begin, begin + len(reward))) - begin
+        yield reward, stops[np.append(stops[1:] != stops[:-1], True)]
+        begin += len(reward)
+
+
+def _to_go(reward: np.ndarray, stops: np.ndarray, discount: float) -> np.ndarray:
     total = np.empty(len(reward))
     begin = 0
-    for stop in (np.flatnonzero(transitions.facts["done"]) + 1).tolist():
+    for stop in stops.tolist():
         back = accumulate(reward[begin:stop][::-1].tolist(), lambda later, now: now + discount * later)
         total[begin:stop] = list(back)[::-1]
         begin = stop
@@ -63,11 +77,26 @@ def advantages(transitions: Transitions, discount: float) -> np.ndarray:
     advantage 0. Episodes with an unknown reward take no part in the baseline; their advantages are NaN or infinite.
     """
     to_go = returns_to_go(transitions, discount)
-    time = np.arange(len(to_go)) - transitions.first[transitions.facts["episode"]]
-    known = np.isfinite(transitions.returns)[transitions.facts["episode"]]
-    count = np.bincount(time, known)
-    mean = np.bincount(time, np.where(known, to_go, 0.0)) / np.maximum(count, 1)
-    return np.asarray(to_go - mean[time])
+    longest = int(transitions.lengths.max())
+    count, total = np.zeros(longest), np.zeros(longest)
+    for begin in range(0, len(to_go), _BLOCK):
+        part = to_go[begin : begin + _BLOCK]
+        time, episode = _times(transitions, begin, len(part))
+        known = np.isfinite(transitions.returns)[episode]
+        count += np.bincount(time, known, longest)
+        total += np.bincount(time, np.where(known, part, 0.0), longest)
+    mean = total / np.maximum(count, 1)
+    for begin in range(0, len(to_go), _BLOCK):
+        part = to_go[begin : begin + _BLOCK]
+        part -= mean[_times(transitions, begin, len(part))[0]]
+    return to_go
+
+
+def _times(transitions: Transitions, begin: int, count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return how many transitions of its episode came before each of some, and their episodes."""
+    positions = np.arange(begin, begin + count)
+    episode = transitions.episodes(positions)
+    return positions - transitions.first[episode], episode
 
 
 class NStep(NamedTuple):
@@ -77,7 +106,7 @@ class NStep(NamedTuple):
         rewards: agent -> sum of ``discount**k * r`` over the steps.
         last: the position of the last step; the value of the state after it is bootstrapped.
         steps: how many steps there were: n, or fewer before an end.
-        discount: factor of the bootstrapped value: ``discount**steps``, and 0 after a terminated step.
+        discount: ``discount**steps``: the factor of the bootstrapped value, unless the last step is terminated.
     """
 
     rewards: Mapping[str, np.ndarray]
@@ -95,16 +124,12 @@ def n_step(transitions: Transitions, positions: np.ndarray, n: int, discount: fl
         n: the largest number of steps, from 1.
         discount: the discount of one step.
     """
-    steps = np.minimum(n, transitions.spans(positions)[1] - positions)
-    last = positions + steps - 1
-    rewards = {}
-    for agent, reward in transitions.rewards.items():
-        rewards[agent] = reward[positions]
-        for k in range(1, n):
-            later = reward[np.minimum(positions + k, last)]
-            rewards[agent] += np.where(k < steps, discount**k * later, 0.0)
-    goes_on = 1 - transitions.places(last).terminated
-    return NStep(rewards, last, steps, discount**steps * goes_on)
+    steps = np.minimum(transitions.stops(positions) - positions, n)
+    last, step, factors = positions + steps - 1, np.arange(n), discount ** np.arange(n + 1)
+    rewards = transitions.rewards_at(np.minimum(positions[:, None] + step, last[:, None]))
+    counted = step < steps[:, None]
+    sums = {agent: np.where(counted, reward, 0.0) @ factors[:-1] for agent, reward in rewards.items()}
+    return NStep(sums, last, steps, factors.take(steps))
 
 
 def priorities(score: np.ndarray, alpha: float) -> np.ndarray:
@@ -112,9 +137,25 @@ def priorities(score: np.ndarray, alpha: float) -> np.ndarray:
 
     ``(score - lowest + 0.01 * (highest - lowest)) ** alpha``; all equal if all scores are.
     """
-    lowest = score.min()
-    spread = score.max() - lowest
-    return np.asarray((score - lowest + (_FLOOR * spread or 1.0)) ** alpha)
+    return _raised(score, score.min(), score.max(), alpha)
+
+
+def _raised(score: np.ndarray, lowest: float, highest: float, alpha: float) -> np.ndarray:
+    return np.asarray((score - lowest + (_FLOOR * (highest - lowest) or 1.0)) ** alpha)
+
+
+def score_sampler(count: int, score: Callable[[int, int], np.ndarray], alpha: float) -> PrioritizedSampler:
+    """Return a sampler of items by their scores, with the priorities of `priorities`.
+
+    Args:
+        count: M, the number of items.
+        score: called with begin and end, returns the scores of these items.
+        alpha: as for `priorities`.
+    """
+    extremes = [np.array([part.min(), part.max()]) for part in
+                (score(begin, min(begin + _BLOCK, count)) for begin in range(0, count, _BLOCK))]  # fmt: skip
+    lowest, highest = min(low for low, _ in extremes), max(high for _, high in extremes)
+    return PrioritizedSampler(count, lambda begin, end: _raised(score(begin, end), lowest, highest, alpha))
 
 
 def td_priorities(error: np.ndarray, alpha: float) -> np.ndarray:
@@ -134,7 +175,7 @@ class Distribution:
         priorities: (M,), above 0, not normalised; None for a uniform draw.
     """
 
-    positions: np.ndarray | range
+    positions: np.ndarray | Selection
     priorities: np.ndarray | PrioritizedSampler | None = None
 
     @cached_property
@@ -159,37 +200,30 @@ class Distribution:
             Positions, (B,) int64, and importance weights, (B,) float64: ``(M * P) ** -beta`` over the largest
             such weight there is (Schaul et al. 2016, section 3.4), so at most 1.
         """
-        picked = self._with(rng, size) if replace else self._without(rng, size)
-        positions = picked if isinstance(self.positions, range) else self.positions.take(picked)
-        if self._sampler is None or beta == 0.0:
-            return positions, np.ones(size)
-        weights = self._sampler[picked].astype(float)
-        weights /= self._sampler.lowest
+        sampler = self._sampler
+        if sampler is None:
+            count = len(self.positions)
+            picked = rng.integers(0, count, size) if replace else np.asarray(rng.choice(count, size, replace=False))
+            return self.positions.take(picked), np.ones(size)
+        picked, weights = sampler.draw(rng, size) if replace else sampler.draw_different(rng, size)
+        if beta == 0.0:
+            return self.positions.take(picked), np.ones(size)
+        weights = weights / sampler.lowest
         weights **= -beta
-        return positions, weights
+        return self.positions.take(picked), weights
 
     def update(self, positions: np.ndarray, priorities: np.ndarray) -> None:
         """Set the priorities, each above 0, of those positions that may be drawn at all."""
         assert self._sampler is not None
-        if isinstance(self.positions, range):
-            return self._sampler.update(positions, priorities)
-        slot = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
-        member = self.positions[slot] == positions
-        if member.any():
+        if isinstance(self.positions, Selection):
+            slot, member = self.positions.places(positions)
+        else:
+            slot = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
+            member = self.positions[slot] == positions
+        if member is None:
+            self._sampler.update(slot, priorities)
+        elif member.any():
             self._sampler.update(slot[member], priorities[member])
-        return None
-
-    def _with(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        if self._sampler is None:
-            return rng.integers(0, len(self.positions), size)
-        return self._sampler.draw(rng, size)
-
-    def _without(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """Draw without replacement, each in proportion to the priorities left (Efraimidis and Spirakis 2006)."""
-        if self._sampler is None:
-            return np.asarray(rng.choice(len(self.positions), size, replace=False))
-        arrival = rng.exponential(size=len(self.positions)) / np.asarray(self._sampler)
-        return np.argsort(arrival)[:size]
 
 
 # ---- prioritised sampling ----
@@ -267,30 +301,39 @@ class PrioritizedSampler:
         if self._updates >= _RECOMPUTE * max(1, len(self) // _BLOCK):
             self._recompute()
 
-    def draw(self, rng: np.random.Generator, size: int) -> np.ndarray:
-        """Draw items with replacement: (size,) int64."""
-        items = self._draw_some(rng, size)
+    def draw(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw items with replacement: (size,) int64, and their priorities, (size,) float64."""
+        items, values = self._draw_some(rng, size)
         while len(items) < size:
-            items = np.concatenate([items, self._draw_some(rng, size - len(items))])
-        return items[:size]
+            more, others = self._draw_some(rng, size - len(items))
+            items, values = np.concatenate([items, more]), np.concatenate([values, others])
+        return items[:size], values[:size].astype(float)
 
-    def _draw_some(self, rng: np.random.Generator, size: int) -> np.ndarray:
+    def draw_different(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
+        """Draw items without replacement, each in proportion to the priorities left (Efraimidis and Spirakis 2006)."""
+        arrival = rng.exponential(size=len(self)) / np.asarray(self)
+        items = np.argsort(arrival)[:size]
+        return items, self[items].astype(float)
+
+    def _draw_some(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         """Draw about as many items as asked for, by the way that is faster now."""
         if self._tree is not None or self._accepted < _POOR:
-            return self._draw_by_tree(rng, size)
+            items = self._draw_by_tree(rng, size)
+            return items, self._leaves.take(items)
         return self._draw_by_rejection(rng, size)
 
-    def _draw_by_rejection(self, rng: np.random.Generator, size: int) -> np.ndarray:
+    def _draw_by_rejection(self, rng: np.random.Generator, size: int) -> tuple[np.ndarray, np.ndarray]:
         needed = int(size / self._accepted * 1.1) + 32
         if self._next >= len(self._candidates) or rng is not self._rng:
             self._refill(rng, needed)
         begin, end = self._next, min(self._next + needed, len(self._candidates))
         self._next = end
         candidates = self._candidates[begin:end]
-        levels = self._levels[begin:end] * self._highest
-        accepted = candidates.compress(levels < self._leaves.take(candidates))
-        self._accepted += (len(accepted) / (end - begin) - self._accepted) * 0.1 * (end - begin) / _CANDIDATES
-        return accepted
+        values = self._leaves.take(candidates)
+        accepted = self._levels[begin:end] * self._highest < values
+        items = candidates.compress(accepted)
+        self._accepted += (len(items) / (end - begin) - self._accepted) * 0.1 * (end - begin) / _CANDIDATES
+        return items, values.compress(accepted)
 
     def _refill(self, rng: np.random.Generator, needed: int) -> None:
         """Draw more candidates, each block twice as large: they do not depend on the priorities."""

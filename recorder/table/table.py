@@ -13,7 +13,22 @@ import numpy as np
 from hal.frame_layout import FrameLayout
 from recorder.json_data import JsonObject
 
-__all__ = ["MISSING", "ImageOpener", "ImageSource", "Table", "VideoSpan", "no_images"]
+__all__ = ["MISSING", "ImageOpener", "ImageSource", "StoredRows", "Table", "VideoSpan", "no_images"]
+
+
+@dataclass(frozen=True)
+class StoredRows:
+    """Rows that lie in files, and where something that was computed of them may be kept.
+
+    Attributes:
+        rows: the rows; a table with other rows can't use what was kept.
+        place: the file to keep it in.
+        key: a text that is another one as soon as the files of rows are.
+    """
+
+    rows: np.ndarray
+    place: Path
+    key: str
 
 
 @dataclass(frozen=True)
@@ -30,6 +45,7 @@ class Table:
         notes: what was lost or repaired while reading, a sentence each.
         open_images: opens the images at ``origin``; None if the images are in logs of ours, at the path that an
             episode calls ``run``, or else at ``origin``.
+        stored: the files in which the rows lie; None if they lie elsewhere.
     """
 
     layout: FrameLayout
@@ -40,6 +56,7 @@ class Table:
     origin: str = "memory"
     notes: tuple[str, ...] = ()
     open_images: ImageOpener | None = None
+    stored: StoredRows | None = None
 
 
 # -- The images that belong to a table's rows; each format implements `ImageSource` for its own files --------

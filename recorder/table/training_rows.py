@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -9,40 +10,30 @@ import numpy as np
 from hal.frame_layout import BEHAVIOUR_PREFIX, EXTRA_PREFIX, reward_field
 from recorder.table.transitions import Transitions
 
-__all__ = ["Pairs", "TrainingRows"]
+__all__ = ["Flags", "TrainingRows"]
 
 _LARGEST = 1 << 30
 """Bytes up to which the training rows are a copy in memory; above, frame rows are gathered from the table."""
 
 _CHUNK = 1 << 18
-_WORD = 8
-_PAIR = np.array([0, 1])
 
 _FLAGS = ("done", "terminated", "truncated")
 
 
-class Pairs(NamedTuple):
-    """Transitions with their rows; all views or arrays of shape (B, ...).
+class Flags(NamedTuple):
+    """Episode and flags of the last step of some transitions; int32 of shape (B,) each."""
 
-    Attributes:
-        before, after: structured rows at which the transitions begin and end.
-        episode, done, terminated, truncated, intervention: int32.
-    """
-
-    before: np.ndarray
-    after: np.ndarray
     episode: np.ndarray
     done: np.ndarray
     terminated: np.ndarray
     truncated: np.ndarray
-    intervention: np.ndarray
 
 
 class TrainingRows:
     """Gathers the pairs of rows of transitions.
 
     Up to a gigabyte, the rows are packed into a contiguous copy: observation, action, rewards and flags, each at
-    a multiple of its element size, the whole at a multiple of 8 bytes, so that views of fields can be shared with
+    a multiple of its element size, and so is the whole row, so that views of fields can be shared with
     any tensor library. Beyond a gigabyte the rows are read from the table, which may be mapped from disk, and nothing
     is held in memory that grows with them.
 
@@ -59,35 +50,67 @@ class TrainingRows:
         self._dtype = rows.dtype
         self._blocks = rows.view(f"V{rows.dtype.itemsize}")
 
-    def pairs(self, index: np.ndarray, numbers: np.ndarray | None = None) -> Pairs:
-        """Return the transitions at positions, (B,).
-
-        Args:
-            index: the positions.
-            numbers: the result of `numbers` for these positions, if the caller has it.
-        """
-        if numbers is None:
-            numbers = self.numbers(index)
-        taken = self._blocks.take(numbers, mode="clip").view(self._dtype).reshape(-1, 2)
-        before, after = taken[:, 0], taken[:, 1]
-        if self.packed:
-            return Pairs(before, after, after["episode"], after["done"], after["terminated"], after["truncated"],
-                         after["intervention"])  # fmt: skip
-        _, episode, done, terminated, truncated = self._transitions.places(index)
-        return Pairs(before, after, episode, done, terminated, truncated, after["intervention"].astype(np.int32))
-
     def numbers(self, index: np.ndarray) -> np.ndarray:
-        """Return the numbers of the rows of the transitions at positions, begin and end alternating: (2 B,)."""
-        both: np.ndarray = np.add(self._transitions.row(index)[:, None], _PAIR)
-        return both.reshape(-1)
+        """Return the numbers of the rows at which the transitions at positions, (B,), begin and end: (B, 2)."""
+        numbers = np.empty((len(index), 2), np.int64)
+        numbers[:, 0] = row = self._transitions.row(index)
+        np.add(row, 1, out=numbers[:, 1])  # a sum of (B, 1) and (2,) takes twice as long
+        return numbers
 
     def rows(self, numbers: np.ndarray) -> np.ndarray:
         """Return the structured rows with the given numbers, of any shape."""
         return self._blocks.take(numbers, mode="clip").view(self._dtype)
 
+    def flags(self, index: np.ndarray, ends: np.ndarray) -> Flags:
+        """Return episode and flags of transitions.
+
+        Args:
+            index: (B,), their positions.
+            ends: (B,), the rows at which they end, as `rows` gave them.
+        """
+        if self.packed:
+            return Flags(ends["episode"], ends["done"], ends["terminated"], ends["truncated"])
+        _, *flags = self._transitions.places(index)
+        return Flags(*flags)
+
+    def chunks(self, index: np.ndarray, stops: np.ndarray, width: int) -> np.ndarray:
+        """Return structured rows with the actions of transitions that follow one another, (B, ``width``).
+
+        Packed rows have a copy of the actions, in which such a chunk is one piece of memory.
+
+        Args:
+            index: (B,) positions of the first transitions.
+            stops: (B,) positions behind the last ones; beyond these, the last action is repeated.
+            width: number of actions.
+        """
+        steps, count = np.arange(width), len(self._transitions)
+        if not self.packed or width > count:
+            inside = np.minimum(index[:, None] + steps, stops[:, None] - 1)
+            return self.rows(self._transitions.row(inside) + 1)
+        kind, actions = self._actions
+        size = kind.itemsize
+        pieces: np.ndarray = np.ndarray((count - width + 1,), f"V{width * size}", actions, 0, (size,))
+        chunks = pieces[np.minimum(index, count - width)].view(actions.dtype).reshape(-1, width)
+        left = stops - index
+        short = np.flatnonzero(left < width)
+        if len(short):
+            chunks[short] = actions.take(index[short, None] + np.minimum(steps, left[short, None] - 1))
+        return np.asarray(chunks.view(kind))
+
+    @cached_property
+    def _actions(self) -> tuple[np.dtype, np.ndarray]:
+        """The type of an action, and the action of each transition, (N,), as bytes, which are copied faster."""
+        count, action = len(self._transitions), self._transitions.table.layout.action
+        actions = np.zeros(count, _aligned([(f"action_{one.name}", one.numpy_dtype, one.shape) for one in action]))
+        for begin in range(0, count, _CHUNK):
+            rows = self.rows(self._transitions.row(np.arange(begin, min(begin + _CHUNK, count))) + 1)
+            for name in (f"action_{one}" for one in action.names):
+                actions[name][begin : begin + _CHUNK] = rows[name]
+        return actions.dtype, actions.view(f"V{actions.itemsize}")
+
 
 def _training_dtype(transitions: Transitions) -> np.dtype:
-    """Sort the fields by falling element size, as in a frame row, and pad the row to whole words."""
+    """Return the type of a packed row."""
     layout = transitions.table.layout
     groups = (("observation", layout.observation), ("action", layout.action),
               (EXTRA_PREFIX, layout.extra), (BEHAVIOUR_PREFIX, layout.behaviour))  # fmt: skip
@@ -97,8 +120,13 @@ def _training_dtype(transitions: Transitions) -> np.dtype:
     fields += [("log_probability", np.dtype("<f8"), ())]
     turn = ("agent",) if layout.turns else ()
     fields += [(name, np.dtype("<i4"), ()) for name in ("frame_no", "episode", *_FLAGS, "intervention", *turn)]
-    fields.sort(key=lambda field: -field[1].alignment)
-    fill = -np.dtype(fields).itemsize % _WORD
+    return _aligned(fields)
+
+
+def _aligned(fields: list[tuple[str, np.dtype, tuple[int, ...]]]) -> np.dtype:
+    """Return a type of these fields by falling alignment, a multiple of each, so that views can be shared."""
+    fields = sorted(fields, key=lambda field: -field[1].alignment)
+    fill = -np.dtype(fields).itemsize % max((kind.alignment for _, kind, _ in fields), default=1)
     return np.dtype([*fields, ("fill", "V1", (fill,))] if fill else fields)
 
 

@@ -11,9 +11,13 @@ import numpy as np
 
 from hal.frame_layout import reward_field
 from hal.spec import Spec
+from recorder.table.stretches import Stretches, episode_groups, rows_of_episodes, stretches_of
 from recorder.table.table import Table
 
-__all__ = ["Places", "Stretches", "TransitionIndex", "Transitions", "columns"]
+__all__ = ["Places", "TransitionIndex", "Transitions", "columns"]
+
+_BLOCK = 1 << 20
+"""Transitions that are looked at in one go."""
 
 _FACTS = np.dtype([
     ("row", "<i8"), ("stop", "<i8"), ("reward", "<f8"), ("log_probability", "<f8"),
@@ -63,7 +67,7 @@ class Transitions:
     @staticmethod
     def of(table: Table) -> Transitions:
         """Find the transitions of a table."""
-        stretches = Stretches.of(table)
+        stretches = stretches_of(table)
         counts = np.bincount(stretches.episode, np.diff(stretches.first), minlength=len(table.starts)).astype(np.int64)
         last = np.cumsum(counts)
         return Transitions(table, stretches, last - counts, last)
@@ -82,6 +86,14 @@ class Transitions:
     def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return first and stop position of the unbroken run of transitions around each position; (B,) int64 each."""
         return self._finder.spans(positions)
+
+    def episodes(self, positions: np.ndarray) -> np.ndarray:
+        """Return the episodes of the transitions at the positions, (B,) int32."""
+        return self._finder.episodes(positions)
+
+    def stops(self, positions: np.ndarray) -> np.ndarray:
+        """Return the stop position of the unbroken run of transitions around each position; (B,) int64."""
+        return self._finder.stops(positions)
 
     @cached_property
     def _finder(self) -> TransitionIndex:
@@ -119,10 +131,43 @@ class Transitions:
         agents = tuple(self.table.layout.agents) or ("",)
         return {agent: self.table.rows[reward_field(agent)][row].astype(float) for agent in agents}
 
+    def rewards_at(self, positions: np.ndarray) -> dict[str, np.ndarray]:
+        """Return agent -> rewards of the transitions at positions of any shape, float64; as `rewards`."""
+        if len(self) <= _LISTED:
+            return {agent: reward.take(positions) for agent, reward in self.rewards.items()}
+        numbers = self.row(positions) + 1  # nothing is kept that grows with the table
+        agents = tuple(self.table.layout.agents) or ("",)
+        return {agent: self.table.rows[reward_field(agent)][numbers].astype(float) for agent in agents}
+
+    def reward_blocks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yield the rewards (several agents: their sums) of about a million transitions at a time, and their episodes.
+
+        Only whole unbroken runs of transitions come in one block.
+        """
+        stops, begin = self.stretches.runs[1:], 0
+        while begin < len(self):
+            end = int(stops[min(int(np.searchsorted(stops, begin + _BLOCK)), len(stops) - 1)])
+            positions = np.arange(begin, end)
+            yield sum(self.rewards_at(positions).values(), np.zeros(end - begin)), self._finder.episodes(positions)
+            begin = end
+
     @cached_property
     def returns(self) -> np.ndarray:
         """(E,): the undiscounted sum of each episode's rewards; NaN where one is unknown."""
-        return np.bincount(self.facts["episode"], self.facts["reward"], minlength=len(self.first))
+        total = np.zeros(len(self.first))
+        for reward, episode in self.reward_blocks():
+            total[episode[0] : episode[-1] + 1] += np.bincount(episode - episode[0], reward)
+        return total
+
+    @cached_property
+    def unrewarded(self) -> np.ndarray:
+        """(E,) bool: whether a reward of the episode is NaN or infinite."""
+        if np.isfinite(self.returns).all():
+            return np.zeros(len(self.first), bool)
+        unknown = np.zeros(len(self.first), bool)
+        for reward, episode in self.reward_blocks():
+            unknown[episode[~np.isfinite(reward)]] = True
+        return unknown
 
     @property
     def lengths(self) -> np.ndarray:
@@ -132,16 +177,20 @@ class Transitions:
     @cached_property
     def lost(self) -> np.ndarray:
         """(E,): the number of executed actions without a transition, because the frame before them is missing."""
-        acted = np.concatenate([[0], np.cumsum(np.asarray(self.table.rows["acted"]) == 1)])
-        return np.asarray(acted[self.table.stops] - acted[self.table.starts] - self.lengths)
+        acted = np.zeros(len(self.first))
+        for begin, end in episode_groups(self.table):
+            row, episode = rows_of_episodes(self.table, begin, end)
+            acted[begin:end] = np.bincount(episode - begin, self.table.rows["acted"][row] == 1, end - begin)
+        return np.asarray(acted.astype(np.int64) - self.lengths)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Return the frame rows at which the transitions begin."""
         return self._take(self.row(positions))
 
-    def next_rows(self, positions: np.ndarray) -> np.ndarray:
-        """Return the frame rows at which the transitions end; they hold action, reward and flags."""
-        return self._take(self.row(positions) + 1)
+    def next_rows(self, positions: np.ndarray, field: str | None = None) -> np.ndarray:
+        """Return the frame rows at which the transitions end, with action, reward and flags; or one field of these."""
+        numbers = self.row(positions) + 1
+        return self._take(numbers) if field is None else np.asarray(self.table.rows[field][numbers])
 
     def _take(self, numbers: np.ndarray) -> np.ndarray:
         # Ten times as fast as indexing, for structured rows.
@@ -149,11 +198,8 @@ class Transitions:
         return taken
 
 
-# ---- unbroken runs of transitions: a few numbers each, whatever the table's size ----
+# ---- the places of positions ----
 
-
-_CHUNK = 1 << 20
-"""Rows that are looked at in one go."""
 
 _LISTED = 1 << 22
 """Number of transitions up to which the row of each is listed, which is faster than a search."""
@@ -177,35 +223,6 @@ class Places(NamedTuple):
     truncated: np.ndarray
 
 
-class Stretches(NamedTuple):
-    """The S unbroken runs of transitions, called stretches; only the last transition of a stretch can be done.
-
-    Attributes:
-        first: (S + 1,) int64: stretch s has the positions ``first[s]`` up to, not including, ``first[s + 1]``.
-        row: (S,) int64, the row of its first transition.
-        episode, done, terminated, truncated: (S,) int32; the flags are of its last transition.
-    """
-
-    first: np.ndarray
-    row: np.ndarray
-    episode: np.ndarray
-    done: np.ndarray
-    terminated: np.ndarray
-    truncated: np.ndarray
-
-    @staticmethod
-    def of(table: Table) -> Stretches:
-        """Find the stretches of a table; `Transitions` defines a transition."""
-        parts = [_of_episodes(table, begin, end) for begin, end in _groups(table)]
-        lengths, *rest = [np.concatenate(column) for column in zip(*parts, strict=True)] if parts else _NONE
-        return Stretches(np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64), *rest)
-
-    @property
-    def transitions(self) -> int:
-        """The number of transitions."""
-        return int(self.first[-1])
-
-
 class TransitionIndex:
     """Finds rows and episodes of positions, with a few array look-ups each.
 
@@ -218,90 +235,52 @@ class TransitionIndex:
         count = stretches.transitions
         marks = np.arange(0, max(count, 1), 1 << _GUIDE_BITS)
         self._shift = stretches.row - stretches.first[:-1]
-        self._ends = np.flatnonzero(stretches.done)
+        ends = np.flatnonzero(stretches.done)  # the last stretch of each run without an end
+        run = np.searchsorted(ends, np.arange(len(stretches.row)))
+        self._begins = stretches.first[np.where(run > 0, ends[run - 1] + 1, 0)] if len(ends) else stretches.first[:0]
+        self._stops = stretches.first[ends[run] + 1] if len(ends) else stretches.first[:0]
         self._rows: np.ndarray | None = None
+        self._listed: np.ndarray | None = None
         if count <= _LISTED:
-            self._rows = np.repeat(self._shift, np.diff(stretches.first)) + np.arange(count)
+            lengths = np.diff(stretches.first)
+            self._rows = np.repeat(self._shift, lengths) + np.arange(count)
+            self._listed = np.repeat(np.arange(len(lengths), dtype=np.int32), lengths)
         self._guide = (np.searchsorted(stretches.first, marks, side="right") - 1).astype(np.int32)
 
     def rows(self, positions: np.ndarray) -> np.ndarray:
         """Return the rows at which the transitions at the positions begin, (B,) int64."""
         if self._rows is not None:
             return np.asarray(self._rows.take(positions))
-        number = self._numbers(positions)[0]
-        return np.asarray(self._shift.take(number) + positions)
+        return np.asarray(self._shift.take(self._numbers(positions)) + positions)
 
     def places(self, positions: np.ndarray) -> Places:
         """Return the facts of the transitions at the positions, (B,) int64."""
-        stretches = self._stretches
-        number, after = self._numbers(positions)
-        last = after - 1 == positions
+        stretches, number = self._stretches, self._numbers(positions)
+        last = stretches.first.take(number + 1) - 1 == positions
         row = self._shift.take(number) + positions
         flags = (flag.take(number) * last for flag in (stretches.done, stretches.terminated, stretches.truncated))
         return Places(row, stretches.episode.take(number), *flags)
 
     def spans(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return first and stop position of the unbroken run of transitions around each position; (B,) int64 each."""
-        number = self._numbers(positions)[0]
-        group = np.searchsorted(self._ends, number)
-        first = np.where(group > 0, self._ends[group - 1] + 1, 0)
-        return self._stretches.first[first], self._stretches.first[self._ends[group] + 1]
+        number = self._numbers(positions)
+        return self._begins.take(number), self._stops.take(number)
 
-    def _numbers(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the stretches that hold the positions, and the positions after these stretches."""
+    def episodes(self, positions: np.ndarray) -> np.ndarray:
+        """Return the episodes of positions, (B,) int32."""
+        return np.asarray(self._stretches.episode.take(self._numbers(positions)))
+
+    def stops(self, positions: np.ndarray) -> np.ndarray:
+        """Return the stop of `spans` alone."""
+        return np.asarray(self._stops.take(self._numbers(positions)))
+
+    def _numbers(self, positions: np.ndarray) -> np.ndarray:
+        """Return the stretches that hold the positions."""
+        if self._listed is not None:
+            return np.asarray(self._listed.take(positions))
         number = self._guide.take(positions >> _GUIDE_BITS)
         after = self._stretches.first.take(number + 1)
         while (behind := after <= positions).any():
             number += behind
             after = self._stretches.first.take(number + 1)
-        return number, after
-
-
-_NONE: tuple[np.ndarray, ...] = (
-    np.zeros(0, np.int64),
-    np.zeros(0, np.int64),
-    *[np.zeros(0, np.int32) for _ in range(4)],
-)
-
-
-def _groups(table: Table) -> Iterator[tuple[int, int]]:
-    """Yield ranges of episodes (begin, end) with about `_CHUNK` rows each."""
-    filled = np.cumsum(np.maximum(table.stops - table.starts, 0))
-    begin = 0
-    while begin < len(filled):
-        before = filled[begin - 1] if begin else 0
-        end = max(begin + 1, int(np.searchsorted(filled, before + _CHUNK, side="right")))
-        yield begin, end
-        begin = end
-
-
-def _of_episodes(table: Table, begin: int, end: int) -> tuple[np.ndarray, ...]:
-    """Return the lengths and the fields of the stretches of some episodes."""
-    row, episode = _pairs(table, begin, end)
-    if not len(row):
-        return _NONE
-    rows = table.rows
-    # A refused action keeps the frame number, so the next transition follows without a break.
-    follows = rows["frame_no"][row[1:]] == rows["frame_no"][row[:-1] + 1]
-    terminated = rows["terminated"][row + 1] != 0
-    done = np.ones(len(row), bool)
-    done[:-1] = (episode[1:] != episode[:-1]) | ~follows
-    done |= terminated | (rows["truncated"][row + 1] != 0)
-    lasts = np.flatnonzero(np.append(done[:-1] | (row[1:] != row[:-1] + 1), True))
-    firsts = np.concatenate([[0], lasts[:-1] + 1])
-    ends, over = done[lasts], terminated[lasts]
-    flags = [flag.astype(np.int32) for flag in (ends, over, ends & ~over)]
-    return lasts - firsts + 1, row[firsts], episode[firsts].astype(np.int32), *flags
-
-
-def _pairs(table: Table, begin: int, end: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the first rows of the transitions of some episodes, and their episodes."""
-    starts, counts = table.starts[begin:end], np.maximum(table.stops[begin:end] - table.starts[begin:end] - 1, 0)
-    before = np.cumsum(counts) - counts
-    row = np.arange(counts.sum(), dtype=np.int64) + np.repeat(starts - before, counts)
-    episode = np.repeat(np.arange(begin, end), counts)
-    acted = table.rows["acted"][row + 1] == 1
-    row, episode = row[acted], episode[acted]
-    frame_no = table.rows["frame_no"]
-    real = frame_no[row + 1].astype(np.int64) == frame_no[row].astype(np.int64) + 1
-    return row[real], episode[real]
+        return np.asarray(number)

@@ -15,7 +15,7 @@ from recorder.table.training_rows import TrainingRows
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.filters import is_expert
 from rlenv_robot.data.sampling import Sample
-from rlenv_robot.tables import Reward, StepTable, TrajectoryTable
+from rlenv_robot.tables import Reward, Rewards, StepTable, TrajectoryTable
 
 __all__ = ["Batches", "Privileged"]
 
@@ -60,44 +60,68 @@ class Batches:
         """The rows from which batches are gathered; made for the first batch."""
         return TrainingRows(self._transitions)
 
-    def numbers(self, index: np.ndarray) -> np.ndarray:
-        """Return the row numbers of transitions, (B, 2); see `recorder.table.training_rows.TrainingRows.numbers`."""
-        return self.rows.numbers(index).reshape(-1, 2)
+    def plan(self, index: np.ndarray, n: int = 1) -> tuple[np.ndarray, ...]:
+        """Compute what a batch of transitions needs before its rows are gathered.
+
+        Args:
+            index: (B,) positions.
+            n: steps of an n-step transition.
+
+        Returns:
+            The numbers of the rows, (B, 2); of n-step transitions (B, 3) with the row after the last step, and (B,)
+            each: position of the last step, number of steps, factor of the next value, and each agent's reward.
+        """
+        numbers = self.rows.numbers(index)
+        if n == 1:
+            return (numbers,)
+        sums = n_step(self._transitions, index, n, self._discount)
+        following = self._transitions.row(sums.last) + 1
+        numbers = np.concatenate([numbers, following[:, None]], axis=1)
+        return (numbers, sums.last, sums.steps, sums.discount, *sums.rewards.values())
 
     def steps(self, sample: Sample, n: int = 1, privileged: bool = False) -> StepTable:
         """Return Table 5 with a leading axis; see `rlenv_robot.source.SourceData.sample_steps`."""
-        index, weights, numbers = sample
-        pairs = self.rows.pairs(index, None if numbers is None else numbers.reshape(-1))
-        before, after = pairs.before, pairs.after
+        index, weights, plan = sample
+        numbers, *more = self.plan(index, n) if plan is None else plan
+        rows = self.rows.rows(numbers)
+        before, after, ends = rows[:, 0], rows[:, 1], rows[:, -1]
+        episode, done, terminated, truncated = self.rows.flags(more[0] if more else index, ends)
+        intervention = after["intervention"]
         table: StepTable = {
-            "env_id": self._ids(index, pairs.episode),
+            "env_id": self._ids(index, episode),
             "frame_no": before["frame_no"],
             "observation": {name: before[field] for name, field in self._observation},
             "action": {name: after[field] for name, field in self._action},
-            "reward": {agent: after[field] for agent, field in self._agents} if self._agents else after["reward"],
-            "next_observation": {name: after[field] for name, field in self._observation},
-            "done": pairs.done,
+            "reward": self._rewards(after, more[3:]),
+            "next_observation": {name: ends[field] for name, field in self._observation},
+            "done": done,
             "extra_info": {
                 "index": index,
                 "weights": weights,
-                "episode": pairs.episode,
-                "terminated": pairs.terminated,
-                "truncated": pairs.truncated,
-                "discount": self._factors.take(pairs.terminated),
-                "steps": _ones(len(index)),
+                "episode": episode,
+                "terminated": terminated,
+                "truncated": truncated,
+                "discount": more[2] * (1 - terminated) if more else self._factors.take(terminated),
+                "steps": more[1] if more else _ones(len(index)),
                 "log_probability": after["log_probability"],
-                "intervention": pairs.intervention,
+                "intervention": intervention if self.rows.packed else intervention.astype(np.int32),
             },
         }
         for key, fields in self._given:
             table["extra_info"][key] = {name: after[field] for name, field in fields}
         if self._turns:
             table["extra_info"]["agent"] = before["agent"].astype(np.int32)
-        if n > 1:
-            self._extend_to_n_steps(table, index, n)
         if privileged:
             self._add_privileged(table, index)
         return table
+
+    def _rewards(self, after: np.ndarray, sums: list[np.ndarray]) -> Rewards:
+        """Return the rewards of transitions from the rows at which they end, or from sums, one for each agent."""
+        if not self._agents:
+            return sums[0] if sums else after["reward"]
+        if sums:
+            return {agent: reward for (agent, _), reward in zip(self._agents, sums, strict=True)}
+        return {agent: after[field] for agent, field in self._agents}
 
     def _ids(self, index: np.ndarray, episode: np.ndarray) -> np.ndarray:
         """Return the names of the environments, (B,) of str."""
@@ -109,18 +133,6 @@ class Batches:
                 self._shared_ids.clear()
             self._shared_ids[size] = _read_only(np.full(size, self._env_ids[0], object))
         return self._shared_ids[size]
-
-    def _extend_to_n_steps(self, table: StepTable, index: np.ndarray, n: int) -> None:
-        """Turn a one-step batch into an n-step batch."""
-        sums = n_step(self._transitions, index, n, self._discount)
-        ending = self._transitions.places(sums.last)
-        following = self.rows.rows(ending.row + 1)
-        table["reward"] = sums.rewards if self._agents else sums.rewards[""]
-        table["next_observation"] = {name: following[field] for name, field in self._observation}
-        table["done"] = ending.done
-        table["extra_info"].update(
-            terminated=ending.terminated, truncated=ending.truncated, discount=sums.discount, steps=sums.steps
-        )
 
     def _add_privileged(self, table: StepTable, index: np.ndarray) -> None:
         extra, transitions = table["extra_info"], self._transitions
@@ -159,7 +171,8 @@ class Batches:
         }
 
     def _return(self, first: int, last: int) -> Reward:
-        sums = {agent: float(reward[first:last].sum()) for agent, reward in self._transitions.rewards.items()}
+        rewards = self._transitions.rewards_at(np.arange(first, last))
+        sums = {agent: float(reward.sum()) for agent, reward in rewards.items()}
         return sums if self._agents else sums[""]
 
     def env_id(self, episode: int) -> str:

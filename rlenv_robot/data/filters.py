@@ -13,16 +13,17 @@ from numpy.typing import ArrayLike
 from hal import Field, IllegalAction, SourceError, Spec
 from recorder.json_data import JsonObject
 from recorder.log.labels import is_success
+from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.options import NearOption, Tolerance
 from rlenv_robot.tables import FieldValues, Options
 
-__all__ = ["has_discarded", "is_expert", "near", "need_rewards", "select", "shaped"]
+__all__ = ["episodes_of", "is_expert", "near", "need_rewards", "select", "shaped"]
 
 _T = TypeVar("_T")
 
 
-def select(transitions: Transitions, options: Options) -> np.ndarray:
+def select(transitions: Transitions, options: Options) -> Selection:
     """Apply the filters among the options, in the order of `rlenv_robot.data.options.FILTERS`.
 
     Episodes that a person discarded pass only where ``verdict`` or ``episodes`` asks for them by name.
@@ -41,13 +42,13 @@ def select(transitions: Transitions, options: Options) -> np.ndarray:
     ============== =====================================================================================
 
     Returns:
-        (M,), the positions that pass, in order; at least one.
+        The positions that pass; at least one.
 
     Raises:
         SourceError: a filter needs what was not recorded, or nothing is left.
     """
     passing = _not_discarded(transitions, options)
-    if len(passing) and not passing.any():
+    if len(transitions) and not len(passing):
         raise SourceError(
             f"a person discarded all episodes of {transitions.table.origin}; verdict='discard' asks for them"
         )
@@ -55,59 +56,59 @@ def select(transitions: Transitions, options: Options) -> np.ndarray:
         if name not in options:
             continue
         left = passing & function(transitions, options[name], passing, name)
-        if not left.any():
+        if not len(left):
             raise SourceError(_nothing_left(transitions, name, options[name], passing))
         passing = left
-    return np.flatnonzero(passing)
+    return passing
 
 
-def has_discarded(transitions: Transitions) -> bool:
-    """Return whether a person discarded some episode."""
-    return any(record.get("verdict") == "discard" for record in transitions.table.episodes)
+def episodes_of(transitions: Transitions, selection: Selection) -> np.ndarray:
+    """Return the numbers of the episodes with a transition in a selection, rising."""
+    return np.flatnonzero(selection.touched(transitions.first, transitions.last))
 
 
-def _not_discarded(transitions: Transitions, options: Options) -> np.ndarray:
-    if not options.keys().isdisjoint(("verdict", "episodes")) or not has_discarded(transitions):
-        return np.ones(len(transitions), bool)
+def _not_discarded(transitions: Transitions, options: Options) -> Selection:
+    if not options.keys().isdisjoint(("verdict", "episodes")):
+        return Selection.everything(len(transitions))
     passes = [record.get("verdict") != "discard" for record in transitions.table.episodes]
     return _by_episode(transitions, np.array(passes, bool))
 
 
-def _nothing_left(transitions: Transitions, name: str, value: object, before: np.ndarray) -> str:
+def _nothing_left(transitions: Transitions, name: str, value: object, before: Selection) -> str:
     detail = ""
     if name == "min_return":
-        left = np.unique(transitions.facts["episode"][before])
-        detail = f"; the highest return among them is {transitions.returns[left].max():g}"
+        detail = f"; the highest return among them is {transitions.returns[episodes_of(transitions, before)].max():g}"
     elif name in ("source", "policy", "verdict"):
         counts = Counter(str(record.get(name)) for record in transitions.table.episodes)
         detail = "; recorded are " + ", ".join(f"{word} ({count} episodes)" for word, count in counts.items())
     return (
         f"{name}={value!r} leaves nothing of {transitions.table.origin}: "
-        f"none of the {before.sum()} steps up to this filter fits{detail}"
+        f"none of the {len(before)} steps up to this filter fits{detail}"
     )
 
 
-def need_rewards(transitions: Transitions, what: str, positions: np.ndarray | range | None = None) -> None:
+def need_rewards(transitions: Transitions, what: str, used: Selection | np.ndarray | None = None) -> None:
     """Refuse where a reward is unknown.
 
     Args:
         transitions: all of them.
         what: the use of the rewards, for the message.
-        positions: those that are used, or (N,) bool; the rewards of their whole episodes must be known. None is all.
+        used: the transitions that are used, whose whole episodes must be rewarded, or the numbers of these episodes.
+            None is all.
 
     Raises:
         SourceError: a reward is NaN or infinite.
     """
-    known = np.isfinite(transitions.facts["reward"])
-    if known.all():
+    if not transitions.unrewarded.any():
         return
-    episode = transitions.facts["episode"]
-    used = np.unique(episode if positions is None else episode[np.asarray(positions)])
-    unknown = np.intersect1d(np.unique(episode[~known]), used)
+    if used is None:
+        used = Selection.everything(len(transitions))
+    episodes = episodes_of(transitions, used) if isinstance(used, Selection) else np.unique(used)
+    unknown = episodes[transitions.unrewarded[episodes]]
     if len(unknown):
         listed = ", ".join(map(str, unknown[:5].tolist())) + (", ..." if len(unknown) > 5 else "")
         raise SourceError(
-            f"{what} needs rewards, but in {len(unknown)} of the {len(used)} episodes some are NaN or infinite "
+            f"{what} needs rewards, but in {len(unknown)} of the {len(episodes)} episodes some are NaN or infinite "
             f"({transitions.table.origin}, episode {listed}); leave these out with episodes=, or give a task that "
             "computes rewards from the sensors: open_source(path, task=...)"
         )
@@ -163,17 +164,26 @@ def shaped(spec: Spec, prefix: str, name: str, value: ArrayLike) -> np.ndarray:
         raise SourceError(str(error)) from None
 
 
-_Filter = Callable[[Transitions, Any, np.ndarray, str], np.ndarray]
-"""A filter: takes all transitions, the option's value (checked by `read`), the steps left so far, (N,) bool, and the
-option's name for messages; returns the steps that pass, (N,) bool.
+_Filter = Callable[[Transitions, Any, Selection, str], Selection]
+"""A filter: takes all transitions, the option's value (checked by `read`), the steps left so far, and the option's name
+for messages; returns the steps that pass.
 """
 
+_BLOCK = 1 << 18
+"""Steps that are looked at in one go."""
 
-def _by_episode(transitions: Transitions, passes: np.ndarray) -> np.ndarray:
-    return np.asarray(passes[transitions.facts["episode"]])
+
+def _by_episode(transitions: Transitions, passes: np.ndarray) -> Selection:
+    return Selection(transitions.first[passes], transitions.last[passes])
 
 
-def _episodes(transitions: Transitions, value: slice | Sequence[int], before: np.ndarray, name: str) -> np.ndarray:
+def _by_step(before: Selection, passes: Callable[[np.ndarray], np.ndarray]) -> Selection:
+    """Return the steps left so far that pass a test of positions, (B,) to (B,) bool."""
+    parts = [Selection.of(block[passes(block)]) for block in before.blocks(_BLOCK)]
+    return Selection(np.concatenate([part.first for part in parts]), np.concatenate([part.stop for part in parts]))
+
+
+def _episodes(transitions: Transitions, value: slice | Sequence[int], before: Selection, name: str) -> Selection:
     count = len(transitions.first)
     passes = np.zeros(count, bool)
     if isinstance(value, slice):
@@ -194,14 +204,14 @@ def _recorded(transitions: Transitions, values: list[_T], name: str) -> list[_T]
     return values
 
 
-def _labelled(transitions: Transitions, value: str | Sequence[str], before: np.ndarray, name: str) -> np.ndarray:
+def _labelled(transitions: Transitions, value: str | Sequence[str], before: Selection, name: str) -> Selection:
     words = _recorded(transitions, [record.get(name) for record in transitions.table.episodes], name)
     allowed = {value} if isinstance(value, str) else set(value)
     return _by_episode(transitions, np.array([word in allowed for word in words], bool))
 
 
 def _judged(judge: Callable[[JsonObject], bool | None]) -> _Filter:
-    def passes(transitions: Transitions, value: bool, before: np.ndarray, name: str) -> np.ndarray:
+    def passes(transitions: Transitions, value: bool, before: Selection, name: str) -> Selection:
         judgements = _recorded(transitions, [judge(record) for record in transitions.table.episodes], name)
         return _by_episode(
             transitions, np.array([judged is not None and judged == value for judged in judgements], bool)
@@ -210,14 +220,14 @@ def _judged(judge: Callable[[JsonObject], bool | None]) -> _Filter:
     return passes
 
 
-def _min_return(transitions: Transitions, value: float, before: np.ndarray, name: str) -> np.ndarray:
+def _min_return(transitions: Transitions, value: float, before: Selection, name: str) -> Selection:
     need_rewards(transitions, name, before)
     return _by_episode(transitions, transitions.returns >= value)
 
 
-def _top_fraction(transitions: Transitions, value: float, before: np.ndarray, name: str) -> np.ndarray:
+def _top_fraction(transitions: Transitions, value: float, before: Selection, name: str) -> Selection:
     need_rewards(transitions, name, before)
-    left = np.unique(transitions.facts["episode"][before])
+    left = episodes_of(transitions, before)
     best = left[np.argsort(-transitions.returns[left], kind="stable")]
     # 0.1 * 30 is a hair above 3, which must not make it 4.
     keep = max(1, math.ceil(round(value * len(best), 9)))
@@ -236,21 +246,25 @@ def _of_group(tolerance: Tolerance, values: FieldValues, groups: Mapping[str, Fi
     return {name: tolerance[name] for name in values if name in tolerance}
 
 
-def _intervention(transitions: Transitions, value: bool, before: np.ndarray, name: str) -> np.ndarray:
-    return np.asarray((transitions.facts["intervention"] != 0) == value)
+def _intervention(transitions: Transitions, value: bool, before: Selection, name: str) -> Selection:
+    return _by_step(before, lambda block: (transitions.next_rows(block, "intervention") != 0) == value)
 
 
-def _near(transitions: Transitions, value: NearOption, before: np.ndarray, name: str) -> np.ndarray:
-    left, layout = np.flatnonzero(before), transitions.table.layout
-    here, there = transitions.rows(left), transitions.next_rows(left)
-    fits = np.ones(len(left), bool)
+def _near(transitions: Transitions, value: NearOption, before: Selection, name: str) -> Selection:
+    layout, tolerance = transitions.table.layout, value.get("tolerance", 0.0)
     groups = {"observation": value.get("observation", {}), "action": value.get("action", {})}
-    for prefix, spec, rows in (("observation", layout.observation, here), ("action", layout.action, there)):
-        values = groups[prefix]
-        fits &= near(rows, spec, prefix, values, _of_group(value.get("tolerance", 0.0), values, groups))
-    passes = np.zeros(len(transitions), bool)
-    passes[left[fits]] = True
-    return passes
+
+    def passes(block: np.ndarray) -> np.ndarray:
+        fits = np.ones(len(block), bool)
+        for prefix, spec, rows in (
+            ("observation", layout.observation, transitions.rows),
+            ("action", layout.action, transitions.next_rows),
+        ):
+            values = groups[prefix]
+            fits &= near(rows(block), spec, prefix, values, _of_group(tolerance, values, groups))
+        return fits
+
+    return _by_step(before, passes)
 
 
 _FILTERS: Mapping[str, _Filter] = {

@@ -42,15 +42,28 @@ class Windows:
         index = extra["index"]
         begin, stop = self._transitions.spans(index)
         if "stack" in options:
-            back = np.arange(1 - options["stack"], 1)
-            table["observation"], extra["stack_mask"] = self._frames(index[:, None] + back, begin, stop)
-            following = (index + extra["steps"])[:, None] + back
-            table["next_observation"], extra["next_stack_mask"] = self._frames(following, begin, stop)
+            self._stack(table, options["stack"], begin, stop, options.get("n_step", 1) == 1)
         if "chunk" in options:
-            table["action"], extra["chunk_mask"] = self._actions(index[:, None] + np.arange(options["chunk"]), stop)
+            rows = self._rows.chunks(index, stop, options["chunk"])
+            table["action"] = {name: rows[f"action_{name}"] for name in self._layout.action.names}
+            extra["chunk_mask"] = np.arange(options["chunk"]) < (stop - index)[:, None]
         if "future" in options:
             ahead = index[:, None] + np.arange(1, options["future"] + 1)
             extra["future_observation"], extra["future_mask"] = self._frames(ahead, begin, stop)
+
+    def _stack(self, table: StepTable, size: int, begin: np.ndarray, stop: np.ndarray, single: bool) -> None:
+        """Widen both observations; those of single steps have all frames but one in common."""
+        extra, back = table["extra_info"], np.arange(1 - size, 1)
+        index = extra["index"][:, None]
+        if not single:
+            table["observation"], extra["stack_mask"] = self._frames(index + back, begin, stop)
+            following = index + extra["steps"][:, None] + back
+            table["next_observation"], extra["next_stack_mask"] = self._frames(following, begin, stop)
+            return
+        frames, exist = self._frames(index + np.arange(1 - size, 2), begin, stop)
+        table["observation"] = {name: frame[:, :-1] for name, frame in frames.items()}
+        table["next_observation"] = {name: frame[:, 1:] for name, frame in frames.items()}
+        extra["stack_mask"], extra["next_stack_mask"] = exist[:, :-1], exist[:, 1:]
 
     def before(self, index: np.ndarray, count: int, ahead: int | np.ndarray = 0) -> np.ndarray:
         """Return the row numbers of stacks, (B, count): frames up to a transition's own, oldest first.
@@ -86,8 +99,3 @@ class Windows:
         inside = np.clip(frame, low, high)
         at = np.minimum(inside, high - 1)
         return self._transitions.row(at.reshape(-1)).reshape(at.shape) + (inside - at), inside == frame
-
-    def _actions(self, position: np.ndarray, stop: np.ndarray) -> tuple[dict[str, np.ndarray], np.ndarray]:
-        inside = np.minimum(position, stop[:, None] - 1)
-        rows = self._rows.rows(self._transitions.row(inside.reshape(-1)).reshape(inside.shape) + 1)
-        return {name: rows[f"action_{name}"] for name in self._layout.action.names}, inside == position

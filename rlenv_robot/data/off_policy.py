@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from hal import SourceError, Spec
 from recorder.json_data import JsonDict
+from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions, columns
 from rlenv_robot.data.filters import need_rewards
 from rlenv_robot.tables import FieldValues
@@ -52,7 +53,7 @@ def off_policy(
         SourceError: rewards or log probabilities were not recorded, an episode has lost frames, or the policy
             answers with something else than (M,) numbers.
     """
-    need_rewards(transitions, "off-policy evaluation", part)
+    need_rewards(transitions, "off-policy evaluation", Selection.of(part))
     numbers = np.unique(transitions.facts["episode"][part])
     positions = np.concatenate([np.arange(transitions.first[e], transitions.last[e]) for e in numbers])
     _need_whole_episodes(transitions, positions, numbers)
@@ -273,7 +274,7 @@ def fit_q(
         SourceError: rewards are unknown, a function answers in a wrong shape, or the iteration diverges, which
             it may where the policy goes where the data did not.
     """
-    need_rewards(transitions, "fitted-Q evaluation", part)
+    need_rewards(transitions, "fitted-Q evaluation", Selection.of(part))
     layout = transitions.table.layout
     here, there, reward, goes_on = _rows_and_rewards(transitions, part)
     observation, action = columns(here, layout.observation, "observation"), columns(there, layout.action, "action")

@@ -21,8 +21,9 @@ The algorithm, for M transitions that pass the filters and batches of B:
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
-from typing import NamedTuple, TypedDict
+from typing import NamedTuple, Protocol, TypedDict
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -35,14 +36,18 @@ from recorder.table.sampler import (
     advantages,
     priorities,
     returns_to_go,
+    score_sampler,
     td_priorities,
 )
+from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
-from rlenv_robot.data.filters import has_discarded, need_rewards, select
-from rlenv_robot.data.options import FILTERS, PAIRS, STEPS, TRAJECTORIES, CheckedOptions, read
+from rlenv_robot.data.filters import episodes_of, need_rewards, select
+from rlenv_robot.data.options import PAIRS, STEPS, TRAJECTORIES, CheckedOptions, read
 from rlenv_robot.tables import Options, TrajectoryTable
 
-__all__ = ["PreferencePair", "Prefetch", "RequestSampler", "Sample", "SampleRequest", "TdErrors", "draw_pairs"]
+__all__ = [
+    "PreferencePair", "Prefetch", "RequestSampler", "Sample", "SampleRequest", "Shuffle", "TdErrors", "draw_pairs",
+]  # fmt: skip
 
 _REMEMBERED = 4
 """Requests that are remembered."""
@@ -58,12 +63,12 @@ class Sample(NamedTuple):
     Attributes:
         positions: of transitions, or numbers of episodes; int64.
         weights: importance weights, float64.
-        rows: what the function given to `Prefetch` made of the positions, or None.
+        plan: what the function given to `Prefetch` made of the positions, or None.
     """
 
     positions: np.ndarray
     weights: np.ndarray
-    rows: np.ndarray | None
+    plan: tuple[np.ndarray, ...] | None
 
 
 class Prefetch:
@@ -73,7 +78,7 @@ class Prefetch:
         distribution: what is drawn from.
         rng: where chance comes from.
         beta: see `recorder.table.sampler.Distribution.sample`.
-        prepare: computes something of a block's positions at once, (B,) to (B, ...); None for nothing.
+        prepare: computes arrays (B, ...) of a block's positions at once; None for nothing.
     """
 
     def __init__(
@@ -81,7 +86,7 @@ class Prefetch:
         distribution: Distribution,
         rng: np.random.Generator,
         beta: float,
-        prepare: Callable[[np.ndarray], np.ndarray] | None = None,
+        prepare: Callable[[np.ndarray], tuple[np.ndarray, ...]] | None = None,
     ) -> None:
         self._distribution, self._rng, self._beta, self._prepare = distribution, rng, beta, prepare
         self._next, self._size = 0, 0
@@ -94,8 +99,11 @@ class Prefetch:
         if end > self._size:
             self._refill(size)
             begin, end = 0, size
-        positions, weights, rows = self._block
-        return Sample(positions[begin:end], weights[begin:end], None if rows is None else rows[begin:end])
+            if self._size == size:
+                return self._block
+        positions, weights, plan = self._block
+        part = None if plan is None else tuple([array[begin:end] for array in plan])
+        return Sample(positions[begin:end], weights[begin:end], part)
 
     def discard(self) -> None:
         """Discard what was drawn before the probabilities changed."""
@@ -105,8 +113,16 @@ class Prefetch:
         """Draw a block, twice as large as the last one: a request that comes once costs no more than it must."""
         count = max(size, min(2 * self._size, _LARGEST_BLOCK))
         positions, weights = self._distribution.sample(self._rng, count, self._beta)
-        rows = None if self._prepare is None else self._prepare(positions)
-        self._block, self._size, self._next = Sample(positions, weights, rows), count, size
+        plan = None if self._prepare is None else self._prepare(positions)
+        self._block, self._size, self._next = Sample(positions, weights, plan), count, size
+
+
+class _Prepare(Protocol):
+    """Computes arrays (B, ...) of positions (B,) of transitions, each of which stands for n steps."""
+
+    def __call__(self, index: np.ndarray, /, n: int) -> tuple[np.ndarray, ...]:
+        """Return the arrays."""
+        ...
 
 
 _Key = tuple[str, Hashable]
@@ -128,7 +144,7 @@ class RequestSampler:
         transitions: all of them.
         discount: of one step.
         seed: of all draws; None for an unpredictable one.
-        prepare: what `Prefetch` computes of the positions of steps.
+        prepare: what `Prefetch` computes of the positions of steps and the number of steps that each stands for.
     """
 
     def __init__(
@@ -136,7 +152,7 @@ class RequestSampler:
         transitions: Transitions,
         discount: float,
         seed: int | None,
-        prepare: Callable[[np.ndarray], np.ndarray] | None = None,
+        prepare: _Prepare | None = None,
     ) -> None:
         self._transitions, self._discount, self._prepare = transitions, discount, prepare
         self._rng = np.random.default_rng(seed)
@@ -187,7 +203,9 @@ class RequestSampler:
     def _remember(self, key: _Key, options: CheckedOptions, distribution: Distribution) -> SampleRequest:
         while len(self._requests) >= _REMEMBERED:
             self._requests.pop(next(iter(self._requests)))
-        prepare = self._prepare if key[0] == "sample_steps" else None
+        prepare = None
+        if key[0] == "sample_steps" and self._prepare is not None:
+            prepare = partial(self._prepare, n=options.get("n_step", 1))
         prefetch = Prefetch(distribution, self._rng, options.get("beta", 0.0), prepare)
         request = self._requests[key] = SampleRequest(options, distribution, prefetch)
         return request
@@ -196,57 +214,64 @@ class RequestSampler:
 
     def _step_distribution(self, extra_info: Options) -> tuple[CheckedOptions, Distribution]:
         options = read(extra_info, STEPS, "sample_steps")
-        positions = self._selected(options)
+        positions = select(self._transitions, options)
         priority, alpha = options.get("priority"), options.get("alpha", 1.0)
         if priority is None:
             return options, Distribution(positions)
         if priority == "td_error":
             return options, Distribution(positions, self._errors.sampler(positions, alpha))
         score = self._score(priority, positions)
-        selected = score if isinstance(positions, range) else score[positions]
-        return options, Distribution(positions, priorities(selected, alpha))
 
-    def _selected(self, options: CheckedOptions) -> np.ndarray | range:
-        """Return the positions that pass the filters; a range where all do, whose list need not be written down."""
-        if any(name in options for name in FILTERS) or has_discarded(self._transitions):
-            return select(self._transitions, options)
-        return range(len(self._transitions))
+        def block(begin: int, end: int) -> np.ndarray:
+            return np.asarray(score[positions.block(begin, end)])
 
-    def _score(self, priority: str, positions: np.ndarray | range) -> np.ndarray:
+        return options, Distribution(positions, score_sampler(len(positions), block, alpha))
+
+    def _score(self, priority: str, positions: Selection) -> np.ndarray:
         """Return the score of every transition from which its priority follows, (N,); it counts at ``positions``."""
         need_rewards(self._transitions, f"priority={priority!r}", positions)
         if priority == "reward":
-            return np.asarray(self._transitions.facts["reward"])
+            return np.concatenate([reward for reward, _ in self._transitions.reward_blocks()])
         if priority == "return":
             return returns_to_go(self._transitions, self._discount)
-        return np.asarray(np.maximum(advantages(self._transitions, self._discount), 0.0))
+        score = advantages(self._transitions, self._discount)
+        return np.asarray(np.maximum(score, 0.0, out=score))
 
     def _episode_distribution(self, extra_info: Options) -> tuple[CheckedOptions, Distribution]:
         options = read(extra_info, TRAJECTORIES, "sample_trajectories")
+        selection = select(self._transitions, options)
         if "length" in options:
-            return options, self._piece_distribution(options)
-        numbers = np.unique(self._transitions.facts["episode"][select(self._transitions, options)])
-        return options, self._by_return(numbers, numbers, options)
+            return options, self._piece_distribution(selection, options)
+        numbers = episodes_of(self._transitions, selection)
+        if options.get("priority") is None:
+            return options, Distribution(numbers)
+        return options, Distribution(numbers, self._by_return(numbers, options)[numbers])
 
-    def _piece_distribution(self, options: CheckedOptions) -> Distribution:
+    def _piece_distribution(self, selection: Selection, options: CheckedOptions) -> Distribution:
         """Return where pieces may begin: positions that at least ``length`` transitions follow without a break."""
-        positions = np.asarray(self._selected(options))
-        starts = positions[positions + options["length"] <= self._transitions.spans(positions)[1]]
+        runs = self._transitions.stretches.runs
+        starts = selection & Selection(runs[:-1], runs[1:] - options["length"] + 1)
         if not len(starts):
             raise SourceError(
                 f"sample_trajectories: no {options['length']} steps follow one another in "
                 f"{self._transitions.table.origin}, as length asks; the longest episode among them has "
                 f"{self._transitions.lengths.max()}"
             )
-        return self._by_return(starts, self._transitions.places(starts).episode, options)
-
-    def _by_return(self, values: np.ndarray, episodes: np.ndarray, options: CheckedOptions) -> Distribution:
-        """Return a distribution over values, by the returns of their episodes if the priority asks for it."""
         if options.get("priority") is None:
-            return Distribution(values)
-        first = self._transitions.first[episodes]
-        need_rewards(self._transitions, "priority='return'", first)
-        return Distribution(values, priorities(self._transitions.returns[episodes], options.get("alpha", 1.0)))
+            return Distribution(starts)
+        chances = self._by_return(episodes_of(self._transitions, starts), options)
+
+        def block(begin: int, end: int) -> np.ndarray:
+            return np.asarray(chances[self._transitions.episodes(starts.block(begin, end))])
+
+        return Distribution(starts, PrioritizedSampler(len(starts), block))
+
+    def _by_return(self, numbers: np.ndarray, options: CheckedOptions) -> np.ndarray:
+        """Return the priority of each episode, (E,), by its return; it counts for those with these numbers."""
+        need_rewards(self._transitions, "priority='return'", numbers)
+        chances = np.ones(len(self._transitions.first))
+        chances[numbers] = priorities(self._transitions.returns[numbers], options.get("alpha", 1.0))
+        return chances
 
     # -- feedback --------------------------------------------------------------------------------------------
 
@@ -315,15 +340,13 @@ class TdErrors:
         self._largest = largest if first else max(before, largest)
         return self._unknown > 0 and self._largest != before
 
-    def sampler(self, positions: np.ndarray | range, alpha: float) -> PrioritizedSampler:
+    def sampler(self, positions: Selection, alpha: float) -> PrioritizedSampler:
         """Return a sampler of these positions, in order."""
 
         def block(begin: int, end: int) -> np.ndarray:
             if self._errors is None:
                 return self.priorities(np.full(end - begin, np.nan), alpha)
-            errors = self._errors
-            part = errors[begin:end] if isinstance(positions, range) else errors[positions[begin:end]]
-            return self.priorities(part, alpha)
+            return self.priorities(self._errors.take(positions.block(begin, end)), alpha)
 
         return PrioritizedSampler(len(positions), block)
 
@@ -411,7 +434,7 @@ def draw_pairs(
         SourceError: an option is wrong, what it compares was not recorded, or no two episodes differ.
     """
     options = read(extra_info, PAIRS, "sample_pairs")
-    numbers = np.unique(transitions.facts["episode"][select(transitions, options)])
+    numbers = episodes_of(transitions, select(transitions, options))
     by = options.get("by", "return")
     numbers, score = _scores(transitions, numbers, by)
     order = np.argsort(score, kind="stable")
@@ -441,10 +464,61 @@ def draw_pairs(
 def _scores(transitions: Transitions, numbers: np.ndarray, by: str) -> tuple[np.ndarray, np.ndarray]:
     """Return the numbers of the episodes that have a score, and the scores."""
     if by == "return":
-        need_rewards(transitions, "sample_pairs by return", transitions.first[numbers])
+        need_rewards(transitions, "sample_pairs by return", numbers)
         return numbers, transitions.returns[numbers]
     judgements = [is_success(transitions.table.episodes[number]) for number in numbers.tolist()]
     judged = np.array([one is not None for one in judgements], bool)
     if not judged.any():
         raise SourceError(f"sample_pairs by success: not one of the {len(numbers)} episodes records it")
     return numbers[judged], np.array([float(one) for one in judgements if one is not None])
+
+
+# -- orders without a list of them ---------------------------------------------------------------------------
+
+
+_ROUNDS = 6
+_LISTED = 1 << 22
+"""Number of things up to which their order is listed."""
+
+
+class Shuffle:
+    """A random order of 0 to N - 1.
+
+    Up to four million things are listed in an order drawn uniformly from all. Beyond that a Feistel network over the
+    next power of four is walked until it is inside of the range (Black and Rogaway 2002, "Ciphers with Arbitrary Finite
+    Domains", method 3), which needs no memory.
+
+    Args:
+        count: N, from 1.
+        seed: one number, or several.
+        listed: N up to which the order is listed.
+    """
+
+    def __init__(self, count: int, seed: int | tuple[int, ...], listed: int = _LISTED) -> None:
+        rng = np.random.default_rng(seed)
+        self._count = count
+        self._order = rng.permutation(count) if count <= listed else None
+        self._half = np.uint64(max(1, ((count - 1).bit_length() + 1) // 2))
+        self._mask = np.uint64((1 << int(self._half)) - 1)
+        self._keys = rng.integers(0, 2**64, (_ROUNDS, 2), np.uint64) | np.uint64(1)
+
+    def __len__(self) -> int:
+        return self._count
+
+    def at(self, begin: int, end: int) -> np.ndarray:
+        """Return what comes at the places from ``begin`` to below ``end``, int64."""
+        if self._order is not None:
+            return self._order[begin:end]
+        values = self._mixed(np.arange(begin, end, dtype=np.uint64))
+        while (outside := np.flatnonzero(values >= self._count)).size:
+            values[outside] = self._mixed(values[outside])
+        return values.astype(np.int64)
+
+    def _mixed(self, values: np.ndarray) -> np.ndarray:
+        left, right = values >> self._half, values & self._mask
+        for key, factor in self._keys:
+            mixed = (right + key) * factor
+            mixed ^= mixed >> np.uint64(32)
+            mixed *= key
+            left, right = right, left ^ ((mixed >> np.uint64(32)) & self._mask)
+        return np.asarray(left << self._half | right)

@@ -12,6 +12,7 @@ from hal import Field, SourceError
 from recorder.json_data import JsonDict, JsonObject
 from recorder.log.labels import is_success
 from recorder.table.sampler import advantages
+from recorder.table.selection import Selection
 from recorder.table.transitions import Transitions
 from rlenv_robot.data.dynamics import model_error, model_return
 from rlenv_robot.data.filters import is_expert, need_rewards, select
@@ -170,7 +171,7 @@ def returns(transitions: Transitions, part: np.ndarray) -> JsonDict:
     Raises:
         SourceError: a reward is unknown.
     """
-    need_rewards(transitions, "statistics of returns", part)
+    need_rewards(transitions, "statistics of returns", Selection.of(part))
     numbers = np.unique(transitions.facts["episode"][part])
     values = transitions.returns[numbers]
     return {"kind": "returns", "episode": numbers.tolist(), "return": values.tolist(), **_moments(values)}
@@ -270,7 +271,7 @@ def advantage(transitions: Transitions, part: np.ndarray, discount: float) -> Js
     Raises:
         SourceError: a reward is unknown.
     """
-    need_rewards(transitions, "statistics of advantages", part)
+    need_rewards(transitions, "statistics of advantages", Selection.of(part))
     return {
         "kind": "advantage",
         "baseline": "mean return to go of all episodes at the same step",
@@ -315,7 +316,7 @@ def statistics(transitions: Transitions, extra_info: Options, discount: float, p
             raise SourceError(
                 f"statistics of kind {name}: option {option!r} is missing, it needs {', '.join(kind.required)}"
             )
-    part = select(transitions, options)
+    part = np.asarray(select(transitions, options))
     return kind.compute(_Request(transitions, part, options, discount, privileged))
 
 

@@ -316,6 +316,9 @@ def test_n_step_moves_reward_next_observation_and_done() -> None:
     np.testing.assert_array_equal(batch["next_observation"]["frame"], n + steps)
     np.testing.assert_array_equal(batch["action"]["push"][:, 1], n + 1)
     np.testing.assert_array_equal(batch["done"], n + steps == np.array(LENGTHS)[e])
+    terminated = (batch["done"] == 1) & (e == 0)
+    np.testing.assert_array_equal(batch["extra_info"]["terminated"], terminated)
+    np.testing.assert_array_equal(batch["extra_info"]["discount"], np.where(terminated, 0.0, 0.5**steps))
     by_hand = [sum(0.5**k * (a + (b + k + 1) / 10) for k in range(c)) for a, b, c in zip(e, n, steps, strict=True)]
     np.testing.assert_allclose(batch["reward"], by_hand)
 

@@ -132,10 +132,9 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
         ValueError: a chosen episode does not exist.
         SourceError: a filter needs what was not recorded, or leaves nothing.
     """
-    import numpy as np
 
     from recorder.table.transitions import Transitions
-    from rlenv_robot.data.filters import select
+    from rlenv_robot.data.filters import episodes_of, select
     from rlenv_robot.data.options import FILTERS, read
 
     numbers = list(range(len(table.starts)))
@@ -149,8 +148,7 @@ def chosen(table: Table, args: argparse.Namespace) -> list[int]:
         return numbers
     transitions = Transitions.of(table)
     checked = read({**options, "episodes": numbers}, FILTERS, "the filters")
-    passing = np.unique(transitions.places(select(transitions, checked)).episode)
-    return [int(number) for number in passing]
+    return [int(number) for number in episodes_of(transitions, select(transitions, checked))]
 
 
 # -- Runs --------------------------------------------------------------------------------------------------

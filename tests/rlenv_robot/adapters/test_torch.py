@@ -66,7 +66,7 @@ def test_the_ends(table: Table) -> None:
         with pytest.raises(IndexError, match="there are 8 transitions"):
             dataset[wrong]
     nothing = replace(table, starts=table.starts[:0], stops=table.stops[:0], episodes=())
-    with pytest.raises(SourceError, match="has no transition"):
+    with pytest.raises(SourceError, match="not one transition"):
         TransitionDataset(nothing)
 
 

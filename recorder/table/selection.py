@@ -1,0 +1,93 @@
+"""Hold a set of positions as runs of neighbouring ones, so that its memory does not grow with their number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+__all__ = ["Selection"]
+
+
+class Selection:
+    """Positions in rising order, 16 bytes for each run of neighbours.
+
+    Args:
+        first, stop: (R,) int64: run r has the positions ``first[r]`` up to, not including, ``stop[r]``. Runs rise and
+            don't overlap; empty ones are left out, and runs that touch are joined.
+    """
+
+    def __init__(self, first: np.ndarray, stop: np.ndarray) -> None:
+        filled = first < stop
+        first, stop = first[filled], stop[filled]
+        apart = first[1:] > stop[:-1]
+        self.first: np.ndarray = first[np.append(True, apart)[: len(first)]].astype(np.int64)
+        self.stop: np.ndarray = stop[np.append(apart, True)[: len(stop)]].astype(np.int64)
+        self._begin = int(self.first[0]) if len(self.first) else 0
+        self._before = np.concatenate([[0], np.cumsum(self.stop - self.first)]).astype(np.int64)
+
+    @staticmethod
+    def everything(count: int) -> Selection:
+        """Return the positions from 0 to ``count - 1``."""
+        return Selection(np.zeros(1, np.int64), np.full(1, count, np.int64))
+
+    @staticmethod
+    def of(positions: np.ndarray) -> Selection:
+        """Return the given positions, (M,), which rise."""
+        return Selection(positions, positions + 1)
+
+    def __len__(self) -> int:
+        return int(self._before[-1])
+
+    def take(self, places: np.ndarray) -> np.ndarray:
+        """Return the positions at places from 0 to M - 1, int64, of the same shape."""
+        if len(self.first) == 1:
+            return places + self._begin if self._begin else places
+        run = np.searchsorted(self._before, places, side="right") - 1
+        return np.asarray((self.first - self._before[:-1]).take(run) + places)
+
+    def block(self, begin: int, end: int) -> np.ndarray:
+        """Return the positions at the places from ``begin`` to below ``end``."""
+        return self.take(np.arange(begin, min(end, len(self))))
+
+    def blocks(self, size: int) -> Iterator[np.ndarray]:
+        """Yield all positions, ``size`` at a time."""
+        for begin in range(0, len(self), size):
+            yield self.block(begin, begin + size)
+
+    def __array__(self, dtype: np.dtype | None = None, copy: bool | None = None) -> np.ndarray:
+        """Return all positions, (M,) int64."""
+        return self.take(np.arange(len(self))).astype(dtype or np.int64, copy=False)
+
+    def places(self, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
+        """Return the places of positions, (B,) int64, and which positions are in the set, (B,) bool; None if all are.
+
+        The place of a position that is not in the set means nothing.
+        """
+        if len(self.first) == 1:
+            places = positions - self._begin if self._begin else positions
+            inside = places.view(np.uint64) < len(self)  # a negative one is larger than any count
+        else:
+            run = np.maximum(np.searchsorted(self.first, positions, side="right") - 1, 0)
+            places = self._before[run] + positions - self.first[run]
+            inside = (positions >= self.first[run]) & (positions < self.stop[run])
+        return places, None if inside.all() else inside
+
+    def __and__(self, other: Selection) -> Selection:
+        """Return the positions that are in both."""
+        low = np.searchsorted(other.stop, self.first, side="right")
+        counts = np.searchsorted(other.first, self.stop, side="left") - low
+        mine = np.repeat(np.arange(len(counts)), counts)
+        theirs = np.arange(len(mine)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(low, counts)
+        return Selection(
+            np.maximum(self.first[mine], other.first[theirs]), np.minimum(self.stop[mine], other.stop[theirs])
+        )
+
+    def touched(self, first: np.ndarray, stop: np.ndarray) -> np.ndarray:
+        """Return which of other runs have a position of the set, (E,) bool.
+
+        Args:
+            first, stop: (E,), the other runs; they may be empty, and lie in any order.
+        """
+        before = np.searchsorted(self.stop, first, side="right")  # runs that end at the latest where the other begins
+        return np.asarray((before < np.searchsorted(self.first, stop, side="left")) & (first < stop))
