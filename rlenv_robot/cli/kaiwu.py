@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, cast
 from rlenv_robot.cli.verbs import Verb, add_verbs
 
 if TYPE_CHECKING:
-    from rlenv_robot.adapters.kaiwu.env import Bridge
-    from rlenv_robot.adapters.kaiwu.run import EnvLike, Outcome
-    from rlenv_robot.adapters.kaiwu.session import Budget
+    from rlenv_robot.adapters.kaiwu.env import Bridge, Counter
+    from rlenv_robot.adapters.kaiwu.project import Project
+    from rlenv_robot.adapters.kaiwu.run import Outcome, View
+    from rlenv_robot.adapters.kaiwu.session import Budget, Style
     from rlenv_robot.env import Environment
 
 __all__ = ["add", "add_new", "add_run", "add_test", "new", "run", "test"]
@@ -73,6 +74,22 @@ Examples:
         "--pool", action="store_true", help="send samples through a sample pool, as distributed runs do"
     )
     parser.add_argument("--resume", action="store_true", help="go on from the newest model in the folder of --out")
+    parser.add_argument(
+        "--distributed",
+        action="store_true",
+        help="run workflows, actors and the learner in processes of their own, on Ray",
+    )
+    parser.add_argument(
+        "--workflows", type=int, default=1, metavar="N", help="workflows of a distributed run (default 1)"
+    )
+    parser.add_argument(
+        "--actors",
+        type=int,
+        default=0,
+        metavar="N",
+        help="processes that choose actions for the workflows (default: none)",
+    )
+    parser.add_argument("--address", help="of a Ray cluster (default: start Ray on this machine)")
     parser.set_defaults(run=run)
 
 
@@ -102,11 +119,42 @@ def run(args: argparse.Namespace) -> int:
     from rlenv_robot.adapters.kaiwu.run import run_project
 
     project = open_project(args.folder, args.algorithm, args.style)
+    if args.distributed:
+        return _run_distributed(args, project)
     outcome = run_project(
         project, _env(args, project.environment), out=_out(args), budget=_budget(args), bridge=_bridge(args),
         through_pool=args.pool, resume=args.resume, seed=args.seed,
     )  # fmt: skip
     _print(outcome)
+    return 0
+
+
+def _run_distributed(args: argparse.Namespace, project: Project) -> int:
+    from rlenv_robot.adapters.kaiwu.run import make_env
+
+    try:
+        from rlenv_robot.adapters.kaiwu.distributed import run_distributed
+    except ImportError as error:
+        raise ValueError(f"--distributed needs Ray: pip install 'rlenv-robot[kaiwu]' ({error})") from error
+    _env(args, project.environment).close()  # a mistake in a name shows here, not in a process of Ray
+    wanted = argparse.Namespace(**{**vars(args), "run": None})
+
+    def make(counter: Counter, style: Style, seed: int | None) -> View:
+        return make_env(_env(wanted, project.environment), style, counter, seed, _bridge(wanted))
+
+    outcome = run_distributed(
+        project, make, out=_out(args), workflows=args.workflows, predictors=args.actors, budget=_budget(args),
+        resume=args.resume, seed=args.seed or 0, address=args.address,
+    )  # fmt: skip
+    rate = outcome.steps / max(outcome.seconds, 1e-9)
+    print(
+        f"{outcome.ended}: {outcome.steps} steps, learned {outcome.updates} times, {outcome.seconds:.1f} s "
+        f"({rate:.0f} steps/s); {outcome.counts.inserted} samples came, {outcome.learned} were learned, {outcome.left} "
+        f"are left, {outcome.counts.unused} were dropped unused"
+    )
+    print("processes started: " + ", ".join(f"{role} {count}" for role, count in sorted(outcome.started.items())))
+    if outcome.models:
+        print(f"models {', '.join(map(str, outcome.models))} in {outcome.out / 'ckpt'}")
     return 0
 
 
@@ -155,7 +203,7 @@ def _bridge(args: argparse.Namespace) -> Callable[[Environment], Bridge] | None:
     )
 
 
-def _env(args: argparse.Namespace, named: str) -> EnvLike:
+def _env(args: argparse.Namespace, named: str) -> Environment:
     from rlenv_robot.config.profile import load_profile
     from rlenv_robot.registry import make
 

@@ -55,7 +55,24 @@ def create_cls(class_name: str, **attributes: object) -> type:
     def shown(self: object) -> str:
         return f"{class_name}({', '.join(f'{name}={value!r:.40}' for name, value in vars(self).items())})"
 
-    return type(class_name, (), {"__init__": init, "__repr__": shown, "__declared__": dict(attributes)})
+    def reduced(self: object) -> tuple[object, ...]:
+        return _rebuilt, (class_name, attributes, vars(self))
+
+    methods = {"__init__": init, "__repr__": shown, "__reduce__": reduced, "__declared__": dict(attributes)}
+    return type(class_name, (), methods)
+
+
+_REBUILT: dict[tuple[str, ...], type] = {}
+
+
+def _rebuilt(class_name: str, attributes: dict[str, object], values: dict[str, object]) -> object:
+    """Make an instance that another process sent, of a class of the same names."""
+    key = (class_name, *attributes)
+    if key not in _REBUILT:
+        _REBUILT[key] = create_cls(class_name, **attributes)
+    instance: object = _REBUILT[key]()
+    vars(instance).update(values)
+    return instance
 
 
 class SampleCodec:

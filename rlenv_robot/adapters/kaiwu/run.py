@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -12,22 +13,16 @@ from typing import Protocol, TypeAlias
 
 from rlenv_robot.adapters.kaiwu.agent import bind, original
 from rlenv_robot.adapters.kaiwu.env import Bridge, Counter, KaiwuEnv
+from rlenv_robot.adapters.kaiwu.models import ModelPool
 from rlenv_robot.adapters.kaiwu.names import FrameworkNames, framework_modules
 from rlenv_robot.adapters.kaiwu.project import Algorithm, Project, load_algorithm, open_project, read_train_test
 from rlenv_robot.adapters.kaiwu.session import Budget, Finished, LocalRun, Monitor, Style, make_logger
 from rlenv_robot.env import Environment
 
 __all__ = [
-    "EnvLike",
-    "MakeEnv",
-    "Outcome",
-    "View",
-    "Workplace",
-    "check_project",
-    "make_env",
-    "open_workplace",
-    "run_project",
-]
+    "EnvLike", "MakeEnv", "Outcome", "View", "Workplace", "begin_with", "check_project", "fresh_folder", "make_env",
+    "open_workplace", "run_project",
+]  # fmt: skip
 
 
 class View(Protocol):
@@ -58,7 +53,7 @@ class Outcome:
         ended: why it ended.
         steps, episodes, updates: of this run.
         train_step: calls of ``learn``, earlier runs included.
-        seconds: that it took.
+        seconds: of the workflow, imports left out.
         models: numbers of the models in its pool.
         out: its folder.
     """
@@ -160,7 +155,7 @@ def run_project(
         ValueError: the project can't be read or imported, or there is no model to resume from.
     """
     project = folder if isinstance(folder, Project) else open_project(folder)
-    began = time.monotonic()
+    fresh_folder(Path(out), resume)
     with ExitStack() as stack:
         if isinstance(env, Environment):
             stack.callback(env.close)
@@ -175,8 +170,8 @@ def run_project(
         agents = place.make_agents(max(1, len(view.agents)))
         for agent in agents:
             bind(agent, run)
-        _begin_with(agents, project, run, resume)
-        ended = "the workflow returned"
+        run.train_step = begin_with(agents, project, run.models)
+        ended, began = "the workflow returned", time.monotonic()
         try:
             place.algorithm.workflow([view], agents, place.logger, place.monitor)
         except Finished as finished:
@@ -188,22 +183,37 @@ def run_project(
         )
 
 
-def _begin_with(agents: Sequence[object], project: Project, run: LocalRun, resume: bool) -> None:
-    """Load the model that a run goes on from."""
-    settings = project.settings
-    if resume:
-        newest = run.models.latest
-        if newest is None:
-            raise ValueError(f"{run.models.folder} has no model to resume from; run without --resume first")
-        folder, number, run.train_step = run.models.folder, newest, newest
+def fresh_folder(out: Path, resume: bool) -> None:
+    """Refuse a folder whose models a run would mix with its own, or one without a model to resume from.
+
+    Raises:
+        ValueError: naming the folder.
+    """
+    newest = ModelPool(out / "ckpt").latest
+    if resume and newest is None:
+        raise ValueError(f"{out / 'ckpt'} has no model to resume from; run without --resume first")
+    if not resume and newest is not None:
+        raise ValueError(f"{out / 'ckpt'} has models of an earlier run: go on with --resume, or name another --out")
+
+
+def begin_with(agents: Sequence[object], project: Project, models: ModelPool) -> int:
+    """Load the newest model of the pool, else the preloaded one, and return its number; 0 where there is neither.
+
+    Raises:
+        ValueError: the project asks for a preloaded model that is not there.
+    """
+    settings, newest = project.settings, models.latest
+    if newest is not None:
+        folder, number = models.folder, newest
     elif settings.preload_model:
         folder, number = project.preload_folder, settings.preload_model_id
         if not any(folder.glob(f"model.ckpt-{number}.*")):
             raise ValueError(f"preload_model is true, but {folder} has no model.ckpt-{number}.*")
     else:
-        return
+        return 0
     for agent in agents:
         original(agent, "load_model")(path=str(folder), id=str(number))
+    return 0 if newest is None else number
 
 
 @contextmanager
@@ -241,9 +251,10 @@ def check_project(
     project = open_project(
         folder, algorithm or asked.algorithm or None, style, {**(asked.overrides or small), **(overrides or {})}
     )
-    logger = logging.getLogger("rlenv_robot.kaiwu.aisrv")
+    logger, place = logging.getLogger("rlenv_robot.kaiwu.aisrv"), Path(out) / "train_test"
+    shutil.rmtree(place, ignore_errors=True)
     with _collected(logger) as errors:
-        outcome = run_project(project, env, out=out, budget=Budget(updates=1, seconds=seconds), bridge=bridge)
+        outcome = run_project(project, env, out=place, budget=Budget(updates=1, seconds=seconds), bridge=bridge)
     if errors:
         raise ValueError(f"the project logged an error: {errors[0]}")
     if outcome.updates == 0:
