@@ -20,6 +20,8 @@ from typing import NamedTuple
 import numpy as np
 from step import SUBJECTS, many, raw
 
+from recorder.figures.style import QUIET, heading, saved, series, sheet
+
 NUMBERS = tuple(4**power for power in range(7))
 ROWS = {"half-cheetah": 32_768, "ant": 8_192}  # steps of all environments together in a round
 
@@ -59,27 +61,22 @@ def alone(name: str, num: int, rounds: int) -> Point:
 
 def plot(found: dict[str, list[Point]], path: Path) -> None:
     """Ratio and memory against the number."""
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    figure, (left, right) = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for name, points in found.items():
+    figure, (left, right) = sheet(1, 2, 9, 3.6)
+    for index, (name, points) in enumerate(found.items()):
         low, middle, high = np.quantile([point.ratios for point in points], [0.25, 0.5, 0.75], axis=1)
-        nums = [point.num for point in points]
-        (line,) = left.plot(nums, middle, marker="o", ms=4, label=name)
-        left.fill_between(nums, low, high, color=line.get_color(), alpha=0.2, lw=0)
-        right.plot(nums, [point.kilobytes for point in points], marker="o", ms=4, label=name)
-    left.axhline(os.cpu_count() or 1, color="grey", lw=0.8, ls=":")
-    left.set(ylabel="steps/s, of a thread of bare MuJoCo", ylim=(0, None))
+        nums, style = [point.num for point in points], series(index)
+        left.plot(nums, middle, marker="o", ms=4, label=name, **style)
+        left.fill_between(nums, low, high, color=style["color"], alpha=0.2, lw=0)
+        right.plot(nums, [point.kilobytes for point in points], marker="o", ms=4, label=name, **style)
+    left.axhline(os.cpu_count() or 1, color=QUIET, lw=0.8, ls=":")
+    left.set(ylabel="steps a second, bare MuJoCo's\non one thread = 1", ylim=(0, None))
     right.set(ylabel="memory, kB an environment", yscale="log")
     for axis in (left, right):
         axis.set(xscale="log", xlabel="environments", xticks=NUMBERS, xticklabels=[f"{num:,}" for num in NUMBERS])
         axis.minorticks_off()
-        axis.grid(alpha=0.3)
-        axis.legend(fontsize=8)
-    figure.savefig(path, dpi=110)
+        axis.legend(fontsize=8, frameon=False)
+    heading(figure, "From one environment to thousands", ["shaded: quartiles"])
+    saved(figure, path)
 
 
 def main() -> None:

@@ -26,6 +26,7 @@ import torch
 from train import IMAGES, recipe
 
 import rlenv_robot
+from recorder.figures.style import QUIET, heading, saved, series, sheet
 from rlenv_robot.adapters.flat import flat_for
 from rlenv_robot.policies.policy import Policy
 from rlenv_robot.registry import task as task_of
@@ -141,24 +142,25 @@ def _spread(values: list[float], form: str) -> str:
 
 
 def plot() -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), layout="constrained")
-    for colour, (method, runs) in enumerate(of_methods().items()):
-        for place, run in enumerate(runs):
-            for axis, key, whole in zip(axes, ("success", "returns"), (1.0, run["best"]), strict=True):
-                x, y = ([point[name] for point in run["points"]] for name in ("steps", key))
-                label = f"{method} ({len(runs)} seeds)" if place == 0 else None
-                axis.plot(x, [100 * value / whole for value in y], color=f"C{colour}", alpha=0.6, lw=1.2, label=label)
+    figure, axes = sheet(1, 2, 9, 3.6)
+    for index, (method, runs) in enumerate(of_methods().items()):
+        for axis, key in zip(axes, ("success", "returns"), strict=True):
+            style = series(index)
+            rows = []
+            for run in runs:
+                whole = 1.0 if key == "success" else run["best"]
+                x, y = (np.array([point[name] for point in run["points"]]) for name in ("steps", key))
+                rows.append((x, 100 * y / whole))
+                axis.plot(*rows[-1], color=style["color"], alpha=0.25, lw=0.8)
+            shortest = min(len(x) for x, _ in rows)
+            middle = np.median([y[:shortest] for _, y in rows], axis=0)
+            axis.plot(rows[0][0][:shortest], middle, lw=1.8, label=f"{method} ({len(runs)} seeds)", **style)
     for axis, words in zip(axes, ("success, % of 100 episodes", "return, % of the best policy's"), strict=True):
         axis.set(xlabel="updates", ylabel=words, ylim=(-2, 106))
-        axis.grid(alpha=0.3)
-    axes[1].axhline(95, color="grey", lw=0.8, ls=":")
-    axes[0].legend(fontsize=8, loc="lower right")
-    figure.savefig(IMAGES / "offline.png", dpi=110)
+    axes[1].axhline(95, color=QUIET, lw=0.8, ls=":")
+    axes[0].legend(fontsize=8, loc="lower right", frameon=False)
+    heading(figure, "so101-reach, offline", ["thin: seeds, thick: medians"])
+    saved(figure, IMAGES / "offline.png")
 
 
 def vars_of(point: Any) -> dict[str, float]:

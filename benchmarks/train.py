@@ -29,6 +29,8 @@ from typing import Any
 
 import numpy as np
 
+from recorder.figures.style import QUIET, heading, saved, series, sheet
+
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS, IMAGES = ROOT / "benchmarks" / "curves", ROOT / "docs" / "curves"
 GOAL = 0.95
@@ -147,38 +149,25 @@ def _aligned(runs: list[list[dict[str, Any]]], keys: tuple[str, ...]) -> list[np
 
 
 def plot() -> None:
-    import matplotlib
-
-    matplotlib.use("agg")
-    import matplotlib.pyplot as plt
-    from matplotlib.ticker import LogLocator
-
+    """Draw success against steps; seconds are in the table alone, since not all were measured on a quiet machine."""
     IMAGES.mkdir(exist_ok=True)
     found = curves()
     for task in sorted({task for task, _ in found}):
-        figure, axes = plt.subplots(1, 2, figsize=(9, 3.4), sharey=True, layout="constrained")
-        for colour, what in enumerate(sorted(name for of, name in found if of == task)):
-            for axis, key in zip(axes, ("steps", "seconds"), strict=True):
-                runs = found[task, what]
-                for points in runs:
-                    x, y = ([point[name] for point in points] for name in (key, "success"))
-                    axis.plot(x, [100 * value for value in y], color=f"C{colour}", alpha=0.3, lw=0.8)
-                x, y = (np.median(rows, axis=0) for rows in _aligned(runs, (key, "success")))
-                label = f"{what} ({len(runs)} seed{'s' * (len(runs) > 1)})"
-                axis.plot(x, 100 * y, color=f"C{colour}", lw=1.8, label=label)
-        for axis, key in zip(axes, ("steps", "seconds of learning"), strict=True):
-            axis.axhline(100 * GOAL, color="grey", lw=0.8, ls=":")
-            axis.set(xlabel=key, ylim=(-2, 102))
-            axis.grid(alpha=0.3)
-        ends = [points[-1]["seconds"] for (of, _), runs in found.items() if of == task for points in runs]
-        if max(ends) > 5 * min(ends):
-            axes[1].set_xscale("log")
-            axes[1].xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-            axes[1].xaxis.set_major_formatter("{x:g}")
-            axes[1].xaxis.set_minor_formatter("")
-        axes[0].set(ylabel="success, % of 100 episodes", title=task)
-        axes[0].legend(fontsize=8, loc="lower right")
-        figure.savefig(IMAGES / f"{task}.png", dpi=110)
+        figure, (axis,) = sheet(1, 1, 8, 3.6)
+        for index, what in enumerate(sorted(name for of, name in found if of == task)):
+            runs, style = found[task, what], series(index)
+            for points in runs:
+                x, y = ([point[name] for point in points] for name in ("steps", "success"))
+                axis.plot(x, [100 * value for value in y], color=style["color"], alpha=0.25, lw=0.8)
+            x, y = (np.median(rows, axis=0) for rows in _aligned(runs, ("steps", "success")))
+            label = f"{what} ({len(runs)} seed{'s' * (len(runs) > 1)})"
+            axis.plot(x, 100 * y, lw=1.8, label=label, **style)
+        axis.axhline(100 * GOAL, color=QUIET, lw=0.8, ls=":")
+        axis.set(xlabel="control steps", ylabel="success, % of 100 episodes", ylim=(-2, 102))
+        axis.xaxis.set_major_formatter("{x:,.0f}")
+        axis.legend(fontsize=8, loc="lower right", frameon=False)
+        heading(figure, task)
+        saved(figure, IMAGES / f"{task}.png")
 
 
 def main() -> None:

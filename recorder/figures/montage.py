@@ -9,15 +9,20 @@ from typing import Any
 
 import numpy as np
 
-from hal import LogError, SourceError
+from hal import SourceError
 from hal.frame_layout import reward_field
-from recorder.figures.plot import GOAL, INK, MEASURED, PERSON, QUIET, REWARD, Lines, pick_lines
+from recorder.figures.plot import GOAL, MEASURED, PERSON, REWARD, Lines, pick_lines
+from recorder.figures.style import INK, QUIET, new_figure, tidy
 from recorder.table.table import Table
 
 __all__ = ["NO_CLOCK_HZ", "Montage"]
 
 WIDTH, HEAD, GAP, STRIP = 1280, 64, 16, 92
 """Sizes in pixels: the whole image, the head line, the gaps, and one strip of signals."""
+TIMES = 26
+"""Height of the time axis below the strips, in pixels."""
+_LABEL = 11
+"""Characters that fit beside a strip."""
 NO_CLOCK_HZ = 30.0
 """Frames per second of data without a clock."""
 MOST_COLUMNS = 3
@@ -135,18 +140,13 @@ def _fitted(image: np.ndarray, height: int, width: int) -> np.ndarray:
 
 def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, list[_Box]]:
     """Draw all signals, two columns of strips and the reward below; return the image and the places of the axes."""
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise LogError("a montage needs matplotlib: pip install 'rlenv-robot[demo]'") from None
     count = len(lines.names)
     strips = (count + 1) // 2
-    height = STRIP * (strips + 1) + 40
-    figure = Figure(figsize=(WIDTH / 100, height / 100), dpi=100)
-    canvas = FigureCanvasAgg(figure)
-    grid = figure.add_gridspec(strips + 1, 2, left=0.105, right=0.985, top=1 - 26 / height, bottom=42 / height,
-                               hspace=0.28, wspace=0.25)  # fmt: skip
+    height = STRIP * (strips + 1) + 40 + TIMES
+    figure = new_figure(WIDTH / 100, height / 100, constrained=False, dpi=100)
+    canvas = figure.canvas
+    grid = figure.add_gridspec(strips + 2, 2, left=0.108, right=0.985, top=1 - 26 / height, bottom=42 / height,
+                               hspace=0.2, wspace=0.28, height_ratios=[STRIP] * strips + [TIMES, STRIP])  # fmt: skip
     axes = []
     for index in range(count):
         axis = figure.add_subplot(grid[index % strips, index // strips if count > 1 else slice(None)])
@@ -154,8 +154,10 @@ def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.nda
             axis.step(seconds[1:], lines.goal[1:, index], where="post", color=GOAL, linewidth=1.3)
         axis.plot(seconds, lines.measured[:, index], color=MEASURED, linewidth=1.6)
         _dress(axis, lines.names[index])
+        if index % strips == strips - 1 or index == count - 1:  # the lowest of its column: its own time axis
+            axis.tick_params(axis="x", labelbottom=True, length=3)
         axes.append(axis)
-    axis = figure.add_subplot(grid[strips, :])
+    axis = figure.add_subplot(grid[strips + 1, :])
     axis.step(seconds[1:], reward[1:], where="mid", color=REWARD, linewidth=1.6)
     _dress(axis, "reward unknown" if np.isnan(reward[1:]).all() else "reward")
     axis.tick_params(axis="x", labelbottom=True, length=3)
@@ -166,22 +168,27 @@ def _signals(lines: Lines, seconds: np.ndarray, reward: np.ndarray, rows: np.nda
         _shade(axis, seconds, rows["intervention"])
     unit = "" if lines.field.unit == "1" else f" in {lines.field.unit}"
     _legend(figure, height, lines.goal is not None, unit, bool(rows["intervention"].any()))
+    if lines.field.size > count:
+        figure.text(0.985, 1 - 6 / height, f"{lines.field.size - count} more elements not drawn", ha="right", va="top",
+                    color=QUIET, fontsize=9.5)  # fmt: skip
     canvas.draw()
     image = np.asarray(canvas.buffer_rgba())[..., :3].copy()
     return image, [_box(axis, image.shape[0]) for axis in axes]
 
 
 def _dress(axis: Any, name: str) -> None:
-    axis.spines[["top", "right"]].set_visible(False)
-    for spine in axis.spines.values():
-        spine.set_color("#cccccc")
-    axis.tick_params(colors=QUIET, labelsize=8.5, length=0, labelbottom=False)
-    axis.grid(axis="y", color="#ececec", linewidth=0.7)
-    axis.set_axisbelow(True)
+    tidy(axis, "y")
+    axis.tick_params(labelsize=8.5, length=0, labelbottom=False)
     axis.margins(y=0.18)
     axis.locator_params(axis="y", nbins=3)
-    axis.annotate(name.replace(" ", "\n"), (0, 0.5), (-40, 0), "axes fraction", "offset points",
+    axis.annotate(_label(name), (0, 0.5), (-46, 0), "axes fraction", "offset points",
                   ha="right", va="center", color=INK, fontsize=10)  # fmt: skip
+
+
+def _label(name: str) -> str:
+    """Return a strip's name in lines of at most `_LABEL` characters, three at most."""
+    lines = [part[begin : begin + _LABEL] for part in name.split() for begin in range(0, len(part), _LABEL)]
+    return "\n".join(lines[:3])
 
 
 def _shade(axis: Any, seconds: np.ndarray, intervention: np.ndarray) -> None:

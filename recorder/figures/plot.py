@@ -10,15 +10,15 @@ from typing import Any
 
 import numpy as np
 
-from hal import Field, LogError, SourceError
+from hal import Field, SourceError
 from hal.frame_layout import FrameLayout, reward_field
+from recorder.figures.style import BLUE, GREEN, INK, ORANGE, QUIET, RED, SHADE, new_figure, saved, tidy
 from recorder.table.pairing import UNPAIRED, pair_elements
 from recorder.table.table import Table
 
 __all__ = ["Lines", "pick_lines", "plot_episode"]
 
-MEASURED, GOAL, REWARD, PERSON, FAULT = "#1b6ca8", "#e07b1a", "#3c7a4b", "#f3d9a4", "#b3261e"
-INK, QUIET = "#222222", "#8a8a8a"
+MEASURED, GOAL, REWARD, PERSON, FAULT = BLUE, ORANGE, GREEN, SHADE, RED
 MOST_LINES = 12
 """Largest number of elements that are drawn; more make a sheet unreadable."""
 
@@ -75,17 +75,11 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
     """
     if not 0 <= episode < len(table.starts):
         raise SourceError(f"{table.origin} has no episode {episode}, it has {len(table.starts)}")
-    try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise LogError("plots need matplotlib: pip install 'rlenv-robot[demo]'") from None
     rows = table.rows[table.starts[episode] : table.stops[episode]]
     lines = pick_lines(table.layout, rows)
     seconds = (rows["stamp_ns"] - rows["stamp_ns"][0]) / 1e9
     count = len(lines.names)
-    figure = Figure(figsize=(10, 1.15 + 0.85 * count + 1.1), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = new_figure(10, 1.15 + 0.85 * count + 1.1)
     axes = figure.subplots(count + 1, 1, sharex=True, height_ratios=[1] * count + [1.25])
     for index, strip in enumerate(axes[:-1]):
         _draw_strip(strip, seconds, lines, index)
@@ -94,13 +88,7 @@ def plot_episode(table: Table, episode: int, path: Path | str) -> Path:
         _mark(strip, seconds, rows)
     figure.align_ylabels(axes)
     _head(figure, axes[0], table, episode, rows, lines)
-    path = Path(path)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(path)
-    except (OSError, ValueError) as error:  # ValueError: a suffix that matplotlib doesn't know
-        raise LogError(f"{path} can't be written: {error}") from error
-    return path
+    return saved(figure, path)
 
 
 def pick_lines(layout: FrameLayout, rows: np.ndarray) -> Lines:
@@ -172,13 +160,9 @@ def _draw_reward(axis: Any, seconds: np.ndarray, rows: np.ndarray, layout: Frame
 
 
 def _tidy(axis: Any) -> None:
-    axis.spines[["top", "right", "bottom"]].set_visible(False)
-    for spine in axis.spines.values():
-        spine.set_color("#cccccc")
-    axis.tick_params(colors=QUIET, labelsize=7.5, length=2, axis="both")
+    tidy(axis, "y")
+    axis.spines["bottom"].set_visible(False)
     axis.tick_params(axis="x", length=0)
-    axis.grid(axis="y", color="#ececec", linewidth=0.6)
-    axis.set_axisbelow(True)
     axis.margins(x=0.01, y=0.18)
     axis.locator_params(axis="y", nbins=3)
 

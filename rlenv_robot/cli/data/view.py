@@ -228,6 +228,8 @@ def add_plot(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="FILE",
                         help=".png, .svg or .pdf (default: episode.png); several files get numbers")  # fmt: skip
+    parser.add_argument("--histograms", action="store_true",
+                        help="one image of returns, lengths, timing and actions of all episodes instead")  # fmt: skip
     add_reading(parser)
     parser.set_defaults(run=run_plot)
 
@@ -238,6 +240,11 @@ def run_plot(args: argparse.Namespace) -> int:
     from rlenv_robot.data.folder import read_folder
 
     table = read_folder(args.path, **reading_options(args))
+    if args.histograms:
+        from recorder.figures.histograms import plot_histograms
+
+        print(plot_histograms(table, args.out or Path("histograms.png")))
+        return 0
     numbers = args.episodes.among(range(len(table.starts)))
     out = args.out or Path("episode.png")
     paths = []

@@ -415,7 +415,8 @@ def _report(
         (
             "Learning",
             folder / "learning.png",
-            "The episodes of each search. The second search moves a learned model of the robot.",
+            "The return of each search's median candidate, with the search's noise; the table has the policies' own. "
+            "The second search moves a learned model of the robot.",
         ),
         ("The learned model", folder / "model.png", "On episodes that were held back from the fit."),
         (f"Episode {number} before", folder / "episode-before.png", f"The first policy on the {settings.place}."),

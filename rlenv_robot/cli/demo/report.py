@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from recorder.figures.style import BLUE, INK, QUIET, RED, saved, series, sheet
 from rlenv_robot.training.learner import Training
 from rlenv_robot.training.rollout import Outcome
 
@@ -19,35 +20,19 @@ __all__ = [
     "HEAD", "Row", "cells", "html_report", "plot_distances", "plot_learning", "plot_model", "write_figures",
 ]  # fmt: skip
 
-_INK, _SOFT = "#1d2329", "#8a939b"
-_COLOURS = ("#1b6ca8", "#e07b1a", "#3c7a4b", "#8a5aa8")
-
-
-def _figure(height: float) -> tuple[Any, Any]:
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(9, height), dpi=110, layout="constrained")
-    axis = figure.add_subplot()
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.spines[["left", "bottom"]].set_color(_SOFT)
-    axis.tick_params(colors=_INK)
-    axis.grid(axis="x", color="#e6e9ec", linewidth=0.8)
-    axis.set_axisbelow(True)
-    return figure, axis
-
 
 def plot_distances(path: Path, rows: Sequence[Row], tolerance_mm: float) -> None:
     """Plot the final distance of every episode, in one line for each row of the table."""
-    figure, axis = _figure(0.9 + 0.75 * len(rows))
+    figure, (axis,) = sheet(1, 1, 9, 0.9 + 0.75 * len(rows))
     rng = np.random.default_rng(0)
     for place, row in enumerate(rows):
         distances = np.array([outcome.distance_mm for outcome in row.outcomes])
         spread = place + rng.uniform(-0.18, 0.18, len(distances))
-        axis.scatter(distances, spread, s=20, color=_COLOURS[place % 4], alpha=0.55, linewidths=0)
+        axis.scatter(distances, spread, s=20, color=series(place)["color"], alpha=0.55, linewidths=0)
         middle = float(np.median(distances))
-        axis.plot([middle, middle], [place - 0.32, place + 0.32], color=_INK, linewidth=2)
-    axis.axvline(tolerance_mm, color="#b3261e", linewidth=1.2, linestyle=(0, (4, 3)))
-    axis.text(tolerance_mm, -0.62, f" success: {tolerance_mm:g} mm", color="#b3261e", fontsize=9, va="center")
+        axis.plot([middle, middle], [place - 0.32, place + 0.32], color=INK, linewidth=2)
+    axis.axvline(tolerance_mm, color=RED, linewidth=1.2, linestyle=(0, (4, 3)))
+    axis.text(tolerance_mm, -0.62, f" success: {tolerance_mm:g} mm", color=RED, fontsize=9, va="center")
     axis.set_yticks(range(len(rows)), [f"{row.policy},\n{row.place}" for row in rows])
     axis.set_ylim(len(rows) - 0.4, -0.8)
     axis.set_xscale("symlog", linthresh=20)
@@ -56,31 +41,31 @@ def plot_distances(path: Path, rows: Sequence[Row], tolerance_mm: float) -> None
     axis.set_xticks(ticks, [str(tick) for tick in ticks])
     axis.minorticks_off()
     axis.set_xlabel("distance to the target at the end of the episode, mm (dot: episode, bar: median)")
-    figure.savefig(path)
+    saved(figure, path)
 
 
 def plot_learning(path: Path, trainings: Sequence[tuple[str, Training]]) -> None:
     """Plot the return of the median candidate over wall time."""
-    figure, axis = _figure(3.4)
+    figure, (axis,) = sheet(1, 1, 9, 3.4)
     for index, (name, training) in enumerate(trainings):
-        axis.plot(training.elapsed_s, training.median, color=_COLOURS[index], linewidth=1.8, label=name)
+        axis.plot(training.elapsed_s, training.median, linewidth=1.8, **series(index), label=name)
     axis.set_xlabel("wall time of the search, s")
     axis.set_ylabel("return of the median candidate")
     axis.legend(frameon=False, loc="lower right")
-    figure.savefig(path)
+    saved(figure, path)
 
 
 def plot_model(path: Path, error_deg: np.ndarray, unchanged_deg: np.ndarray, period_s: float) -> None:
     """Plot the open-loop error of the learned model on episodes that it was not fitted to."""
-    figure, axis = _figure(3.0)
+    figure, (axis,) = sheet(1, 1, 9, 3.0)
     seconds = period_s * np.arange(1, len(error_deg) + 1)
-    axis.plot(seconds, unchanged_deg, color=_SOFT, linewidth=1.5, linestyle="--", label="no motion")
-    axis.plot(seconds, error_deg, color=_COLOURS[0], linewidth=1.8, label="learned model")
+    axis.plot(seconds, unchanged_deg, color=QUIET, linewidth=1.5, linestyle="--", label="no motion")
+    axis.plot(seconds, error_deg, color=BLUE, linewidth=1.8, label="learned model")
     axis.set_yscale("log")
     axis.set_xlabel("time since the start of the episode, s (recorded commands, no correction)")
     axis.set_ylabel("joint error, degrees RMS")
     axis.legend(frameon=False)
-    figure.savefig(path)
+    saved(figure, path)
 
 
 # -- The table, the JSON file and the page --------------------------------------------------------------------
