@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import shutil
 import signal
 import sys
 from contextlib import closing
@@ -23,6 +24,9 @@ if TYPE_CHECKING:
 __all__ = ["add", "add_protocol", "run", "run_protocol"]
 
 _NAME = "the environment: a name such as so101-reach (a wrong one lists all), a MuJoCo model (.xml), or module:factory"
+
+_ENDING = (signal.SIGTERM, *(getattr(signal, name) for name in ("SIGHUP", "SIGQUIT") if hasattr(signal, name)))
+"""Signals that end the check; SIGHUP comes when a terminal is closed or a connection to it is lost."""
 
 _ENDINGS = (".txt", ".json", ".xml", ".html")
 
@@ -93,11 +97,12 @@ def run(args: argparse.Namespace) -> int:
         _announce(subject, bounds)
         if args.robot == "sim":
             _confirm(args.name, "a robot that does not say it is simulated", args.yes)
-    before = signal.signal(signal.SIGTERM, _terminated)
+    before = {number: signal.signal(number, _terminated) for number in _ENDING}
     try:
         reports = subject.check(steps=args.steps, seed=args.seed, bounds=bounds, part=part, only=only)
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
     for report in reports:
         _show(report, args.verbose, bool(only))
     for path in args.report:
@@ -142,7 +147,8 @@ def _terminated(number: int, frame: FrameType | None) -> Never:
 
 
 def _show(report: Report, verbose: bool, calls: bool) -> None:
-    for line in report.lines(verbose or calls):
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 0  # a line each for programs
+    for line in report.lines(verbose or calls, width):
         say(line)
     for check in report.failures if calls else ():
         say(f"\nthe calls before finding #{check.number}:")

@@ -8,12 +8,14 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 from unittest import mock
 
 import numpy as np
 
 from hal import Spec
 from rlenv_robot.conformance.probe import (
+    ALWAYS,
     Action,
     Chooser,
     Frame,
@@ -37,8 +39,6 @@ _LATE = 400
 
 _SEEDS = 3
 _STARTS = 8
-_ALWAYS = ("agents", "agent", "state")
-"""Keys of ``extra_info`` that are in every frame if they are in one."""
 
 
 def episode_checks(probe: Probe) -> Iterator[PlannedCheck]:
@@ -105,8 +105,8 @@ def check_tables(probe: Probe, frame: Frame, before: Table, spec: Spec) -> None:
     for name, table in (("Table 1", frame.table), ("Table 3", frame.reward)):
         if table["frame_no"] != expected:
             raise Failed(f"frame_no in {name} is {table['frame_no']}", f"it must be {expected}, one more than before")
-        if table["env_id"] != probe.env.env_id:
-            raise Failed(f"env_id in {name} is {table['env_id']!r}", f"it must be {probe.env.env_id!r}")
+        if table["env_id"] != probe.env_id:
+            raise Failed(f"env_id in {name} is {table['env_id']!r}", f"it must be {probe.env_id!r}")
 
 
 class _Episodes:
@@ -188,10 +188,10 @@ class _Episodes:
         extras = [frame.kept.get("extra_info", {}) for frame in frames]
         steady = set(extras[0]).intersection(*extras[:-1]) if len(extras) > 1 else set()
         lost = steady - extras[-1].keys()
-        if lost:
-            raise Failed(f"extra_info of the last frame lacks {', '.join(sorted(map(str, lost)))}",
-                         "all frames before have it")  # fmt: skip
-        for key in _ALWAYS:
+        if lost - set(ALWAYS):
+            listed = ", ".join(sorted(map(str, lost)))
+            self._probe.note("R2", f"extra_info of the last frame lacks {listed}, which all frames before have")
+        for key in ALWAYS:
             having = [key in extra for extra in (first.get("extra_info", {}), *extras)]
             if any(having) and not all(having):
                 raise Failed(f"extra_info lacks {key!r} in frame {having.index(False)}", "other frames have it")
@@ -210,12 +210,29 @@ class _Episodes:
 
     def agents(self) -> None:
         for first, frames in self._episodes:
+            mapping = first.get("extra_info", {}).get("agents")
+            forms = {} if not isinstance(mapping, Mapping) else {name: _form(seen) for name, seen in mapping.items()}
             for number, frame in enumerate(frames, 1):
-                self._check_agents(first, frame, number)
+                self._check_agents(frames, frame, number)
+                self._check_own(forms, frame.kept.get("extra_info", {}).get("agents"), number)
 
-    def _check_agents(self, first: Table, frame: Frame, number: int) -> None:
+    def _check_own(self, forms: dict[Any, Any], mapping: object, number: int) -> None:
+        """Check that an agent's own observation keeps its form in every frame, and holds finite numbers."""
+        for agent, seen in mapping.items() if isinstance(mapping, Mapping) else ():
+            form = _form(seen)
+            if forms.setdefault(agent, form) != form:
+                raise Failed(f"frame {number}: what agent {agent!r} observes has the form {form}",
+                             f"it was {forms[agent]} before")  # fmt: skip
+            if not _is_finite(seen):
+                raise Failed(f"frame {number}: agent {agent!r} observes a number that is not finite")
+
+    def _check_agents(self, frames: list[Frame], frame: Frame, number: int) -> None:
         reward, extra = frame.kept_reward, frame.kept.get("extra_info", {})
         mapping = extra.get("agents")
+        if isinstance(reward, Mapping) != isinstance(frames[0].kept_reward, Mapping):
+            raise Failed(
+                f"frame {number}: reward is {reward!r:.80}", f"that of frame 1 is {frames[0].kept_reward!r:.80}"
+            )
         if not isinstance(reward, Mapping):
             if isinstance(mapping, Mapping) and len(mapping) > 1:
                 self._probe.note("R2", "a single reward for several agents, not one for each")
@@ -401,6 +418,25 @@ def _names(seen: object) -> list[str]:
         return [seen]
     values = seen.values() if isinstance(seen, Mapping) else seen if isinstance(seen, list | tuple | set) else ()
     return [value for value in values if isinstance(value, str)]
+
+
+def _form(seen: object) -> Any:
+    """Return the names of an agent's own observation, with type and number of axes of each part."""
+    if isinstance(seen, Mapping):
+        return {str(name): _form(part) for name, part in seen.items()}
+    if isinstance(seen, str) or seen is None:
+        return type(seen).__name__
+    if isinstance(seen, list | tuple) and any(isinstance(part, str | Mapping) for part in seen):
+        return [_form(part) for part in seen]
+    array = np.asarray(seen)
+    return f"{array.dtype} of {array.ndim} axes" if isinstance(seen, np.ndarray | np.generic) else f"{array.ndim} axes"
+
+
+def _is_finite(seen: object) -> bool:
+    if isinstance(seen, Mapping):
+        return all(map(_is_finite, seen.values()))
+    array = np.asarray(seen)
+    return array.dtype.kind != "f" or bool(np.isfinite(array).all())
 
 
 def _signature(frames: list[Frame]) -> bytes:

@@ -12,15 +12,30 @@ from rlenv_robot.conformance.report import Check, Report
 
 __all__ = ["FORMATS", "write_report"]
 
-_STYLE = (
-    "body{font:15px/1.4 sans-serif;max-width:70em;margin:2em auto}table{border-collapse:collapse;width:100%}"
-    "td{padding:.2em .6em;border-top:1px solid #ddd;vertical-align:top}.FAILED{background:#fdd}.not{color:#777}"
-    "pre{white-space:pre-wrap}"
-)
+_COLUMNS = 80
+"""Width of a report as text."""
+
+_STYLE = """
+body{font:16px/1.5 system-ui,sans-serif;max-width:60rem;margin:2rem auto;padding:0 1rem;color:#1c2430;background:#fff}
+h1{font-size:1.5rem;margin:2rem 0 .3rem}h2{font-size:1.1rem;margin:1.6rem 0 .4rem}
+.counts{display:flex;gap:.6rem;flex-wrap:wrap;padding:0;margin:.6rem 0;list-style:none}
+.counts li{padding:.15rem .7rem;border-radius:1rem;background:#eef1f4}
+.counts .failed{background:#b3261e;color:#fff}.counts .passed{background:#1b6e3c;color:#fff}
+.finding{border:1px solid #e3b9b5;border-left:.4rem solid #b3261e;border-radius:.3rem;padding:.6rem 1rem;margin:.7rem 0}
+.finding h3{font-size:1rem;margin:0 0 .4rem}.finding .clause{color:#8c1d18;font-weight:normal}
+dl{display:grid;grid-template-columns:7rem 1fr;gap:.2rem .8rem;margin:0}dt{color:#5b6675}dd{margin:0}
+dd,td,li{overflow-wrap:anywhere}pre{white-space:pre-wrap;background:#f5f7f9;padding:.6rem;overflow-x:auto}
+table{border-collapse:collapse;width:100%}td,th{padding:.25rem .6rem;border-top:1px solid #dfe4ea;text-align:left;
+vertical-align:top}th{color:#5b6675;font-weight:normal}.untried{color:#5b6675}summary{cursor:pointer;color:#1d5fa8}
+@media(max-width:40rem){dl{grid-template-columns:1fr}dt{margin-top:.3rem}}
+@media(prefers-color-scheme:dark){body{background:#14181d;color:#e4e8ed}.counts li{background:#2a313a}
+pre{background:#1e242b}td,th{border-color:#323b46}dt,th,.untried{color:#9aa6b4}.finding{border-color:#6b2b27}
+.finding .clause{color:#f2a39d}summary{color:#7fb4ee}}
+"""
 
 
 def _text(reports: Sequence[Report]) -> str:
-    return "\n\n".join(map(str, reports)) + "\n"
+    return "\n\n".join("\n".join(report.lines(width=_COLUMNS)) for report in reports) + "\n"
 
 
 def _json(reports: Sequence[Report]) -> str:
@@ -69,30 +84,53 @@ def _printable(text: str) -> str:
 
 
 def _html(reports: Sequence[Report]) -> str:
-    parts = [f"<!doctype html><meta charset='utf-8'><title>Conformance</title><style>{_STYLE}</style>"]
+    parts = [
+        "<!doctype html><html lang='en'><meta charset='utf-8'><meta name='viewport' content='width=device-width'>"
+        f"<title>Conformance</title><style>{_STYLE}</style>"
+    ]
     for report in reports:
-        parts.append(f"<h1>{html.escape(report.summary)}</h1><table>")
-        parts += [_row(check) for check in report.checks]
-        parts += [
-            f"<tr><td>note<td><td>{html.escape(note.clause)}<td>{html.escape(note.text)}" for note in report.notes
-        ]
-        parts.append("</table>")
-    return "\n".join(parts) + "\n"
+        parts += _section(report)
+    return "\n".join(parts) + "\n</html>\n"
+
+
+def _section(report: Report) -> list[str]:
+    """Return the parts of a report's HTML: counts, findings, notes, then all checks folded away."""
+    passed = sum(check.passed is True for check in report.checks)
+    untried = [check for check in report.checks if check.passed is None]
+    failed = len(report.failures)
+    counts = [
+        f"<li class='{'failed' if failed else 'passed'}'>{failed} failed</li>", f"<li>{passed} passed</li>",
+        f"<li>{len(untried)} not tried</li>", f"<li>{len(report.notes)} notes</li>", f"<li>{report.seconds:.1f} s</li>",
+    ]  # fmt: skip
+    parts = [f"<h1>{html.escape(report.subject)}</h1><ul class='counts'>{''.join(counts)}</ul>"]
+    if report.failures:
+        parts += ["<h2>Findings</h2>", *map(_finding, report.failures)]
+    if report.notes:
+        notes = "".join(f"<li>{html.escape(note.clause)}: {html.escape(note.text)}</li>" for note in report.notes)
+        parts.append(f"<h2>Notes: left open by the standard</h2><ul>{notes}</ul>")
+    rows = "".join(map(_row, report.checks))
+    head = "<tr><th>result<th>number<th>clause<th>what must hold</tr>"
+    shown = f"<summary>all {len(report.checks)} checks</summary><table>{head}{rows}</table>"
+    parts.append(f"<h2>Checks</h2><details>{shown}</details>")
+    return parts
+
+
+def _finding(check: Check) -> str:
+    entries = {"came": check.found, "allowed": check.allowed, "done": check.how, "again": f"--reproduce {check.number}"}
+    shown = "".join(f"<dt>{name}<dd>{html.escape(text)}" for name, text in entries.items() if text)
+    calls = html.escape("\n".join(check.calls))
+    more = f"<details><summary>the newest calls</summary><pre>{calls}</pre></details>" if calls else ""
+    title = f"{html.escape(check.name)} <span class='clause'>#{check.number}, {html.escape(check.requirement)}</span>"
+    return f"<section class='finding'><h3>{title}</h3><dl>{shown}</dl>{more}</section>"
 
 
 def _row(check: Check) -> str:
-    text = html.escape(check.name)
-    if check.message:
-        text += (
-            f"<br><b>{html.escape(check.message)}</b>" if check.passed is False else f": {html.escape(check.message)}"
-        )
-    if check.how:
-        text += f"<br>{html.escape(check.how)}"
-    if check.calls:
-        calls = html.escape("\n".join(check.calls))
-        text += f"<details><summary>the newest calls</summary><pre>{calls}</pre></details>"
-    cells = f"<td>{check.word}<td>#{check.number}<td>{html.escape(check.requirement)}<td>{text}"
-    return f"<tr class='{check.word}'>{cells}"
+    reason = f": {html.escape(check.message)}" if check.passed is None and check.message else ""
+    kind = " class='untried'" if check.passed is None else ""
+    cells = (
+        f"<td>{check.word}<td>{check.number}<td>{html.escape(check.requirement)}<td>{html.escape(check.name)}{reason}"
+    )
+    return f"<tr{kind}>{cells}</tr>"
 
 
 FORMATS: Mapping[str, Callable[[Sequence[Report]], str]] = {

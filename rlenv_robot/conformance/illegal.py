@@ -11,12 +11,12 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from hal import Field, Spec
-from rlenv_robot.conformance.probe import Frame, Probe, Table, frame_of, is_over
+from rlenv_robot.conformance.probe import ALWAYS, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.supervisor import PlannedCheck
-from rlenv_robot.conformance.tables import Noter, check_observation, difference
+from rlenv_robot.conformance.tables import STANDARD_CODES, Noter, check_observation, deep_difference, difference
 
-__all__ = ["IllegalCase", "check_refusal", "illegal_tables", "illegal_values", "refusal_checks"]
+__all__ = ["IllegalCase", "check_refusal", "error_checks", "illegal_tables", "illegal_values", "refusal_checks"]
 
 _MOST_ELEMENTS = 64
 """Elements of a field that are all made illegal one by one; of a larger field, as many spread over it."""
@@ -32,6 +32,7 @@ class IllegalCase:
         name: a few words for the report.
         value: to send.
         code, field, index: of the refusal, as in `hal.Violation`.
+        others: fields of the structure that are right.
     """
 
     name: str
@@ -39,6 +40,7 @@ class IllegalCase:
     code: str
     field: str
     index: tuple[int, ...] = ()
+    others: tuple[str, ...] = ()
 
 
 def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Iterator[IllegalCase]:
@@ -62,7 +64,7 @@ def illegal_tables(spec: Spec, legal: Values, env_id: str, frame_no: int) -> Ite
     for wrong in (*stale, np.full(2, frame_no)):
         yield IllegalCase(f"frame_no {wrong!r}", {**table, "frame_no": wrong}, "frame_no", "frame_no")
     for case in illegal_values(spec, legal, "action"):
-        yield IllegalCase(case.name, {**table, "action": case.value}, case.code, case.field, case.index)
+        yield IllegalCase(case.name, {**table, "action": case.value}, case.code, case.field, case.index, case.others)
 
 
 def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCase]:
@@ -79,9 +81,10 @@ def illegal_values(spec: Spec, legal: Values, where: str) -> Iterator[IllegalCas
     for field in spec:
         rest = {name: value for name, value in legal.items() if name != field.name}
         dotted = f"{where}.{field.name}"
-        yield IllegalCase(f"{field.name} missing", rest, "missing", dotted)
+        others = tuple(name for name in spec.names if name != field.name)
+        yield IllegalCase(f"{field.name} missing", rest, "missing", dotted, (), others)
         for problem, value, code, index in _illegal_arrays(field, np.asarray(legal[field.name])):
-            yield IllegalCase(f"{field.name} {problem}", {**legal, field.name: value}, code, dotted, index)
+            yield IllegalCase(f"{field.name} {problem}", {**legal, field.name: value}, code, dotted, index, others)
 
 
 def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, object, str, tuple[int, ...]]]:
@@ -92,6 +95,7 @@ def _illegal_arrays(field: Field, legal: np.ndarray) -> Iterator[tuple[str, obje
     if field.shape:
         yield "as one number", legal.ravel()[0], "shape", ()
         yield "one element short", legal[..., :-1], "shape", ()
+        yield "one element long", np.concatenate([legal, legal[..., -1:]], axis=-1), "shape", ()
         yield "ragged", [[0.0], [0.0, 0.0]], "shape", ()
     yield "None", None, "dtype", ()
     yield "a word", "far", "dtype", ()
@@ -162,20 +166,22 @@ def _within(number: float, limits: np.finfo) -> float:
 # -- The answer to an illegal action (R1.2) --------------------------------------------------------------------
 
 _ERROR_KEYS = {"code", "field", "index", "message"}
-_CODES = {"missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"}
 
 
-def check_refusal(case: IllegalCase, answer: tuple[Table, Table], before: Frame, note: Noter) -> None:
+def check_refusal(
+    case: IllegalCase, answer: tuple[Table, Table], before: Frame, note: Noter, exact: bool = False
+) -> None:
     """Check that the answer is the same frame with reward 0 and an error.
 
-    An error of this project's form must name code, field and index; a text, or a mapping of another form, is allowed
-    with a note.
+    A text, or a mapping of any form, is allowed with a note; but an error that names a field or an element must not
+    name another one than is wrong.
 
     Args:
         case: that was sent.
         answer: Tables 1 and 3, as `step` returned them.
         before: the frame before the case was sent.
         note: takes remarks.
+        exact: whether the error must have the form that this project's protocol pages promise.
 
     Raises:
         Failed: the answer is wrong.
@@ -186,10 +192,21 @@ def check_refusal(case: IllegalCase, answer: tuple[Table, Table], before: Frame,
     error = extra.get("error") if isinstance(extra, Mapping) else None
     if not error:
         raise Failed(f"extra_info['error'] is {error!r}", "it must tell what is wrong with the action")
-    rewards = reward["reward"].values() if isinstance(reward["reward"], Mapping) else [reward["reward"]]
-    if any(number != 0 for number in rewards):
-        raise Failed(f"reward is {reward['reward']}", "it must be 0")
-    _check_error(case, error, note)
+    _check_no_reward(reward["reward"], before.kept_reward)
+    _check_error(case, error, note, exact)
+
+
+def _check_no_reward(reward: Any, usual: Any) -> None:
+    """Check that a refused action earns 0, of the same agents as a frame."""
+    if isinstance(reward, Mapping) != isinstance(usual, Mapping):
+        one, each = "a number", "a mapping by agent"
+        raise Failed(
+            f"reward is {reward!r:.80}", f"it is {each if isinstance(usual, Mapping) else one} in other tables"
+        )
+    if isinstance(reward, Mapping) and reward.keys() != usual.keys():
+        raise Failed(f"reward is of the agents {sorted(map(str, reward))}", f"frames have {sorted(map(str, usual))}")
+    if any(number != 0 for number in (reward.values() if isinstance(reward, Mapping) else [reward])):
+        raise Failed(f"reward is {reward}", "it must be 0")
 
 
 def _check_same_frame(table: Table, before: Frame) -> None:
@@ -199,9 +216,14 @@ def _check_same_frame(table: Table, before: Frame) -> None:
     name = difference(before.observation, table["observation"])
     if name:
         raise Failed(f"observation {name} changed: was the action executed?")
+    told = before.kept.get("extra_info", {})
+    for key in ALWAYS:
+        now = table.get("extra_info", {})
+        if key in told and (key not in now or deep_difference(told[key], now[key], "value")):
+            raise Failed(f"extra_info[{key!r}] of the refusal differs from that of the frame before", "nothing changed")
 
 
-def _check_error(case: IllegalCase, error: object, note: Noter) -> None:
+def _check_error(case: IllegalCase, error: object, note: Noter, exact: bool) -> None:
     if isinstance(error, str):
         if not error.strip():
             raise Failed("the error is an empty text", "it must tell what is wrong with the action")
@@ -215,18 +237,24 @@ def _check_error(case: IllegalCase, error: object, note: Noter) -> None:
             raise Failed(f"extra_info['error'] is {error!r:.120}", "it must tell what is wrong with the action")
         note("R1.2", f"extra_info['error'] has the keys {sorted(map(str, error))}, not code, field, index, message")
         return
-    if error.keys() != _ERROR_KEYS:
+    if exact and error.keys() != _ERROR_KEYS:
         raise Failed(f"extra_info['error'] has the keys {sorted(map(str, error))}",
                      f"it must have {', '.join(sorted(_ERROR_KEYS))}")  # fmt: skip
-    if error["code"] not in _CODES:
-        note("R1.2", f"an error has the code {error['code']!r}, here it would be {case.code!r}")
-        return
-    for key, expected in (("code", case.code), ("field", case.field), ("index", list(case.index))):
-        found = list(error[key]) if isinstance(error[key], tuple) else error[key]
-        if found != expected:
-            raise Failed(f"the {key} of the error is {error[key]!r}, it must be {expected!r}")
-    if not isinstance(error["message"], str) or not error["message"].strip():
-        raise Failed("the error has no message")
+    index = error.get("index")
+    place = list(index) if isinstance(index, tuple | list | np.ndarray) else index
+    named, wrong = str(error["field"]).rpartition(".")[2], case.field.rpartition(".")[2]
+    if place and case.index and named == wrong and place != list(case.index):
+        raise Failed(f"the index of the error is {place}, the wrong element is {list(case.index)}",
+                     "an error names what is wrong")  # fmt: skip
+    if named != wrong and named in case.others:
+        raise Failed(f"the error names the field {named!r}, wrong is {wrong!r}", "an error names what is wrong")
+    has_message = isinstance(error.get("message"), str) and bool(error["message"].strip())
+    came, due = (error["code"], error["field"], place), (case.code, case.field, list(case.index))
+    if exact and error["code"] in STANDARD_CODES and (came != due or not has_message):
+        found = f"code, field and index of the error are {came}" if came != due else "the error has no message"
+        raise Failed(found, f"the protocol page promises {due} and a message")
+    if error.keys() != _ERROR_KEYS or came != due or not has_message:
+        note("R1.2", "errors have a form of their own: keys, code, field or index are not those of this project")
 
 
 # -- The checks -------------------------------------------------------------------------------------------------
@@ -238,14 +266,14 @@ _FRAMES = 12
 def refusal_checks(probe: Probe) -> Iterator[PlannedCheck]:
     """Yield the checks of illegal actions."""
     refusals = _Refusals(probe)
-    tables = ("reset", "frames")
+    tables = ("reset", "frames", "error passes")
     yield PlannedCheck(
         "refusals", "every kind of illegal action is refused, and the refusal says why", "R1.2", refusals.every_kind,
-        tables,
+        (*tables, "equal starts", "agents"),
     )  # fmt: skip
     yield PlannedCheck(
         "refusals late", "illegal actions are refused in every element, at every frame", "R1.2", refusals.at_frames,
-        (*tables, "refusals"),
+        (*tables, "refusals", "equal starts", "equal episodes"),
     )  # fmt: skip
     yield PlannedCheck(
         "refusals change nothing", "illegal actions change nothing, and no hidden clock advances", "R1.2",
@@ -253,11 +281,35 @@ def refusal_checks(probe: Probe) -> Iterator[PlannedCheck]:
     )  # fmt: skip
 
 
+def error_checks(probe: Probe) -> Iterator[PlannedCheck]:
+    """Yield the check that all others need which send illegal actions."""
+    yield PlannedCheck(
+        "error passes", "an error is told of its own action alone", "R1.2", _Refusals(probe).passes, ("reset", "frames")
+    )
+
+
 class _Refusals:
     """Send illegal tables to running episodes."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
+        self._exact = hasattr(probe.env, "world")  # this project's Environment, with a protocol page
+
+    def passes(self) -> None:
+        """Check that the error of an illegal action is in no later table; how it is refused, other checks look at."""
+        probe, before = self._probe, self._begin()
+        try:
+            refused, _ = probe.step({"env_id": probe.env.env_id, "frame_no": before.kept["frame_no"]})
+        except Exception:
+            return
+        if is_over(refused) or refused["frame_no"] != before.kept["frame_no"]:
+            return
+        answer, _ = probe.send(refused, {name: np.array(value) for name, value in before.action.items()})
+        if answer["frame_no"] != refused["frame_no"] and error_of(answer) is not None:
+            raise Failed("a legal action after an illegal one was carried out, and its table has an error",
+                         "an error is told of its own action")  # fmt: skip
+        if not is_over(answer) and error_of(probe.reset()) is not None:
+            raise Failed("the first table of an episode has the error of the one before", "an error is told once")
 
     def _begin(self) -> Frame:
         """Begin an episode and take one legal step, so that frame 0 is stale."""
@@ -278,7 +330,7 @@ class _Refusals:
         for case in cases:
             try:
                 answer = probe.step(case.value)
-                check_refusal(case, answer, frame, probe.note)
+                check_refusal(case, answer, frame, probe.note, self._exact)
                 check_observation(answer[0], probe.env.observation)
             except Failed as finding:
                 problems.append(f"{case.name}: {finding}")
@@ -302,11 +354,11 @@ class _Refusals:
         for number, frame in enumerate(frames):
             if number in marks and time.monotonic() < end:
                 cases = list(illegal_tables(probe.env.action, frame.action, probe.env.env_id, table["frame_no"]))
-                before = frame_of(frame.action, table, {"reward": 0.0})
+                before = frame_of(frame.action, table, {"reward": frame.kept_reward})
                 for index in rng.permutation(len(cases))[:16]:
                     case, tried = cases[index], tried + 1
                     try:
-                        check_refusal(case, probe.step(case.value), before, probe.note)
+                        check_refusal(case, probe.step(case.value), before, probe.note, self._exact)
                     except Failed as finding:
                         problems.append(f"frame {number}, {case.name}: {finding}")
                         how = how or probe.log.how()

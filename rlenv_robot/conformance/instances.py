@@ -7,6 +7,7 @@ import importlib.util
 import inspect
 import json
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -23,11 +24,14 @@ from rlenv_robot.conformance.probe import Frame, Probe, StandardEnvironment, Tab
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.supervisor import PlannedCheck
 
-__all__ = ["Factory", "Leftovers", "digest_of_walk", "factory_of", "instance_checks", "place_of"]
+__all__ = [
+    "Factory", "Leftovers", "changed_state", "digest_of_walk", "factory_of", "instance_checks", "place_of",
+    "process_state",
+]  # fmt: skip
 
 Factory = Callable[[], StandardEnvironment]
 
-_EQUAL = ("reset", "frames", "equal starts", "equal episodes", "generators", "clock")
+_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _CYCLES = 2
 _SETTLE_S = 2.0
 """Longest time in which threads end after a close."""
@@ -116,9 +120,11 @@ def instance_checks(probe: Probe, factory: Factory | None) -> Iterator[PlannedCh
 class _Instances:
     def __init__(self, probe: Probe, factory: Factory | None) -> None:
         self._probe, self._factory = probe, factory
+        self._before: dict[str, object] | None = None
 
     def _make(self) -> Probe:
         probe = self._probe
+        self._before = self._before or process_state()
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
         return Probe(self._factory(), probe.steps, probe.seed, probe.repeatable, log=probe.log)
@@ -176,12 +182,12 @@ class _Instances:
         if self._factory is None:
             raise NotTried("give a factory, such as module:function, in place of an environment that is made already")
         self._cycle()  # the first one loads libraries, which stay
-        counts = []
+        problem, counts = changed_state(self._before or {}), []
         with Leftovers() as left:
             for _ in range(_CYCLES):
                 self._cycle()
                 counts.append(left.descriptors())
-            problem = left.problem()
+            problem = problem or left.problem()
         if not problem and counts[0] > 0 and counts[1] > counts[0]:
             problem = f"{counts[1]} more files, pipes or sockets are open after {_CYCLES} instances were closed"
         if problem:
@@ -269,11 +275,30 @@ class _Writes:
 _writes = _Writes()
 
 
+def process_state() -> dict[str, object]:
+    """Return what all code of this process shares, and an environment has no business to change."""
+    return {
+        "the working directory": os.getcwd(),
+        "NumPy's handling of errors": np.geterr(),
+        "the handler of SIGINT": signal.getsignal(signal.SIGINT),
+        "the handler of SIGTERM": signal.getsignal(signal.SIGTERM),
+    }
+
+
+def changed_state(before: dict[str, object]) -> str:
+    """Return what differs from an earlier `process_state`, in words; empty if nothing does."""
+    for name, value in process_state().items():
+        if value != before.get(name, value):
+            return f"{name} is {value}, it was {before[name]}"
+    return ""
+
+
 class Leftovers:
     """Find threads and files that are there after the block and were not before."""
 
     def __enter__(self) -> Leftovers:
         self._threads = set(threading.enumerate())
+        self._state, self._environment = process_state(), dict(os.environ)
         self._files: set[str] = set()
         self._children = _children()
         self._descriptors = _descriptors()
@@ -283,6 +308,10 @@ class Leftovers:
 
     def __exit__(self, *exc: object) -> None:
         _writes.active.remove(self._files)
+
+    def variables(self) -> list[str]:
+        """Return the names of environment variables that were set or changed; libraries do so when they are loaded."""
+        return sorted(name for name, value in os.environ.items() if self._environment.get(name) != value)
 
     def descriptors(self) -> int:
         """Return how many more file descriptors are open than before."""
@@ -294,7 +323,10 @@ class Leftovers:
         end = time.monotonic() + _SETTLE_S
         while time.monotonic() < end and self._more_threads():
             time.sleep(0.02)
+        state = changed_state({**self._state, "NumPy's handling of errors": np.geterr()})  # which is a thread's own
         threads = self._more_threads()
+        if state:
+            return state
         if threads:
             return f"threads are left: {', '.join(sorted(thread.name for thread in threads))}"
         children = _children() - self._children
@@ -309,6 +341,7 @@ class Leftovers:
         return [
             thread for thread in threading.enumerate()
             if thread not in self._threads and thread is not threading.current_thread() and thread.is_alive()
+            and not thread.name.startswith("conformance ")  # of these checks, such as of a stop that hangs
         ]  # fmt: skip
 
 

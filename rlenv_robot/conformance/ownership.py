@@ -14,12 +14,11 @@ from hal import Field, RobotError
 from rlenv_robot.conformance.probe import Action, Frame, Probe, Table, error_of, frame_of, is_over
 from rlenv_robot.conformance.report import Failed, NotTried
 from rlenv_robot.conformance.supervisor import PlannedCheck
-from rlenv_robot.conformance.tables import copied_values, deep_difference
+from rlenv_robot.conformance.tables import STANDARD_CODES, copied_values, deep_difference
 
 __all__ = ["ownership_checks"]
 
-_EQUAL = ("reset", "frames", "equal starts", "equal episodes", "generators", "clock")
-_STANDARD_CODES = frozenset({"missing", "unknown", "dtype", "shape", "not_finite", "range", "env_id", "frame_no"})
+_EQUAL = ("error passes", "reset", "frames", "equal starts", "equal episodes", "generators", "clock")
 _MOST_BORDERS = 32
 """Elements of a field of which both borders are tried."""
 
@@ -30,7 +29,12 @@ _RENDER_S = 1.5
 def ownership_checks(probe: Probe) -> Iterator[PlannedCheck]:
     """Yield the checks of ownership, of legal borders, and of rendering."""
     owners = _Ownership(probe)
-    yield PlannedCheck("kept tables", "a returned table never changes", "R1.4", owners.kept_tables, ("reset", "frames"))
+    yield PlannedCheck("kept tables", "a returned table never changes", "R1.4", owners.kept_tables,
+                       ("error passes", "reset", "frames"))  # fmt: skip
+    yield PlannedCheck(
+        "kept refusals", "a refusal's table never changes", "R1.4", owners.kept_refusals,
+        ("reset", "frames", "error passes", "refusals", "kept tables"),
+    )  # fmt: skip
     yield PlannedCheck(
         "overwritten tables", "writing into a returned table changes nothing", "R1.4", owners.overwritten_tables,
         (*_EQUAL, "kept tables"),
@@ -45,7 +49,11 @@ def ownership_checks(probe: Probe) -> Iterator[PlannedCheck]:
         "options", "options stay the caller's: they are neither changed nor kept", "R1.3", owners.options, _EQUAL
     )
     yield PlannedCheck(
-        "borders", "every border of the legal ranges is accepted", "R1.2", owners.borders, ("reset", "frames")
+        "borders",
+        "every border of the legal ranges is accepted",
+        "R1.2",
+        owners.borders,
+        ("error passes", "reset", "frames", "extremes"),
     )
     yield PlannedCheck(
         "render", "rendering between steps returns nothing and changes nothing", "R1.5", owners.render, _EQUAL
@@ -63,12 +71,11 @@ class _Ownership:
         first = probe.reset()
         copy = copied_values(first)
         frames = probe.walk()
-        refused = self._refused()
         tables = [(0, "Table 1", first, copy)] + [
             (number, "Table 1", frame.table, frame.kept) for number, frame in enumerate(frames, 1)
         ]
         probe.walk(3, seed=probe.seed + 1)
-        for number, name, table, kept in (*tables, *refused):
+        for number, name, table, kept in tables:
             place = deep_difference(table, kept)
             if place:
                 raise Failed(f"{name} of frame {number}: {place} changed after it was returned")
@@ -77,18 +84,18 @@ class _Ownership:
             if place:
                 raise Failed(f"Table 3 of frame {number}: {place} changed after it was returned")
 
-    def _refused(self) -> list[tuple[int, str, Table, Table]]:
-        """Return the answer to an illegal action with a copy, while the episode goes on."""
+    def kept_refusals(self) -> None:
+        """Check that the answer to an illegal action does not change while the episode goes on."""
         probe = self._probe
         frames = probe.walk(1)
         if not frames or is_over(frames[-1].kept):
-            return []
+            raise NotTried("the episode is over after one step")
         table, _ = probe.step({"env_id": probe.env.env_id, "frame_no": frames[-1].table["frame_no"]})
         kept = copied_values(table)
-        if error_of(table) is not None:
-            rng = np.random.default_rng(probe.seed)
-            probe.legal_step(frames[-1].table, rng)
-        return [(1, "a refusal's Table 1", table, kept)]
+        probe.legal_step(frames[-1].table, np.random.default_rng(probe.seed))
+        place = deep_difference(table, kept)
+        if place:
+            raise Failed(f"{place} of a refusal's Table 1 changed after it was returned")
 
     def overwritten_tables(self) -> None:
         probe = self._probe
@@ -191,7 +198,7 @@ class _Ownership:
         first_error = None
         for steps in range(3):
             error = self._try(field, index, field.bounds[side][index], steps)
-            if error is None or (isinstance(error, Mapping) and error.get("code") not in _STANDARD_CODES):
+            if error is None or (isinstance(error, Mapping) and error.get("code") not in STANDARD_CODES):
                 return  # accepted, or against a rule of the world's own
             if steps == 0:
                 first_error = error
@@ -241,11 +248,14 @@ class _Ownership:
         probe.reset()
         is_ours = callable(image)
         if callable(show):
-            candidates: list[dict[str, object]] = [{}]
-            if is_ours:
-                path = str(Path(folder) / "state.png")
-                candidates = [{"mode": "file", "path": path}, {"mode": "call", "to": _check_frame_data}]
-            modes += [call for options in candidates if (call := self._shows(show, options))]
+            path = str(Path(folder) / "state.png")
+            ours: list[dict[str, object]] = [{"mode": "file", "path": path}, {"mode": "call", "to": _check_frame_data}]
+            modes += [call for options in (ours if is_ours else [{}]) if (call := self._shows(show, options))]
+            if not is_ours:  # the standard names no modes; these are usual
+                usual = [*ours, *(dict[str, object](mode=mode) for mode in ("human", "rgb_array", "ansi", "text"))]
+                modes += [call for options in usual if (call := self._shows(show, options, guess=True))]
+            if not is_ours and modes:
+                self._try_unknown_option(show)
         if is_ours:
 
             def draw() -> None:
@@ -258,17 +268,35 @@ class _Ownership:
                 probe.note("R1.5", f"no image can be made here: {error}")
         return modes
 
-    def _shows(self, show: Any, options: dict[str, object]) -> Callable[[], None] | None:
+    def _try_unknown_option(self, show: Any) -> None:
+        try:
+            self._probe.log.call("render", show, {"no_such_option": 1})
+        except Exception:
+            return
+        self._probe.note("R1.5", "an unknown option of render is ignored")
+
+    def _shows(self, show: Any, options: dict[str, object], guess: bool = False) -> Callable[[], None] | None:
+        """Return a call that renders with these options, which may be a guess; None if it can't be made."""
         probe = self._probe
 
         def call() -> None:
             answer = probe.log.call("render", show, *([dict(options)] if options else []))
-            if answer is not None:
+            if answer is not None and guess:
+                probe.note(
+                    "R1.5", f"render({options}) returns a {type(answer).__name__}; the standard's returns nothing"
+                )
+            elif answer is not None:
                 raise Failed(f"render({options}) returned a {type(answer).__name__}", "it must return nothing")
 
         try:
             call()
-        except (RobotError, NotImplementedError, ImportError, OSError) as error:
+        except Failed:
+            raise
+        except Exception as error:
+            if guess:
+                return None
+            if not isinstance(error, RobotError | NotImplementedError | ImportError | OSError):
+                raise
             probe.note("R1.5", f"render can't be tried here: {error}")
             return None
         return call

@@ -12,11 +12,11 @@ import numpy as np
 from hal import Field, Spec
 from rlenv_robot.conformance.report import Failed, Note, NotTried
 from rlenv_robot.conformance.supervisor import CallLog, Deadlines
-from rlenv_robot.conformance.tables import copied_values, deep_difference, difference
+from rlenv_robot.conformance.tables import STANDARD_CODES, copied_values, deep_difference, difference
 
 __all__ = [
-    "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of", "frame_difference", "frame_of",
-    "is_over",
+    "ALWAYS", "Action", "Chooser", "Frame", "Probe", "StandardEnvironment", "Table", "error_of", "frame_difference",
+    "frame_of", "is_over",
 ]  # fmt: skip
 
 _MAX_TRIES = 1000
@@ -24,6 +24,9 @@ _MAX_TRIES = 1000
 
 _COMPARED = ("agents", "agent", "applied", "state", "messages")
 """Keys of ``extra_info`` that equal episodes must have equal; others may hold times."""
+
+ALWAYS = ("agents", "agent", "state")
+"""Keys of ``extra_info`` that are in every table if they are in one."""
 
 Table = Mapping[str, Any]
 
@@ -121,6 +124,7 @@ class Probe:
     ) -> None:
         self.env, self.steps, self.seed, self.repeatable = env, steps, seed, repeatable
         self.log = log or CallLog(deadlines or Deadlines())
+        self.env_id = env.env_id
         self._notes: dict[tuple[str, str], Note] = {}
 
     # -- notes, descriptions -------------------------------------------------------------------------------
@@ -181,7 +185,7 @@ class Probe:
         """Carry out an action that the environment accepts. A game may refuse many.
 
         Raises:
-            Failed: none was accepted.
+            Failed: none was accepted, or one was refused as if it contradicted the description.
         """
         for attempt in range(_MAX_TRIES):
             action = choose(self.env.action, rng, step) if attempt < 3 else self.env.action.sample(rng)
@@ -189,6 +193,9 @@ class Probe:
             error = error_of(answer)
             if error is None:
                 return frame_of(action, answer, reward)
+            if isinstance(error, Mapping) and error.get("code") in STANDARD_CODES:
+                raise Failed(f"an action that the description allows was refused: {error}",
+                             "a rule of the world's own has a code of its own")  # fmt: skip
         raise Failed(
             f"none of {_MAX_TRIES} random actions within the description was accepted; the last error: {error}"
         )

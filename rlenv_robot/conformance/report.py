@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 __all__ = ["Check", "Failed", "NotTried", "Note", "Report", "run_check"]
+
+_INDENT = " " * 21
+"""Indentation of the lines in which a line goes on: that of its sentence, behind word, number and clause."""
 
 
 class Failed(Exception):
@@ -55,6 +59,8 @@ class Check:
         number: of the check, counted from 1; ``--reproduce`` takes it.
         calls: the newest calls before the finding, oldest first, a line each.
         key: of the check, a short name that stays when its sentence changes.
+        raised: whether an exception was the finding, that the check did not expect.
+        allowed: what is allowed, the last part of ``message``; empty where the message says it.
     """
 
     name: str
@@ -65,6 +71,13 @@ class Check:
     number: int = 0
     calls: tuple[str, ...] = ()
     key: str = ""
+    raised: bool = False
+    allowed: str = ""
+
+    @property
+    def found(self) -> str:
+        """The finding without what is allowed."""
+        return self.message.removesuffix(f"; {self.allowed}") if self.allowed else self.message
 
     @property
     def word(self) -> str:
@@ -124,14 +137,22 @@ class Report:
         notes = f", {count} note{'' if count == 1 else 's'}" if count else ""
         return text + notes + (f", {self.seconds:.1f} s" if self.seconds else "")
 
-    def lines(self, verbose: bool = True) -> list[str]:
-        """Return the report as lines of text.
+    def lines(self, verbose: bool = True, width: int = 0) -> list[str]:
+        """Return the report as lines of text, one for each check and note.
 
         Args:
             verbose: whether to list the checks that passed, too.
+            width: columns after which a line goes on in the next one, indented; 0 breaks none.
         """
         checks = [str(check) for check in self.checks if verbose or check.passed is not True]
-        return [*checks, *map(str, self.notes), self.summary]
+        lines = [*checks, *map(str, self.notes), self.summary]
+        if not width:
+            return lines
+        return [
+            part
+            for line in lines
+            for part in textwrap.wrap(line, width, subsequent_indent=_INDENT, break_on_hyphens=False)
+        ]
 
     def __str__(self) -> str:
         return "\n".join(self.lines())
@@ -158,8 +179,11 @@ def run_check(
     except NotTried as reason:
         return Check(name, requirement, None, str(reason), number=number, key=key)
     except Failed as finding:
-        return Check(name, requirement, False, str(finding), finding.how or how(), number, tuple(calls()), key)
+        return Check(
+            name, requirement, False, str(finding), finding.how or how(), number, tuple(calls()), key,
+            allowed=finding.allowed,
+        )  # fmt: skip
     except Exception as error:
         message = f"raised {type(error).__name__}: {error}"
-        return Check(name, requirement, False, message, how(), number, tuple(calls()), key)
+        return Check(name, requirement, False, message, how(), number, tuple(calls()), key, raised=True)
     return Check(name, requirement, True, number=number, key=key)

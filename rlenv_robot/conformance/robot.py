@@ -29,6 +29,12 @@ _STOP_S = 1.0
 _IMAGE_AGE_S = 2.0
 """Oldest image that counts as live."""
 
+_FROM_ELSEWHERE = 0.01
+"""Largest share of a field's range by which a state may depend on where a reset came from."""
+
+_MOST_IMAGES = 600
+"""States in which images are looked at."""
+
 _MAGIC = {"jpeg": b"\xff\xd8", "png": b"\x89PNG"}
 
 
@@ -71,7 +77,9 @@ def check_robot(
         probe = RobotProbe(
             subject, steps, seed, repeatable, log, bounds or (SIMULATED if simulated else MotionBounds())
         )
-        checks = Supervisor(log, subject.stop, subject.close).run(list(_plan(probe, left)), only)
+        checks = Supervisor(log, subject.stop, subject.close, cautious=not simulated).run(
+            list(_plan(probe, left)), only
+        )
     return Report(f"robot {type(subject).__name__}", checks, probe.notes, time.monotonic() - began)
 
 
@@ -85,26 +93,31 @@ def _plan(probe: RobotProbe, left: Leftovers) -> Iterator[PlannedCheck]:
     yield planned("too early", "a step before the first reset is refused", _step_before_reset, "spec")
     yield planned("stop", "a stop from another thread latches until it is cleared with a reason", _stop_alone, "spec")
     yield planned("stop again", "a stop latches from any thread, once or twice", _stop_again, *moved)
-    yield planned("stop at reset", "a stop during a reset returns at once, and holds", _stop_during_reset, *moved)
-    yield planned("stop at step", "a stop while the robot steps returns at once, and holds", _stop_during_step, *moved)
+    yield planned("stop at reset", "a stop during a reset returns at once, and holds", _stop_during_reset, *moved,
+                  "stop again")  # fmt: skip
+    yield planned("stop at step", "a stop while the robot steps returns at once, and holds", _stop_during_step, *moved,
+                  "stop again")  # fmt: skip
     yield planned("states", "states match the spec", _robot_states, *moved)
     yield planned("spec stays", "the spec does not change", _spec_stays, "spec")
+    states = (*moved, "states")
+    yield planned("own arrays", "a returned state never changes", _own_arrays, *states)
+    yield planned("command", "a command stays the caller's: it is neither changed nor kept", _command_is_the_callers,
+                  *states)  # fmt: skip
     yield from motion_checks(probe)
     yield planned("images", "images are live, and as their cameras describe them", _images, *moved, "states", "stamps",
                   "periods")  # fmt: skip
-    states = (*moved, "states")
-    yield planned("own arrays", "a returned state never changes", _own_arrays, *states)
-    yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states)
+    yield planned("equal", "equal seeds and commands give equal states", _equal_seeds, *states, "applied", "follows",
+                  "places")  # fmt: skip
     yield planned("overwritten", "writing into a state changes nothing", _overwritten, *states, "equal", "own arrays")
-    yield planned("command", "a command stays the caller's: it is neither changed nor kept", _command_is_the_callers,
-                  *states)  # fmt: skip
     yield planned("options", "reset neither changes nor keeps its options", _options, *states)
     yield planned("refusals", "illegal commands are refused, and the refusal names what is wrong", _illegal_commands,
                   *states)  # fmt: skip
     yield planned("unmoved", "illegal commands move nothing", _illegal_moves_nothing, *states, "refusals", "equal")
     yield planned("measured unmoved", "illegal commands move nothing that is measured", _illegal_moves_nothing_measured,
                   *states, "refusals", "unmoved", "applied")  # fmt: skip
-    yield planned("closed", "close may be called twice, and no step follows it", _closed, "spec", "stop")
+    yield planned("all states", "each state of the run matches the spec, and stamps never fall", _all_states, *states,
+                  "stamps", "equal", "refusals", "unmoved", "measured unmoved")  # fmt: skip
+    yield planned("closed", "close may be called twice, and no step or reset follows it", _closed, "spec", "stop")
     yield PlannedCheck("left", "no thread and no file is left after close", "robot", partial(_left, probe, left))
 
 
@@ -169,8 +182,12 @@ def _stop_again(probe: RobotProbe) -> None:
         stop(_reason())
         _check_latched(probe, robot_state)
     robot_state = probe.reset()
-    for _ in range(2):
-        probe.stop(_reason())
+    try:
+        for _ in range(2):
+            probe.stop(_reason())
+    except Exception:
+        probe.reset(_clear())
+        raise
     _check_latched(probe, robot_state)
 
 
@@ -178,8 +195,10 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
     """Check that nothing moves until the stop is cleared with a reason, and that it moves then."""
     command = probe.hold(robot_state)
     try:
+        before = _read(probe)
         for event in ("the first step after a stop", "the second step after a stop"):
             _refused(probe, lambda: probe.step(command), RobotStopped, event)
+        _check_rest(probe.robot.spec, before, _read(probe))
         _refused(probe, probe.reset, RobotStopped, "a reset after a stop that does not clear it")
         if clear_badly:
             for empty in (" ", ""):
@@ -189,6 +208,29 @@ def _check_latched(probe: RobotProbe, robot_state: RobotState, clear_badly: bool
     finally:
         robot_state = probe.reset(_clear())
     probe.step(probe.hold(robot_state))
+
+
+def _read(probe: RobotProbe) -> RobotState | None:
+    """Return what a robot measures while it is stopped, if it offers `read`; None if it does not, or can't now."""
+    read = getattr(probe.robot, "read", None)
+    if not callable(read):
+        return None
+    try:
+        robot_state = probe.log.call("read", read)
+    except Exception:
+        return None
+    return copied(robot_state) if isinstance(robot_state, RobotState) else None
+
+
+def _check_rest(spec: RobotSpec, before: RobotState | None, after: RobotState | None) -> None:
+    """Check that refused steps moved nothing, by what can be read of a stopped robot."""
+    if before is None or after is None:
+        return
+    for command, sensor in spec.measured_by.items():
+        low, high = (np.asarray(bound, float) for bound in spec.commands[command].bounds)
+        moved = np.abs(np.asarray(after.sensors[sensor], float) - np.asarray(before.sensors[sensor], float))
+        if (moved > 0.02 * np.minimum(high - low, 1e3)).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} while steps after a stop were refused", "it holds")
 
 
 class _LateStop:
@@ -315,8 +357,13 @@ def _images(probe: RobotProbe) -> None:
     spec = probe.robot.spec
     walk = probe.walk()
     seen = [name for robot_state in walk for name in robot_state.images]
+    for camera in spec.cameras:
+        if camera.name not in seen:
+            probe.note(f"no state has an image of camera {camera.name!r}")
     if not seen:
         raise NotTried("no state has images")
+    while (walk[-1].stamp_ns - walk[0].stamp_ns) / 1e9 <= _IMAGE_AGE_S and len(walk) < _MOST_IMAGES:
+        walk.append(probe.step(probe.hold(walk[-1])))  # until a frozen image is too old
     for number, robot_state in enumerate(walk):
         for name, image in robot_state.images.items():
             camera = next(camera for camera in spec.cameras if camera.name == name)
@@ -381,6 +428,7 @@ def _own_arrays(probe: RobotProbe) -> None:
 
 
 def _overwritten(probe: RobotProbe) -> None:
+    probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
     second: list[RobotState] = []
     spec = probe.robot.spec
@@ -441,8 +489,11 @@ def _same(robot_state: RobotState, copy: RobotState, problem: str) -> None:
 
 
 def _equal_seeds(probe: RobotProbe) -> None:
-    first = [copied(robot_state) for robot_state in probe.walk(steps=3 * probe.steps if probe.repeatable else None)]
-    probe.compare(first, probe.walk(steps=len(first) - 1))
+    """Compare walks of one seed; the reset of the first comes from elsewhere, and may show it a little."""
+    steps = 3 * probe.steps if probe.repeatable else None
+    first, second, third = ([copied(state) for state in probe.walk(steps=steps)] for _ in range(3))
+    probe.compare(first, second, "in a second walk of the same seed and commands", slack=_FROM_ELSEWHERE)
+    probe.compare(second, third, "in a third walk of the same seed and commands")
 
 
 # -- refusals --------------------------------------------------------------------------------------------------
@@ -477,6 +528,7 @@ def _illegal_commands(probe: RobotProbe) -> None:
 
 
 def _illegal_moves_nothing(probe: RobotProbe) -> None:
+    probe.walk()
     first = [copied(robot_state) for robot_state in probe.walk()]
 
     def disturb(robot_state: RobotState) -> None:
@@ -521,6 +573,12 @@ def _closed(probe: RobotProbe) -> None:
     probe.close()
     probe.close()
     _refused(probe, lambda: probe.step(command), RobotError, "a step after close")
+    _refused(probe, probe.reset, RobotError, "a reset after close")
+
+
+def _all_states(probe: RobotProbe) -> None:
+    if probe.problem:
+        raise Failed(probe.problem, "every state keeps its description", how="the whole run")
 
 
 def _left(probe: RobotProbe, left: Leftovers) -> None:

@@ -20,8 +20,15 @@ _FOLLOW_S = 0.7
 """Time in which a measured value follows its command; a slow one gets three times as long."""
 
 _MOST_ELEMENTS = 40
-_NEAR = 0.25
-"""Largest distance at rest between applied and measured value, and from home, as a share of the command's range."""
+_NEAR = {True: 0.05, False: 0.1}
+"""Largest distance at rest between applied and measured value, and of a reset's end from its aim, as a share of the
+command's range; a real joint gives way to weight and friction more than a simulated one does."""
+
+_AT_AIM = 0.03
+"""Largest distance of the value applied after a reset from home or start, as a share of the command's range."""
+
+_LEAST_CHANGE = 0.01
+"""Smallest change of a measured value with which its measured speed is compared, as a share of the command's range."""
 
 _CLOCK_SLACK_S = 3600.0
 """Largest distance of a stamp from a clock of this process that counts as a stamp of that clock."""
@@ -30,7 +37,7 @@ _CLOCK_SLACK_S = 3600.0
 def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
     """Yield the checks of motion."""
     motion = _Motion(probe)
-    needs = ("stop", "states")
+    needs = ("stop", "states", "own arrays", "command")
     yield PlannedCheck("stamps", "time stamps are whole nanoseconds and rise", "robot", motion.stamps, needs)
     yield PlannedCheck(
         "periods", "a step takes one control period, by its stamps", "robot", motion.periods, (*needs, "stamps")
@@ -38,7 +45,7 @@ def motion_checks(probe: RobotProbe) -> Iterator[PlannedCheck]:
     yield PlannedCheck("applied", "applied values are what the actuators received", "robot", motion.applied, needs)
     yield PlannedCheck(
         "follows", "each measured value follows its own command, in sign, order and unit", "robot", motion.follows,
-        (*needs, "applied"),
+        (*needs, "applied", "periods"),
     )  # fmt: skip
     yield PlannedCheck(
         "speed", "nothing moves faster than the spec's limits", "robot", motion.speed, (*needs, "follows")
@@ -81,8 +88,9 @@ class _Motion:
             raise Failed(f"stamp_ns is a {type(stamps[0]).__name__}", "it must be whole nanoseconds")
         if any(later <= earlier for earlier, later in itertools.pairwise(stamps)):
             raise Failed(f"stamp_ns does not rise from step to step: {stamps}")
-        if not self._probe.simulated and self._probe.reset().stamp_ns < stamps[-1]:
-            self._probe.note("stamp_ns begins anew with a reset; a monotonic clock goes on")
+        again = self._probe.reset().stamp_ns
+        if again < stamps[-1]:
+            raise Failed(f"stamp_ns is {again} after a reset, it was {stamps[-1]}", "a monotonic clock never falls")
 
     def periods(self) -> None:
         """Compare the stamps with the control period, and with the clocks of this process."""
@@ -154,7 +162,26 @@ class _Motion:
             raise Failed(f"applied {name} repeats the measured {sensor}",
                          "it is what the actuators received, not where they are")  # fmt: skip
         if len(told) > 3 and (told[1:] == commands[:-1]).all() and (told != commands).any():
-            self._probe.note(f"applied {name} is the command before, a step late")
+            self._check_late(field, sensor)
+
+    def _check_late(self, field: Field, sensor: str) -> None:
+        """Check that a robot whose applied values come a step late moves a step late too."""
+        probe = self._probe
+        robot_state = probe.reset()
+        rest = []
+        for _ in range(12):
+            robot_state = probe.step(probe.hold(robot_state))
+            rest.append(np.asarray(copied(robot_state).sensors[sensor], float))
+        noise = np.ptp(np.array(rest[4:]), axis=0)
+        before, aim = copied(robot_state), self._aim(field, robot_state)
+        robot_state = probe.step({**probe.hold(robot_state), field.name: aim})
+        same = np.array_equal(robot_state.applied[field.name], before.applied[field.name])
+        moved = np.abs(np.asarray(robot_state.sensors[sensor], float) - rest[-1])
+        asked = np.abs(np.asarray(aim, float) - np.asarray(before.applied[field.name], float))
+        if same and (moved > 4 * noise + 0.2 * asked).any():
+            raise Failed(f"{sensor} moved by {moved.max():.4g} {field.unit} with a command, and applied {field.name} "
+                         "is the command before", "it is what the actuators received for this state")  # fmt: skip
+        probe.note(f"applied {field.name} is the command before, a step late")
 
     # -- measured --------------------------------------------------------------------------------------
 
@@ -163,15 +190,16 @@ class _Motion:
             places = np.unique(np.linspace(0, field.size - 1, min(field.size, _MOST_ELEMENTS)).round().astype(int))
             for place in places.tolist():
                 index = tuple(int(i) for i in np.unravel_index(place, field.shape)) if field.shape else ()
-                self._check_element(field, sensor, index)
+                at_rest = self._check_element(field, sensor, index)
+            self._check_offset(field, sensor, at_rest)
 
-    def _check_element(self, field: Field, sensor: str, index: tuple[int, ...]) -> None:
-        """Move one element a little way, and see what its sensor makes of it."""
+    def _check_element(self, field: Field, sensor: str, index: tuple[int, ...]) -> RobotState:
+        """Move one element a little way, and see what its sensor makes of it; return the state after it."""
         probe = self._probe
         spec = probe.robot.spec
         periods = int(np.clip(_FOLLOW_S * spec.rate_hz, 12, 120))
         for patience in (1, 3):
-            start, end, command = self._move(field, sensor, index, periods * patience)
+            start, end, command, travelled = self._move(field, sensor, index, periods * patience)
             asked = float(command[index]) - float(start.applied[field.name][index])
             change = np.asarray(end.sensors[sensor], float) - np.asarray(start.sensors[sensor], float)
             own = change[index] / asked if asked else 1.0
@@ -195,12 +223,23 @@ class _Motion:
             raise Failed(moved, allowed)
         if others.size > 1 and abs(others[largest]) > 0.9 * abs(change[index]):
             raise Failed(f"{moved}, and {sensor}{[int(i) for i in largest]} by {others[largest]:.4g} too", allowed)
-        self._check_offset(field, sensor, end)
+        for rate, distance in travelled.items():
+            if abs(change[index]) <= _LEAST_CHANGE * self._range(field)[index]:
+                continue
+            if not 0.3 <= distance[index] / change[index] <= 3.0:
+                raise Failed(f"{moved}, while {rate}{list(index) if index else ''} adds up to {distance[index]:.4g} "
+                             f"{unit}", f"{rate} is the speed of {sensor}")  # fmt: skip
+        return end
 
     def _move(
         self, field: Field, sensor: str, index: tuple[int, ...], periods: int
-    ) -> tuple[RobotState, RobotState, np.ndarray]:
-        """Reset, wait a little, move one element away from its nearest limit, and wait again."""
+    ) -> tuple[RobotState, RobotState, np.ndarray, dict[str, np.ndarray]]:
+        """Reset, wait a little, move one element away from its nearest limit, and wait again.
+
+        Returns:
+            The states before and after, the last command, and for each sensor of the same shape that measures the
+            speed of ``sensor`` by its unit the sum over time.
+        """
         probe = self._probe
         robot_state = probe.reset()
         for _ in range(4):
@@ -213,14 +252,24 @@ class _Motion:
         target[index] += towards * min(probe.bounds.distance(field)[index], 0.1 * self._range(field)[index])
         hold = probe.hold(robot_state)
         aim = np.array(hold[field.name])
+        sensors = probe.robot.spec.sensors
+        travelled = {other.name: np.zeros(other.shape) for other in sensors
+                     if other.shape == sensors[sensor].shape and other.unit == f"{sensors[sensor].unit}/s"}  # fmt: skip
+
+        def step(robot_state: RobotState, aim: np.ndarray) -> RobotState:
+            robot_state = probe.step({**hold, field.name: aim})
+            for rate, distance in travelled.items():
+                distance += np.asarray(robot_state.sensors[rate], float) * probe.robot.spec.period_s
+            return robot_state
+
         for _ in range(20 * periods):
             before, aim = aim, probe.towards(field, robot_state, target)
-            robot_state = probe.step({**hold, field.name: aim})
+            robot_state = step(robot_state, aim)
             if np.array_equal(before, aim):
                 break
         for _ in range(periods):
-            robot_state = probe.step({**hold, field.name: aim})
-        return start, copied(robot_state), aim
+            robot_state = step(robot_state, aim)
+        return start, copied(robot_state), aim, travelled
 
     def _check_offset(self, field: Field, sensor: str, at_rest: RobotState) -> None:
         """Check that at rest a measured value is near the applied one."""
@@ -228,7 +277,7 @@ class _Motion:
                              (at_rest.applied[field.name], at_rest.sensors[sensor]))  # fmt: skip
         if not np.isfinite([*np.ravel(field.low), *np.ravel(field.high)]).all():
             return
-        far = np.abs(applied - measured) > _NEAR * self._range(field)
+        far = np.abs(applied - measured) > _NEAR[self._probe.simulated] * self._range(field)
         if far.any():
             index = tuple(int(i) for i in np.argwhere(far)[0])
             raise Failed(f"at rest {sensor}{list(index)} is {measured[index]:.4g} where {field.name} is applied as "
@@ -304,6 +353,29 @@ class _Motion:
                     f"reset with start {field.name}{list(index)} = {asked[index]:.4g} ended at {measured[index]:.4g}, "
                     f"near home ({home[index]:.4g})", "a reset goes to the start it was given"
                 )  # fmt: skip
+            self._check_place(field, sensor, probe.reset(), home, "the start was of the reset before, and home")
+            self._check_illegal_starts(field)
+
+    def _check_illegal_starts(self, field: Field) -> None:
+        """Check that a start that breaks the description is refused; a real robot is sent an unknown name alone."""
+        probe = self._probe
+        home = np.array(np.broadcast_to(probe.robot.spec.home[field.name], field.shape), field.numpy_dtype)
+        starts: dict[str, object] = {"an unknown command": {"no_such_command": home}}
+        if probe.simulated:
+            low, high = (np.asarray(bound, float) for bound in field.bounds)
+            limits = np.finfo(field.dtype)
+            starts["not a number"] = {field.name: np.full(field.shape, np.nan, field.numpy_dtype)}
+            starts["another shape"] = {field.name: home[None]}
+            if (high < limits.max).all():
+                starts["above the range"] = {field.name: (high + 0.1 * (high - low)).astype(field.numpy_dtype)}
+        for what, start in starts.items():
+            try:
+                probe.reset({"start": start})
+            except Failed:
+                raise
+            except Exception:
+                continue
+            raise Failed(f"a reset with a start of {what} was accepted", "it is refused, and nothing moves")
 
     def _stays(self, field: Field, sensor: str) -> bool:
         """Return whether a reset leaves the robot where a motion brought it, as a driver's own reset may."""
@@ -325,10 +397,10 @@ class _Motion:
         return np.asarray(np.clip(value, low, high).astype(field.numpy_dtype).clip(*field.bounds))
 
     def _check_place(self, field: Field, sensor: str, robot_state: RobotState, place: np.ndarray, word: str) -> None:
-        bound = np.maximum(_NEAR * self._range(field), 0.0)
-        for what, value in ((f"applied {field.name}", robot_state.applied[field.name]),
-                            (sensor, robot_state.sensors[sensor])):  # fmt: skip
-            far = np.abs(np.asarray(value, float) - place) > bound
+        near = _NEAR[self._probe.simulated]
+        for what, value, share in ((f"applied {field.name}", robot_state.applied[field.name], _AT_AIM),
+                                   (sensor, robot_state.sensors[sensor], near)):  # fmt: skip
+            far = np.abs(np.asarray(value, float) - place) > share * self._range(field) + 1e-9
             if far.any():
                 index = tuple(int(i) for i in np.argwhere(far)[0])
                 raise Failed(f"after a reset {what}{list(index)} is {float(value[index]):.4g}",

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hal import Field, Robot, RobotSpec, RobotState
+from hal import Field, IllegalAction, Robot, RobotSpec, RobotState, Spec
 from hal.wrapper import RobotWrapper
 from rlenv_robot.conformance.report import Failed, Note, NotTried
 from rlenv_robot.conformance.supervisor import CallLog
@@ -19,6 +19,9 @@ from rlenv_robot.conformance.tables import difference
 __all__ = ["BoundedRobot", "MotionBounds", "RobotProbe", "copied", "is_simulated"]
 
 Command = dict[str, np.ndarray]
+
+_ROUNDING = 1e-6
+"""Relative difference of two measured values that counts as rounding."""
 
 _OPEN_RANGE = 1e3
 """The range, in its unit, that a command counts as having where it has no bounds."""
@@ -125,6 +128,9 @@ class RobotProbe:
         repeatable: whether equal seeds must give equal states; False on a real machine.
         log: takes the calls.
         bounds: on all motions.
+
+    Attributes:
+        problem: the first thing that was wrong with any state of the run; empty if nothing was.
     """
 
     def __init__(
@@ -134,6 +140,8 @@ class RobotProbe:
         self.log, self.bounds = log, bounds
         self.simulated = is_simulated(robot)
         self.spec: RobotSpec | None = None
+        self.problem = ""
+        self._stamp_ns: int | None = None
         self._start: Mapping[str, np.ndarray] = {}
         self._notes: dict[str, Note] = {}
 
@@ -158,6 +166,7 @@ class RobotProbe:
         """Reset the robot with exactly these options."""
         robot_state = self.log.call("reset", self.robot.reset, options)
         _check_state(robot_state)
+        self._look_at(robot_state)
         self._start = {name: np.array(value) for name, value in robot_state.applied.items()}
         return robot_state
 
@@ -165,7 +174,23 @@ class RobotProbe:
         """Step the robot."""
         robot_state = self.log.call("step", self.robot.step, command)
         _check_state(robot_state)
+        self._look_at(robot_state)
         return robot_state
+
+    def _look_at(self, robot_state: RobotState) -> None:
+        """Remember what is wrong with a state, in whichever check it comes."""
+        stamp_ns, before_ns = robot_state.stamp_ns, self._stamp_ns
+        if self.problem or not isinstance(stamp_ns, int | np.integer):
+            return
+        if before_ns is not None and stamp_ns < before_ns:
+            self.problem = f"stamp_ns fell from {before_ns} to {stamp_ns} ({self.log.how()})"
+        self._stamp_ns = stamp_ns
+        for part, fields in ((robot_state.sensors, self.robot.spec.sensors),
+                             (robot_state.applied, self.robot.spec.commands)):  # fmt: skip
+            try:
+                fields.validate(part)
+            except IllegalAction as wrong:
+                self.problem = self.problem or f"{wrong} ({self.log.how()})"
 
     def stop(self, reason: str) -> None:
         """Stop the robot from this thread."""
@@ -249,8 +274,15 @@ class RobotProbe:
             robot_states.append(self.step(command))
         return robot_states
 
-    def compare(self, first: Sequence[RobotState], second: Sequence[RobotState], reason: str = "") -> None:
-        """Check that two walks are equal.
+    def compare(
+        self, first: Sequence[RobotState], second: Sequence[RobotState], reason: str = "", slack: float = 0.0
+    ) -> None:
+        """Check that two walks are equal, but for the rounding of a reset that moves to its start.
+
+        Args:
+            first, second: the walks.
+            reason: what lay between them, for the message.
+            slack: allowed difference, as a share of a field's range.
 
         Raises:
             NotTried: the robot isn't repeatable.
@@ -258,10 +290,44 @@ class RobotProbe:
         """
         if not self.repeatable:
             raise NotTried("equal seeds need not give equal states here")
+        spec = self.robot.spec
+        counters = {name for name in spec.sensors.names if _counts([*first, *second], name)}
+        for name in counters:
+            self.note(f"sensor {name} goes on over resets, and never falls")
         for number, (before, after) in enumerate(zip(first, second, strict=True)):
-            name = difference(before.sensors, after.sensors) or difference(before.applied, after.applied)
-            if name:
-                raise Failed(f"state {number} differs in {name} {reason}".rstrip())
+            measured = [{name: value for name, value in state.sensors.items() if name not in counters}
+                        for state in (before, after)]  # fmt: skip
+            parts: list[tuple[Spec, Mapping[str, np.ndarray], Mapping[str, np.ndarray]]] = [
+                (spec.sensors, measured[0], measured[1]),
+                (spec.commands, before.applied, after.applied),
+            ]
+            for fields, one, other in parts:
+                name = difference(one, other) and _far_apart(fields, one, other, slack)
+                if name:
+                    raise Failed(f"state {number} differs in {name} {reason}".rstrip())
+
+
+def _counts(walks: Sequence[RobotState], sensor: str) -> bool:
+    """Return whether a sensor counts over the robot's life, such as steps or a way: in two walks it never fell."""
+    values = np.array([state.sensors[sensor] for state in walks if sensor in state.sensors], float)
+    half = len(values) // 2
+    return half > 1 and bool((np.diff(values, axis=0) >= 0).all() and (values[half] > values[0]).any())
+
+
+def _far_apart(fields: Spec, one: Mapping[str, Any], other: Mapping[str, Any], slack: float) -> str:
+    """Return the first field in which two structures differ by more than rounding and ``slack``; empty if none does."""
+    if one.keys() != other.keys():
+        return ", ".join(sorted(one.keys() ^ other.keys()))
+    for name, value in one.items():
+        first, second = (np.asarray(part, float) for part in (value, other[name]))
+        if first.shape != second.shape:
+            return name
+        allowed = _ROUNDING * np.maximum(1.0, np.abs(first)) + slack * _range(fields[name])
+        if fields[name].numpy_dtype.kind != "f":
+            allowed = np.floor(slack * _range(fields[name]))
+        if not (np.abs(first - second) <= allowed).all():  # False for NaN too
+            return name
+    return ""
 
 
 def _check_state(robot_state: object) -> None:

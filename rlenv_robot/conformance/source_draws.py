@@ -94,7 +94,7 @@ class Draws:
         total = sum(known.values())
         probe.init()
         try:
-            drawn = probe.asked(lambda: probe.steps(total, replace=False))
+            drawn = probe.asked("sample_steps", lambda: probe.steps(total, replace=False))
         except Refused as reason:
             raise NotTried(f"draws without replacement are refused: {reason}") from None
         if Counter(step.content for step in drawn) != known:
@@ -118,7 +118,7 @@ class Draws:
         probe.init()
         count = min(4000, 200 * len(data))
         try:
-            drawn = probe.asked(lambda: probe.trajectories(count, priority="return"))
+            drawn = probe.asked("sample_trajectories", lambda: probe.trajectories(count, priority="return"))
         except Refused as reason:
             raise NotTried(f"priorities are refused: {reason}") from None
         values = list(totals.values())
@@ -133,7 +133,7 @@ class Draws:
         probe = self._probe
         count = min(20_000, 60 * sum(probe.contents.values()))
         try:
-            batch = probe.asked(lambda: probe.batch(count, priority="return", beta=1.0))
+            batch = probe.asked("sample_steps", lambda: probe.batch(count, priority="return", beta=1.0))
         except Refused:
             return
         weights = batch.get("extra_info", {}).get("weights") if isinstance(batch, Mapping) else None
@@ -162,7 +162,7 @@ class Draws:
             raise NotTried("the source takes no TD errors")
         probe.init()
         try:
-            batch = probe.asked(lambda: probe.batch(sum(probe.contents.values()), replace=False))
+            batch = probe.asked("sample_steps", lambda: probe.batch(sum(probe.contents.values()), replace=False))
         except Refused as reason:
             raise NotTried(f"draws without replacement are refused: {reason}") from None
         index = np.asarray(batch["extra_info"]["index"])
@@ -190,7 +190,9 @@ class Draws:
         limit = totals[len(totals) // 2]
         probe.init()
         try:
-            drawn = probe.asked(lambda: probe.trajectories(min(256, 12 * len(data)), min_return=limit))
+            drawn = probe.asked(
+                "sample_trajectories", lambda: probe.trajectories(min(256, 12 * len(data)), min_return=limit)
+            )
         except Refused as reason:
             raise NotTried(f"a return threshold is refused: {reason}") from None
         for one in drawn:

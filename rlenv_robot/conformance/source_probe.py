@@ -65,6 +65,7 @@ class SourceProbe:
     def __init__(self, source: StandardSource, seed: int, log: CallLog) -> None:
         self.source, self.seed, self.log = source, seed, log
         self.notes: dict[tuple[str, str], Note] = {}
+        self.ignoring: set[str] = set()
         self._too_many = ""
 
     def note(self, clause: str, text: str) -> None:
@@ -98,12 +99,18 @@ class SourceProbe:
             raise Failed(f"{len(tables)} trajectories came, {size} were asked for")
         return [read_trajectory(table, self.note) for table in tables]
 
-    def asked(self, call: Callable[[], Unchecked]) -> Unchecked:
+    def asked(self, name: str, call: Callable[[], Unchecked]) -> Unchecked:
         """Make a call with options that the standard leaves open.
 
+        Args:
+            name: of the call.
+            call: makes it.
+
         Raises:
-            Refused: the source does not take them.
+            Refused: the source does not take them, or ignores whatever it does not know.
         """
+        if name in self.ignoring:
+            raise Refused(f"{name} ignores options that it does not know")
         try:
             return call()
         except Failed:

@@ -130,12 +130,26 @@ def _of_columns(batch: Mapping[str, Unchecked], size: int | None, note: Noter) -
         wrong = [flag for flag in done if flag not in (0, 1)]
         if wrong:
             raise Failed(f"done is {wrong[0]}", "Table 5 requires the int32 0 or 1")
+    _check_flags(table.get("extra_info"), done)
     rewards = _rewards(table["reward"], count)
     return [
         Step(str(ids[row]), frames[row], _row(observation, row), _row(action, row), rewards[row],
              None if following is None else _row(following, row), done[row])
         for row in range(count)
     ]  # fmt: skip
+
+
+def _check_flags(extra: Unchecked, done: list[int | None]) -> None:
+    """Check ``done`` against the kinds of end in ``extra_info``, where both are there."""
+    if not isinstance(extra, Mapping) or None in done or not {"terminated", "truncated"} <= extra.keys():
+        return
+    ended = np.asarray(extra["terminated"], bool) | np.asarray(extra["truncated"], bool)
+    if ended.shape != (len(done),):
+        return
+    wrong = np.flatnonzero(ended != np.asarray(done, bool))
+    if len(wrong):
+        raise Failed(f"done of step {int(wrong[0])} is {done[int(wrong[0])]}, its extra_info says otherwise",
+                     "done is 1 where a step terminated or truncated its episode, and 0 elsewhere")  # fmt: skip
 
 
 def _row(values: Values, row: int) -> dict[str, np.ndarray]:

@@ -137,11 +137,14 @@ class Supervisor:
         log: through which all calls go.
         stop: stops the subject from any thread, with a reason; None if it has no stop.
         close: closes the subject.
+        cautious: whether an exception that no check expected ends the run, as on a real robot: its driver's state is
+            unknown then.
     """
 
     log: CallLog
     stop: Callable[[str], None] | None
     close: Callable[[], None]
+    cautious: bool = False
     _checks: list[Check] = field(default_factory=list)
     _error: BaseException | None = None
     _current: tuple[int, PlannedCheck] | None = None
@@ -212,6 +215,8 @@ class Supervisor:
                 self._checks.append(result)
                 if result.passed is False:
                     failed.add(planned.key)
+                    if self.cautious and result.raised:
+                        raise _GivenUp
         except BaseException as error:
             self._error = error
 

@@ -69,12 +69,6 @@ class FieldMore(Sleds):
 
 
 @fault("frames")
-class BothFlags(Sleds):
-    def ends(self) -> Any:
-        return (1, 1) if self.frame_no >= self.horizon else (0, 0)
-
-
-@fault("frames")
 class FlagIsMinusOne(Sleds):
     def ends(self) -> Any:
         return 0, -1 if self.frame_no >= self.horizon else 0
@@ -155,12 +149,6 @@ class StepReturnsFive(Sleds):
     def step(self, action: Any, extra_info: Any = {}) -> Any:  # noqa: B006
         table, reward = super().step(action, extra_info)
         return table["observation"], reward, False, False, {}
-
-
-@fault("last frame")
-class LastFrameLacksInformation(Sleds):
-    def extra(self) -> Any:
-        return super().extra() if self.frame_no < 20 else {}
 
 
 @fault("last frame")

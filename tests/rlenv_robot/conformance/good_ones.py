@@ -147,6 +147,16 @@ class EndsByItself(Sleds):
         return (1, 0) if self.rng.random() < 0.1 else super().ends()
 
 
+class QuietEnd(Sleds):
+    """Has no extra information in its last table, which says both that it ended and that it was cut."""
+
+    def ends(self) -> Any:
+        return (1, 1) if self.frame_no >= self.horizon else (0, 0)
+
+    def extra(self) -> Any:
+        return super().extra() if self.frame_no < 20 else {}
+
+
 class Bandit(Sleds):
     """Shows nothing of its state: the reward alone answers the action."""
 
@@ -170,7 +180,7 @@ def _small_go() -> Environment:
 
 ENVIRONMENTS: tuple[Callable[[], Any], ...] = (
     Sleds, Pair, Lists, FramesGoOn, OtherErrors, ErrorsAsMapping, AnswersAfterTheEnd, FrozenTables, NoExtras,
-    NumpyNumbers, NoChance, EndsByItself, Bandit, _slider, _reach, _small_go,
+    NumpyNumbers, NoChance, EndsByItself, QuietEnd, Bandit, _slider, _reach, _small_go,
 )  # fmt: skip
 
 

@@ -160,7 +160,7 @@ class RefusalSaysNothing(Sleds):
         return super().refusal("  ")
 
 
-@fault("kept tables")
+@fault("kept refusals")
 class RefusalIsABuffer(Sleds):
     def observed(self) -> Any:
         observed = super().observed()

@@ -236,18 +236,6 @@ class SizesAreCut(Records):
         return super().pick(int(size), chances, options)
 
 
-@fault("unknown option")
-class OptionsAreIgnored(Records):
-    def checked(self, size: Any, options: Any) -> Any:
-        return super().checked(size, {key: value for key, value in options.items() if "no_such" not in key})
-
-
-@fault("unknown option")
-class InitTakesAnything(Records):
-    def init(self, options: Mapping[str, Any] = {}) -> None:
-        super().init({"seed": options.get("seed")})
-
-
 # -- draws -------------------------------------------------------------------------------------------------------
 
 

@@ -112,12 +112,6 @@ class RewardsOfAnotherFrame(SledRows):
         return table, {**reward, "frame_no": reward["frame_no"] - 1}
 
 
-@fault("frames")
-class BothFlags(SledRows):
-    def answer(self, terminated: Any, truncated: Any, extra: Any) -> Any:
-        return super().answer(np.array(truncated), truncated, extra)
-
-
 # -- seeds, rows -------------------------------------------------------------------------------------------------
 
 
@@ -200,12 +194,6 @@ class RewardsAreScaled(SledRows):
 
 
 # -- illegal actions ---------------------------------------------------------------------------------------------
-
-
-@fault("unknown option")
-class OptionsAreIgnored(SledRows):
-    def reset(self, options: Mapping[str, Any] = {}) -> Any:
-        return super().reset({key: value for key, value in options.items() if key in ("seed", "ids")})
 
 
 @fault("refusals")

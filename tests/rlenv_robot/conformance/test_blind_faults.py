@@ -1,0 +1,127 @@
+"""The kit sees faults that were planted without knowledge of its checks, and accuses no unusual style."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlenv_robot.conformance import Deadlines, check_environment, check_robot, check_source, check_vector
+from rlenv_robot.conformance.report import Report
+from tests.rlenv_robot.conformance import (
+    arm_faults,
+    carts,
+    diary,
+    gantry_faults,
+    lander_caller_faults,
+    lander_refusal_faults,
+    lander_table_faults,
+    rows_of_landers,
+    shipped_faults,
+)
+from tests.rlenv_robot.conformance.other_styles import BATCHES, ENVIRONMENTS, ROBOTS, SOURCES
+
+pytestmark = [pytest.mark.requirement("R4.3"), pytest.mark.slow]
+
+OF_ENVIRONMENTS = {
+    **lander_table_faults.FAULTS, **lander_refusal_faults.FAULTS, **lander_caller_faults.FAULTS, **carts.FAULTS,
+    **shipped_faults.FAULTS,
+}  # fmt: skip
+OF_ROBOTS = {**gantry_faults.FAULTS, **arm_faults.FAULTS}
+PATIENCE = Deadlines(step=10.0, reset=10.0)
+"""More than rendering by software takes on a busy machine."""
+
+NOT_SEEN = {
+    "SameEnvId": "a note: whether the id is unique among instances, their maker knows",
+    "SameStart": "a note: a world without chance begins alike for every seed",
+    "SetsEnvironment": "a note: libraries set environment variables when they are loaded",
+    "LargeSeed": "no clause says how large a seed may be",
+    "RenderTakesAll": "a note: the options of render are the environment's own",
+    "AppliedIsMeasured": "the gantry reaches every goal within a period, so both are equal",
+    "ImageMissing": "a note: a simulated robot renders the cameras that were asked for",
+    "StopMoves": "nothing can be measured while it is stopped, since the robot has no read",
+    "FastAxis": "a guard applies the spec's limits, not the driver",
+}
+"""Fault -> why the kit does not accuse it."""
+
+IN_ANOTHER_PROCESS = {"HashSeed"}
+TWO_FINDINGS = {"ClosesAll": "it influences other instances, and can't be reset when it is closed"}
+
+
+@pytest.fixture(autouse=True)
+def _leaves_the_process_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Undo what faults do to the process."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    folder, errors, handler, environment = Path.cwd(), np.geterr(), signal.getsignal(signal.SIGINT), dict(os.environ)
+    yield
+    for child in shipped_faults.CHILDREN:
+        child.kill()
+        child.wait()
+    shipped_faults.CHILDREN.clear()
+    os.chdir(folder)
+    np.seterr(**errors)
+    signal.signal(signal.SIGINT, handler)
+    for name in os.environ.keys() - environment:
+        del os.environ[name]
+    shutil.rmtree(tmp_path, ignore_errors=True)
+
+
+def _check_seen(report: Report, name: str) -> None:
+    """Check that one fault gives one finding, with what was done, or that the table says why it gives none."""
+    lines = report.lines(verbose=False)
+    if name in NOT_SEEN:
+        assert report.passed, lines
+        return
+    assert len(report.failures) == 1 + (name in TWO_FINDINGS), lines
+    for finding in report.failures:
+        assert finding.requirement, lines
+        assert finding.message, lines
+
+
+@pytest.mark.parametrize("name", OF_ENVIRONMENTS)
+def test_a_fault_of_an_environment_gives_one_finding(name: str) -> None:
+    made = OF_ENVIRONMENTS[name]
+    report = check_environment(made if name in IN_ANOTHER_PROCESS else lambda: made(), deadlines=PATIENCE)
+    _check_seen(report, name)
+
+
+@pytest.mark.parametrize("name", OF_ROBOTS)
+def test_a_fault_of_a_robot_gives_one_finding(name: str) -> None:
+    _check_seen(check_robot(OF_ROBOTS[name], deadlines=PATIENCE), name)
+
+
+@pytest.mark.requirement("R6.2")
+@pytest.mark.parametrize("name", rows_of_landers.FAULTS)
+def test_a_fault_of_a_batch_gives_one_finding(name: str) -> None:
+    make: Any = rows_of_landers.FAULTS[name]
+    _check_seen(check_vector(make, rows_of_landers.Alone, deadlines=PATIENCE), name)
+
+
+@pytest.mark.requirement("R3.1", "R3.2", "R3.3", "R3.4", "R3.5", "R3.6")
+@pytest.mark.parametrize("name", diary.FAULTS)
+def test_a_fault_of_source_data_gives_one_finding(name: str) -> None:
+    make: Any = diary.FAULTS[name]
+    _check_seen(check_source(make, deadlines=PATIENCE), name)
+
+
+@pytest.mark.parametrize("made", ENVIRONMENTS.values(), ids=ENVIRONMENTS)
+def test_an_environment_in_another_style_is_not_accused(made: Callable[[], Any]) -> None:
+    check_environment(lambda: made()).raise_if_failed()
+
+
+@pytest.mark.parametrize("made", ROBOTS.values(), ids=ROBOTS)
+def test_a_robot_in_another_style_is_not_accused(made: Callable[[], Any]) -> None:
+    check_robot(made).raise_if_failed()
+
+
+@pytest.mark.parametrize("made", [*BATCHES.values(), *SOURCES.values()], ids=[*BATCHES, *SOURCES])
+def test_a_batch_and_source_data_in_another_style_are_not_accused(made: Any) -> None:
+    report = check_vector(made, rows_of_landers.Alone) if made in BATCHES.values() else check_source(made)
+    report.raise_if_failed()
