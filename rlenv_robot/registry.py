@@ -57,12 +57,15 @@ _TASKS = PluginTable(
     "task",
     "rlenv_robot.tasks",
     {
+        "frozen-lake": "rlenv_robot.tasks.frozen_lake:FrozenLake",
         "go": "rlenv_robot.tasks.go:Go",
         "go2-walk": "rlenv_robot.tasks.walk:Walk",
+        "so101-errand": "rlenv_robot.tasks.errand:Errand",
         "so101-reach": "rlenv_robot.tasks.reach:Reach",
         "so101-push": "rlenv_robot.tasks.cube:Push",
         "so101-pick-place": "rlenv_robot.tasks.cube:PickPlace",
         "so101-pair-lift": "rlenv_robot.tasks.pair_lift:PairLift",
+        "sokoban": "rlenv_robot.tasks.sokoban:Sokoban",
     },
 )
 """The factories of tasks, and of worlds without a robot, by name."""

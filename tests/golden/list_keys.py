@@ -56,7 +56,7 @@ def environment_keys() -> dict[str, Any]:
             description, made = env.description, env.world
             keys = ("reset_options", "step_extra", "extra_info", "error_codes")
             told[name] = {key: sorted(getattr(description, key)) for key in keys}
-            of = type(made) if name == "go" else type(task(name))
+            of = type(task(name)) if name.startswith(("so101", "go2")) else type(made)
             told[name]["settings"] = {key: each.default for key, each in inspect.signature(of).parameters.items()}
     return {"environments": told, "robots": robot_names()}
 

@@ -1,0 +1,1 @@
+"""Environments in language: observations and actions as text."""

@@ -1,0 +1,93 @@
+"""The simulated SO-101 arm at a table with several cubes."""
+
+from __future__ import annotations
+
+import mujoco
+import numpy as np
+
+from hal.robots.so101 import CUBE_HALF, SO101
+from hal.robots.so101_table import COLOURS, TABLE_AREA, so101_table_spec
+from sim.model import Columns, Reader, SimModel
+from sim.robots.so101 import REST, SUBSTEPS, addresses, so101, so101_mjcf
+
+__all__ = ["so101_table"]
+
+_RGBA = {
+    "red": (0.85, 0.15, 0.12, 1), "green": (0.15, 0.6, 0.2, 1), "blue": (0.15, 0.3, 0.8, 1),
+    "yellow": (0.95, 0.8, 0.1, 1),
+}  # fmt: skip
+_APART_M = 0.065
+"""Least distance of two cubes at a reset, metres: the open gripper fits between them."""
+
+_MOST_DRAWS = 1000
+
+
+def so101_table(cubes: int, area: float = 1.0, looks: bool = True) -> SimModel:
+    """Make the nominal model with cubes of 25 mm, as `sim.robots.so101.so101` makes it with one.
+
+    Args:
+        cubes: from 1 to 4; the reset's seed draws where they lie.
+        area: share of the table's area (in width and in depth) that they are drawn from, above 0 to 1.
+        looks: whether the model has its visual parts.
+
+    Raises:
+        ValueError: the number of cubes is out of range, or they have no room.
+    """
+    spec = so101_table_spec(cubes)
+    plain = so101(looks=looks)
+    mjcf = so101_mjcf(looks=looks)
+    mjcf.delete(mjcf.key("rest"))
+    rest = list(REST)
+    for number, colour in enumerate(COLOURS[:cubes]):
+        body = mjcf.worldbody.add_body(name=f"{colour}_cube", pos=(0.2 + 0.03 * number, 0.0, CUBE_HALF))
+        body.add_freejoint(name=f"{colour}_cube")
+        body.add_geom(
+            name=f"{colour}_cube", type=mujoco.mjtGeom.mjGEOM_BOX, size=[CUBE_HALF] * 3, mass=0.016, rgba=_RGBA[colour],
+            contype=1, conaffinity=5, condim=4, friction=(1.0, 0.02, 0.0002),
+        )  # fmt: skip
+        rest += [0.2 + 0.03 * number, 0.0, CUBE_HALF, 1.0, 0.0, 0.0, 0.0]
+    mjcf.add_key(name="rest", qpos=rest, ctrl=list(REST))
+    model = mjcf.compile()
+    first = [int(model.joint(f"{colour}_cube").qposadr[0]) for colour in COLOURS[:cubes]]
+    sensors: dict[str, Reader] = {name: plain.sensors[name] for name in SO101.sensors.names}
+    sensors["joint_position"] = Columns("qpos", addresses(model))
+    sensors["cube_positions"] = Columns("qpos", tuple(at + axis for at in first for axis in range(3)))
+    sensors["cube_orientations"] = Columns("qpos", tuple(at + 3 + axis for at in first for axis in range(4)))
+    return SimModel(
+        spec=spec,
+        model=model,
+        substeps=SUBSTEPS,
+        sensors=sensors,
+        commands={"joint_target": slice(0, 6)},
+        start={"joint_target": addresses(model)},
+        keyframe=0,
+        scatter=_Scatter(first, area),
+    )
+
+
+class _Scatter:
+    """Put the cubes at random positions on the table, apart from each other, turned by random angles."""
+
+    def __init__(self, first: list[int], area: float) -> None:
+        if not 0 < area <= 1:
+            raise ValueError(f"area is {area}, it must be above 0 and at most 1")
+        self._first = first
+        self._ranges = [
+            ((low + high) / 2 - area * (high - low) / 2, (low + high) / 2 + area * (high - low) / 2)
+            for low, high in TABLE_AREA
+        ]
+        self._places(np.random.default_rng(0))  # refuse an area without room now, not at a reset
+
+    def _places(self, generator: np.random.Generator) -> np.ndarray:
+        lows, highs = zip(*self._ranges, strict=True)
+        for _ in range(_MOST_DRAWS):
+            places = generator.uniform(lows, highs, (len(self._first), 2))
+            gaps = np.linalg.norm(places[:, None] - places[None], axis=-1) + np.eye(len(places))
+            if gaps.min() >= _APART_M:
+                return places
+        raise ValueError(f"{len(self._first)} cubes have no room {_APART_M} m apart in {self._ranges}")
+
+    def __call__(self, generator: np.random.Generator, qpos: np.ndarray, qvel: np.ndarray) -> None:
+        for at, (x, y) in zip(self._first, self._places(generator).tolist(), strict=True):
+            angle = generator.uniform(-np.pi / 4, np.pi / 4)  # a cube looks the same after a quarter turn
+            qpos[at : at + 7] = (x, y, CUBE_HALF, np.cos(angle / 2), 0.0, 0.0, np.sin(angle / 2))
