@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -105,6 +105,7 @@ def serve(
     *,
     until: Waiter | None = None,
     announce: Callable[[str], None] = _log.info,
+    beside: Callable[[Server], AbstractContextManager[object]] = nullcontext,
 ) -> int:
     """Serve a robot until SIGINT or SIGTERM; then park it, hold it, and let go of it.
 
@@ -116,6 +117,7 @@ def serve(
         robot: the driver of the hardware, neither guarded nor homed, in place of the profile's ``[robot]``.
         until: ends serving; by default the process's signals, which need the main thread.
         announce: receives a line for each event that a person waits for: the address, the end.
+        beside: given the server once it listens, returns a context that lasts as long as it serves, such as a console.
 
     Returns:
         The exit code for a supervisor: 0 after an orderly end; 1 where the network's thread had ended, so that no
@@ -148,6 +150,7 @@ def serve(
         announce(f"serving {spec.name} ({_origin(profile, robot)}) at {server.address}")
         if profile.cameras:
             announce(f"images of {', '.join(profile.cameras)} at {server.images}")
+        ends.enter_context(beside(server))
         if owns_process:
             supervision.ready()
         while not until.wait(_POLL_S) and not server.network_dead:

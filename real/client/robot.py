@@ -119,6 +119,7 @@ class RemoteRobot:
         self._returned: dict[str, str] | None = None
         self._stopped: StopReason | None = None  # asked for here and not cleared since
         self._stops = 0  # how many were asked for here
+        self._seen_stop: int | None = None
         self._stopped_lock = threading.RLock()  # a signal handler may stop the robot in the midst of this
         self._sequence = 0  # of the last request before the connection was lost
         self._session = 0  # outlives its connection, so that this client can take the robot back from itself
@@ -196,14 +197,20 @@ class RemoteRobot:
                     self.stop("its client was interrupted during a reset")
                 raise
             self._clear_stop(stops)
-            connection.stop_number = None
+            connection.stop_number = self._seen_stop = None
             return robot_state
+
+    def see_stop(self, number: int) -> None:
+        """Name the newest stop that a person has seen, by its ``stop_number``: resets clear no later one."""
+        self._seen_stop = number
 
     def _known_stop(self, connection: Connection) -> int | None:
         """Return the number of the newest stop that a reset may clear; None where the server gives no numbers.
 
         That is the stop that this client was told of. Where it was told of none, it is the newest one by now.
         """
+        if self._seen_stop is not None:
+            return self._seen_stop
         if connection.stop_number is None:
             status = self._ask(connection, MessageKind.STATUS, None, (), self.settings.connect_timeout_s).detail
             return stop_number(status)
@@ -438,6 +445,20 @@ class RemoteRobot:
         if not isinstance(status, dict):
             raise WireError(f"the server's status is damaged, got {status!r:.80}, it must be a mapping")
         return status
+
+    def hold(self) -> None:
+        """Make the robot hold where it is: take it from its holder, as ``settings.take`` allows, and give it back.
+
+        The holder's episode, or its reset, ends; nothing is latched. From any thread; this client's session ends too.
+
+        Raises:
+            ConnectionLost: another client holds the robot and keeps it, or the server does not answer.
+        """
+        timeout_s = self.settings.connect_timeout_s
+        with contextlib.closing(Connection(self.address, keys=self._keys, offset=self._offset)) as connection:
+            hello = {**self._introduction(move=True), "digest": ""}
+            connection.session = connection.ask(MessageKind.HELLO, hello, (), timeout_s).session
+            connection.ask(MessageKind.RELEASE, None, (), timeout_s)
 
     def close(self) -> None:
         """Give the robot back; a wait in another thread ends. Calling it twice is allowed."""

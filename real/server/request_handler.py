@@ -160,8 +160,7 @@ class RequestHandler:
         self._asked_beat = 0.0
         self._handlers: Mapping[MessageKind, Callable[[bytes, Message], None]] = {
             MessageKind.HELLO: self._hello, MessageKind.RESET: self._reset, MessageKind.STEP: self._step,
-            MessageKind.STOP: self._stop,
-            MessageKind.RELEASE: self._release, MessageKind.CONSENT: self._consent,
+            MessageKind.STOP: self._stop, MessageKind.RELEASE: self._release, MessageKind.CONSENT: self._consent,
             MessageKind.STATUS: self._tell_status, MessageKind.JUDGE: self._judge, MessageKind.END: self._end,
         }  # fmt: skip
 
@@ -419,6 +418,7 @@ class RequestHandler:
 
     def _release(self, peer: bytes, message: Message) -> None:
         self._lease.release(message.session, self._key)
+        self._loop.cancel_reset("its client gave the robot back")
         self._loop.finish()
         self._send(self._request_id(peer, message), MessageKind.DONE)
 

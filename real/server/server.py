@@ -331,10 +331,11 @@ class Server:
         ``reading_age_s`` (of the newest reading, or None), ``real_time``, ``late_commands``, ``descriptors`` (files and
         connections that the process may open), ``cut_off`` (connections that were ended, by reason), ``dropped``
         (messages of clients that send without waiting), ``datagrams`` (`DatagramServer.to_dict`, or None), ``stop``
-        (endpoint for stops alone), ``stop_number`` (of the newest stop; it grows with each), ``pictures`` (endpoint and
-        health of the cameras, or None), ``recording`` (`ServerObserver.to_dict`, or None), where stops are kept,
-        ``stop_file`` (its path, and the failure to write it, or None), and ``guard`` where motion is checked (how many
-        commands were ``held_back``, and by what the ``last`` one).
+        (endpoint for stops alone), ``stop_number`` (of the newest stop; it grows with each), ``telemetry`` (its
+        endpoint, or None), ``pictures`` (endpoint and health of the cameras, or None), ``recording``
+        (`ServerObserver.to_dict`, or None), where stops are kept, ``stop_file`` (its path, and the failure to write it,
+        or None), and ``guard`` where motion is checked (how many commands were ``held_back``, and by what the ``last``
+        one).
         """
         loop, images, recording = self._loop, self._image_publisher, self._observer.to_dict()
         return {
@@ -351,6 +352,7 @@ class Server:
             "dropped": 0 if self._handler is None else self._handler.dropped,
             "stop": self._stop_address,
             "stop_number": loop.stops,
+            "telemetry": self._telemetry if self._publisher is not None else None,
             "datagrams": None if self._datagrams is None else self._datagrams.to_dict(),
             **({} if loop.stop_file is None else {"stop_file": loop.stop_file}),
             "reading_age_s": loop.reading_age_s,

@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -42,6 +42,8 @@ class Snapshot:
         late_commands: how many were refused because of their age.
         sent_ns: robot's monotonic clock when it was sent.
         sensors, applied, stamp_ns, faults: of the newest reading; empty and 0 before the first.
+        age_ns: sensor name -> age of its sample at ``stamp_ns``; a sensor that isn't listed is fresh.
+        status: all that the server tells of itself (`real.server.server.Server.about`), plain data.
     """
 
     state: str
@@ -55,6 +57,8 @@ class Snapshot:
     applied: Mapping[str, np.ndarray]
     stamp_ns: int
     faults: tuple[Fault, ...]
+    age_ns: Mapping[str, int] = field(default_factory=dict)
+    status: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Publisher:
@@ -110,6 +114,8 @@ class Publisher:
         if robot_state is not None:
             _, (row, *_) = self._codec.encode(robot_state._replace(images={}))
             about = {**about, "stamp_ns": robot_state.stamp_ns, "faults": faults_to_list(robot_state.faults)}
+            if robot_state.age_ns:
+                about["ages"] = {name: int(age_ns) for name, age_ns in robot_state.age_ns.items()}
         packed: bytes = msgpack.packb(
             [wire.VERSION, time.monotonic_ns(), about, row], unicode_errors="backslashreplace"
         )
@@ -164,14 +170,16 @@ class Watcher:
             version, sent_ns, about, row = wire.unpack_data(frame, "telemetry")
             if version != wire.VERSION:
                 raise WireError(f"the telemetry's version is {version!r} there and {wire.VERSION} here")
-            robot_state = self._codec.decode([about["stamp_ns"], None, about["faults"], None], [row]) if row else None
+            detail = [about.get("stamp_ns"), about.get("ages"), about.get("faults"), None]
+            robot_state = self._codec.decode(detail, [row]) if row else None
             return Snapshot(
                 str(about["state"]), str(about["why"]), about["holder"], about["cadence"],
                 str(about["real_time"]), int(about["late_commands"]), int(sent_ns),
                 robot_state.sensors if robot_state else {}, robot_state.applied if robot_state else {},
                 robot_state.stamp_ns if robot_state else 0, robot_state.faults if robot_state else (),
+                robot_state.age_ns if robot_state else {}, about,
             )  # fmt: skip
-        except (TypeError, ValueError, KeyError) as error:
+        except (AttributeError, TypeError, ValueError, KeyError) as error:
             if isinstance(error, RobotError):
                 raise
             raise WireError(f"this is no telemetry: {error!r}") from None

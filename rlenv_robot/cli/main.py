@@ -19,6 +19,8 @@ VERBS = {
     "stop": Verb("rlenv_robot.cli.served:add_stop", "stop a served robot"),
     "status": Verb("rlenv_robot.cli.served:add_status", "show the state of a served robot"),
     "watch": Verb("rlenv_robot.cli.served:add_watch", "print each change of a served robot's state"),
+    "console": Verb("rlenv_robot.cli.console", "serve the operator's page of a served robot"),
+    "tokens": Verb("rlenv_robot.cli.console:add_tokens", "make and revoke the tokens of that page's visitors"),
     "profile": Verb("rlenv_robot.cli.profile", "check a profile, or write the JSON schema of profiles"),
     "tables": Verb("rlenv_robot.cli.tables", "let a program in another language act in an environment"),
     "camera": Verb("rlenv_robot.cli.serve:add_camera", "serve images of a simulated robot"),

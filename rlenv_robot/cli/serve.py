@@ -6,13 +6,19 @@ import argparse
 import logging
 import os
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rlenv_robot.cli.output import drop_unwritable_output, say
 
 if TYPE_CHECKING:
-    from rlenv_robot.config.profile import ServeSection
+    from real.server.server import Server
+    from rlenv_robot.config.profile import Profile, ServeSection
+
+    _Beside = Callable[[Server], AbstractContextManager[object]]
 
 __all__ = ["add", "add_camera", "run", "run_camera"]
 
@@ -54,6 +60,11 @@ def add(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--record-required", action="store_true", default=None,
                         help="refuse resets while that log can't be written")  # fmt: skip
+    parser.add_argument(
+        "--console", type=int, nargs="?", const=8400, metavar="PORT",
+        help="serve the operator's page too, on this machine alone, in a process of its own (default port: 8400)",
+    )  # fmt: skip
+    parser.add_argument("--console-keys", metavar="FOLDER", help="the console's own keys, where the server has keys")
     parser.set_defaults(run=run)
 
 
@@ -70,7 +81,11 @@ def run(args: argparse.Namespace) -> int:
     handler.setFormatter(LogFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(level=logging.INFO, handlers=[handler])
     profile = load_profile(args.profile) if args.profile else Profile(robot=RobotSection(where="twin"))
-    code = serve(replace(profile, serve=_with_flags(profile.serve, args)), announce=say)
+    profile = replace(profile, serve=_with_flags(profile.serve, args))
+    beside: _Beside = nullcontext
+    if args.console is not None:
+        profile, beside = _with_console(profile, args)
+    code = serve(profile, announce=say, beside=beside)
     drop_unwritable_output()
     if code == DRIVER_HANGS:
         logging.critical("the robot's driver hangs; the process ends without it, with code %d", code)
@@ -78,6 +93,27 @@ def run(args: argparse.Namespace) -> int:
         sys.stdout.flush()
         os._exit(code)
     return code
+
+
+def _with_console(profile: Profile, args: argparse.Namespace) -> tuple[Profile, _Beside]:
+    """Return the profile with telemetry, and a function that runs the console beside the server."""
+    from rlenv_robot.cli.console import beside
+
+    section, arguments = profile.serve, ["--port", str(args.console)]
+    if section.keys and not args.console_keys:
+        raise ValueError(
+            "the server has keys, and the console is one more client: make it keys (`rlenv-robot keys new`), "
+            "allow them, and give their folder as --console-keys"
+        )
+    if args.console_keys:
+        arguments += ["--keys", args.console_keys]
+    if profile.reset.signal == "fixture":
+        arguments += ["--fixture", profile.reset.fixture]
+    if section.record:
+        arguments += ["--acts", str(Path(section.record) / "acts.jsonl")]
+    if not section.telemetry:
+        profile = replace(profile, serve=replace(section, telemetry="tcp://127.0.0.1:*", telemetry_hz=30.0))
+    return profile, beside(arguments)
 
 
 def _with_flags(section: ServeSection, args: argparse.Namespace) -> ServeSection:

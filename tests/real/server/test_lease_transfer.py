@@ -3,9 +3,10 @@
 import threading
 import time
 
+import numpy as np
 import pytest
 
-from hal import ConnectionLost, EpisodeError
+from hal import ConnectionLost, EpisodeError, RobotError
 from real import RemoteRobot, Server
 from real.control.lifecycle import State
 from real.protocol.keys import Role
@@ -199,3 +200,35 @@ def test_the_question_has_its_times():
     assert not asked.expired
     now[0] = 10.1
     assert asked.expired
+
+
+def test_hold_ends_another_clients_reset_and_latches_nothing(make_robot, until):
+    robot = make_robot()
+    begun, over = threading.Event(), threading.Event()
+    robot.on_reset = lambda: (begun.set(), over.wait(10))
+    with Server(robot) as server:
+        mover, operator = RemoteRobot(server.address), RemoteRobot(server.address, take="force")
+        errors = []
+
+        def reset():
+            try:
+                mover.reset({})
+            except RobotError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=reset)
+        thread.start()
+        assert begun.wait(10)
+        with pytest.raises(ConnectionLost, match="held by"):
+            RemoteRobot(server.address).hold()
+        operator.hold()
+        over.set()
+        thread.join(10)
+        until(lambda: server.lifecycle.state in ("holding", "ready"))
+        assert server.stopped is None
+        with pytest.raises(RobotError):
+            mover.step({"target": np.zeros(2, np.float32)})
+        robot.on_reset = lambda: None
+        operator.reset({})
+        for client in (mover, operator):
+            client.close()

@@ -130,3 +130,19 @@ def test_a_stop_that_overtakes_a_reset_on_its_way_stays(
         mover.reset(CLEARS)
     print(f"a stop that overtakes a reset: {len(undone)} of {repeats} undone")
     assert not undone
+
+
+def test_a_client_clears_the_stop_that_its_person_has_seen_and_no_later_one(
+    server: Server, connect: Callable[[], RemoteRobot]
+) -> None:
+    mover, button = connect(), connect()
+    button.stop("first")
+    seen = button.status()["stop_number"]
+    button.stop("second")
+    mover.see_stop(seen)
+    with pytest.raises(RobotStopped):
+        mover.reset(CLEARS)
+    assert server.lifecycle.state is State.STOPPED
+    mover.see_stop(button.status()["stop_number"])
+    mover.reset(CLEARS)
+    assert server.lifecycle.state is State.READY

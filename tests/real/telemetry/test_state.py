@@ -118,3 +118,23 @@ def test_what_is_no_telemetry_is_refused(robot, frame):
 def test_a_silent_address(robot):
     with Watcher("tcp://127.0.0.1:9", robot.spec) as watcher, pytest.raises(DeadlineExceeded, match="nobody listens"):
         watcher.next(0.3)
+
+
+def test_telemetry_carries_the_whole_status_and_the_ages_of_samples(make_robot, until):
+    class Aged(make_robot):
+        def _read(self):
+            return super()._read()._replace(age_ns={"position": 7_000_000})
+
+    robot = Aged()
+    with Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100, watchdog_s=20.0) as server:
+        remote = RemoteRobot(server.address)
+        assert remote.status()["telemetry"] == server.telemetry
+        remote.reset({})
+        with Watcher(server.telemetry, robot.spec) as watcher:
+            until(lambda: watcher.next().age_ns == {"position": 7_000_000})
+            assert watcher.next().status["stop_number"] == remote.status()["stop_number"]
+        remote.close()
+    with Server(make_robot()) as server:
+        remote = RemoteRobot(server.address)
+        assert remote.status()["telemetry"] is None
+        remote.close()

@@ -1,0 +1,217 @@
+"""Carry out the acts of people at the page, each by right, and write each to the log of acts with its name."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import closing, suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from hal import ConnectionLost, RobotError
+from real import RemoteRobot
+from real.protocol.keys import Role
+from real.protocol.text import printable
+from rlenv_robot.console.access import Visitor
+from rlenv_robot.console.messages import Act
+from rlenv_robot.console.mover import Mover
+from rlenv_robot.console.questions import QuestionBox
+
+__all__ = ["RIGHTS", "ActLog", "ActRecord", "Acts"]
+
+_log = logging.getLogger(__name__)
+
+_ALL, _MOVERS = frozenset(Role), frozenset({Role.OPERATE, Role.MOVE})
+
+RIGHTS: Mapping[str, frozenset[Role]] = {
+    "stop": _ALL,
+    **dict.fromkeys(("arm", "hold", "reset_done", "reset_refused", "success", "failure", "discard"), _MOVERS),
+}
+"""The roles that each act needs. To take the robot from another client, ``arm`` and ``hold`` need ``operate``."""
+
+_KEPT = 200
+_STAND_BY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ActRecord:
+    """One act.
+
+    Attributes:
+        wall_s: time of day, seconds since 1970.
+        name, role: of the person.
+        act: its name.
+        text: the reason or remark that the person gave.
+        ok: whether it was carried out.
+        outcome: for the person.
+    """
+
+    wall_s: float
+    name: str
+    role: str
+    act: str
+    text: str
+    ok: bool
+    outcome: str
+
+
+class ActLog:
+    """Write each act as a line of JSON, on the disk when `add` returns. From any thread.
+
+    Args:
+        path: of the file, which is added to; None keeps the acts in memory alone.
+
+    Raises:
+        OSError: the file can't be written.
+    """
+
+    def __init__(self, path: str | Path | None) -> None:
+        self._recent: deque[ActRecord] = deque(maxlen=_KEPT)
+        self._lock = threading.Lock()
+        if path is not None:
+            Path(path).parent.mkdir(parents=True, exist_ok=True)
+        self._file = None if path is None else os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        self._trouble = ""
+
+    @property
+    def recent(self) -> tuple[ActRecord, ...]:
+        """The newest acts, oldest first."""
+        with self._lock:
+            return tuple(self._recent)
+
+    def add(self, record: ActRecord) -> None:
+        """Add an act. A disk that is full is reported once; the act itself was carried out."""
+        _log.info(
+            "%s (%s): %s%s: %s", record.name, record.role, record.act, f" ({record.text})" * bool(record.text),
+            record.outcome,
+        )  # fmt: skip
+        with self._lock:
+            self._recent.append(record)
+            if self._file is None:
+                return
+            try:
+                os.write(self._file, (json.dumps(asdict(record)) + "\n").encode())
+                os.fsync(self._file)
+            except OSError as error:
+                if not self._trouble:
+                    _log.error("the log of acts can't be written: %s", error)
+                self._trouble = str(error)
+
+    def close(self) -> None:
+        """Close the file. Calling it twice is allowed."""
+        with self._lock:
+            if self._file is not None:
+                os.close(self._file)
+                self._file = None
+
+
+class Acts:
+    """Carry out acts. From any thread; an act waits for its outcome, a stop waits for no other act.
+
+    Args:
+        address: of the robot's server.
+        keys: folder of this machine's keys.
+        mover: moves the robot for people.
+        questions: of the robot's server.
+        log: of acts.
+        wall: time of day, seconds since 1970.
+    """
+
+    def __init__(
+        self,
+        address: str,
+        keys: str | Path | None,
+        mover: Mover,
+        questions: QuestionBox,
+        log: ActLog,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._address, self._keys = address, keys
+        self._mover, self._questions, self._log, self._wall = mover, questions, log, wall
+        self._stopper = RemoteRobot(address, keys=keys)
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._stand_by, name="rlenv-robot console stands by", daemon=True)
+
+    def start(self) -> None:
+        """Keep a connection for stops from now on."""
+        self._thread.start()
+
+    def close(self) -> None:
+        """Close the connection for stops. Calling it twice is allowed."""
+        self._closing.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._stopper.close()
+
+    def _stand_by(self) -> None:
+        while not self._closing.is_set():
+            with suppress(RobotError):  # the page says that the server is lost; a stop tries a new connection
+                self._stopper.stand_by()
+            self._closing.wait(_STAND_BY_S)
+
+    def carry_out(self, act: Act, visitor: Visitor) -> ActRecord:
+        """Carry out one act, and return it with its outcome; whatever is wrong with it is the outcome."""
+        text = printable(act.text, 500)
+        try:
+            ok, outcome = True, self._allowed(act, visitor, text)
+        except (RobotError, ValueError, OSError) as error:
+            ok, outcome = False, str(error)
+        except Exception as error:  # the person must learn that nothing was done
+            _log.exception("an act could not be carried out")
+            ok, outcome = False, f"{type(error).__name__}: {error}"
+        record = ActRecord(self._wall(), visitor.name, visitor.role.value, act.act, text, ok, printable(outcome, 1000))
+        self._log.add(record)
+        return record
+
+    def _allowed(self, act: Act, visitor: Visitor, text: str) -> str:
+        if visitor.role not in RIGHTS[act.act]:
+            allowed = ", ".join(sorted(RIGHTS[act.act]))
+            raise ValueError(f"the role {visitor.role} does not allow {act.act}; allowed with {allowed}")
+        if act.take and visitor.role is not Role.OPERATE:
+            raise ValueError(f"the role {visitor.role} may not take the robot from its holder; operate may")
+        name = visitor.name
+        match act.act:
+            case "stop":
+                return self._stop(name, text)
+            case "arm":
+                return self._arm(act, name, text)
+            case "hold":
+                return self._hold(name, take=act.take)
+            case "reset_done" | "reset_refused":
+                self._questions.answer_reset(name, ready=act.act == "reset_done", note=text)
+                return "answered"
+            case verdict:
+                if self._questions.pending is None and self._mover.finish(name, verdict):
+                    return f"{verdict}; the episode ends"
+                return self._questions.answer_verdict(name, verdict, text)
+
+    def _stop(self, name: str, text: str) -> str:
+        began_s = time.monotonic()
+        self._stopper.stop(f"{name} at the console: {text or 'Stop'}")
+        return f"stopped; the robot confirmed after {(time.monotonic() - began_s) * 1e3:.0f} ms"
+
+    def _arm(self, act: Act, name: str, text: str) -> str:
+        status = self._stopper.status()
+        number = status.get("stop_number")
+        if status.get("state") != "stopped":
+            return self._mover.arm(name, take=act.take)
+        if not text:
+            raise ValueError("the robot is stopped; say what was found there, and why it may move again")
+        if act.stop_number != number:
+            raise ValueError("another stop has come since the page showed the robot's state; look again")
+        return self._mover.arm(name, f"{name}: {text}", act.stop_number, take=act.take)
+
+    def _hold(self, name: str, *, take: bool) -> str:
+        if self._mover.hold(name):
+            return "held"
+        with closing(RemoteRobot(self._address, keys=self._keys, take="force" if take else "no")) as remote:
+            try:
+                remote.hold()
+            except ConnectionLost as error:
+                raise ValueError(f"{error}. Stop is always possible; take needs the role operate") from None
+        return "held"

@@ -1,0 +1,116 @@
+"""Messages of a browser, each bounded and validated before anything is done with it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
+
+__all__ = ["ACTS", "MAX_BYTES", "Act", "Choice", "Drive", "FromPage", "Login", "MessageError", "Seen", "parse"]
+
+MAX_BYTES = 4096
+"""Most bytes of one message."""
+
+MAX_AXES = 64
+"""Most numbers of a command that a page can move."""
+
+ACTS = ("arm", "hold", "reset_done", "reset_refused", "success", "failure", "discard", "stop")
+"""The acts of an operator."""
+
+_Finite = Annotated[float, Field(ge=-1.0, le=1.0, allow_inf_nan=False)]
+_Short = Annotated[str, Field(max_length=64)]
+
+
+class MessageError(ValueError):
+    """A message that no page of ours sends."""
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class Login(_Message):
+    """The first message of a page.
+
+    Attributes:
+        token: of the visitor.
+    """
+
+    t: Literal["login"]
+    token: Annotated[str, Field(max_length=200)]
+
+
+class Act(_Message):
+    """An operator's act.
+
+    Attributes:
+        id: given back with the outcome.
+        act: one of `ACTS`.
+        text: a reason or a remark, one line.
+        stop_number: of the newest stop that the page showed; an arming clears no later one.
+        take: whether to take the robot from another client, which needs the role ``operate``.
+    """
+
+    t: Literal["act"]
+    id: Annotated[int, Field(ge=0, lt=2**31)]
+    act: Literal["arm", "hold", "reset_done", "reset_refused", "success", "failure", "discard", "stop"]
+    text: Annotated[str, Field(max_length=500)] = ""
+    stop_number: Annotated[int, Field(ge=0, lt=2**62)] | None = None
+    take: bool = False
+
+
+class Drive(_Message):
+    """The state of a person's input device.
+
+    Attributes:
+        engaged: whether the clutch is closed; open, the robot holds.
+        axes: wanted velocity of each commanded number as a share of the greatest one, -1 to 1.
+        device: ``keyboard`` or ``gamepad``, for the record.
+    """
+
+    t: Literal["drive"]
+    engaged: bool
+    axes: Annotated[list[_Finite], Field(max_length=MAX_AXES)]
+    device: Literal["keyboard", "gamepad"] = "keyboard"
+
+
+class Choice(_Message):
+    """The cameras that a page shows; it is sent no others.
+
+    Attributes:
+        cameras: their names.
+    """
+
+    t: Literal["see"]
+    cameras: Annotated[list[_Short], Field(max_length=16)]
+
+
+class Seen(_Message):
+    """The number of states and images that a page has taken so far; it is sent a few more than that.
+
+    Attributes:
+        n: since its login.
+    """
+
+    t: Literal["seen"]
+    n: Annotated[int, Field(ge=0, lt=2**53)]
+
+
+FromPage = Annotated[Login | Act | Drive | Choice | Seen, Field(discriminator="t")]
+_ADAPTER: TypeAdapter[Login | Act | Drive | Choice | Seen] = TypeAdapter(FromPage)
+
+
+def parse(text: str) -> Login | Act | Drive | Choice | Seen:
+    """Return a message.
+
+    Raises:
+        MessageError: it is too long, or no message of ours; the text says where.
+    """
+    if len(text) > MAX_BYTES:
+        raise MessageError(f"a message has {len(text)} characters, allowed are {MAX_BYTES}")
+    try:
+        return _ADAPTER.validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise MessageError(f"{place or 'the message'}: {first['msg']}") from None

@@ -1,0 +1,719 @@
+"use strict";
+// The operator's page. One socket to the console; every text that comes from it is shown as text, never as HTML.
+
+// -- Words -----------------------------------------------------------------------------------------------------
+
+const WORDS = {
+  en: {
+    stop: "STOP", stop_hint: "Stop the robot now. Key: Escape", theme: "Theme", login: "Log in", token: "Token", enter: "Enter",
+    operate: "Operate", remark: "Reason or remark", take: "take the robot from its holder", arm: "Arm", hold: "Hold",
+    reset_done: "Reset done", reset_refused: "Not ready", success: "Success", failure: "Failure", discard: "Discard",
+    teleop: "Teleoperation", view: "Robot", cameras: "Cameras", joints: "Joints", sensors: "Sensors",
+    timing: "Loop and server", episodes: "Episodes", acts: "Acts", name: "Name", range: "Range", unit: "Unit", age: "Age",
+    value: "Value", goal: "Goal", load: "Load", number: "No.", began: "Began", seconds: "Seconds", ended: "Ended",
+    who: "Who", act: "Act", outcome: "Outcome", time: "Time", role: "Role",
+    pad_label: "Teleoperation. Focus here, hold the space bar, and press keys to move joints",
+    pad_help: "Click here. Hold Space to engage; Q W E R T Y move joints 1 to 6 up, A S D F G H down; Shift is slow. Releasing Space, or leaving this page, holds the robot.",
+    view_label: "3D view of the robot: solid as measured, transparent as commanded. Arrow keys turn, + and - zoom",
+    no_webgl: "3D needs WebGL, which this browser does not offer. Everything else works.",
+    no_scene: "There is no model of this robot here, so it can't be drawn.",
+    no_cameras: "No cameras.", no_gamepad: "No gamepad. Press a button on one to use it.",
+    gamepad: "Gamepad: hold a shoulder button to engage; sticks, D-pad and triggers move the joints.",
+    engaged: "ENGAGED", released: "released: the robot holds", not_armed: "not armed: Arm first", others: "moves the robot here",
+    not_live: "NOT LIVE", no_console: "no connection to the console", old_state: "the robot's state is old",
+    not_sent: "STOP WAS NOT SENT: no connection. Use the robot's own stop button!", sending: "Stop …",
+    asks_reset: "The robot asks: is the scene ready?", asks_verdict: "How did the episode go?", and_verdict: "Give a verdict first, if you like.",
+    chosen: "verdict", holder: "Client that moves it", nobody: "nobody", reading: "Newest reading", period: "Period", overruns: "Overruns",
+    longest: "Longest period", periods: "Periods", late: "Late commands", real_time: "Real time", recording: "Controller's log",
+    held_back: "Held back by the guard", faults: "Faults", mover: "This console", recorded: "recorded", bad_token: "This token is not admitted.",
+    lost_rights: "This token has lost its rights.", need_reason: "The robot is stopped: write what was found, and why it may move again.",
+    idle: "idle", arming: "arming", armed: "armed", moving: "moving", judging: "waits for a verdict",
+    s_disarmed: "disarmed", s_arming: "arming", s_resetting: "resetting", s_ready: "ready", s_running: "running", s_holding: "holding",
+    s_stopped: "STOPPED", old: "old", measured: "age of this pose:",
+  },
+  zh: {
+    stop: "急停", stop_hint: "立即停止机器人。按键：Esc", theme: "主题", login: "登录", token: "令牌", enter: "进入",
+    operate: "操作", remark: "原因或备注", take: "从当前持有者处接管机器人", arm: "使能", hold: "保持",
+    reset_done: "场景已复位", reset_refused: "未就绪", success: "成功", failure: "失败", discard: "丢弃",
+    teleop: "遥操作", view: "机器人", cameras: "相机", joints: "关节", sensors: "传感器",
+    timing: "控制循环与服务器", episodes: "回合", acts: "操作记录", name: "名称", range: "范围", unit: "单位", age: "时延",
+    value: "数值", goal: "目标", load: "负载", number: "序号", began: "开始", seconds: "秒", ended: "结束",
+    who: "操作者", act: "操作", outcome: "结果", time: "时间", role: "角色",
+    pad_label: "遥操作。聚焦此处，按住空格键，再按键移动关节",
+    pad_help: "点击此处。按住空格接合；Q W E R T Y 使 1 至 6 号关节正向运动，A S D F G H 反向；Shift 为慢速。松开空格或离开页面，机器人保持不动。",
+    view_label: "机器人三维视图：实体为测量值，半透明为指令值。方向键旋转，+ 和 - 缩放",
+    no_webgl: "三维视图需要 WebGL，此浏览器不支持。其他功能均可使用。",
+    no_scene: "此处没有该机器人的模型，无法绘制。",
+    no_cameras: "没有相机。", no_gamepad: "没有手柄。按手柄上任意键启用。",
+    gamepad: "手柄：按住肩键接合；摇杆、方向键和扳机移动关节。",
+    engaged: "已接合", released: "已松开：机器人保持", not_armed: "未使能：请先使能", others: "正在此处移动机器人",
+    not_live: "非实时", no_console: "与控制台的连接已断开", old_state: "机器人状态已过时",
+    not_sent: "急停未发送：没有连接。请使用机器人本体的急停按钮！", sending: "正在急停 …",
+    asks_reset: "机器人询问：场景是否就绪？", asks_verdict: "本回合结果如何？", and_verdict: "可先给出评判。",
+    chosen: "评判", holder: "当前控制客户端", nobody: "无", reading: "最新读数", period: "周期", overruns: "超时次数",
+    longest: "最长周期", periods: "周期数", late: "迟到指令", real_time: "实时调度", recording: "控制器日志",
+    held_back: "被防护限制", faults: "故障", mover: "本控制台", recorded: "已记录", bad_token: "该令牌无效。",
+    lost_rights: "该令牌已失去权限。", need_reason: "机器人已急停：请填写检查结果，以及为何可以再次运动。",
+    idle: "空闲", arming: "使能中", armed: "已使能", moving: "运动中", judging: "等待评判",
+    s_disarmed: "未使能", s_arming: "使能中", s_resetting: "复位中", s_ready: "就绪", s_running: "运行中", s_holding: "保持",
+    s_stopped: "已急停", old: "过时", measured: "此姿态的时延：",
+  },
+};
+const store = {
+  get: (key, area = localStorage) => { try { return area.getItem(key); } catch { return null; } },
+  set: (key, value, area = localStorage) => { try { area.setItem(key, value); } catch { /* a private window */ } },
+};
+let language = store.get("language") || ((navigator.language || "").toLowerCase().startsWith("zh") ? "zh" : "en");
+const t = (key) => WORDS[language][key] ?? WORDS.en[key] ?? key;
+const $ = (id) => document.getElementById(id);
+const put = (element, text) => { if (element.textContent !== text) element.textContent = text; };
+const make = (tag, attributes = {}, ...children) => {
+  const element = document.createElement(tag);
+  for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
+  element.append(...children);
+  return element;
+};
+const digits = (value, places = 3) => (value === null || value === undefined ? "–" : Number(value).toFixed(places));
+const millis = (seconds) => (seconds === null || seconds === undefined ? "–" : `${(seconds * 1e3).toFixed(0)} ms`);
+
+function translate() {
+  document.documentElement.lang = language;
+  for (const element of document.querySelectorAll("[data-t]")) put(element, t(element.dataset.t));
+  for (const element of document.querySelectorAll("[data-a]")) element.setAttribute("aria-label", t(element.dataset.a));
+  const other = language === "en" ? "zh" : "en";
+  put($("language"), other === "zh" ? "中文" : "English");
+  $("language").lang = other;
+  buildTables();
+  render();
+}
+
+// -- State -----------------------------------------------------------------------------------------------------
+
+let me = null, robot = null, state = null, question = null, episodes = [], acts = [];
+let taken = 0, told = 0; // states and images: the console sends a few more than it was told of
+let socket = null, stateAt = 0, retryMs = 300, token = "", nextId = 1, why = "no_console";
+const waiting = new Map(); // id of an act -> its name
+const mayMove = () => me && (me.role === "move" || me.role === "operate");
+
+function takeToken() {
+  const fromLink = new URLSearchParams(location.hash.slice(1)).get("token");
+  if (fromLink) {
+    store.set("token", fromLink, sessionStorage);
+    history.replaceState(null, "", location.pathname);
+  }
+  token = fromLink || store.get("token", sessionStorage) || "";
+}
+
+function connect() {
+  if (!token) return showLogin("");
+  const url = `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws`;
+  socket = new WebSocket(url);
+  socket.binaryType = "arraybuffer";
+  taken = told = 0;
+  socket.onopen = () => socket.send(JSON.stringify({ t: "login", token }));
+  socket.onmessage = (event) => (typeof event.data === "string" ? receive(JSON.parse(event.data)) : receiveImage(event.data));
+  socket.onclose = (event) => {
+    const mine = socket === event.target;
+    if (!mine) return;
+    socket = null;
+    release();
+    for (const name of waiting.values()) if (name === "stop") put($("notice"), t("not_sent"));
+    waiting.clear();
+    if (event.code === 4401) {
+      store.set("token", "", sessionStorage);
+      token = "";
+      return showLogin(t(me ? "lost_rights" : "bad_token"));
+    }
+    why = "no_console";
+    render();
+    setTimeout(connect, retryMs);
+    retryMs = Math.min(retryMs * 1.6, 3000);
+  };
+}
+
+function showLogin(problem) {
+  me = null;
+  $("login").hidden = false;
+  $("main").hidden = true;
+  $("stop").disabled = true;
+  put($("login-error"), problem);
+  $("token").focus();
+}
+
+function receive(message) {
+  switch (message.t) {
+    case "welcome":
+      me = message;
+      retryMs = 300;
+      $("login").hidden = true;
+      $("main").hidden = false;
+      $("stop").disabled = false;
+      put($("notice"), "");
+      for (const id of ["drive", "view", "cameras", "joints", "sensors", "timing", "episodes", "log"]) $(id).hidden = me.role === "stop";
+      $("operate").hidden = !mayMove();
+      $("drive").hidden = !mayMove();
+      $("take-row").hidden = me.role !== "operate";
+      put($("me"), `${me.name} (${me.role})`);
+      if (robot) seeCameras();
+      break;
+    case "robot":
+      robot = message.robot;
+      buildTables();
+      buildCameras();
+      scene.load(robot.scene);
+      break;
+    case "state": taken++; state = message; stateAt = performance.now(); tell(); break;
+    case "question": question = message.question; break;
+    case "episodes": episodes = message.episodes; renderEpisodes(); break;
+    case "acts": acts = message.acts; renderActs(); break;
+    case "outcome": takeOutcome(message); break;
+  }
+  schedule();
+}
+
+let telling = false;
+function tell() {
+  if (telling || taken === told) return;
+  telling = true;
+  told = taken;
+  send({ t: "seen", n: taken });
+  setTimeout(() => { telling = false; tell(); }, 25);
+}
+
+function send(message) {
+  if (!socket || socket.readyState !== WebSocket.OPEN || !me) return false;
+  socket.send(JSON.stringify(message));
+  return true;
+}
+
+function act(name) {
+  const id = nextId++ % 2147483647;
+  const message = { t: "act", id, act: name, text: $("text").value.slice(0, 500) };
+  if (state && Number.isInteger(state.stop_number)) message.stop_number = state.stop_number;
+  if (me && me.role === "operate" && (name === "arm" || name === "hold")) message.take = $("take").checked;
+  if (!send(message)) return false;
+  waiting.set(id, name);
+  return true;
+}
+
+function stop() {
+  release();
+  put($("notice"), act("stop") ? t("sending") : t("not_sent"));
+}
+
+function takeOutcome(message) {
+  waiting.delete(message.id);
+  const line = `${t(message.act)}: ${message.text}`;
+  if (message.act === "stop") put($("notice"), line);
+  put($("outcome"), line);
+  $("outcome").className = message.ok ? "good" : "bad";
+  if (message.ok) {
+    $("text").value = "";
+    if (message.act === "arm") { $("take").checked = false; put($("notice"), ""); }
+  }
+}
+
+// -- What is shown ---------------------------------------------------------------------------------------------
+
+let planned = false;
+function schedule() {
+  if (planned) return;
+  planned = true;
+  const draw = () => { if (planned) { planned = false; render(); } };
+  requestAnimationFrame(draw);
+  setTimeout(draw, 100); // also in a hidden tab
+}
+
+const MOVING = new Set(["ready", "running", "resetting"]); // in other states a robot may not be read
+
+function staleness() {
+  if (!socket || !me) return t("no_console");
+  if (!state) return t("old_state");
+  if (!state.live) return state.problem;
+  if (performance.now() - stateAt > 1500) return t("no_console");
+  if (MOVING.has(state.state) && typeof state.age_s === "number" && state.age_s > 1) return `${t("old_state")}: ${state.age_s.toFixed(1)} s`;
+  return "";
+}
+
+function render() {
+  const stale = $("login").hidden ? staleness() : "";
+  $("stale").hidden = !stale;
+  put($("stale"), stale ? `${t("not_live")}: ${stale}` : "");
+  document.body.dataset.live = String(!stale);
+  if (robot) { put($("robot"), robot.name); document.title = `${robot.name} – ${state ? state.state : ""}`; }
+  if (!state) return;
+  const name = state.state || "";
+  put($("state"), name ? t(`s_${name}`) : "–");
+  $("state").dataset.s = name;
+  put($("why"), state.why || "");
+  renderActsAllowed(stale);
+  if (!me || me.role === "stop" || !robot) return;
+  renderQuestion();
+  renderJoints();
+  renderSensors();
+  renderTiming();
+  renderPad();
+  renderCameraAges();
+  scene.draw(state.pose || [], state.goal || []);
+  if (!$("scene").hidden) put($("scene-note"), state.age_s > 1 ? `${t("measured")} ${state.age_s.toFixed(1)} s` : "");
+}
+
+function renderActsAllowed(stale) {
+  const asks = question || {};
+  const mine = state.mover.phase === "armed" || state.mover.phase === "moving";
+  const allowed = {
+    arm: !stale && state.mover.phase !== "arming", hold: true,
+    reset_done: asks.kind === "reset", reset_refused: asks.kind === "reset",
+  };
+  const verdict = asks.kind === "verdict" || (asks.kind === "reset" && asks.verdict) || (!question && mine);
+  for (const button of document.querySelectorAll("[data-act]")) {
+    const name = button.dataset.act;
+    button.disabled = !(name in allowed ? allowed[name] : verdict);
+    button.classList.toggle("asked", (asks.kind === "reset" && name === "reset_done") || (asks.kind === "verdict" && ["success", "failure", "discard"].includes(name)));
+  }
+}
+
+function renderQuestion() {
+  $("question").hidden = !question;
+  if (!question) return;
+  const words = [t(question.kind === "reset" ? "asks_reset" : "asks_verdict"), question.text];
+  if (question.kind === "reset" && question.verdict) words.push(question.chosen ? `${t("chosen")}: ${t(question.chosen)}` : t("and_verdict"));
+  put($("question-text"), words.filter(Boolean).join(" – "));
+}
+
+let jointRows = [], sensorRows = [];
+const columnsBeside = (command) => robot.sensors.filter((sensor) => sensor.name !== command.measured_by && sensor.elements.length === command.elements.length && sensor.elements.every((name, index) => name === command.elements[index]));
+
+function buildTables() {
+  if (!robot) return;
+  jointRows = [];
+  sensorRows = [];
+  const joints = [], first = robot.commands[0];
+  const beside = first ? columnsBeside(first) : [];
+  const head = [t("name"), t("range"), t("value"), t("goal"), ...beside.map((sensor) => `${sensor.name} (${sensor.unit})`)];
+  joints.push(make("thead", {}, make("tr", {}, ...head.map((text) => make("th", { scope: "col" }, text)))));
+  const body = make("tbody");
+  for (const command of robot.commands) {
+    command.elements.forEach((element, index) => {
+      const mark = make("i"), goal = make("i", { class: "goal" });
+      const range = make("div", { class: "range", role: "meter", "aria-label": element }, mark, goal);
+      const value = make("td", { class: "n" }), target = make("td", { class: "n" });
+      const others = (command === first ? beside : []).map((sensor) => [sensor, make("td", { class: "n" })]);
+      body.append(make("tr", {}, make("th", { scope: "row" }, element), make("td", {}, range), value, target, ...others.map(([, cell]) => cell)));
+      jointRows.push({ command, index, range, mark, goal, value, target, others });
+    });
+  }
+  joints.push(body);
+  $("joint-table").replaceChildren(...joints);
+  const rows = robot.sensors.map((sensor) => {
+    const value = make("td"), age = make("td", { class: "n" });
+    sensorRows.push({ sensor, value, age });
+    return make("tr", {}, make("th", { scope: "row", title: sensor.meaning }, sensor.name), value, make("td", {}, sensor.unit), age);
+  });
+  const titles = [t("name"), t("value"), t("unit"), t("age")].map((text) => make("th", { scope: "col" }, text));
+  $("sensor-table").replaceChildren(make("thead", {}, make("tr", {}, ...titles)), make("tbody", {}, ...rows));
+  renderEpisodes();
+  renderActs();
+}
+
+function renderJoints() {
+  for (const { command, index, range, mark, goal, value, target, others } of jointRows) {
+    const low = command.low[index], high = command.high[index];
+    const at = state.sensors?.[command.measured_by]?.[index], aim = state.applied?.[command.name]?.[index];
+    const share = (number) => (number === null || number === undefined || low === null || high === null || high <= low ? null : Math.min(1, Math.max(0, (number - low) / (high - low))));
+    const here = share(at), there = share(aim);
+    mark.hidden = here === null;
+    goal.hidden = there === null;
+    if (here !== null) {
+      mark.style.left = `${here * 100}%`;
+      range.setAttribute("aria-valuemin", low); range.setAttribute("aria-valuemax", high); range.setAttribute("aria-valuenow", at);
+    }
+    if (there !== null) goal.style.left = `${there * 100}%`;
+    value.classList.toggle("near", here !== null && (here < 0.02 || here > 0.98));
+    put(value, digits(at));
+    put(target, digits(aim));
+    for (const [sensor, cell] of others) {
+      const number = state.sensors?.[sensor.name]?.[index], most = robot.efforts[sensor.name];
+      const limit = most ? most[most.length > 1 ? index : 0] : null;
+      cell.classList.toggle("near", limit !== null && limit !== undefined && Math.abs(number) > 0.8 * limit);
+      put(cell, limit ? `${digits(number, 2)} / ${limit}` : digits(number));
+    }
+  }
+}
+
+function renderSensors() {
+  for (const { sensor, value, age } of sensorRows) {
+    const numbers = state.sensors?.[sensor.name] || [], seconds = state.ages_s?.[sensor.name];
+    put(value, numbers.slice(0, 12).map((number) => digits(number)).join("  ") + (numbers.length > 12 ? " …" : ""));
+    const most = robot.max_age_s[sensor.name];
+    age.classList.toggle("near", most !== undefined && seconds > most);
+    put(age, most !== undefined && seconds > most ? `${millis(seconds)} ${t("old")}` : millis(seconds));
+  }
+}
+
+let timingRows = null;
+function renderTiming() {
+  const loop = state.loop || {}, mover = state.mover;
+  const rows = {
+    holder: state.holder || t("nobody"), mover: [t(mover.phase), mover.owner, mover.recording ? `${mover.recorded} ${t("recorded")}` : "", mover.task].filter(Boolean).join(", "),
+    reading: millis(state.age_s), period: `${digits(loop.period_ms, 2)} ms`, longest: `${digits(loop.longest_ms, 2)} ms`,
+    overruns: `${loop.overruns ?? "–"} / ${loop.periods ?? "–"} ${t("periods")}`, late: String(state.late_commands ?? "–"),
+    real_time: state.real_time || "–", held_back: state.guard ? `${state.guard.held_back} (${state.guard.last ?? ""})` : "–",
+    recording: state.recording ? Object.entries(state.recording).map(([key, value]) => `${key} ${value}`).join(", ") : "–",
+    faults: (state.faults || []).join("; ") || "–",
+  };
+  if (!timingRows) {
+    timingRows = {};
+    const list = Object.keys(rows).flatMap((key) => {
+      timingRows[key] = make("dd");
+      return [make("dt", { "data-t": key }, t(key)), timingRows[key]];
+    });
+    $("timing-list").replaceChildren(...list);
+  }
+  for (const [key, text] of Object.entries(rows)) put(timingRows[key], text);
+  timingRows.faults.className = state.faults?.length ? "bad" : "";
+}
+
+const clockTime = (seconds) => new Date(seconds * 1e3).toLocaleTimeString(language === "zh" ? "zh-CN" : "en-GB");
+function fill(table, titles, rows) {
+  const head = make("tr", {}, ...titles.map((key) => make("th", { scope: "col" }, t(key))));
+  const body = rows.map((cells) => make("tr", {}, ...cells.map((text) => make("td", {}, String(text)))));
+  table.replaceChildren(make("thead", {}, head), make("tbody", {}, ...body));
+}
+function renderEpisodes() {
+  fill($("episode-table"), ["number", "began", "seconds", "who", "ended"], episodes.slice(0, 50).map((episode) => [episode.number, clockTime(episode.began_wall_s), episode.seconds.toFixed(1), episode.holder, `${t(`s_${episode.state}`)}: ${episode.why}`]));
+}
+function renderActs() {
+  fill($("act-table"), ["time", "who", "act", "outcome"], acts.map((one) => [clockTime(one.wall_s), `${one.name} (${one.role})`, [t(one.act), one.text].filter(Boolean).join(": "), one.outcome]));
+}
+
+// -- Cameras ---------------------------------------------------------------------------------------------------
+
+const cameraViews = new Map();
+function buildCameras() {
+  for (const view of cameraViews.values()) URL.revokeObjectURL(view.image.src);
+  cameraViews.clear();
+  const figures = robot.cameras.map((name) => {
+    const image = make("img", { alt: name }), age = make("span");
+    cameraViews.set(name, { image, age, stamp: 0, busy: false });
+    return make("figure", {}, image, make("figcaption", {}, make("span", {}, name), age));
+  });
+  $("camera-list").replaceChildren(...(figures.length ? figures : [make("p", { class: "quiet", "data-t": "no_cameras" }, t("no_cameras"))]));
+  seeCameras();
+}
+function seeCameras() { send({ t: "see", cameras: document.hidden ? [] : robot.cameras }); }
+
+function receiveImage(buffer) {
+  taken++;
+  tell();
+  const bytes = new DataView(buffer), length = bytes.getUint8(0);
+  const name = new TextDecoder().decode(new Uint8Array(buffer, 1, length));
+  const view = cameraViews.get(name);
+  if (!view) return;
+  view.stamp = Number(bytes.getBigInt64(1 + length));
+  if (view.busy) return; // the next image will do
+  view.busy = true;
+  const url = URL.createObjectURL(new Blob([new Uint8Array(buffer, 9 + length)], { type: "image/jpeg" })), before = view.image.src;
+  view.image.onload = view.image.onerror = () => { view.busy = false; if (before) URL.revokeObjectURL(before); };
+  view.image.src = url;
+}
+function renderCameraAges() {
+  for (const view of cameraViews.values()) {
+    const seconds = view.stamp && state.sent_ns ? Math.max(0, (state.sent_ns - view.stamp) / 1e9) : null;
+    put(view.age, millis(seconds));
+    view.age.classList.toggle("near", seconds !== null && seconds > 1);
+  }
+}
+
+// -- Teleoperation ---------------------------------------------------------------------------------------------
+
+const UP = ["KeyQ", "KeyW", "KeyE", "KeyR", "KeyT", "KeyY", "KeyU", "KeyI", "KeyO", "KeyP"];
+const DOWN = ["KeyA", "KeyS", "KeyD", "KeyF", "KeyG", "KeyH", "KeyJ", "KeyK", "KeyL", "Semicolon"];
+const pressed = new Set();
+let engaged = false, device = "keyboard";
+
+const size = () => (robot ? robot.commands.reduce((sum, command) => sum + command.elements.length, 0) : 0);
+const mineToMove = () => mayMove() && state && state.mover.owner === me.name && (state.mover.phase === "armed" || state.mover.phase === "moving");
+
+function keyAxes() {
+  const slow = pressed.has("ShiftLeft") || pressed.has("ShiftRight") ? 0.3 : 1;
+  return Array.from({ length: Math.min(size(), 64) }, (_, index) => slow * (Number(pressed.has(UP[index])) - Number(pressed.has(DOWN[index]))));
+}
+const dead = (value) => (Math.abs(value) < 0.12 ? 0 : Math.max(-1, Math.min(1, value)));
+function gamepadAxes() {
+  const pad = (navigator.getGamepads ? [...navigator.getGamepads()] : []).find((one) => one && one.connected);
+  if (!pad) return null;
+  const button = (index) => pad.buttons[index]?.value || 0;
+  const axes = [dead(-(pad.axes[0] || 0)), dead(-(pad.axes[1] || 0)), dead(pad.axes[3] || 0), dead(button(12) - button(13)), dead(button(15) - button(14)), dead(button(7) - button(6))];
+  return { clutch: button(4) > 0.5 || button(5) > 0.5, axes: axes.slice(0, size()), any: true };
+}
+
+function release() {
+  pressed.clear();
+  if (!engaged) return;
+  engaged = false;
+  send({ t: "drive", engaged: false, axes: [], device });
+}
+
+function tick() {
+  const pad = document.hasFocus() && !document.hidden ? gamepadAxes() : null;
+  put($("gamepad"), t(pad ? "gamepad" : "no_gamepad"));
+  const byKeys = pressed.has("Space") && document.activeElement === $("pad");
+  const wants = document.hasFocus() && !document.hidden && mineToMove() && (byKeys || Boolean(pad && pad.clutch));
+  if (!wants) {
+    if (engaged) { engaged = false; send({ t: "drive", engaged: false, axes: [], device }); schedule(); }
+    return;
+  }
+  device = byKeys ? "keyboard" : "gamepad";
+  if (!engaged) { engaged = true; schedule(); }
+  send({ t: "drive", engaged: true, axes: byKeys ? keyAxes() : pad.axes, device });
+}
+
+function renderPad() {
+  const pad = $("pad");
+  pad.dataset.engaged = String(engaged);
+  const owner = state.mover.owner;
+  const text = engaged ? t("engaged") : mineToMove() ? t("released") : owner && owner !== me.name ? `${owner} ${t("others")}` : t("not_armed");
+  put($("clutch"), text);
+}
+
+// -- The robot in 3D -------------------------------------------------------------------------------------------
+
+const matrix = {
+  multiply(a, b) {
+    const out = new Float32Array(16);
+    for (let column = 0; column < 4; column++) for (let row = 0; row < 4; row++) {
+      let sum = 0;
+      for (let k = 0; k < 4; k++) sum += a[k * 4 + row] * b[column * 4 + k];
+      out[column * 4 + row] = sum;
+    }
+    return out;
+  },
+  perspective(fovy, aspect, near, far) {
+    const f = 1 / Math.tan(fovy / 2), depth = 1 / (near - far);
+    return new Float32Array([f / aspect, 0, 0, 0, 0, f, 0, 0, 0, 0, (far + near) * depth, -1, 0, 0, 2 * far * near * depth, 0]);
+  },
+  look(eye, at) {
+    const normal = (v) => { const n = Math.hypot(...v) || 1; return v.map((x) => x / n); };
+    const cross = (a, b) => [a[1] * b[2] - a[2] * b[1], a[2] * b[0] - a[0] * b[2], a[0] * b[1] - a[1] * b[0]];
+    const dot = (a, b) => a[0] * b[0] + a[1] * b[1] + a[2] * b[2];
+    const z = normal([eye[0] - at[0], eye[1] - at[1], eye[2] - at[2]]), x = normal(cross([0, 0, 1], z)), y = cross(z, x);
+    return new Float32Array([x[0], y[0], z[0], 0, x[1], y[1], z[1], 0, x[2], y[2], z[2], 0, -dot(x, eye), -dot(y, eye), -dot(z, eye), 1]);
+  },
+  place([x, y, z, w, i, j, k]) {
+    return new Float32Array([1 - 2 * (j * j + k * k), 2 * (i * j + w * k), 2 * (i * k - w * j), 0, 2 * (i * j - w * k), 1 - 2 * (i * i + k * k), 2 * (j * k + w * i), 0, 2 * (i * k + w * j), 2 * (j * k - w * i), 1 - 2 * (i * i + j * j), 0, x, y, z, 1]);
+  },
+};
+
+/** Triangles of a solid about its own origin: [[point, point, point], ...]; with their normals where it is round. */
+function solid(geom, extent) {
+  const [a, b, c] = geom.size, faces = [];
+  const ring = (n, turn) => Array.from({ length: n }, (_, index) => turn((index / n) * 2 * Math.PI));
+  const round = (radii, shiftOf, n = 16, m = 8) => {
+    const at = (u, v) => {
+      const normal = [Math.sin(v) * Math.cos(u), Math.sin(v) * Math.sin(u), Math.cos(v)];
+      return { p: [normal[0] * radii[0], normal[1] * radii[1], normal[2] * radii[2] + shiftOf(normal[2])], n: normal };
+    };
+    for (let i = 0; i < n; i++) for (let j = 0; j < m; j++) {
+      const u = [(i / n) * 2 * Math.PI, ((i + 1) / n) * 2 * Math.PI], v = [(j / m) * Math.PI, ((j + 1) / m) * Math.PI];
+      const q = [at(u[0], v[0]), at(u[0], v[1]), at(u[1], v[1]), at(u[1], v[0])];
+      faces.push([q[0], q[1], q[2]], [q[0], q[2], q[3]]);
+    }
+  };
+  const flat = (...points) => {
+    const [p, q, r] = points, u = q.map((x, k) => x - p[k]), v = r.map((x, k) => x - p[k]);
+    const normal = [u[1] * v[2] - u[2] * v[1], u[2] * v[0] - u[0] * v[2], u[0] * v[1] - u[1] * v[0]];
+    const length = Math.hypot(...normal) || 1;
+    faces.push(points.map((point) => ({ p: point, n: normal.map((x) => x / length) })));
+  };
+  const quad = (p, q, r, s) => { flat(p, q, r); flat(p, r, s); };
+  switch (geom.shape) {
+    case "box": {
+      const corner = (x, y, z) => [x * a, y * b, z * c];
+      for (const s of [1, -1]) {
+        quad(corner(s, -s, -1), corner(s, s, -1), corner(s, s, 1), corner(s, -s, 1));
+        quad(corner(s, s, -1), corner(-s, s, -1), corner(-s, s, 1), corner(s, s, 1));
+        quad(corner(-s, -1, s), corner(s, -1, s), corner(s, 1, s), corner(-s, 1, s));
+      }
+      break;
+    }
+    case "sphere": round([a, a, a], () => 0); break;
+    case "ellipsoid": round([a, b, c], () => 0); break;
+    case "capsule": round([a, a, a], (z) => Math.sign(z || 1e-9) * b, 16, 8); break;
+    case "cylinder": {
+      const top = ring(20, (u) => [a * Math.cos(u), a * Math.sin(u), b]), low = top.map(([x, y]) => [x, y, -b]);
+      top.forEach((point, index) => {
+        const next = (index + 1) % top.length, n = (p) => [p[0] / a, p[1] / a, 0];
+        const q = [low[index], low[next], top[next], point].map((p) => ({ p, n: n(p) }));
+        faces.push([q[0], q[1], q[2]], [q[0], q[2], q[3]]);
+        flat([0, 0, b], point, top[next]);
+        flat([0, 0, -b], low[next], low[index]);
+      });
+      break;
+    }
+    case "plane": {
+      const x = a || 3 * extent, y = b || 3 * extent;
+      quad([-x, -y, 0], [x, -y, 0], [x, y, 0], [-x, y, 0]);
+      break;
+    }
+    case "mesh": {
+      const point = (n) => geom.corners.slice(3 * n, 3 * n + 3);
+      for (let k = 0; k < geom.faces.length; k += 3) flat(point(geom.faces[k]), point(geom.faces[k + 1]), point(geom.faces[k + 2]));
+      break;
+    }
+  }
+  return faces;
+}
+
+const scene = {
+  gl: null, program: null, bodies: [], center: [0, 0, 0], extent: 1, azimuth: -0.9, elevation: 0.45, distance: 1, aimed: false, last: null,
+  open() {
+    const canvas = $("scene");
+    try { this.gl = canvas.getContext("webgl", { antialias: true, alpha: true }); } catch { this.gl = null; }
+    const gl = this.gl;
+    if (!gl) return this.say("no_webgl");
+    const shader = (kind, source) => { const one = gl.createShader(kind); gl.shaderSource(one, source); gl.compileShader(one); return one; };
+    const program = gl.createProgram();
+    gl.attachShader(program, shader(gl.VERTEX_SHADER, `attribute vec3 point, normal; attribute vec4 colour; uniform mat4 view, body; uniform vec4 tint; varying vec4 shade;
+      void main() { vec3 n = mat3(body[0].xyz, body[1].xyz, body[2].xyz) * normal; float light = 0.55 + 0.3 * abs(dot(n, vec3(0.43, -0.57, 0.70))) + 0.15 * n.z;
+      shade = tint.a > 0.0 ? vec4(tint.rgb * light, tint.a) : vec4(colour.rgb * light, colour.a); gl_Position = view * body * vec4(point, 1.0); }`));
+    gl.attachShader(program, shader(gl.FRAGMENT_SHADER, "precision mediump float; varying vec4 shade; void main() { gl_FragColor = vec4(shade.rgb * shade.a, shade.a); }"));
+    gl.linkProgram(program);
+    if (!gl.getProgramParameter(program, gl.LINK_STATUS)) { this.gl = null; return this.say("no_webgl"); }
+    gl.useProgram(program);
+    this.program = program;
+    gl.enable(gl.DEPTH_TEST);
+    gl.enable(gl.BLEND);
+    gl.blendFunc(gl.ONE, gl.ONE_MINUS_SRC_ALPHA);
+    canvas.addEventListener("webglcontextlost", () => { this.gl = null; this.say("no_webgl"); });
+    let from = null;
+    canvas.addEventListener("pointerdown", (event) => { from = [event.clientX, event.clientY]; canvas.setPointerCapture(event.pointerId); });
+    canvas.addEventListener("pointerup", () => { from = null; });
+    canvas.addEventListener("pointermove", (event) => {
+      if (!from) return;
+      this.turn((from[0] - event.clientX) * 0.01, (event.clientY - from[1]) * 0.01);
+      from = [event.clientX, event.clientY];
+    });
+    canvas.addEventListener("wheel", (event) => { event.preventDefault(); this.zoom(event.deltaY > 0 ? 1.1 : 0.9); }, { passive: false });
+    canvas.addEventListener("keydown", (event) => {
+      const turns = { ArrowLeft: [-0.1, 0], ArrowRight: [0.1, 0], ArrowUp: [0, 0.1], ArrowDown: [0, -0.1] }[event.key];
+      if (turns) this.turn(...turns); else if (event.key === "+") this.zoom(0.9); else if (event.key === "-") this.zoom(1.1); else return;
+      event.preventDefault();
+    });
+    return undefined;
+  },
+  say(key) { $("scene-note").dataset.t = key; put($("scene-note"), t(key)); $("scene").hidden = true; },
+  turn(sideways, up) { this.azimuth += sideways; this.elevation = Math.min(1.5, Math.max(-0.3, this.elevation + up)); this.again(); },
+  zoom(factor) { this.distance = Math.min(8 * this.extent, Math.max(0.3 * this.extent, this.distance * factor)); this.again(); },
+  again() { if (this.last) this.draw(...this.last); },
+  load(model) {
+    const gl = this.gl;
+    if (!gl) return;
+    if (!model) return void this.say("no_scene");
+    for (const body of this.bodies) if (body) gl.deleteBuffer(body.buffer);
+    this.bodies = [];
+    [this.center, this.extent] = [model.center, model.extent || 1];
+    if (!this.aimed) { this.distance = 1.3 * this.extent; this.aimed = true; }
+    const numbers = new Map();
+    for (const geom of model.geoms) {
+      const list = numbers.get(geom.body) || numbers.set(geom.body, []).get(geom.body);
+      const m = matrix.place([...geom.pos, ...geom.quat]);
+      const turn = (v, w) => [m[0] * v[0] + m[4] * v[1] + m[8] * v[2] + w * m[12], m[1] * v[0] + m[5] * v[1] + m[9] * v[2] + w * m[13], m[2] * v[0] + m[6] * v[1] + m[10] * v[2] + w * m[14]];
+      for (const face of solid(geom, this.extent)) for (const { p, n } of face) list.push(...turn(p, 1), ...turn(n, 0), ...(geom.shape === "plane" ? [0.5, 0.5, 0.5, 0.15] : geom.rgba));
+    }
+    for (const [body, list] of numbers) {
+      const buffer = gl.createBuffer();
+      gl.bindBuffer(gl.ARRAY_BUFFER, buffer);
+      gl.bufferData(gl.ARRAY_BUFFER, new Float32Array(list), gl.STATIC_DRAW);
+      this.bodies[body] = { buffer, count: list.length / 10 };
+    }
+  },
+  draw(pose, goal) {
+    const gl = this.gl;
+    if (!gl || !pose.length) return;
+    this.last = [pose, goal];
+    const canvas = $("scene"), scale = Math.min(devicePixelRatio || 1, 2);
+    const width = Math.round(canvas.clientWidth * scale), height = Math.round(canvas.clientHeight * scale);
+    if (!width || !height) return;
+    if (canvas.width !== width || canvas.height !== height) { canvas.width = width; canvas.height = height; }
+    gl.viewport(0, 0, width, height);
+    gl.clearColor(0, 0, 0, 0);
+    gl.clear(gl.COLOR_BUFFER_BIT | gl.DEPTH_BUFFER_BIT);
+    const c = Math.cos(this.elevation), eye = [this.center[0] + this.distance * c * Math.cos(this.azimuth), this.center[1] + this.distance * c * Math.sin(this.azimuth), this.center[2] + this.distance * Math.sin(this.elevation)];
+    const view = matrix.multiply(matrix.perspective(0.75, width / height, 0.01 * this.extent, 40 * this.extent), matrix.look(eye, this.center));
+    gl.uniformMatrix4fv(gl.getUniformLocation(this.program, "view"), false, view);
+    this.bodiesAt(pose, [0, 0, 0, 0], null);
+    const apart = goal.length === pose.length && goal.some((value, index) => Math.abs(value - pose[index]) > 0.004);
+    if (apart) this.bodiesAt(goal, [1, 0.62, 0.1, 0.38], pose);
+  },
+  bodiesAt(pose, tint, except) {
+    const gl = this.gl;
+    gl.uniform4fv(gl.getUniformLocation(this.program, "tint"), tint);
+    const attributes = [["point", 3, 0], ["normal", 3, 12], ["colour", 4, 24]].map(([name, count, at]) => [gl.getAttribLocation(this.program, name), count, at]);
+    this.bodies.forEach((body, index) => {
+      const place = pose.slice(7 * index, 7 * index + 7);
+      if (!body || place.length < 7) return;
+      if (except && place.every((value, k) => Math.abs(value - except[7 * index + k]) < 0.002)) return;
+      gl.uniformMatrix4fv(gl.getUniformLocation(this.program, "body"), false, matrix.place(place));
+      gl.bindBuffer(gl.ARRAY_BUFFER, body.buffer);
+      for (const [at, count, offset] of attributes) {
+        gl.enableVertexAttribArray(at);
+        gl.vertexAttribPointer(at, count, gl.FLOAT, false, 40, offset);
+      }
+      gl.drawArrays(gl.TRIANGLES, 0, body.count);
+    });
+  },
+};
+
+// -- Begin -----------------------------------------------------------------------------------------------------
+
+let pointerStopped = 0;
+$("stop").addEventListener("pointerdown", (event) => { if (event.button === 0) { pointerStopped = performance.now(); stop(); } });
+$("stop").addEventListener("click", () => { if (performance.now() - pointerStopped > 1000) stop(); }); // by keyboard or screen reader
+addEventListener("keydown", (event) => {
+  if (event.key === "Escape" && !event.repeat) { event.preventDefault(); stop(); }
+}, true);
+for (const button of document.querySelectorAll("[data-act]")) button.addEventListener("click", () => {
+  const name = button.dataset.act;
+  if (name === "arm" && state && state.state === "stopped" && !$("text").value.trim()) {
+    put($("outcome"), t("need_reason"));
+    $("outcome").className = "bad";
+    $("text").focus();
+    return;
+  }
+  put($("outcome"), act(name) ? `${t(name)} …` : t("no_console"));
+  $("outcome").className = "";
+});
+$("pad").addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey || event.key === "Tab" || event.key === "Escape") return;
+  event.preventDefault();
+  pressed.add(event.code);
+});
+$("pad").addEventListener("keyup", (event) => pressed.delete(event.code));
+$("pad").addEventListener("pointerdown", () => $("pad").focus());
+$("pad").addEventListener("blur", release);
+addEventListener("blur", release);
+addEventListener("pagehide", release);
+document.addEventListener("visibilitychange", () => { if (document.hidden) release(); if (robot) seeCameras(); });
+$("login").querySelector("form").addEventListener("submit", (event) => {
+  event.preventDefault();
+  token = $("token").value.trim();
+  $("token").value = "";
+  store.set("token", token, sessionStorage);
+  connect();
+});
+$("language").addEventListener("click", () => { language = language === "en" ? "zh" : "en"; store.set("language", language); timingRows = null; translate(); });
+$("theme").addEventListener("click", () => {
+  const dark = (document.documentElement.dataset.theme || (matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light")) === "dark";
+  document.documentElement.dataset.theme = dark ? "light" : "dark";
+  store.set("theme", document.documentElement.dataset.theme);
+  scene.again();
+});
+if (store.get("theme")) document.documentElement.dataset.theme = store.get("theme");
+addEventListener("resize", () => scene.again());
+setInterval(tick, 33);
+setInterval(schedule, 250);
+scene.open();
+translate();
+takeToken();
+connect();

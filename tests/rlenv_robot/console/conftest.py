@@ -1,0 +1,27 @@
+"""A served robot and its console, without a browser."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+import rlenv_robot as rr
+from real import Server
+from rlenv_robot.robot_models import RobotModel, unregister_robot
+from tests.fakes import INTEGRATOR, Integrator
+
+
+@pytest.fixture
+def robot() -> Iterator[Integrator]:
+    """A robot that reaches each command exactly; the console knows it by its name."""
+    rr.register_robot(RobotModel(INTEGRATOR.name, spec=INTEGRATOR, driver=Integrator))
+    yield Integrator()
+    unregister_robot(INTEGRATOR.name)
+
+
+@pytest.fixture
+def served(robot: Integrator) -> Iterator[Server]:
+    """The robot on the network of this machine."""
+    with Server(robot, telemetry="tcp://127.0.0.1:*", telemetry_hz=100, watchdog_s=1.0) as server:
+        yield server

@@ -1,0 +1,370 @@
+"""The page in a browser, as people use it: each control with its effect on a robot."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from real import RemoteRobot, Server
+from real.protocol.keys import Role
+from rlenv_robot.console.access import new_token
+from rlenv_robot.console.mover import MoverSettings
+from rlenv_robot.console.questions import Question
+from tests.fakes import Integrator, until
+
+playwright = pytest.importorskip("playwright.sync_api", reason="no browser tests: pip install playwright")
+server = pytest.importorskip("rlenv_robot.console.server", reason="the extra 'console' is not installed")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.process,
+    pytest.mark.skipif(CHROMIUM is None, reason="no browser tests: apt install chromium"),
+]
+
+WAIT_MS = 20_000
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as program:
+        flags = ["--no-sandbox", "--use-angle=swiftshader", "--enable-unsafe-swiftshader"]
+        browser = program.chromium.launch(executable_path=CHROMIUM, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def tokens(tmp_path: Path) -> dict[str, str]:
+    return {role.value: new_token(tmp_path / "tokens", f"p-{role}", role) for role in Role}
+
+
+@pytest.fixture
+def console(served: Server, tokens: dict[str, str], tmp_path: Path) -> Iterator[Any]:
+    settings = server.ConsoleSettings(
+        address=served.address, port=0, tokens=tmp_path / "tokens", acts=tmp_path / "acts.jsonl",
+        mover=MoverSettings(record=tmp_path / "runs", velocity=1.0),
+    )  # fmt: skip
+    with server.ConsoleServer(settings) as console:
+        yield console
+
+
+@pytest.fixture
+def open_page(browser: Any, console: Any, tokens: dict[str, str]) -> Iterator[Any]:
+    """Open the page with a role's token; an error of the script, or a request to another origin, fails the test."""
+    contexts, troubles = [], []
+
+    def opened(role: str = "operate", *, script: str = "", **options: Any) -> Any:
+        context = browser.new_context(**options)
+        contexts.append(context)
+        if script:
+            context.add_init_script(script)
+        page = context.new_page()
+        page.set_default_timeout(WAIT_MS)
+        page.on("pageerror", lambda error: troubles.append(str(error)))
+        page.on("console", lambda line: troubles.append(line.text) if "Content Security" in line.text else None)
+        page.on("request", lambda request: _check_origin(request.url, console.port, troubles))
+        page.goto(f"http://127.0.0.1:{console.port}/#token={tokens[role]}")
+        page.wait_for_selector("#me:not(:empty)")
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert troubles == []
+
+
+def _check_origin(url: str, port: int, troubles: list[str]) -> None:
+    if not url.startswith((f"http://127.0.0.1:{port}/", "blob:", "data:")):
+        troubles.append(f"a request to {url}")
+
+
+def shows(page: Any, selector: str, text: str) -> None:
+    """Wait for a text; `wait_for_function` can't be used, since the page's policy forbids `eval`."""
+    until(lambda: text in page.text_content(selector), 20.0)
+
+
+def state_is(page: Any, name: str) -> None:
+    page.wait_for_selector(f"#state[data-s={name}]")
+
+
+def test_each_control_has_its_effect_on_the_robot(
+    open_page: Any, served: Server, robot: Integrator, tmp_path: Path
+) -> None:
+    page = open_page()
+    state_is(page, "disarmed")
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    assert len(robot.resets) == 1
+    page.focus("#pad")
+    page.keyboard.down("Space")
+    page.keyboard.down("KeyQ")
+    until(lambda: robot.commands and robot.commands[-1][0] > 0.1)
+    page.wait_for_selector("#pad[data-engaged=true]")
+    page.keyboard.up("KeyQ")
+    page.keyboard.down("KeyS")
+    until(lambda: robot.commands[-1][1] < -0.05)
+    page.keyboard.up("KeyS")
+    page.keyboard.up("Space")
+    page.wait_for_selector("#pad[data-engaged=false]")
+    page.click("[data-act=success]")
+    state_is(page, "holding")
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.click("[data-act=hold]")
+    state_is(page, "holding")
+    page.fill("#text", "a cable is loose")
+    page.click("#stop")
+    state_is(page, "stopped")
+    assert "p-operate at the console: a cable is loose" in page.text_content("#why")
+    until(lambda: page.input_value("#text") == "")
+    page.click("[data-act=arm]")
+    assert "what was found" in page.text_content("#outcome")
+    page.fill("#text", "cable fixed")
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    assert robot.resets[-1]["clear_stop"] == "p-operate: cable fixed"
+    for verdict in ("failure", "discard"):
+        page.click(f"[data-act={verdict}]")
+        state_is(page, "holding")
+        page.click("[data-act=arm]")
+        state_is(page, "ready")
+    assert page.locator("#episode-table tbody tr").count() == 1  # the one in which the robot was moved
+    lines = [json.loads(line) for line in (tmp_path / "acts.jsonl").read_text().splitlines()]
+    assert [line["act"] for line in lines if line["ok"]] == [
+        "arm", "success", "arm", "hold", "stop", "arm", "failure", "arm", "discard", "arm",
+    ]  # fmt: skip
+    assert {line["name"] for line in lines} == {"p-operate"}
+
+
+def test_stop_is_first_in_the_order_of_tabs_and_at_escape_anywhere(open_page: Any, served: Server) -> None:
+    page = open_page()
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.evaluate("document.activeElement.blur()")
+    page.evaluate("document.body.focus()")
+    first = page.evaluate(
+        "[...document.querySelectorAll('button,input,canvas,[tabindex]')]"
+        ".find((e) => e.tabIndex >= 0 && !e.disabled).id"
+    )
+    assert first == "stop"
+    page.focus("#text")
+    page.keyboard.press("Escape")
+    state_is(page, "stopped")
+
+
+def test_a_reset_and_a_verdict_are_answered_with_buttons(open_page: Any, console: Any) -> None:
+    page = open_page("move")
+    console._questions.ask(Question("1", "reset", "<b>cube</b> to A", True, float("inf")))
+    page.wait_for_selector("#question:visible")
+    assert "<b>cube</b> to A" in page.text_content("#question-text")  # a text, whatever is in it
+    page.click("[data-act=failure]")
+    shows(page, "#question-text", "Failure")
+    page.fill("#text", "cube at A")
+    page.click("[data-act=reset_done]")
+    until(lambda: console._questions.pending is None)
+    reply = console._questions.take_reply("1")
+    assert reply is not None
+    assert (reply.by, reply.ready, reply.verdict, reply.note) == ("p-move", True, "failure", "cube at A")
+    console._questions.ask(Question("2", "reset", "", False, float("inf")))
+    page.click("[data-act=reset_refused]")
+    until(lambda: console._questions.pending is None)
+    reply = console._questions.take_reply("2")
+    assert reply is not None
+    assert not reply.ready
+
+
+def test_a_token_without_rights_sees_and_stops(open_page: Any, served: Server) -> None:
+    page = open_page("watch")
+    state_is(page, "disarmed")
+    assert page.locator("#operate").is_hidden()
+    assert page.locator("#drive").is_hidden()
+    assert page.locator("#joint-table tbody tr").count() == 2
+    page.evaluate("act('arm')")  # as a page would that was tampered with
+    shows(page, "#outcome", "does not allow")
+    assert served.lifecycle.state == "disarmed"
+    page.click("#stop")
+    state_is(page, "stopped")
+    button = open_page("stop")
+    state_is(button, "stopped")
+    assert button.locator("#joints").is_hidden()
+
+
+def test_a_wrong_token_is_refused(browser: Any, console: Any, tokens: dict[str, str]) -> None:
+    page = browser.new_page()
+    page.goto(f"http://127.0.0.1:{console.port}/")
+    page.fill("#token", "guess")
+    page.keyboard.press("Enter")
+    shows(page, "#login-error", "not admitted")
+    page.fill("#token", tokens["watch"])
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#main:visible")
+    page.close()
+
+
+def test_a_page_of_another_origin_reaches_nothing(browser: Any, console: Any, tokens: dict[str, str]) -> None:
+    page = browser.new_page()
+    page.route("http://evil.example/**", lambda route: route.fulfill(body="<h1>hello</h1>", content_type="text/html"))
+    page.goto("http://evil.example/")
+    attempt = """async ([port, token]) => {
+      const url = `127.0.0.1:${port}`;
+      const read = await fetch(`http://${url}/`).then((answer) => answer.text()).catch(() => "refused");
+      const socket = await new Promise((done) => {
+        const one = new WebSocket(`ws://${url}/ws`);
+        one.onopen = () => one.send(JSON.stringify({t: "login", token}));
+        one.onmessage = (event) => done(event.data);
+        one.onclose = () => done("refused");
+      });
+      return [read, socket];
+    }"""
+    assert page.evaluate(attempt, [console.port, tokens["operate"]]) == ["refused", "refused"]
+    frame = f"<iframe src='http://127.0.0.1:{console.port}/'></iframe>"
+    page.set_content(frame)
+    page.wait_for_timeout(500)
+    assert all("rlenv-robot console" not in frame.content() for frame in page.frames[1:])
+    page.close()
+
+
+def test_two_operators_share_one_robot(open_page: Any, served: Server, robot: Integrator) -> None:
+    ann, bob = open_page("operate"), open_page("move")
+    bob.click("[data-act=arm]")
+    state_is(ann, "ready")
+    ann.click("[data-act=arm]")
+    shows(ann, "#outcome", "p-move moves the robot")
+    assert "p-move" in ann.text_content("#clutch")
+    ann.check("#take")
+    ann.click("[data-act=arm]")
+    until(lambda: len(robot.resets) == 2)
+    shows(bob, "#clutch", "p-operate")
+    bob.click("#stop")
+    state_is(ann, "stopped")
+    assert "p-move at the console" in ann.text_content("#why")
+
+
+def test_losing_the_focus_holds_the_robot(open_page: Any, robot: Integrator) -> None:
+    page = open_page()
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.focus("#pad")
+    page.keyboard.down("Space")
+    page.keyboard.down("KeyQ")
+    until(lambda: robot.commands and robot.commands[-1][0] > 0.05)
+    page.focus("#text")
+    page.wait_for_selector("#pad[data-engaged=false]")
+    page.wait_for_timeout(300)
+    held, count = robot.commands[-1], len(robot.commands)
+    until(lambda: len(robot.commands) > count + 10)
+    assert set(robot.commands[count:]) == {held}
+    page.keyboard.up("KeyQ")
+    page.keyboard.up("Space")
+
+
+def test_a_reload_in_mid_episode_finds_it_and_holds_meanwhile(
+    open_page: Any, served: Server, robot: Integrator
+) -> None:
+    page = open_page()
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.focus("#pad")
+    page.keyboard.down("Space")
+    page.keyboard.down("KeyQ")
+    until(lambda: robot.commands and robot.commands[-1][0] > 0.05)
+    page.reload()
+    page.wait_for_selector("#me:not(:empty)")
+    state_is(page, "running")
+    held, count = robot.commands[-1], len(robot.commands)
+    until(lambda: len(robot.commands) > count + 10)
+    assert set(robot.commands[count:]) == {held}
+    page.keyboard.up("KeyQ")
+    page.keyboard.up("Space")
+    page.focus("#pad")
+    page.keyboard.down("Space")
+    page.keyboard.down("KeyA")
+    until(lambda: robot.commands[-1][0] < held[0] - 0.02)
+    steps = np.abs(np.diff([command[0] for command in robot.commands[count:]]))
+    assert steps.max() <= 1.0 * robot.spec.period_s + 1e-6
+    assert served.lifecycle.state == "running"
+
+
+def test_a_lost_server_is_said_and_a_stop_that_fails_too(browser: Any, robot: Integrator) -> None:
+    with Server(robot, telemetry="tcp://127.0.0.1:*") as lost:
+        console = server.ConsoleServer(server.ConsoleSettings(address=lost.address, port=0)).start()
+        page = browser.new_page()
+        page.goto(console.url)
+        page.wait_for_selector("body[data-live=true]")
+    page.wait_for_selector("body[data-live=false]", timeout=WAIT_MS)
+    assert page.locator("#stale").is_visible()
+    assert page.locator("[data-act=arm]").is_disabled()
+    assert page.locator("#stop").is_enabled()
+    page.click("#stop")
+    shows(page, "#notice", "NOT confirmed")
+    console.close()
+    shows(page, "#stale", "no connection to the console")
+    page.click("#stop")
+    shows(page, "#notice", "NOT SENT")
+    page.close()
+
+
+def test_everything_but_the_drawing_works_without_webgl(open_page: Any, served: Server) -> None:
+    page = open_page(script="HTMLCanvasElement.prototype.getContext = () => null;")
+    shows(page, "#scene-note", "WebGL")
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.click("#stop")
+    state_is(page, "stopped")
+
+
+def test_every_control_has_a_name_in_both_languages_and_fits_a_phone(open_page: Any) -> None:
+    page = open_page(viewport={"width": 375, "height": 700})
+    page.wait_for_selector("#joint-table tbody tr")
+    names = """() => [...document.querySelectorAll('button,input,canvas,[role=application]')]
+      .filter((e) => e.id !== 'token' && e.offsetParent !== null)
+      .map((e) => e.getAttribute('aria-label') || e.textContent.trim()
+        || (e.labels && e.labels[0]?.textContent.trim()))"""
+    english = page.evaluate(names)
+    assert all(english)
+    assert page.evaluate("document.documentElement.scrollWidth") <= 375
+    page.click("#language")
+    chinese = page.evaluate(names)
+    assert page.evaluate("document.documentElement.lang") == "zh"
+    assert len(chinese) == len(english)
+    assert sum(any("一" <= letter <= "鿿" for letter in name) for name in chinese) >= len(chinese) - 1
+    missing = page.evaluate("Object.keys(WORDS.en).filter((key) => !(key in WORDS.zh))")
+    assert missing == []
+    page.click("#theme")
+    page.click("#theme")
+    assert page.evaluate("document.documentElement.dataset.theme") in ("light", "dark")
+
+
+def test_a_gamepad_moves_the_robot_while_its_clutch_is_held(open_page: Any, robot: Integrator) -> None:
+    script = """const buttons = Array.from({length: 16}, () => ({value: 0}));
+      window.pad = {connected: true, axes: [0, 0, 0, 0], buttons};
+      navigator.getGamepads = () => [window.pad];"""
+    page = open_page(script=script)
+    page.click("[data-act=arm]")
+    state_is(page, "ready")
+    page.evaluate("pad.axes[0] = -1")
+    page.wait_for_timeout(200)
+    assert set(robot.commands) <= {(0.0, 0.0)}  # no clutch, no motion
+    page.evaluate("pad.buttons[5].value = 1")
+    until(lambda: robot.commands and robot.commands[-1][0] > 0.05)
+    page.evaluate("pad.buttons[5].value = 0")
+    page.wait_for_selector("#pad[data-engaged=false]")
+
+
+def test_another_clients_episode_is_shown(open_page: Any, served: Server) -> None:
+    page = open_page("watch")
+    remote = RemoteRobot(served.address)
+    remote.reset({})
+    for _ in range(5):
+        remote.step({"target": np.float32([0.3, 0.0])})
+    page.wait_for_selector("#joint-table tbody tr")
+    shows(page, "#joint-table", "0.300")
+    remote.close()
+    page.wait_for_selector("#episode-table tbody tr")
+    assert page.locator("#episode-table tbody tr td").nth(3).text_content().startswith("process ")
